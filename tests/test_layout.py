@@ -21,7 +21,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 NOT_IMPORTED = {
     "aiodns": "aiohttp's AsyncResolver needs it",
-    "scrapy": "the adapter for Scrapy's spiders, about to come",
     "setuptools": "Faust's venusian imports pkg_resources",
     "uvloop": "mode loads the event loop by its name",
 }

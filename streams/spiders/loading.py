@@ -1,4 +1,4 @@
-"""Loads a spider from a file, named `FILE.py` or `FILE.py:Class` by the operator's `--spider`.
+"""Loads a spider's class, named `FILE.py`, `FILE.py:Class` or `pkg.module:Class` by the operator's `--spider`.
 
 Only this module runs user code. The file's name comes from the command line or, in a worker, from the job's record;
 never from a page. Anyone who can write to Kafka can write a job's record. So a worker runs only files that its `Trust`
@@ -6,6 +6,8 @@ allows, and no process runs a file that other users may change.
 """
 
 import hashlib
+import importlib
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,6 +21,12 @@ from crawlog.streams.errors import Misconfigured
 
 from . import scrapy_names
 from .trust import Trust
+
+PROJECT = "scrapy.cfg"
+"""The file that marks the folder of a Scrapy project."""
+
+_MODULE = re.compile(r"(?:(/.*):)?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
+"""`pkg.module:Class`, of an installed package or of one in a folder: `/FOLDER:pkg.module:Class`."""
 
 MAX_PATH = 4096
 """Longest file name, characters, as in the kernel. Without it, a job's record could put megabytes into the logs."""
@@ -40,33 +48,65 @@ class FoundClass(NamedTuple):
 
 
 def found_class(named: str, trust: Trust | None = None) -> FoundClass:
-    """The class of the spider in a file.
+    """The class of the spider in a file or a module.
 
     Args:
-        named: `FILE.py`, which has one spider, or `FILE.py:Class`.
+        named: `FILE.py`, which has one spider, `FILE.py:Class` or `pkg.module:Class`.
         trust: Says which files may be run; None if the operator's own command names this file.
 
     Raises: Misconfigured: no such file or class, or the file may not be run or is broken; the message has the line.
     """
+    found = _MODULE.fullmatch(named[:MAX_PATH])
+    if found is not None:
+        return _in_module(named, found, trust)
     given, wanted = _parts(named)
-    try:
-        path = given.expanduser().absolute()
-        if refusal := trust.refusal(path) if trust else "":
-            raise Misconfigured(f"--spider {path}: {refusal}")
-        source = files.read_trusted(path)
-    except OSError as error:
-        raise Misconfigured(f"--spider {given}: {error.strerror or error}") from None
-    except (ValueError, RuntimeError) as error:  # a NUL; `~nobody`
-        raise Misconfigured(f"--spider {given}: {error}") from None
+    path, source = _read(given, trust)
     digest = hashlib.sha256(source).hexdigest()
     module = _run(path, source, f"crawlog_spider_{digest[:16]}")
     kind = _class_in(module, path, wanted)
     return FoundClass(kind, f"{path}:{kind.__name__}", path, module, digest)
 
 
+def _read(given: Path, trust: Trust | None) -> tuple[Path, bytes]:
+    """The absolute path of a file that may be run, and its bytes. Raises: Misconfigured: as `found_class`."""
+    try:
+        path = given.expanduser().absolute()
+        if refusal := trust.refusal(path) if trust else "":
+            raise Misconfigured(f"--spider {path}: {refusal}")
+        return path, files.read_trusted(path)
+    except OSError as error:
+        raise Misconfigured(f"--spider {given}: {error.strerror or error}") from None
+    except (ValueError, RuntimeError) as error:  # a NUL; `~nobody`
+        raise Misconfigured(f"--spider {given}: {error}") from None
+
+
+def _in_module(named: str, found: re.Match[str], trust: Trust | None) -> FoundClass:
+    """The class in a module that can be imported, from a folder or as installed."""
+    folder, name, wanted = found.groups()
+    if folder is not None:
+        if refusal := trust.refusal(Path(folder)) if trust else "":
+            raise Misconfigured(f"--spider {named}: {refusal}")
+        if folder not in sys.path:
+            sys.path.insert(0, folder)  # the callbacks of this process may import more of it
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:
+        raise Misconfigured(f"--spider {named} cannot be imported: {type(error).__name__}: {error}") from error
+    path, source = _read(Path(module.__file__ or name), None)
+    return FoundClass(_class_in(module, path, wanted), named, path, module, hashlib.sha256(source).hexdigest())
+
+
 def file_of(named: str) -> Path:
     """The file in a spider's name. Raises: Misconfigured: it is none."""
     return _parts(named)[0]
+
+
+def project_of(named: str) -> tuple[Path, str] | None:
+    """The folder of a Scrapy project and the spider's name in it, of `FOLDER:NAME`; None for other names."""
+    folder, _, name = named[:MAX_PATH].rpartition(":")
+    if not folder.startswith("/") or not name or folder.endswith(".py") or _MODULE.fullmatch(named[:MAX_PATH]):
+        return None
+    return Path(folder), name
 
 
 def _parts(named: str) -> tuple[Path, str]:
@@ -75,7 +115,7 @@ def _parts(named: str) -> tuple[Path, str]:
     file, colon, wanted = named.rpartition(".py:")
     path, wanted = (Path(f"{file}.py"), wanted) if colon else (Path(named), "")
     if path.suffix != ".py":
-        raise Misconfigured(f"--spider {named}: the name is FILE.py or FILE.py:Class")
+        raise Misconfigured(f"--spider {named}: the name is FILE.py, FILE.py:Class, pkg.module:Class or FOLDER:NAME")
     return path, wanted
 
 

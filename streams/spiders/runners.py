@@ -1,13 +1,13 @@
 """From the name of a spider to its runner: one table, by the spider's base class."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from crawlog.streams.errors import Misconfigured
 
-from . import scrapy_names
 from .exchange import Runner, SpiderRef
-from .loading import FoundClass, found_class, is_kind_of
+from .loading import FoundClass, found_class, is_kind_of, project_of
 from .own_loading import facts_of, own_runner, own_spider
 from .own_outputs import Bounds
 from .page import Parse
@@ -19,8 +19,23 @@ MakeRunner = Callable[[FoundClass, SpiderRef, Bounds], Runner]
 """Makes the runner of a class. Raises: Misconfigured: the class cannot be used."""
 
 
-def _scrapy_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> Runner:  # noqa: ARG001  # as MakeRunner has it
-    raise Misconfigured(f"--spider {found.file}: {found.kind.__name__} is Scrapy's; {scrapy_names.IMPORT}")
+def _scrapy_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> Runner:  # noqa: ARG001  # Scrapy has no limits
+    from .scrapy import of_class
+
+    return of_class(found, ref)
+
+
+def _of_project(folder: Path, name: str, ref: SpiderRef, trust: Trust | None) -> Runner:
+    """The runner of a spider in a Scrapy project. Raises: Misconfigured: as `load_runner`."""
+    if refusal := trust.refusal(folder) if trust else "":
+        raise Misconfigured(f"--spider {folder}:{name}: {refusal}")
+    try:
+        from .scrapy import of_project
+    except ModuleNotFoundError as error:
+        raise Misconfigured(
+            f"--spider {folder}:{name}: Scrapy is not installed: pip install 'crawlog[scrapy]'"
+        ) from error
+    return of_project(folder, name, ref)
 
 
 RUNNERS: dict[str, MakeRunner] = {
@@ -39,6 +54,9 @@ def load_runner(ref: SpiderRef, bounds: Bounds | None = None, trust: Trust | Non
 
     Raises: Misconfigured: there is no such spider, it may not be run, or it is broken.
     """
+    project = project_of(ref.path)
+    if project is not None:
+        return _of_project(*project, ref, trust)
     found = found_class(ref.path, trust)
     make = next(make for base, make in RUNNERS.items() if is_kind_of(found.kind, base))
     return make(found, ref, bounds or Bounds())
@@ -67,6 +85,8 @@ def load_spider(named: str, trust: Trust | None = None) -> Loaded:
     """The spider in a file, as `load_runner` finds it. Raises: Misconfigured: as there."""
     found = found_class(named, trust)
     if not is_kind_of(found.kind, "crawlog.streams.spiders.spider.Spider"):
-        RUNNERS["scrapy.spiders.Spider"](found, SpiderRef(named), Bounds())
+        raise Misconfigured(
+            f"--spider {found.file}: {found.kind.__name__} is Scrapy's: it runs in a child process alone"
+        )
     spider = own_spider(found)
     return Loaded(found.path, facts_of(spider, found).label, spider, found.digest[:16])

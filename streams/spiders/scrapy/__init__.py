@@ -1,0 +1,29 @@
+"""Scrapy's spiders and projects, unchanged: Scrapy's own classes around a spider, without its engine. In a child alone.
+
+project.py: class, settings ─► crawler.py: spider, middlewares ─► scrapy_runner.py: pages in, items and requests out
+│
+page ─► arrived.py, failures.py ─► downloading.py ─► scraping.py ◄──┤──► facts.py: the job's settings, what differs
+│             └──► settings_table.py, meta_table.py
+requests ◄─ recorded.py ◄─────────────────────────────┴─► exported.py ─► items
+"""
+
+from .crawler import StandInCrawler
+from .exported import Exporter, item_of, raw_item
+from .kinds import Kinds
+from .loaded import of_class, of_project
+from .meta_table import META
+from .scrapy_runner import ScrapyRunner
+from .settings_table import SETTINGS
+
+__all__ = [
+    "META",
+    "SETTINGS",
+    "Exporter",
+    "Kinds",
+    "ScrapyRunner",
+    "StandInCrawler",
+    "item_of",
+    "of_class",
+    "of_project",
+    "raw_item",
+]

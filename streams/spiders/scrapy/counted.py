@@ -1,0 +1,60 @@
+"""Counts what a page changed in Scrapy's stats, so that the changes of all workers can be added up."""
+
+from numbers import Number
+from typing import TYPE_CHECKING, Any, cast
+
+from scrapy.statscollectors import StatsCollector
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+    _Base = StatsCollector
+else:
+    _Base = object
+
+
+class CountedStats(_Base):
+    """Beside a collector of Scrapy or of the project: remembers each difference until it is taken.
+
+    `max_value` and `min_value` stay in this process: they cannot be added up over workers.
+    """
+
+    _differences: dict[str, float]
+
+    def inc_value(self, key: str, count: int = 1, start: int = 0, spider: Any = None) -> None:
+        """As the collector; the difference is remembered."""
+        super().inc_value(key, count, start, **_spider(spider))
+        self._add(key, count)
+
+    def set_value(self, key: str, value: Any, spider: Any = None) -> None:
+        """As the collector; the difference is remembered, for numbers."""
+        old = self.get_value(key, 0)
+        super().set_value(key, value, **_spider(spider))
+        if _is_number(value) and _is_number(old):
+            self._add(key, value - old)
+
+    def _add(self, key: str, count: float) -> None:
+        differences = self.__dict__.setdefault("_differences", {})
+        differences[key] = differences.get(key, 0) + count
+
+    def taken(self) -> dict[str, float]:
+        """The differences since the last call."""
+        return cast("dict[str, float]", self.__dict__.pop("_differences", {}))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Number) and not isinstance(value, bool | complex)
+
+
+def _spider(spider: Any) -> dict[str, Any]:
+    return {} if spider is None else {"spider": spider}  # deprecated; collectors of projects may not take it
+
+
+def counted(kind: type[StatsCollector], crawler: "Crawler") -> StatsCollector:
+    """A collector of this class that remembers differences."""
+    return cast("StatsCollector", type(kind.__name__, (CountedStats, kind), {})(crawler))
+
+
+def taken(stats: StatsCollector) -> dict[str, float]:
+    """What changed since the last call."""
+    return cast("CountedStats", stats).taken()

@@ -1,0 +1,90 @@
+"""A Crawler of Scrapy without an engine: crawlog fetches, queues and filters requests itself.
+
+settings of the project, `custom_settings`, `-s` ─► StandInCrawler ─► spider, signals, stats, extensions, middlewares
+"""
+
+from typing import Any, TypeVar
+
+from scrapy import signals
+from scrapy.core.spidermw import SpiderMiddlewareManager
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotSupported
+from scrapy.extension import ExtensionManager
+from scrapy.settings import Settings
+from scrapy.spiders import Spider
+from scrapy.utils.conf import build_component_list
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from .counted import counted
+from .downloading import Downloading
+
+T = TypeVar("T")
+
+NO_ENGINE = (
+    "crawler.engine does not exist in crawlog: requests are records of a log. To stop the crawl, raise "
+    'CloseSpider("reason"); to send a request, yield it from a callback or from start(); instead of '
+    "engine.download(request), yield the request with a callback of its own"
+)
+
+
+class StandInCrawler(Crawler):
+    """The crawler that spiders, middlewares and pipelines get.
+
+    Attributes:
+        spidermw: The spider middlewares, in the order of Scrapy.
+        downloading: The downloader middlewares that run here.
+    """
+
+    spidermw: SpiderMiddlewareManager
+    downloading: Downloading
+
+    @property
+    def engine(self) -> Any:  # type: ignore[override]  # Scrapy sets it; here it is refused
+        """Raises: NotSupported: always."""
+        raise NotSupported(NO_ENGINE)
+
+    def prepare(self, args: dict[str, str]) -> Spider:
+        """Make the spider and all components, in the order of Scrapy."""
+        self.spider = spider = self._create_spider(**args)
+        self.addons.load_settings(self.settings)
+        self._apply_deprecated_spider_attr("download_delay", "DOWNLOAD_DELAY")
+        self._apply_deprecated_spider_attr("max_concurrent_requests", "CONCURRENT_REQUESTS_PER_DOMAIN")
+        self.stats = counted(load_object(self.settings["STATS_CLASS"]), self)
+        self.logformatter = build_from_crawler(load_object(self.settings["LOG_FORMATTER"]), self)
+        kind = load_object(self.settings["REQUEST_FINGERPRINTER_CLASS"])
+        self.request_fingerprinter = build_from_crawler(kind, self)
+        self.settings.set("EXTENSIONS_BASE", {}, priority="cmdline")
+        self.settings.set("EXTENSIONS", _of_the_project(self.settings), priority="cmdline")
+        self.extensions = build_from_crawler(ExtensionManager, self)
+        self.settings.freeze()
+        self.spidermw = build_from_crawler(SpiderMiddlewareManager, self)
+        self.downloading = build_from_crawler(Downloading, self)
+        return spider
+
+    async def open(self) -> None:
+        """Send the signals of a start; handlers get what they connect to before the first request."""
+        await self.signals.send_catch_log_async(signal=signals.engine_started)
+        await self.signals.send_catch_log_async(signal=signals.spider_opened, spider=self.spider)
+
+    def get_spider_middleware(self, cls: type[T]) -> T | None:
+        """As in Scrapy."""
+        return self._get_component(cls, self.spidermw.middlewares)
+
+    def get_downloader_middleware(self, cls: type[T]) -> T | None:
+        """As in Scrapy; None for those that crawlog does itself."""
+        return self._get_component(cls, self.downloading.middlewares)
+
+    def get_item_pipeline(self, cls: type[T]) -> T | None:  # noqa: ARG002  # Scrapy's own signature
+        """None: pipelines run in a process of their own."""
+        return None
+
+
+def _of_the_project(settings: Settings) -> dict[Any, Any]:
+    """Extensions without Scrapy's own: those need the engine."""
+    own = settings.get_component_priority_dict_with_base("EXTENSIONS")
+    return {name: own[name] for name in build_component_list(own) if not path_of(name).startswith("scrapy.")}
+
+
+def path_of(component: Any) -> str:
+    """The import path of a component, which settings name by path or by class."""
+    return component if isinstance(component, str) else f"{component.__module__}.{component.__qualname__}"

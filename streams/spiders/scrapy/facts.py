@@ -1,0 +1,244 @@
+"""The job's settings of a Scrapy spider, in crawlog's names, and what is said at the start.
+
+Scrapy's defaults count where the project sets nothing, but for robots.txt, the delay, the concurrency, the largest body
+and certificates: there crawlog's own count, which the job says.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from scrapy.settings import BaseSettings, Settings
+from scrapy.settings.default_settings import DOWNLOAD_TIMEOUT
+from scrapy.utils.misc import load_object
+
+from crawlog.streams.errors import Misconfigured
+
+from .downloading import _ROOM, components, of_the_project
+from .settings_table import SETTINGS
+
+NO_FILTER = "scrapy.dupefilters.BaseDupeFilter"
+
+_DEFAULT = "default"
+
+JobSettings = dict[str, str | int | float | bool | list[str] | None]
+
+ALWAYS: JobSettings = {
+    "scope.kind": "any",
+    "scope.include": [],
+    "scope.exclude": [],
+    "scope.max_redirects": 255,
+    "scope.max_url_length": 65_536,
+    "scope.max_pages_per_domain": None,
+    "run.depth": None,
+    "canonical.verbatim": True,
+    "fetch.content_types": ["*/*"],
+    "fetch.conditional": False,
+    "robots.meta": "ignore",
+    "sitemaps.follow": False,
+    "links.nofollow": "follow",
+    "traps.max_segments": 65_536,
+    "traps.max_repeats": 65_536,
+    "traps.max_params": 65_536,
+    "traps.calendar": False,
+    "traps.growing": False,
+    "traps.facets": False,
+    "traps.sessions": False,
+    "traps.hosts": None,
+    "traps.duplicates": "follow",
+    "traps.soft_404": False,
+}
+"""Of every Scrapy job: which requests are sent is decided beside the spider, by Scrapy's own classes."""
+
+
+def check(settings: BaseSettings, spider: object) -> None:
+    """Refuse what would make the crawl another one.
+
+    Raises: Misconfigured: a setting, or a component, that cannot work here; with the way out.
+    """
+    told = [*_refused(settings), *_refused_middlewares(settings)]
+    if told:
+        raise Misconfigured(f"the Scrapy spider {getattr(spider, 'name', '')} cannot run:\n  " + "\n  ".join(told))
+
+
+def _refused(settings: BaseSettings) -> Iterator[str]:
+    for name, row in SETTINGS.items():
+        if row.effect == "refused" and is_changed(settings, name) and not row.is_harmless(settings[name]):
+            yield f"{name} = {settings[name]!r:.100}: {row.what}"
+    kind = settings["DUPEFILTER_CLASS"]
+    if _path(kind) not in {NO_FILTER, "scrapy.dupefilters.RFPDupeFilter"}:
+        yield (
+            f"DUPEFILTER_CLASS = {_path(kind)}: requests are filtered in the log: set REQUEST_FINGERPRINTER_CLASS to "
+            f"say which are the same, or {NO_FILTER} to filter none"
+        )
+
+
+def _refused_middlewares(settings: BaseSettings) -> Iterator[str]:
+    from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
+    from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+
+    ways = {
+        RobotsTxtMiddleware: "it needs crawler.engine: ROBOTSTXT_OBEY and ROBOTSTXT_USER_AGENT are obeyed by crawlog",
+        HttpCacheMiddleware: "crawl.pages has each page: `crawlog replay` parses again without fetching",
+    }
+    for component in of_the_project(settings):
+        kind = load_object(component) if isinstance(component, str) else component
+        for base, way in ways.items():
+            if isinstance(kind, type) and issubclass(kind, base):
+                yield f"DOWNLOADER_MIDDLEWARES: {_path(kind)} is a {base.__name__}: {way}"
+
+
+def is_set(settings: BaseSettings, name: str) -> bool:
+    """Whether the project, the spider or the command line sets it."""
+    priority = settings.getpriority(name)
+    return priority is not None and priority > 0
+
+
+def is_changed(settings: BaseSettings, name: str) -> bool:
+    """Whether it is set to another value than Scrapy's own."""
+    return is_set(settings, name) and settings[name] != Settings()[name]
+
+
+def job_settings(settings: BaseSettings, spider: object) -> JobSettings:
+    """The settings of the job, by crawlog's names."""
+    job = dict(ALWAYS)
+    job |= {
+        "fetch.attempts": (retries_of(settings) or 0) + 1,
+        "fetch.retry_statuses": [str(int(code)) for code in settings.getlist("RETRY_HTTP_CODES")],
+        "fetch.cookies": has_cookies(settings),
+        "fetch.user_agent": str(getattr(spider, "user_agent", None) or settings["USER_AGENT"] or ""),
+        "fetch.headers": [f"{name}: {value}" for name, value in default_headers(settings).items()],
+        "frontier.order": "fifo" if "Fifo" in _path(settings["SCHEDULER_MEMORY_QUEUE"]) else "lifo",
+    }
+    return job | timeouts(settings, spider) | _if_set(settings, spider)
+
+
+def retries_of(settings: BaseSettings) -> int | None:
+    """Further attempts of a request; None if a middleware of the project retries, or none does."""
+    has_own = f"{_ROOM}retry.RetryMiddleware" in map(_path, components(settings))
+    return settings.getint("RETRY_TIMES") if has_own and settings.getbool("RETRY_ENABLED") else None
+
+
+def has_cookies(settings: BaseSettings) -> bool:
+    """Whether crawlog keeps cookies for the job."""
+    has_own = f"{_ROOM}cookies.CookiesMiddleware" in map(_path, components(settings))
+    return has_own and settings.getbool("COOKIES_ENABLED")
+
+
+def default_headers(settings: BaseSettings) -> dict[str, str]:
+    """Headers of every request of the job, but its User-Agent."""
+    if f"{_ROOM}defaultheaders.DefaultHeadersMiddleware" not in map(_path, components(settings)):
+        return {}
+    given = settings.getdict("DEFAULT_REQUEST_HEADERS")
+    return {str(name): str(value) for name, value in given.items() if value is not None}
+
+
+def timeouts(settings: BaseSettings, spider: object) -> JobSettings:
+    """Scrapy has one time for all of a request."""
+    whole_s = timeout_of(settings, spider)
+    return {"fetch.timeout_s": whole_s, "fetch.first_byte_timeout_s": whole_s, "fetch.chunk_timeout_s": whole_s}
+
+
+def timeout_of(settings: BaseSettings, spider: object) -> float:
+    """DOWNLOAD_TIMEOUT, or the spider's `download_timeout`."""
+    return float(getattr(spider, "download_timeout", 0) or settings.getfloat("DOWNLOAD_TIMEOUT") or DOWNLOAD_TIMEOUT)
+
+
+def _if_set(settings: BaseSettings, spider: object) -> JobSettings:
+    """Settings whose default is crawlog's, where the project sets them."""
+    job: JobSettings = {}
+    if is_set(settings, "ROBOTSTXT_OBEY") or obeys_none(settings):
+        job["robots.obey"] = settings.getbool("ROBOTSTXT_OBEY") and not obeys_none(settings)
+    if token := _token(settings, spider):
+        job["robots.token"] = token
+    if is_set(settings, "DOWNLOAD_DELAY"):
+        job["politeness.delay_s"] = settings.getfloat("DOWNLOAD_DELAY")
+    if is_set(settings, "CONCURRENT_REQUESTS_PER_DOMAIN"):
+        job["politeness.per_host"] = max(1, settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"))
+    size = getattr(spider, "download_maxsize", 0) or settings.getint("DOWNLOAD_MAXSIZE")
+    if size and (is_set(settings, "DOWNLOAD_MAXSIZE") or hasattr(spider, "download_maxsize")):
+        job["fetch.max_body_bytes"] = max(1024, int(size))
+    if pages := settings.getint("CLOSESPIDER_PAGECOUNT"):
+        job["run.max_pages"] = pages
+    return job | _tls(settings)
+
+
+def _tls(settings: BaseSettings) -> JobSettings:
+    job: JobSettings = {}
+    if is_set(settings, "DOWNLOAD_VERIFY_CERTIFICATES"):
+        job["network.verify_tls"] = settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
+    if settings["DOWNLOAD_TLS_MIN_VERSION"] in ("TLSv1.2", "TLSv1.3"):
+        job["network.min_tls"] = str(settings["DOWNLOAD_TLS_MIN_VERSION"])[-3:]
+    return job
+
+
+def obeys_none(settings: BaseSettings) -> bool:
+    """Whether the project turned the robots middleware off by None."""
+    return f"{_ROOM}robotstxt.RobotsTxtMiddleware" not in map(_path, components(settings))
+
+
+def _token(settings: BaseSettings, spider: object) -> str:
+    """The product token of robots.txt: the first one of the user agent that the project sets; else crawlog's."""
+    is_own = is_set(settings, "USER_AGENT") or hasattr(spider, "user_agent")
+    agent = settings["ROBOTSTXT_USER_AGENT"] or (getattr(spider, "user_agent", None) or settings["USER_AGENT"])
+    if not (is_own or settings["ROBOTSTXT_USER_AGENT"]):
+        return ""
+    found = re.match(r"[A-Za-z_-]+", str(agent or ""))
+    return found[0] if found else ""
+
+
+def notes(settings: BaseSettings, spider: object) -> Iterator[str]:
+    """Lines that are said at the start: where crawlog's defaults count, and what has no effect."""
+    ours = {
+        "ROBOTSTXT_OBEY": "robots.txt is obeyed (robots.obey)",
+        "DOWNLOAD_DELAY": "hosts rest one second between requests (politeness.delay_s)",
+        "CONCURRENT_REQUESTS_PER_DOMAIN": "one request at a time goes to a host (politeness.per_host)",
+        "DOWNLOAD_MAXSIZE": "bodies have at most 8 MiB (fetch.max_body_bytes)",
+        "DOWNLOAD_VERIFY_CERTIFICATES": "certificates are verified (network.verify_tls)",
+    }
+    left = [f"{what}, {name} sets it" for name, what in ours.items() if not is_set(settings, name)]
+    if left:
+        yield "crawlog's defaults count where Scrapy's differ: " + "; ".join(left)
+    for name, row in SETTINGS.items():
+        if row.is_said and is_changed(settings, name):
+            yield f"{name}: {row.what}"
+    yield from _of_middlewares(settings)
+    yield from _of_spider(spider)
+
+
+def _of_middlewares(settings: BaseSettings) -> Iterator[str]:
+    own = of_the_project(settings)
+    if own and retries_of(settings) is not None:
+        yield (
+            "downloader middlewares of the project see the last attempt of a request: crawlog retries by itself; "
+            "to see each, set scrapy.downloadermiddlewares.retry.RetryMiddleware to None and list a subclass"
+        )
+    if f"{_ROOM}httpcompression.HttpCompressionMiddleware" not in map(_path, components(settings)):
+        yield "HttpCompressionMiddleware is off: bodies are asked for compressed and arrive decoded in any case"
+    if f"{_ROOM}useragent.UserAgentMiddleware" not in map(_path, components(settings)):
+        yield "UserAgentMiddleware is off: requests without a User-Agent are sent with fetch.user_agent"
+    from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
+
+    for component in own:
+        kind = load_object(component) if isinstance(component, str) else component
+        if isinstance(kind, type) and issubclass(kind, CookiesMiddleware):
+            yield f"{_path(kind)}: each worker has jars of its own, lost when its process ends"
+
+
+def _of_spider(spider: object) -> Iterator[str]:
+    if uses_start_requests(type(spider)):
+        yield "start_requests() is called, as Scrapy before 2.13 did; Scrapy 2.19 calls start() only"
+
+
+def uses_start_requests(kind: type) -> bool:
+    """Whether `start_requests` gives the first requests: it is defined nearer to the class than `start`."""
+    for one in kind.__mro__:
+        if "start" in vars(one):
+            return False
+        if "start_requests" in vars(one):
+            return True
+    return False
+
+
+def _path(component: Any) -> str:
+    return component if isinstance(component, str) else f"{component.__module__}.{component.__qualname__}"

@@ -1,0 +1,152 @@
+"""Finds a spider of Scrapy: in a project, in a file, or in a module; with the settings that Scrapy would give it.
+
+FOLDER:NAME ─► scrapy.cfg ─► settings module ─► SpiderLoader ─┐
+FILE.py:Class ─► its project, if it is in one ────────────────┼─► FoundSpider: class, settings, modules, digest
+pkg.module:Class ─► its project, if it is in one ─────────────┘
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from configparser import ConfigParser, Error
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from scrapy import Spider
+from scrapy.addons import AddonManager
+from scrapy.settings import Settings
+from scrapy.spiderloader import get_spider_loader
+
+from crawlog.streams import files
+from crawlog.streams.errors import Misconfigured
+
+from ..loading import PROJECT, FoundClass
+
+
+class FoundSpider(NamedTuple):
+    """A class of a spider, and all that belongs to it.
+
+    Attributes:
+        path: Absolute and complete, for the job's record.
+        settings: Of the project and of the command line; those of the spider are not in them yet.
+        modules: Of the project, each with its name in the log.
+        digest: Of the project's code, in hex.
+    """
+
+    kind: type[Spider]
+    path: str
+    settings: Settings
+    modules: tuple[tuple[str, ModuleType], ...]
+    digest: str
+
+
+def project_around(path: Path) -> Path | None:
+    """The folder with scrapy.cfg that a path is in; None if there is none."""
+    return next((folder for folder in (path, *path.parents) if (folder / PROJECT).is_file()), None)
+
+
+def in_project(folder: Path, name: str, given: dict[str, str]) -> FoundSpider:
+    """The spider of a project, by its name.
+
+    Args:
+        folder: With scrapy.cfg.
+        given: Settings from the command line.
+
+    Raises: Misconfigured: there is no such project or spider, or it cannot be loaded.
+    """
+    folder = folder.expanduser().absolute()
+    digest = digest_of(folder)
+    settings = settings_of(folder, given)
+    try:
+        loader = get_spider_loader(settings)
+        names = loader.list()
+        if name not in names:
+            has = f"it has {', '.join(sorted(names)[:20])}" if names else "it has none: see SPIDER_MODULES"
+            raise Misconfigured(f"--spider {name}: no spider of this name in {folder}; {has}")
+        kind = loader.load(name)
+    except Misconfigured:
+        raise
+    except Exception as error:
+        raise Misconfigured(f"--spider {name}: the project {folder} cannot be loaded: {_said(error)}") from error
+    return FoundSpider(kind, f"{folder}:{name}", settings, tuple(modules_below(folder)), digest)
+
+
+def of_found(found: FoundClass, given: dict[str, str]) -> FoundSpider:
+    """A spider whose class was found already, in a file or a module.
+
+    Raises: Misconfigured: its project cannot be loaded.
+    """
+    module = found.module
+    folder = project_around(found.file.parent)
+    settings = settings_of(folder, given) if folder else _complete(Settings(), given)
+    digest = digest_of(folder) if folder else found.digest
+    name = module.__name__ if "." in module.__name__ else found.file.stem
+    beside = [(named, one) for named, one in modules_below(folder or found.file.parent) if one is not module]
+    return FoundSpider(found.kind, found.path, settings, ((name, module), *beside), digest[:16])
+
+
+def settings_of(folder: Path, given: dict[str, str]) -> Settings:
+    """The settings of a project. From now on its modules can be imported.
+
+    Raises: Misconfigured: scrapy.cfg names no settings, or they cannot be loaded.
+    """
+    config = ConfigParser()
+    try:
+        config.read_string(files.read_trusted(folder / PROJECT).decode())
+        named = config.get("settings", os.environ.get("SCRAPY_PROJECT", "default"))
+    except (OSError, Error, UnicodeDecodeError) as error:
+        raise Misconfigured(f"{folder / PROJECT}: {_said(error)}") from None
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    os.environ["SCRAPY_SETTINGS_MODULE"] = named
+    settings = Settings()
+    try:
+        settings.setmodule(named, priority="project")
+        return _complete(settings, given)
+    except Exception as error:
+        raise Misconfigured(f"the settings {named} of {folder} cannot be loaded: {_said(error)}") from error
+
+
+def _complete(settings: Settings, given: dict[str, str]) -> Settings:
+    settings.setdict(given, priority="cmdline")
+    AddonManager.load_pre_crawler_settings(settings)
+    return settings
+
+
+def digest_of(folder: Path) -> str:
+    """The digest of all Python files of a project; each is checked before it is imported.
+
+    Raises: Misconfigured: other users may change a file.
+    """
+    state = hashlib.sha256()
+    for path in [folder / PROJECT, *sorted(_code(folder))]:
+        try:
+            source = files.read_trusted(path)
+        except OSError as error:
+            raise Misconfigured(f"--spider {path}: {error.strerror or error}") from None
+        state.update(str(path.relative_to(folder)).encode() + b"\0" + hashlib.sha256(source).digest())
+    return state.hexdigest()[:16]
+
+
+def _code(folder: Path) -> Iterator[Path]:
+    """The Python files below a folder, without hidden folders and virtual environments."""
+    for here, folders, names in os.walk(folder):
+        if "pyvenv.cfg" in names:
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+        yield from (Path(here, name) for name in names if name.endswith(".py"))
+
+
+def modules_below(folder: Path) -> Iterator[tuple[str, ModuleType]]:
+    """The loaded modules whose files are below a folder, without installed packages."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and "site-packages" not in file and Path(file).is_relative_to(folder):
+            yield name, module
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,0 +1,296 @@
+"""A request of Scrapy as a record of the log, and back.
+
+Request ─► recorded ─► RequestRecord ─► log ─► PageMeta.request ─► restored ─► Request, of the same class
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+from scrapy.crawler import Crawler
+from scrapy.http import Request
+from scrapy.http.request import NO_CALLBACK
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.request import _decode_cookie, _to_verbose_cookies
+
+from crawlog.schemas.requests import MAX_REQUEST_BYTES, CookieGiven, RequestRecord, packed
+from crawlog.schemas.urls import CanonicalRules
+from crawlog.streams.url import Canonicaliser, InvalidUrl
+
+from .kinds import Kinds
+from .meta_table import LEFT_BEHIND, refusal
+
+BESIDE = "_crawlog"
+"""Key of `meta` for what a record has no field for; the spider never sees it."""
+
+FRAMING = frozenset({b"Content-Length", b"Connection", b"Keep-Alive", b"Proxy-Connection", b"Te", b"Trailer"})
+"""Headers that the client writes; browsers show them, so users copy them."""
+
+FORBIDDEN = frozenset({b"Host", b"Transfer-Encoding", b"Upgrade"})
+
+
+_VERBATIM = Canonicaliser(CanonicalRules(verbatim=True))
+
+
+class Unsendable(Exception):
+    """A request or an item that cannot travel in the log; the message says which part, why, and the way out."""
+
+
+class Recorder:
+    """Writes requests of one spider, and makes them again.
+
+    Args:
+        kinds: Classes that may travel.
+        defaults: Headers that the job sends with every request; they are not in the records.
+        has_cookies: Whether the job keeps cookies.
+        retries: Retries of a request; None if a middleware of the project retries, not crawlog.
+        timeout_s: Of the job.
+        obeys_robots: Whether the job obeys robots.txt.
+    """
+
+    def __init__(self, crawler: Crawler, kinds: Kinds, *, defaults: Mapping[bytes, bytes], retries: int | None) -> None:
+        self._spider = crawler.spider
+        settings = crawler.settings
+        self._kinds = kinds
+        self._defaults = dict(defaults)
+        self._retries = retries
+        self._has_cookies = settings.getbool("COOKIES_ENABLED")
+        self._obeys_robots = settings.getbool("ROBOTSTXT_OBEY")
+        self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
+        self._names: dict[Callable[..., Any], str] = {}
+        self.warnings: set[str] = set()
+
+    def recorded(self, request: Request, *, is_sent_anyway: bool = False) -> RequestRecord:
+        """The request as a record.
+
+        Args:
+            is_sent_anyway: Whether it is sent although its fingerprint may be known, whatever its `dont_filter`.
+
+        Raises: Unsendable: Part of it cannot travel.
+        """
+        meta = dict(request._meta or ())  # noqa: SLF001  # reading `meta` would make an empty one
+        self._check(request, meta)
+        merges = self._has_cookies and not meta.get("dont_merge_cookies", False)
+        statuses = meta.get("handle_httpstatus_list")
+        record = RequestRecord(
+            method=request.method,
+            url="" if _as_sent(request.url) == request.url else request.url,
+            headers=self._headers(request, drops_cookies=merges),
+            body=request.body,
+            cookies=self._cookies(request) if merges else (),
+            jar=_jar(meta.get("cookiejar")),
+            keeps_cookies=merges,
+            callback=self._method(request, "callback"),
+            errback=self._method(request, "errback"),
+            kwargs=self._tagged(request._cb_kwargs or {}, request, "cb_kwargs"),  # noqa: SLF001  # as above
+            meta=self._tagged(self._kept(meta, request, is_sent_anyway), request, "meta"),
+            unfiltered=request.dont_filter or is_sent_anyway,
+            attempts=self._attempts(meta),
+            timeout_s=_timeout(meta, self._timeout_s),
+            proxy=str(meta.get("proxy") or ""),
+            kind=self._class(request),
+            flags=tuple(map(str, request.flags)) if request._flags else (),  # noqa: SLF001  # as above
+            answers=tuple(map(int, statuses)) if statuses is not None else None,
+            all_answers=bool(meta.get("handle_httpstatus_all")),
+            follows=not meta.get("dont_redirect"),
+        )
+        if (size := len(packed(record))) > MAX_REQUEST_BYTES:
+            raise Unsendable(
+                f"{request} has {size:,} bytes with its body, meta and cb_kwargs; a request has at most "
+                f"{MAX_REQUEST_BYTES:,}: carry less along, or read it again in the callback"
+            )
+        return record
+
+    def restored(self, url: str, record: RequestRecord | None) -> Request:
+        """The request of a page, of its own class and with its callback.
+
+        Raises: Unsendable: A class or a method that is not the spider's.
+        """
+        if record is None:
+            return Request(url)
+        values = self._kinds.values
+        try:
+            kind = self._kinds.request(record.kind)
+            meta, kwargs = values.unpacked_dict(record.meta), values.unpacked_dict(record.kwargs)
+        except ValueError as error:
+            raise Unsendable(f"the request of {url} cannot be made again: {error}") from None
+        beside = meta.pop(BESIDE, {})
+        request = kind(
+            **cast("dict[str, Any]", beside.get("attributes", {})),
+            url=record.url or url,
+            method=record.method,
+            headers=_multiple(record.headers),
+            body=record.body,
+            cookies=[_verbose(cookie) for cookie in record.cookies],
+            meta=meta,
+            cb_kwargs=kwargs,
+            encoding=beside.get("encoding", "utf-8"),
+            priority=beside.get("priority", 0),
+            dont_filter=beside.get("dont_filter", record.unfiltered),
+            callback=self._bound(record.callback),
+            errback=self._bound(record.errback),
+            flags=list(record.flags),
+        )
+        for name, value in self._defaults.items():
+            request.headers.setdefault(name, value)
+        return request
+
+    def _check(self, request: Request, meta: Mapping[str, Any]) -> None:
+        if urlparse_cached(request).scheme not in {"http", "https"}:
+            raise Unsendable(f"{request}: crawlog fetches http and https only; read other sources in start()")
+        for key in meta:
+            if told := refusal(key, meta[key], obeys_robots=self._obeys_robots):
+                raise Unsendable(f"{request}: meta[{key!r}]: {told}")
+        for name in request.headers if request._headers else ():  # noqa: SLF001  # as above
+            if name in FORBIDDEN and not (name == b"Host" and _is_own_host(request)):
+                raise Unsendable(f"{request}: the header {name.decode()} is refused: crawlog writes it from the URL")
+
+    def _headers(self, request: Request, *, drops_cookies: bool) -> tuple[tuple[str, str], ...]:
+        if not request._headers:  # noqa: SLF001  # as above
+            return ()
+        kept = []
+        for name, values in request.headers.items():
+            if name in FRAMING or name == b"Host" or (drops_cookies and name == b"Cookie"):
+                continue
+            if values != [self._defaults.get(name)]:
+                kept += [(_text(name), _text(value)) for value in values]
+        return tuple(kept)
+
+    def _cookies(self, request: Request) -> tuple[CookieGiven, ...]:
+        if not request._cookies:  # noqa: SLF001  # as above
+            return ()
+        is_https = urlparse_cached(request).scheme == "https"
+        found = []
+        for cookie in _to_verbose_cookies(request.cookies):
+            if decoded := _decode_cookie(cookie, request):
+                domain, path = decoded.get("domain", ""), decoded.get("path", "")
+                secure = bool(cookie.get("secure", is_https))
+                found.append(CookieGiven(decoded["name"], decoded["value"], domain, path, secure))
+        return tuple(found)
+
+    def _kept(self, meta: dict[str, Any], request: Request, is_sent_anyway: bool) -> dict[str, Any]:
+        """The meta that travels, with what else of the request has no field."""
+        kept = {key: value for key, value in meta.items() if key not in LEFT_BEHIND}
+        slot = kept.get("download_slot")
+        if slot is not None and slot == (urlparse_cached(request).hostname or ""):
+            del kept["download_slot"]
+        if kept.get("download_timeout") == self._timeout_s:
+            del kept["download_timeout"]
+        beside = self._beside(request)
+        if is_sent_anyway and not request.dont_filter:
+            beside["dont_filter"] = False
+        if beside:
+            kept[BESIDE] = beside
+        return kept
+
+    def _beside(self, request: Request) -> dict[str, Any]:
+        beside: dict[str, Any] = {}
+        if request.encoding != "utf-8":
+            beside["encoding"] = request.encoding
+        if request.priority:
+            beside["priority"] = request.priority
+        if own := {name: getattr(request, name) for name in type(request).attributes if name not in Request.attributes}:
+            beside["attributes"] = own
+        return beside
+
+    def _tagged(self, given: Mapping[str, Any], request: Request, where: str) -> dict[str, Any]:
+        try:
+            return self._kinds.values.packed_dict(given, where)
+        except (TypeError, ValueError) as error:
+            raise Unsendable(f"{request}: {error}") from None
+
+    def _attempts(self, meta: Mapping[str, Any]) -> int:
+        """Attempts, the first one included; 0 for the job's."""
+        if self._retries is None:
+            return 0
+        if meta.get("dont_retry"):
+            return 1
+        times, most = meta.get("retry_times", 0), meta.get("max_retry_times")
+        if most is None and not times:
+            return 0
+        return max(1, int(self._retries if most is None else most) - int(times) + 1)
+
+    def _method(self, request: Request, which: str) -> str:
+        """The name of a callback: a method of the spider."""
+        method = getattr(request, which)
+        if method is None:
+            return ""
+        if method is NO_CALLBACK:
+            raise Unsendable(f"{request}: NO_CALLBACK is for requests of middlewares, which crawlog does not send")
+        function = getattr(method, "__func__", None)
+        name = self._names.get(function) if function else None
+        if name is None:
+            name = self._names[function] = self._found(method, request, which)  # type: ignore[index]  # it has one then
+        return name
+
+    def _found(self, method: Any, request: Request, which: str) -> str:
+        function = getattr(method, "__func__", None)
+        if function is not None and getattr(method, "__self__", None) is self._spider:
+            names = [getattr(function, "__name__", ""), *dir(type(self._spider))]
+            for name in names:
+                if getattr(getattr(self._spider, name, None), "__func__", None) is function:
+                    return name
+        what = "a lambda" if getattr(method, "__name__", "") == "<lambda>" else f"{method!r:.100}"
+        raise Unsendable(
+            f"{request}: its {which} is {what}, which cannot travel in the log: it is a method of the spider; "
+            "values for it go into cb_kwargs"
+        )
+
+    def _bound(self, name: str) -> Any:
+        if not name:
+            return None
+        method = getattr(self._spider, name, None)
+        if not inspect.ismethod(method):
+            raise Unsendable(f"the spider has no method {name!r}, which a request names as its callback")
+        return method
+
+    def _class(self, request: Request) -> str:
+        try:
+            return self._kinds.of_request(request)
+        except TypeError as error:
+            raise Unsendable(f"{request}: {error}") from None
+
+
+def _verbose(cookie: CookieGiven) -> Any:
+    """A cookie as requests of Scrapy have it."""
+    return {name: value for name, value in msgspec.structs.asdict(cookie).items() if value or name == "value"}
+
+
+def _as_sent(url: str) -> str:
+    """The URL as the queue has it. Raises: Unsendable: it is none."""
+    try:
+        return _VERBATIM.canonical(url)
+    except InvalidUrl as error:
+        raise Unsendable(f"{url[:200]}: {error}") from None
+
+
+def _jar(key: Any) -> str:
+    if key is None or isinstance(key, str):
+        return key or ""
+    if isinstance(key, int | float | bytes | tuple):
+        return repr(key)
+    raise Unsendable(f"meta['cookiejar'] = {key!r:.80}: the name of a cookie jar is a text or a number")
+
+
+def _timeout(meta: Mapping[str, Any], usual_s: float) -> float:
+    given = meta.get("download_timeout")
+    return 0.0 if given is None or given == usual_s else max(0.0, float(given))
+
+
+def _is_own_host(request: Request) -> bool:
+    return request.headers.get("Host") == (urlparse_cached(request).netloc or "").encode()
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _multiple(headers: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in headers:
+        found.setdefault(name, []).append(value)
+    return found

@@ -1,0 +1,273 @@
+"""Calls the spider with a page and collects what it gives, as Scrapy's scraper and engine do.
+
+response ─► spider middlewares ─► callback ─► spider middlewares ─┬─► items
+failure ──► errback ──────────────────────────────────────────────┼─► requests ─► downloader middlewares ─► records
+└─► an exception: what came before it is kept
+"""
+
+import inspect
+import traceback
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import msgspec
+from scrapy import signals
+from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy.http import Request, Response
+from scrapy.utils.misc import arg_to_iter
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from ..exchange import CallResult, RequestOut
+from ..identity import unfiltered_id
+from .counted import taken
+from .crawler import StandInCrawler
+from .downloading import MAX_ANSWERED, MAX_REPLACED
+from .exported import Exporter, raw_item
+from .kinds import Kinds
+from .recorded import Recorder, Unsendable
+
+MAX_PRIORITY = (1 << 31) - 1
+
+MAX_HOPS = 255
+"""Rows hold no more; Scrapy's RedirectMiddleware counts redirects by itself."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where requests come from, for the identity of those that are not filtered.
+
+    Attributes:
+        id: Of the page; of job and epoch for `start`.
+        hops: Of the page.
+        redirects_post: Whether the page answers a POST.
+    """
+
+    id: int
+    attempt: int = 1
+    hops: int = 0
+    redirects_post: bool = False
+
+
+class Scraping:
+    """What a spider makes of one page, or of a part of `start`.
+
+    Args:
+        has_pipelines: Whether items pass pipelines before they are rows.
+        filters: Whether requests are filtered by their fingerprints at all.
+    """
+
+    def __init__(
+        self, crawler: StandInCrawler, recorder: Recorder, kinds: Kinds, *, exporter: Exporter | None, filters: bool
+    ) -> None:
+        self._crawler = crawler
+        self._recorder = recorder
+        self._kinds = kinds
+        self._exporter = exporter
+        self._filters = filters
+
+    def begin(self, origin: Origin) -> None:
+        """Begin with a page."""
+        self._origin = origin
+        self._given: dict[int, int] = {}
+        self._answered: set[int] = set()
+        self._answers: deque[tuple[Response, Request]] = deque()
+        self.result = CallResult(is_raw=self._exporter is None)
+
+    def end(self) -> CallResult:
+        """What the page gave."""
+        result, self.result = self.result, CallResult(is_raw=self._exporter is None)
+        result.stats = taken(self._crawler.stats)
+        return result
+
+    async def response(self, response: Response, request: Request) -> None:
+        """Give a response to its callback."""
+        if response.request is None:
+            response.request = request
+        self._crawler.signals.send_catch_log(
+            signals.response_received, response=response, request=response.request, spider=self._crawler.spider
+        )
+        try:
+            output = await self._crawler.spidermw.scrape_response_async(self._call, response, request)
+        except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+            self.failed(error, response)
+        else:
+            await self._collect(output, response)
+
+    async def failure(self, failure: Failure, request: Request) -> None:
+        """Give a failure to the errback, without spider middlewares, as Scrapy does."""
+        try:
+            output = await self._call(failure, request)
+        except Exception as error:  # noqa: BLE001  # as above
+            if error is not failure.value:
+                self.failed(error, failure)
+        else:
+            await self._collect(output, failure)
+
+    async def request(self, request: Request, *, hops: int = 0) -> None:
+        """Record a request that was made: by a callback, by `start` or by a middleware.
+
+        Raises: Unsendable: It cannot travel.
+        """
+        known: set[int] = set()
+        for _ in range(MAX_REPLACED):
+            if self._is_dropped(request):
+                return
+            fingerprint = self.fingerprint(request)
+            if fingerprint in known and not request.dont_filter:
+                return  # Scrapy's filter would know it
+            known.add(fingerprint)
+            try:
+                other = await self._crawler.downloading.leave(request)
+            except Exception as error:  # as above
+                if isinstance(error, Unsendable):
+                    raise
+                await self.failure(failure_of(error), request)
+                return
+            if other is None:
+                self._send(request, fingerprint, hops)
+                return
+            if isinstance(other, Response):
+                self._answer(other, request, fingerprint)
+                return
+            request = other
+        raise Unsendable(f"{request}: process_request put {MAX_REPLACED} requests in its place, one after the other")
+
+    def _answer(self, response: Response, request: Request, fingerprint: int) -> None:
+        """A middleware answered a request: its callback is called in the same call of the spider."""
+        if fingerprint in self._answered and not request.dont_filter:
+            return
+        self._answered.add(fingerprint)
+        self._answers.append((response, request))
+        told = "a downloader middleware answers requests by itself: they are filtered within one page only"
+        if told not in self.result.warnings:
+            self.result.warnings.append(told)
+
+    async def answer(self) -> None:
+        """Give the responses that middlewares made to their callbacks.
+
+        Raises: Unsendable: There is no end of them.
+        """
+        for _ in range(MAX_ANSWERED):
+            if not self._answers:
+                return
+            response, request = self._answers.popleft()
+            await self.response(response, request)
+        raise Unsendable(
+            f"downloader middlewares answered {MAX_ANSWERED:,} requests of one page by themselves: such requests are "
+            "not filtered over pages; let crawlog fetch them, with -s render.mode=always where they need a browser"
+        )
+
+    def item(self, item: Any, response: Response | Failure | None) -> None:
+        """Keep an item. Raises: TypeError, ValueError: it has values that cannot travel or that JSON does not have."""
+        if self._exporter is None:
+            self.result.items.append(raw_item(item, self._kinds))
+            return
+        self.result.items.append(self._exporter.row(item))
+        self._crawler.stats.inc_value("item_scraped_count")
+        self._crawler.signals.send_catch_log(
+            signals.item_scraped, item=item, response=response, spider=self._crawler.spider
+        )
+
+    def failed(self, error: BaseException, response: Response | Failure | None) -> None:
+        """Remember an exception; CloseSpider closes the job."""
+        if isinstance(error, CloseSpider):
+            self.result.closes = error.reason or "cancelled"
+            return
+        if not self.result.error:
+            self.result.error = " ".join(f"{type(error).__name__}: {error}".split())
+            self.result.is_final = True
+            self.result.trace = "".join(traceback.format_exception(error))
+        if isinstance(error, Unsendable):
+            return
+        stats = self._crawler.stats
+        stats.inc_value("spider_exceptions/count")
+        stats.inc_value(f"spider_exceptions/{type(error).__name__}")
+        self._crawler.signals.send_catch_log(
+            signals.spider_error, failure=failure_of(error), response=response, spider=self._crawler.spider
+        )
+
+    async def _call(self, result: Response | Failure, request: Request) -> Iterable[Any] | AsyncIterator[Any]:
+        """Call the callback or the errback."""
+        spider = self._crawler.spider
+        assert spider is not None
+        if isinstance(result, Response):
+            called: Any = request.callback or spider._parse  # noqa: SLF001  # Scrapy calls it so
+            output = called(result, **request.cb_kwargs)
+        else:
+            result.request = request  # type: ignore[attr-defined]  # errbacks read it there
+            called = request.errback
+            if not called:
+                result.raiseException()
+            output = called(result)
+            if isinstance(output, Failure):
+                output.raiseException()
+        return await _iterated(output, called)
+
+    async def _collect(self, output: Iterable[Any] | AsyncIterator[Any], response: Response | Failure) -> None:
+        try:
+            if isinstance(output, AsyncIterator):
+                async for one in output:
+                    await self.take(one, response)
+            else:
+                for one in output:
+                    await self.take(one, response)
+        except Exception as error:  # noqa: BLE001  # as above
+            self.failed(error, response)
+
+    async def take(self, one: Any, response: Response | Failure | None) -> None:
+        """Keep a request or an item of the spider."""
+        if isinstance(one, Request):
+            await self.request(one)
+        elif one is not None:
+            try:
+                self.item(one, response)
+            except (TypeError, ValueError) as error:
+                raise Unsendable(f"an item of {type(one).__name__}: {error}") from error
+
+    def _is_dropped(self, request: Request) -> bool:
+        """Whether a handler of `request_scheduled`, such as the offsite filter, drops a request."""
+        told = self._crawler.signals.send_catch_log(
+            signals.request_scheduled, request=request, spider=self._crawler.spider, dont_log=IgnoreRequest
+        )
+        return any(isinstance(said, Failure) and isinstance(said.value, IgnoreRequest) for _, said in told)
+
+    def fingerprint(self, request: Request) -> int:
+        """Scrapy's fingerprint, cut to 64 bits."""
+        whole = self._crawler.request_fingerprinter.fingerprint(request)
+        return int.from_bytes(whole[:8], "big") or 1
+
+    def _send(self, request: Request, fingerprint: int, hops: int) -> None:
+        is_sent_anyway = not self._filters or bool(hops and self._origin.redirects_post)
+        record = self._recorder.recorded(request, is_sent_anyway=is_sent_anyway)
+        identity = fingerprint
+        if record.unfiltered:
+            count = self._given.get(fingerprint, 0)
+            self._given[fingerprint] = count + 1
+            identity = unfiltered_id(self._origin.id, self._origin.attempt, fingerprint, count)
+        priority = max(-MAX_PRIORITY, min(MAX_PRIORITY, request.priority))
+        depth = request.meta.get("depth", 0)
+        self.result.requests.append(
+            RequestOut(request.url.partition("#")[0], identity, priority, record, min(hops, MAX_HOPS), depth)
+        )
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure that errbacks get."""
+    return Failure(error)  # type: ignore[no-untyped-call]  # Twisted's
+
+
+async def _iterated(output: Any, called: Any) -> Iterable[Any] | AsyncIterator[Any]:
+    """The output of a callback, which may be async. Raises: TypeError: it is a Deferred."""
+    if isinstance(output, Deferred):
+        name = getattr(called, "__name__", repr(called))
+        raise TypeError(
+            f"{name} returned a Deferred, which crawlog does not support: write `async def {name}` and "
+            "`await maybe_deferred_to_future(deferred)`, from scrapy.utils.defer"
+        )
+    if inspect.isasyncgen(output):
+        return output
+    if inspect.isawaitable(output):
+        return await _iterated(await output, called)
+    several: Iterable[Any] = arg_to_iter(output)
+    return several

@@ -1,0 +1,190 @@
+"""Runs one spider of Scrapy in a child process: pages in, items and requests out.
+
+PageCall ─► arrived: Request, Response or exception ─► downloader middlewares ─► scraping: callback ─► CallResult
+start() ─► spider middlewares ─► scraping ─► CallResult, in batches
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import xxhash
+from scrapy.http import Request
+from scrapy.utils.httpobj import urlparse_cached
+
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.url import fingerprint
+
+from ..exchange import CallResult, PageCall, SpiderFacts, SpiderRef
+from . import facts
+from .arrived import response_of
+from .crawler import StandInCrawler
+from .exported import Exporter
+from .failures import raised
+from .kinds import Kinds
+from .project import FoundSpider
+from .recorded import Recorder, Unsendable
+from .scraping import Origin, Scraping, failure_of
+
+BATCH = 50
+"""Outputs of `start` in one batch, at most."""
+
+BATCH_S = 0.5
+"""Longest wait of a part of `start` for more of it, seconds."""
+
+
+class ScrapyRunner:
+    """A spider of Scrapy with all its components.
+
+    Raises: Misconfigured: it cannot be made, or needs what crawlog does not have.
+    """
+
+    def __init__(self, found: FoundSpider, ref: SpiderRef) -> None:
+        try:
+            self.crawler = StandInCrawler(found.kind, found.settings)
+            facts.check(self.crawler.settings, found.kind)
+            self.spider = self.crawler.prepare(dict(ref.args))
+        except Misconfigured:
+            raise
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise Misconfigured(f"--spider {found.path}: {found.kind.__name__} cannot be made: {said}") from error
+        settings = self.crawler.settings
+        self.kinds = Kinds(found.modules)
+        self.has_pipelines = bool(settings.getpriority("ITEM_PIPELINES") and _enabled(settings["ITEM_PIPELINES"]))
+        self._is_open = False
+        self._ref = ref
+        self._retries = facts.retries_of(settings)
+        self._timeout_s = facts.timeout_of(settings, self.spider)
+        defaults = {name.title().encode(): value.encode() for name, value in facts.default_headers(settings).items()}
+        agent = getattr(self.spider, "user_agent", None) or settings["USER_AGENT"]
+        self._recorder = Recorder(
+            self.crawler, self.kinds, defaults=defaults | {b"User-Agent": str(agent).encode()}, retries=self._retries
+        )
+        self._scraping = Scraping(
+            self.crawler,
+            self._recorder,
+            self.kinds,
+            exporter=None if self.has_pipelines else Exporter(settings),
+            filters=settings["DUPEFILTER_CLASS"] != facts.NO_FILTER,
+        )
+        self.facts = self._facts(found)
+
+    def _facts(self, found: FoundSpider) -> SpiderFacts:
+        settings = self.crawler.settings
+        name = re.sub(r"[^A-Za-z0-9._+-]", "-", str(self.spider.name))[:100]
+        return SpiderFacts(
+            path=found.path,
+            label=f"{name}@{found.digest[:8]}",
+            digest=found.digest,
+            starts=True,
+            settings=facts.job_settings(settings, self.spider),
+            is_scrapy=True,
+            takes_errors=True,
+            has_pipelines=self.has_pipelines,
+            notes=tuple(facts.notes(settings, self.spider)),
+        )
+
+    async def open(self) -> None:
+        """Tell all components that the spider was opened; once."""
+        if not self._is_open:
+            self._is_open = True
+            await self.crawler.open()
+
+    async def page(self, call: PageCall) -> CallResult:
+        """What the spider makes of a page, a failure or a redirect."""
+        await self.open()
+        meta, scraping = call.meta, self._scraping
+        is_post = meta.request is not None and meta.request.method not in ("GET", "HEAD")
+        scraping.begin(Origin(meta.id or fingerprint(meta.url), meta.attempt, meta.hops, redirects_post=is_post))
+        try:
+            await self._arrive(call)
+            await scraping.answer()
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is an error of this page
+            scraping.failed(error, None)
+        return scraping.end()
+
+    async def _arrive(self, call: PageCall) -> None:
+        meta = call.meta
+        request = self._recorder.restored(meta.url, meta.request)
+        self._complete(request, call)
+        is_whole = meta.http is not None and not meta.error
+        answer = response_of(meta, call.body, request) if is_whole else raised(meta.error)
+        try:
+            result = await self.crawler.downloading.arrive(answer, request)
+        except Unsendable:
+            raise
+        except Exception as error:  # noqa: BLE001  # Scrapy gives it to the errback
+            await self._scraping.failure(failure_of(error), request)
+            return
+        if isinstance(result, Request):
+            is_redirect = result.meta.get("redirect_times", 0) > request.meta.get("redirect_times", 0)
+            await self._scraping.request(result, hops=meta.hops + 1 if is_redirect else 0)
+        else:
+            await self._scraping.response(result, result.request or request)
+
+    def _complete(self, request: Request, call: PageCall) -> None:
+        """Add what Scrapy's downloader writes into `meta`."""
+        meta = request.meta
+        meta.setdefault("download_timeout", self._timeout_s)
+        meta.setdefault("download_slot", urlparse_cached(request).hostname or "")
+        meta["download_latency"] = call.meta.took_s
+        retried = call.meta.attempt - 1
+        if retried > 0 and self._retries is not None:
+            meta["retry_times"] = meta.get("retry_times", 0) + retried
+
+    async def start(self) -> AsyncIterator[CallResult]:
+        """The first requests, and items, in small batches; may be endless."""
+        await self.open()
+        parent = xxhash.xxh3_64_intdigest(f"{self._ref.job} {self._ref.epoch}".encode()) or 1
+        scraping = self._scraping
+        scraping.begin(Origin(parent))
+        try:
+            async for given in in_batches(self._started()):
+                for one in given:
+                    await scraping.take(one, None)
+                await scraping.answer()
+                yield scraping.end()
+        except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+            scraping.failed(error, None)
+            yield scraping.end()
+
+    async def _started(self) -> AsyncIterator[Any]:
+        """What `start` gives, through the spider middlewares."""
+        if facts.uses_start_requests(type(self.spider)):
+            self.spider.start = self._from_start_requests  # type: ignore[method-assign]  # of this object alone
+        given = await self.crawler.spidermw.process_start()
+        if given is not None:
+            async for one in given:
+                yield one
+
+    async def _from_start_requests(self) -> AsyncIterator[Any]:
+        for one in self.spider.start_requests():  # type: ignore[attr-defined]  # it was found there
+            yield one
+
+
+async def in_batches(given: AsyncIterator[Any]) -> AsyncIterator[list[Any]]:
+    """What is given, in parts: a part waits half a second for more. What was given before an error is not lost."""
+    batch: list[Any] = []
+    coming: asyncio.Future[Any] | None = None
+    error: Exception | None = None
+    try:
+        while error is None:
+            coming = coming or asyncio.ensure_future(anext(given))
+            done, _ = await asyncio.wait({coming}, timeout=BATCH_S if batch else None)
+            if done:
+                error, coming = coming.exception(), None  # type: ignore[assignment]  # a task has no other one
+                batch += [one.result() for one in done if error is None]
+            if batch and (error or not done or len(batch) >= BATCH):
+                yield batch
+                batch = []
+    finally:
+        if coming is not None:
+            coming.cancel()
+    if error is not None and not isinstance(error, StopAsyncIteration):
+        raise error
+
+
+def _enabled(pipelines: dict[Any, Any]) -> bool:
+    return any(priority is not None for priority in pipelines.values())

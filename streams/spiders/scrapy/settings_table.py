@@ -1,0 +1,270 @@
+"""What becomes of each setting of Scrapy: mapped, kept, or refused with the reason. Tests compare with Scrapy's own.
+
+mapped: it sets something of crawlog's. kept: the project's code and Scrapy's classes read it, or it changes no item.
+refused: without it the crawl would be another one, so the spider is not started.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+Effect = Literal["mapped", "kept", "refused"]
+
+
+class SettingRow(NamedTuple):
+    """What becomes of a setting.
+
+    Attributes:
+        what: The setting of crawlog, who reads it, or why it is refused and the way out.
+        is_said: Of a kept one: whether a line is said at the start if the project sets it.
+        is_harmless: Of a refused one: whether a value changes nothing.
+    """
+
+    effect: Effect
+    what: str
+    is_said: bool = False
+    is_harmless: Callable[[Any], bool] = lambda value: not value
+
+
+def _mapped(what: str) -> SettingRow:
+    return SettingRow("mapped", what)
+
+
+def _kept(what: str) -> SettingRow:
+    return SettingRow("kept", what)
+
+
+def _said(what: str) -> SettingRow:
+    return SettingRow("kept", what, is_said=True)
+
+
+def _refused(what: str, is_harmless: Callable[[Any], bool] = lambda value: not value) -> SettingRow:
+    return SettingRow("refused", what, is_harmless=is_harmless)
+
+
+_CODE = "read by the project's own code"
+_HERE = "used by Scrapy's own class, which runs beside the spider"
+_EXTENSION = "Scrapy's extension needs the engine and does not run here"
+_STORES = "read by the pipelines' process"
+_HTTP_ONLY = "for other schemes than http and https, which are not fetched"
+_ROWS = "rows go to the outputs of the command: `-o FILE`"
+_LOG = "the log of crawlog's processes"
+_QUEUES = "the frontier is crawlog's own, kept in the log"
+_CACHE = "there is no HTTP cache: crawl.pages has each page, and `crawlog replay` parses again without fetching"
+_THROTTLE = "hosts rest by politeness.delay_s, longer when they are slow to answer or turn requests away"
+_CONNECTIONS = "connections are those of crawlog's client"
+
+SETTINGS: dict[str, SettingRow] = {
+    "ADDONS": _kept("add-ons are loaded, and may change settings"),
+    "ASYNCIO_EVENT_LOOP": _said("the event loop is that of crawlog's process"),
+    "AUTOTHROTTLE_DEBUG": _kept(_THROTTLE),
+    "AUTOTHROTTLE_ENABLED": _said(_THROTTLE),
+    "AUTOTHROTTLE_MAX_DELAY": _kept(_THROTTLE),
+    "AUTOTHROTTLE_START_DELAY": _kept(_THROTTLE),
+    "AUTOTHROTTLE_TARGET_CONCURRENCY": _kept(_THROTTLE),
+    "AWS_ACCESS_KEY_ID": _kept(_STORES),
+    "AWS_ENDPOINT_URL": _kept(_STORES),
+    "AWS_MAX_POOL_CONNECTIONS": _kept(_STORES),
+    "AWS_REGION_NAME": _kept(_STORES),
+    "AWS_SECRET_ACCESS_KEY": _kept(_STORES),
+    "AWS_SESSION_TOKEN": _kept(_STORES),
+    "AWS_USE_SSL": _kept(_STORES),
+    "AWS_VERIFY": _kept(_STORES),
+    "BOT_NAME": _kept(_CODE),
+    "CLOSESPIDER_ERRORCOUNT": _mapped("closes the job; each parse process counts its own"),
+    "CLOSESPIDER_ITEMCOUNT": _mapped("closes the job; each parse process counts its own, before pipelines"),
+    "CLOSESPIDER_PAGECOUNT": _mapped("run.max_pages"),
+    "CLOSESPIDER_PAGECOUNT_NO_ITEM": _mapped("closes the job; each parse process counts its own"),
+    "CLOSESPIDER_TIMEOUT": _mapped("closes the job; each parse process counts from its start"),
+    "CLOSESPIDER_TIMEOUT_NO_ITEM": _mapped("closes the job; each parse process counts from its start"),
+    "COMMANDS_MODULE": _kept("commands are `crawlog`'s"),
+    "COMPRESSION_ENABLED": _said("bodies are asked for compressed and arrive decoded in any case"),
+    "CONCURRENT_ITEMS": _kept("items of a page are taken one after the other"),
+    "CONCURRENT_REQUESTS": _said("requests at once are limited by politeness.per_host and fetch.concurrency"),
+    "CONCURRENT_REQUESTS_PER_DOMAIN": _mapped("politeness.per_host"),
+    "CONCURRENT_REQUESTS_PER_IP": _said("addresses are limited by politeness.per_ip and politeness.ip_rate, by worker"),
+    "COOKIES_DEBUG": _kept("nothing is written"),
+    "COOKIES_ENABLED": _mapped("fetch.cookies"),
+    "CRAWLSPIDER_FOLLOW_LINKS": _kept(_HERE),
+    "DEFAULT_DROPITEM_LOG_LEVEL": _kept(_STORES),
+    "DEFAULT_ITEM_CLASS": _kept(_CODE),
+    "DEFAULT_REQUEST_HEADERS": _mapped("fetch.headers"),
+    "DEPTH_LIMIT": _kept(_HERE),
+    "DEPTH_PRIORITY": _kept(_HERE),
+    "DEPTH_STATS_VERBOSE": _kept(_HERE),
+    "DNSCACHE_ENABLED": _kept("names are remembered for fetch.dns_ttl_s"),
+    "DNSCACHE_SIZE": _kept("names are remembered by fetch.dns_cache_hosts"),
+    "DNS_RESOLVER": _kept("names are resolved by crawlog's client"),
+    "DNS_TIMEOUT": _kept("within fetch.timeout_s"),
+    "DOWNLOADER": _refused("crawlog fetches by itself; remove the setting"),
+    "DOWNLOADER_CLIENTCONTEXTFACTORY": _refused("TLS is set by network.*; remove the setting"),
+    "DOWNLOADER_CLIENT_TLS_CIPHERS": _said(_CONNECTIONS + "; TLS is set by network.*"),
+    "DOWNLOADER_CLIENT_TLS_METHOD": _said(_CONNECTIONS + "; TLS is set by network.*"),
+    "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING": _kept("nothing is written"),
+    "DOWNLOADER_MIDDLEWARES": _mapped("those of the project run beside the spider; None turns crawlog's own part off"),
+    "DOWNLOADER_MIDDLEWARES_BASE": _mapped("as DOWNLOADER_MIDDLEWARES"),
+    "DOWNLOADER_STATS": _kept(_HERE),
+    "DOWNLOAD_BIND_ADDRESS": _refused("a worker sends from its machine's address: run one there, or set fetch.proxies"),
+    "DOWNLOAD_DELAY": _mapped("politeness.delay_s"),
+    "DOWNLOAD_DELAY_JITTER": _kept("a delay is the least rest; it is not drawn by chance"),
+    "DOWNLOAD_FAIL_ON_DATALOSS": _refused("a body that breaks off is an error here", bool),
+    "DOWNLOAD_HANDLERS": _refused(
+        "crawlog fetches by itself: to render pages use -s render.mode=always or render.include",
+        lambda value: not any(value.values()),
+    ),
+    "DOWNLOAD_HANDLERS_BASE": _kept("crawlog fetches http and https by itself"),
+    "DOWNLOAD_MAXSIZE": _mapped("fetch.max_body_bytes"),
+    "DOWNLOAD_SLOTS": _said("requests are limited by host, alike for all hosts of a job: politeness.*"),
+    "DOWNLOAD_TIMEOUT": _mapped("fetch.timeout_s"),
+    "DOWNLOAD_TLS_MAX_VERSION": _said(_CONNECTIONS + "; TLS is set by network.*"),
+    "DOWNLOAD_TLS_MIN_VERSION": _mapped("network.min_tls"),
+    "DOWNLOAD_VERIFY_CERTIFICATES": _mapped("network.verify_tls"),
+    "DOWNLOAD_WARNSIZE": _kept("no warning is written"),
+    "DUPEFILTER_CLASS": _mapped("requests are filtered by Scrapy's fingerprint, in the log; BaseDupeFilter: by none"),
+    "DUPEFILTER_DEBUG": _kept("`crawlog why URL` says what was filtered"),
+    "EDITOR": _kept("commands are `crawlog`'s"),
+    "EXTENSIONS": _kept("those of the project are loaded beside the spider; Scrapy's own need the engine"),
+    "EXTENSIONS_BASE": _kept(_EXTENSION),
+    "FEEDS": _said(_ROWS),
+    "FEED_EXPORTERS": _said(_ROWS),
+    "FEED_EXPORTERS_BASE": _kept(_ROWS),
+    "FEED_EXPORT_BATCH_ITEM_COUNT": _said(_ROWS),
+    "FEED_EXPORT_ENCODING": _kept("rows are JSON values; the output writes them in UTF-8"),
+    "FEED_EXPORT_FIELDS": _mapped("fields of the rows"),
+    "FEED_EXPORT_INDENT": _kept(_ROWS),
+    "FEED_FORMAT": _said(_ROWS),
+    "FEED_STORAGES": _said(_ROWS),
+    "FEED_STORAGES_BASE": _kept(_ROWS),
+    "FEED_STORAGE_FTP_ACTIVE": _kept(_ROWS),
+    "FEED_STORAGE_GCS_ACL": _kept(_ROWS),
+    "FEED_STORAGE_S3_ACL": _kept(_ROWS),
+    "FEED_STORE_EMPTY": _kept(_ROWS),
+    "FEED_TEMPDIR": _kept(_ROWS),
+    "FEED_URI": _said(_ROWS),
+    "FEED_URI_PARAMS": _kept(_ROWS),
+    "FILES_STORE": _kept(_STORES),
+    "FILES_STORE_GCS_ACL": _kept(_STORES),
+    "FILES_STORE_S3_ACL": _kept(_STORES),
+    "FORCE_CRAWLER_PROCESS": _kept("processes are crawlog's"),
+    "FTP_PASSIVE_MODE": _kept(_HTTP_ONLY),
+    "FTP_PASSWORD": _kept(_HTTP_ONLY),
+    "FTP_USER": _kept(_HTTP_ONLY),
+    "GCS_PROJECT_ID": _kept(_STORES),
+    "HTTP2_MAX_FRAME_SIZE": _kept(_CONNECTIONS),
+    "HTTPAUTH_DOMAIN": _kept(_HERE),
+    "HTTPAUTH_PASS": _kept(_HERE),
+    "HTTPAUTH_USER": _kept(_HERE),
+    "HTTPCACHE_ALWAYS_STORE": _kept(_CACHE),
+    "HTTPCACHE_DBM_MODULE": _kept(_CACHE),
+    "HTTPCACHE_DIR": _kept(_CACHE),
+    "HTTPCACHE_ENABLED": _said(_CACHE),
+    "HTTPCACHE_EXPIRATION_SECS": _kept(_CACHE),
+    "HTTPCACHE_GZIP": _kept(_CACHE),
+    "HTTPCACHE_IGNORE_HTTP_CODES": _kept(_CACHE),
+    "HTTPCACHE_IGNORE_MISSING": _refused("there is no HTTP cache: `crawlog replay` parses stored pages"),
+    "HTTPCACHE_IGNORE_RESPONSE_CACHE_CONTROLS": _kept(_CACHE),
+    "HTTPCACHE_IGNORE_SCHEMES": _kept(_CACHE),
+    "HTTPCACHE_POLICY": _kept(_CACHE),
+    "HTTPCACHE_STORAGE": _kept(_CACHE),
+    "HTTPERROR_ALLOWED_CODES": _kept(_HERE),
+    "HTTPERROR_ALLOW_ALL": _kept(_HERE),
+    "HTTPPROXY_AUTH_ENCODING": _kept("the login of a proxy stands in its URL"),
+    "HTTPPROXY_ENABLED": _kept("meta['proxy'] and fetch.proxies name proxies; the environment is not asked"),
+    "HTTPX_HTTP2_ENABLED": _kept(_CONNECTIONS),
+    "IMAGES_STORE": _kept(_STORES),
+    "IMAGES_STORE_GCS_ACL": _kept(_STORES),
+    "IMAGES_STORE_S3_ACL": _kept(_STORES),
+    "ITEM_PIPELINES": _mapped("they run in one process beside the sink"),
+    "ITEM_PIPELINES_BASE": _mapped("as ITEM_PIPELINES"),
+    "ITEM_PROCESSOR": _refused("items pass Scrapy's ItemPipelineManager; remove the setting"),
+    "JOBDIR": _said("not needed: the crawl's memory is the log, so every job goes on where it was"),
+    "LOGSTATS_INTERVAL": _kept("`crawlog run` shows the rate"),
+    "LOG_COLOR": _kept(_LOG),
+    "LOG_DATEFORMAT": _kept(_LOG),
+    "LOG_ENABLED": _mapped(_LOG),
+    "LOG_ENCODING": _kept(_LOG),
+    "LOG_FILE": _said("the lines go into " + _LOG + ", not into a file of their own"),
+    "LOG_FILE_APPEND": _kept(_LOG),
+    "LOG_FORMAT": _kept(_LOG),
+    "LOG_FORMATTER": _kept(_HERE),
+    "LOG_INSTALL_ROOT_HANDLER": _kept(_LOG),
+    "LOG_LEVEL": _mapped("least level of the spider's lines in the log"),
+    "LOG_SHORT_NAMES": _kept(_LOG),
+    "LOG_STDOUT": _kept("standard output goes into the log in any case"),
+    "LOG_VERSIONS": _kept(_LOG),
+    "MAIL_FROM": _kept(_CODE),
+    "MAIL_HOST": _kept(_CODE),
+    "MAIL_PASS": _kept(_CODE),
+    "MAIL_PORT": _kept(_CODE),
+    "MAIL_SSL": _kept(_CODE),
+    "MAIL_TLS": _kept(_CODE),
+    "MAIL_USER": _kept(_CODE),
+    "MEMDEBUG_ENABLED": _kept(_EXTENSION),
+    "MEMUSAGE_CHECK_INTERVAL_SECONDS": _kept(_EXTENSION),
+    "MEMUSAGE_ENABLED": _kept("the spider's process has a memory limit of crawlog's"),
+    "MEMUSAGE_LIMIT_MB": _said("the spider's process has a memory limit of crawlog's"),
+    "MEMUSAGE_NOTIFY_MAIL": _kept(_EXTENSION),
+    "MEMUSAGE_WARNING_MB": _kept(_EXTENSION),
+    "METAREFRESH_ENABLED": _kept(_HERE),
+    "METAREFRESH_IGNORE_TAGS": _kept(_HERE),
+    "METAREFRESH_MAXDELAY": _kept(_HERE),
+    "META_COPY_WARN_SKIP_KEYS": _kept(_HERE),
+    "NEWSPIDER_MODULE": _kept("commands are `crawlog`'s"),
+    "PERIODIC_LOG_DELTA": _kept(_EXTENSION),
+    "PERIODIC_LOG_STATS": _kept(_EXTENSION),
+    "PERIODIC_LOG_TIMING_ENABLED": _kept(_EXTENSION),
+    "RANDOMIZE_DOWNLOAD_DELAY": _kept("a delay is the least rest; it is not drawn by chance"),
+    "REACTOR_THREADPOOL_MAXSIZE": _kept(_CODE),
+    "REDIRECT_ENABLED": _kept(_HERE),
+    "REDIRECT_MAX_TIMES": _kept(_HERE),
+    "REDIRECT_PRIORITY_ADJUST": _kept(_HERE),
+    "REFERER_ENABLED": _kept(_HERE),
+    "REFERRER_POLICIES": _kept(_HERE),
+    "REFERRER_POLICY": _kept(_HERE),
+    "REMOTE_CONTROL_ENABLED": _kept(_EXTENSION),
+    "REMOTE_CONTROL_JOBS_DIR": _kept(_EXTENSION),
+    "REMOTE_CONTROL_OUTPUT_MAX_BYTES": _kept(_EXTENSION),
+    "REMOTE_CONTROL_TIMEOUT_DEFAULT": _kept(_EXTENSION),
+    "REMOTE_CONTROL_TIMEOUT_MAX": _kept(_EXTENSION),
+    "REMOTE_CONTROL_TRACEBACK_MAX_BYTES": _kept(_EXTENSION),
+    "REQUEST_FINGERPRINTER_CLASS": _mapped("identity of the requests"),
+    "RETRY_ENABLED": _mapped("fetch.attempts"),
+    "RETRY_EXCEPTIONS": _said("crawlog tries every failure again that another attempt may mend"),
+    "RETRY_GIVE_UP_LOG_LEVEL": _kept(_HERE),
+    "RETRY_HTTP_CODES": _mapped("fetch.retry_statuses"),
+    "RETRY_PRIORITY_ADJUST": _kept("another attempt keeps its place in the queue"),
+    "RETRY_TIMES": _mapped("fetch.attempts"),
+    "ROBOTSTXT_OBEY": _mapped("robots.obey"),
+    "ROBOTSTXT_PARSER": _said("robots.txt is read by crawlog, by RFC 9309"),
+    "ROBOTSTXT_USER_AGENT": _mapped("robots.token"),
+    "SCHEDULER": _refused(_QUEUES + "; remove the setting"),
+    "SCHEDULER_DEBUG": _kept("`crawlog why URL` says where a request is"),
+    "SCHEDULER_DISK_QUEUE": _kept(_QUEUES),
+    "SCHEDULER_MEMORY_QUEUE": _mapped("frontier.order"),
+    "SCHEDULER_PRIORITY_QUEUE": _kept(_QUEUES),
+    "SCHEDULER_START_DISK_QUEUE": _kept(_QUEUES),
+    "SCHEDULER_START_MEMORY_QUEUE": _kept(_QUEUES),
+    "SCRAPER_SLOT_MAX_ACTIVE_SIZE": _kept("pages are read from the log, one after the other"),
+    "SPIDER_CONTRACTS": _kept("for `scrapy check`, which runs as ever"),
+    "SPIDER_CONTRACTS_BASE": _kept("for `scrapy check`, which runs as ever"),
+    "SPIDER_LOADER_CLASS": _mapped("finds the spider by its name"),
+    "SPIDER_LOADER_WARN_ONLY": _mapped("finds the spider by its name"),
+    "SPIDER_MIDDLEWARES": _mapped("around callbacks and start, in their order"),
+    "SPIDER_MIDDLEWARES_BASE": _mapped("as SPIDER_MIDDLEWARES"),
+    "SPIDER_MODULES": _mapped("finds the spider by its name"),
+    "STATSMAILER_RCPTS": _kept(_EXTENSION),
+    "STATS_CLASS": _mapped("stats of each process; what pages change is added up per job"),
+    "STATS_DUMP": _mapped("the sums are written at the end of the job"),
+    "TELNETCONSOLE_ENABLED": _kept(_EXTENSION),
+    "TELNETCONSOLE_HOST": _kept(_EXTENSION),
+    "TELNETCONSOLE_PASSWORD": _kept(_EXTENSION),
+    "TELNETCONSOLE_PORT": _kept(_EXTENSION),
+    "TELNETCONSOLE_USERNAME": _kept(_EXTENSION),
+    "TEMPLATES_DIR": _kept("commands are `crawlog`'s"),
+    "TWISTED_DNS_RESOLVER": _kept("names are resolved by crawlog's client"),
+    "TWISTED_REACTOR": _said("the spider's process has an asyncio loop, and a reactor where the project imports one"),
+    "TWISTED_REACTOR_ENABLED": _kept("as TWISTED_REACTOR"),
+    "URLLENGTH_LIMIT": _kept(_HERE),
+    "USER_AGENT": _mapped("fetch.user_agent"),
+    "WARN_ON_GENERATOR_RETURN_VALUE": _kept("no warning is written"),
+}
+"""By name: every setting of the installed Scrapy, and those without a default that its classes read."""

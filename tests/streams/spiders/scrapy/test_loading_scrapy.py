@@ -1,0 +1,143 @@
+"""Spiders of Scrapy are found by file, by module and by name in a project, with the settings that Scrapy gives them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crawlog.streams.spiders import SpiderFacts, SpiderRef
+
+LOADING = """
+import sys, msgspec
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.spiders import SpiderRef, load_runner
+ref = msgspec.json.decode(sys.stdin.buffer.read(), type=SpiderRef)
+try:
+    runner = load_runner(ref)
+except Misconfigured as error:
+    sys.exit(f"refused: {error}")
+sys.stdout.buffer.write(msgspec.json.encode(runner.facts))
+"""
+
+SPIDER = """
+import scrapy
+
+class Books(scrapy.Spider):
+    name = "books"
+    start_urls = ["http://books.test/"]
+    custom_settings = {"DOWNLOAD_DELAY": 3}
+
+    def __init__(self, section="all", **kwargs):
+        super().__init__(**kwargs)
+        if section == "none":
+            raise ValueError("no such section")
+
+    def parse(self, response):
+        yield {"url": response.url}
+"""
+
+
+def loaded(ref: SpiderRef, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """The facts of a spider, in a process of its own, as the child loads it."""
+    command = [sys.executable, "-c", LOADING]
+    return subprocess.run(command, input=msgspec.json.encode(ref), cwd=folder, capture_output=True, check=False)
+
+
+def facts_of(ref: SpiderRef, folder: Path) -> SpiderFacts:
+    """The facts of a spider that can be loaded."""
+    done = loaded(ref, folder)
+    assert done.returncode == 0, done.stderr.decode()
+    return msgspec.json.decode(done.stdout, type=SpiderFacts)
+
+
+def refusal(ref: SpiderRef, folder: Path) -> str:
+    """Why a spider cannot be loaded."""
+    done = loaded(ref, folder)
+    assert done.returncode == 1
+    said = done.stderr.decode()
+    assert "refused: " in said, said
+    return said.partition("refused: ")[2].strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with two spiders."""
+    spiders = tmp_path / "shop" / "spiders"
+    spiders.mkdir(parents=True)
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "settings.py").write_text(
+        'SPIDER_MODULES = ["shop.spiders"]\nUSER_AGENT = "shopbot/2 (+http://shop.test)"\nDOWNLOAD_DELAY = 2\n'
+    )
+    (spiders / "__init__.py").touch()
+    (spiders / "books.py").write_text(SPIDER)
+    (spiders / "plain.py").write_text(
+        'import scrapy\n\nclass Plain(scrapy.Spider):\n    name = "plain"\n    custom_settings = None\n'
+    )
+    return tmp_path
+
+
+def test_by_name_in_a_project(project: Path) -> None:
+    """Project settings, then the spider's own, then `-s`; as Scrapy orders them."""
+    facts = facts_of(SpiderRef(f"{project}:plain"), project)
+    assert facts.path == f"{project}:plain"
+    assert facts.label.startswith("plain@")
+    assert facts.is_scrapy
+    assert facts.starts
+    assert facts.settings["politeness.delay_s"] == 2.0
+    assert facts.settings["fetch.user_agent"] == "shopbot/2 (+http://shop.test)"
+    assert facts.settings["robots.token"] == "shopbot"
+    assert facts_of(SpiderRef(f"{project}:books"), project).settings["politeness.delay_s"] == 3.0
+    by_command = SpiderRef(f"{project}:books", scrapy=(("DOWNLOAD_DELAY", "0.5"),))
+    assert facts_of(by_command, project).settings["politeness.delay_s"] == 0.5
+
+
+def test_by_file(tmp_path: Path) -> None:
+    """FILE.py with its only spider, or with the class."""
+    file = tmp_path / "books.py"
+    file.write_text(SPIDER)
+    facts = facts_of(SpiderRef(str(file)), tmp_path)
+    assert facts.path == f"{file}:Books"
+    assert facts_of(SpiderRef(facts.path), tmp_path).digest == facts.digest
+    assert "politeness.per_host" not in facts.settings
+
+
+def test_a_file_in_a_project_has_its_settings(project: Path) -> None:
+    """As `scrapy runspider` in the project's folder."""
+    facts = facts_of(SpiderRef(str(project / "shop" / "spiders" / "plain.py")), project)
+    assert facts.settings["politeness.delay_s"] == 2.0
+
+
+def test_by_module(project: Path) -> None:
+    """`pkg.module:Class`, of a package that can be imported."""
+    for path in ("shop.spiders.books:Books", f"{project}:shop.spiders.books:Books"):
+        facts = facts_of(SpiderRef(path), project)
+        assert facts.path == path
+        assert facts.settings["politeness.delay_s"] == 3.0
+
+
+def test_the_digest_is_of_all_code(project: Path) -> None:
+    """A changed item class is another version, although the spider's file is the same."""
+    before = facts_of(SpiderRef(f"{project}:plain"), project)
+    (project / "shop" / "items.py").write_text("# new\n")
+    after = facts_of(SpiderRef(f"{project}:plain"), project)
+    assert before.digest != after.digest
+
+
+def test_what_cannot_be_loaded_says_why(project: Path) -> None:
+    """Each in one line, before anything is asked for."""
+    assert "no spider of this name" in refusal(SpiderRef(f"{project}:other"), project)
+    assert "it has books, plain" in refusal(SpiderRef(f"{project}:other"), project)
+    assert "ValueError: no such section" in refusal(SpiderRef(f"{project}:books", args=(("section", "none"),)), project)
+    assert "No module named 'nothing'" in refusal(SpiderRef("nothing.here:Books"), project)
+    (project / "shop" / "settings.py").write_text("1 / 0\n")
+    assert "ZeroDivisionError" in refusal(SpiderRef(f"{project}:plain"), project)
+    assert "No such file" in refusal(SpiderRef(f"{project}/gone:plain"), project)
+
+
+def test_a_file_that_others_may_change_is_not_run(project: Path) -> None:
+    """Every Python file of the project, whichever is imported."""
+    (project / "shop" / "settings.py").chmod(0o666)
+    assert "settings.py" in refusal(SpiderRef(f"{project}:plain"), project)

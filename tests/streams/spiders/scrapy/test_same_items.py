@@ -1,0 +1,55 @@
+"""Every spider of the projects of tests/projects/ gives by the adapter what it gives by Scrapy."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.both import Items, by_scrapy, copied, differing, items_in
+from tests.support.cases import PROJECTS
+from tests.support.quotes import Quotes, quotes
+
+__all__ = ["quotes"]  # a fixture
+
+pytestmark = [pytest.mark.slow]
+
+PLAYING = Path(__file__).parents[3] / "support" / "play_spiders.py"
+
+NOT_ALONE = {
+    "quotes": {"random", "script", "script-click", "script-delayed"},  # chance; a browser
+    "idioms": {"robots"},  # robots.txt is read by crawlog's fetch
+}
+"""Spiders whose items need more than the adapter."""
+
+
+def by_adapter(project: Path, spiders: dict[str, dict[str, str]]) -> tuple[dict[str, Items], dict[str, list[str]]]:
+    """What spiders give by the adapter, and the errors of their callbacks."""
+    out = project.parent / f"{project.name}-by-adapter"
+    out.mkdir()
+    command = [sys.executable, str(PLAYING), str(project), str(out)]
+    given = json.dumps(spiders).encode()
+    environ = dict(os.environ)
+    done = subprocess.run(command, input=given, capture_output=True, timeout=240, env=environ, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    return {name: items_in(out / f"{name}.jsonl") for name in spiders}, json.loads((out / "errors.json").read_text())
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_the_items_are_those_of_scrapy(
+    name: str, quotes: Quotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal multisets, spider by spider; the site's counters are fresh for each."""
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # sets have one order in both
+    spiders = {
+        spider: dict(case.arguments) for spider, case in PROJECTS[name].items() if spider not in NOT_ALONE.get(name, ())
+    }
+    (tmp_path / "a").mkdir()
+    theirs = by_scrapy(copied(name, tmp_path / "a", quotes), spiders)
+    (tmp_path / "b").mkdir()
+    ours, errors = by_adapter(copied(name, tmp_path / "b", quotes), spiders)
+    differ = {spider: differing(ours[spider], theirs[spider]) for spider in spiders}
+    told = {spider: [text, *errors[spider]] for spider, text in differ.items() if text}
+    assert told == {}, "\n".join(f"{spider}: {line}" for spider, lines in told.items() for line in lines)
