@@ -26,32 +26,62 @@ if TYPE_CHECKING:
     from crawlog.streams.errors import RetryLater as RetryLater
     from crawlog.streams.settings import Settings as Settings
     from crawlog.streams.sink import Sink as Sink
+    from crawlog.streams.spiders import BadAnswer as BadAnswer
+    from crawlog.streams.spiders import ConnectionFailed as ConnectionFailed
+    from crawlog.streams.spiders import DnsFailed as DnsFailed
+    from crawlog.streams.spiders import Failure as Failure
+    from crawlog.streams.spiders import FetchError as FetchError
+    from crawlog.streams.spiders import HttpError as HttpError
+    from crawlog.streams.spiders import NotSent as NotSent
     from crawlog.streams.spiders import Request as Request
     from crawlog.streams.spiders import Response as Response
+    from crawlog.streams.spiders import Rule as Rule
     from crawlog.streams.spiders import Spider as Spider
+    from crawlog.streams.spiders import TimedOut as TimedOut
+    from crawlog.streams.spiders import TlsFailed as TlsFailed
     from crawlog.streams.state import SnapshotStore as SnapshotStore
 
     __version__: str
 
 __all__ = [
+    "BadAnswer",
+    "ConnectionFailed",
     "CrawlError",
+    "DnsFailed",
     "EngineError",
+    "Failure",
+    "FetchError",
     "GiveUp",
+    "HttpError",
     "Misconfigured",
+    "NotSent",
     "Request",
     "Response",
     "RetryLater",
+    "Rule",
     "Settings",
     "Sink",
     "SnapshotStore",
     "Spider",
     "Summary",
+    "TimedOut",
+    "TlsFailed",
     "Transport",
     "__version__",
     "crawl",
 ]
 
 _HOMES = {
+    "TlsFailed": "streams.spiders",
+    "TimedOut": "streams.spiders",
+    "Rule": "streams.spiders",
+    "NotSent": "streams.spiders",
+    "HttpError": "streams.spiders",
+    "FetchError": "streams.spiders",
+    "Failure": "streams.spiders",
+    "DnsFailed": "streams.spiders",
+    "ConnectionFailed": "streams.spiders",
+    "BadAnswer": "streams.spiders",
     "Request": "streams.spiders",
     "Response": "streams.spiders",
     "Settings": "streams.settings",

@@ -12,12 +12,24 @@ All modules are pure, except `loading` and `trust`, which read files.
 
 from .default import SPIDER, parse_listing, parse_page
 from .exchange import CallResult, PageCall, RequestOut, Runner, SpiderFacts, SpiderRef, ref_of
+from .failure import (
+    BadAnswer,
+    ConnectionFailed,
+    DnsFailed,
+    Failure,
+    FetchError,
+    HttpError,
+    NotSent,
+    TimedOut,
+    TlsFailed,
+)
 from .identity import request_id, unfiltered_id
 from .loading import file_of
 from .own_outputs import Bounds, TooMuch
 from .page import NOTHING, SOFT_404, Parse, Parsed, is_followed, is_html, is_redirect
 from .pipelines import DropItem, MadeItem, MadeItems, Pipelines
 from .response import Response
+from .rules import Rule
 from .runners import Loaded, load_runner, load_spider
 from .spider import Spider
 from .spider_request import Request
@@ -28,13 +40,20 @@ __all__ = [
     "NOTHING",
     "SOFT_404",
     "SPIDER",
+    "BadAnswer",
     "Bounds",
     "CallResult",
     "Carrier",
+    "ConnectionFailed",
+    "DnsFailed",
     "DropItem",
+    "Failure",
+    "FetchError",
+    "HttpError",
     "Loaded",
     "MadeItem",
     "MadeItems",
+    "NotSent",
     "PageCall",
     "Parse",
     "Parsed",
@@ -42,10 +61,13 @@ __all__ = [
     "Request",
     "RequestOut",
     "Response",
+    "Rule",
     "Runner",
     "Spider",
     "SpiderFacts",
     "SpiderRef",
+    "TimedOut",
+    "TlsFailed",
     "TooMuch",
     "Trust",
     "Untravelled",

@@ -43,8 +43,12 @@ class TlsFailed(ConnectionFailed):
     """There was no secure connection."""
 
 
+class BadAnswer(FetchError):
+    """The answer is no HTTP, or larger than allowed."""
+
+
 class NotSent(FetchError):
-    """The request was refused before it was sent: by robots.txt, by the egress guard, by the scope."""
+    """The request was not sent: robots.txt, the egress guard or the scope refused it, or a kill came before."""
 
 
 _KINDS: dict[str, type[FetchError]] = {
@@ -56,13 +60,28 @@ _KINDS: dict[str, type[FetchError]] = {
     "tls": TlsFailed,
     "tls_certificate": TlsFailed,
     "connect": ConnectionFailed,
+    "connection_refused": ConnectionFailed,
     "disconnected": ConnectionFailed,
     "connection_reset": ConnectionFailed,
     "bad_body": ConnectionFailed,
     "proxy": ConnectionFailed,
+    "proxy_login": ConnectionFailed,
+    "bad_http": BadAnswer,
+    "header_too_large": BadAnswer,
+    "too_many_headers": BadAnswer,
+    "too_large": BadAnswer,
+    "bad_encoding": BadAnswer,
+    "answer_broken": BadAnswer,
     "robots": NotSent,
+    "robots_unreachable": NotSent,
     "scope": NotSent,
     "private_address": NotSent,
+    "bad_proxy": NotSent,
+    "bad_port": NotSent,
+    "bad_method": NotSent,
+    "bad_url": NotSent,
+    "login_failed": NotSent,
+    "crash_loop": NotSent,
     "interrupted": NotSent,
 }
 

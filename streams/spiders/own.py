@@ -7,8 +7,8 @@ A page is all or nothing: after an exception its items and requests are dropped.
 """
 
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from inspect import isasyncgen, isawaitable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import GeneratorType
 from typing import Any
 
@@ -22,14 +22,19 @@ from crawlog.streams.url import Canonicaliser, Places
 from .default import parse_page
 from .exchange import CallResult, PageCall, SpiderFacts, SpiderRef
 from .failure import failure_of
-from .own_outputs import Bounds, OwnOutputs, Parent, TooMuch, parent_of, start_parent
+from .own_outputs import Bounds, OutputRules, OwnOutputs, Parent, TooMuch, parent_of, start_parent
+from .own_start import PAUSE, each_output, each_start
+from .own_warnings import SharedState
 from .page import SOFT_404, is_followed, is_redirect
 from .request_records import request_of
 from .response import Response
+from .rules import is_searched, rule_requests
 from .scrapy_names import of_selector
 from .spider import Spider
-from .spider_request import Request
 from .values import Untravelled, Values
+
+Call = tuple[Callable[..., Any], object, Mapping[str, Any]]
+"""A method, the page or failure, and further arguments."""
 
 START_BATCH = 100
 """Outputs of `start` in one result, at most. The first results are smaller, so that a crawl begins at once."""
@@ -52,11 +57,14 @@ class OwnRunner:
         self._facts = facts
         self._ref = ref
         self._spec = ref.spec
-        self._bounds = bounds
         self._values = values
         self._links = Links(Canonicaliser(ref.spec.canonical), Places(1))
         self._statuses = frozenset(facts.statuses)
-        self._named = tuple(name.lower() for name in ref.spec.fingerprint_headers)
+        self._has_only_rules = type(spider).parse is Spider.parse
+        self._shared = SharedState(spider)
+        values.on_mutable = self._shared.meet
+        named = tuple(name.lower() for name in ref.spec.fingerprint_headers)
+        self._rules = OutputRules(self._links, values, bounds, facts.has_pipelines, named, self._shared.next_request)
 
     @property
     def facts(self) -> SpiderFacts:
@@ -74,19 +82,24 @@ class OwnRunner:
         """What the spider makes of a page. Raises: BaseException: those of the spider."""
         page = as_told(call.meta)
         outputs = self._outputs(parent_of(page))
-        method, argument, kwargs = self._called(page, call.body, outputs)
-        if method is not None:
-            await self._take_all(method(argument, **kwargs), outputs)
-        return outputs.taken_out()
+        try:
+            for method, argument, kwargs in self._called(page, call.body, outputs):
+                await self._take_all(method(argument, **kwargs), outputs)
+        finally:
+            warnings = self._shared.page_ended()
+        result = outputs.taken_out()
+        result.warnings = warnings
+        return result
 
     async def start(self) -> AsyncIterator[CallResult]:
         """The first requests."""
         outputs = self._outputs(start_parent(self._ref.job, self._ref.epoch))
         size = 1
         try:
-            async for output in each_output(self._spider.start()):
-                outputs.take(output)
-                if len(outputs) >= size:
+            async for output in each_start(self._spider.start()):
+                if output is not PAUSE:
+                    outputs.take(output)
+                if len(outputs) >= (size if output is not PAUSE else 1):
                     yield outputs.taken_out()
                     size = min(2 * size, START_BATCH)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's code
@@ -97,41 +110,40 @@ class OwnRunner:
             yield outputs.taken_out()
 
     def _outputs(self, parent: Parent) -> OwnOutputs:
-        return OwnOutputs(
-            self._spider,
-            parent,
-            self._links,
-            self._values,
-            self._bounds,
-            is_raw=self._facts.has_pipelines,
-            named=self._named,
-        )
+        return OwnOutputs(self._spider, parent, self._rules)
 
-    def _called(
-        self, page: PageMeta, body: bytes, outputs: OwnOutputs
-    ) -> tuple[Callable[..., Any] | None, object, Mapping[str, Any]]:
-        """The method that gets the page, and its arguments; None where nobody gets it."""
-        spider = self._spider
+    def _called(self, page: PageMeta, body: bytes, outputs: OwnOutputs) -> Iterator[Call]:
+        """The methods that get the page, with their arguments."""
+        spider, record = self._spider, page.request
         goes_to = wanted(page, self._statuses)
-        record = page.request
         if goes_to == "nobody" or (goes_to == "errback" and (record is None or not record.errback)):
-            return None, None, {}
-        if goes_to == "callback" and (spider.follow_links or self._spec.meta_robots):
-            by_default = parse_page(page, body, self._links, self._spec)
-            if self._spec.meta_robots and not by_default.items:
-                return None, None, {}
-            if spider.follow_links:
-                outputs.follow(by_default.outlinks)
+            return
+        if goes_to == "callback" and not self._may_be_read(page, body, outputs):
+            return
         request = request_of(page.url, record, spider, self._values) if record is not None else None
         response = Response(page, body, request)
         if goes_to == "errback":
             assert request is not None
             assert callable(request.errback)
-            return request.errback, failure_of(page, request, response), {}
-        if request is None:
-            return spider.parse, response, {}
-        callback = request.callback if callable(request.callback) else spider.parse
-        return callback, response, request.cb_kwargs
+            yield request.errback, failure_of(page, request, response), {}
+            return
+        if request is not None and callable(request.callback):
+            yield request.callback, response, request.cb_kwargs
+        elif not self._has_only_rules:
+            yield spider.parse, response, request.cb_kwargs if request is not None else {}
+        if is_searched(spider, request):
+            yield partial(rule_requests, spider), response, {}
+
+    def _may_be_read(self, page: PageMeta, body: bytes, outputs: OwnOutputs) -> bool:
+        """Whether the job's rules show the page to a spider; its links are taken where the spider wants all."""
+        if not self._spider.follow_links and not self._spec.meta_robots:
+            return True
+        by_default = parse_page(page, body, self._links, self._spec)
+        if self._spec.meta_robots and not by_default.items:
+            return False
+        if self._spider.follow_links:
+            outputs.follow(by_default.outlinks)
+        return True
 
     async def _take_all(self, given: Any, outputs: OwnOutputs) -> None:
         try:
@@ -169,29 +181,6 @@ def wanted(page: PageMeta, statuses: Iterable[int]) -> str:
 def as_told(page: PageMeta) -> PageMeta:
     """A page as spiders see it: a soft 404 has status 404."""
     return msgspec.structs.replace(page, http=404, same_as=None) if page.error == SOFT_404 else page
-
-
-async def each_output(given: Any) -> AsyncIterator[object]:
-    """The outputs that a callback returned, one by one: nothing, one, several, now or later."""
-    if isawaitable(given):
-        given = await _awaited(given)
-    if isasyncgen(given) or hasattr(given, "__aiter__"):
-        async for output in given:
-            yield output
-        return
-    for output in _several(given):
-        yield output
-
-
-async def _awaited(given: Awaitable[Any]) -> Any:
-    return await given
-
-
-def _several(given: Any) -> Iterable[object]:
-    if given is None:
-        return ()
-    is_single = isinstance(given, Mapping | Request) or not isinstance(given, Iterable)
-    return (given,) if is_single else given
 
 
 def failed(error: BaseException) -> CallResult:

@@ -2,8 +2,10 @@
 
 import inspect
 import re
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from crawlog.streams.errors import Misconfigured
@@ -14,6 +16,8 @@ from .item_classes import classes_of
 from .loading import FoundClass, where
 from .own import OwnRunner
 from .own_outputs import Bounds
+from .request_records import request_carrier
+from .rules import Rule, domains_pattern
 from .spider import Spider
 from .values import Values
 
@@ -24,13 +28,33 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 def own_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> OwnRunner:
     """The runner of a class. Raises: Misconfigured: the class cannot be used; the message says why."""
     spider = own_spider(found, ref.args)
-    return OwnRunner(spider, facts_of(spider, found), ref, bounds, Values(classes_of([("spider", found.module)])))
+    values = Values(classes_of(project_modules(found)), [request_carrier(spider)])
+    return OwnRunner(spider, facts_of(spider, found), ref, bounds, values)
+
+
+def project_modules(found: FoundClass) -> list[tuple[str, ModuleType]]:
+    """The spider's module, under a name that does not change with the file, and those beside it that it imported."""
+    folder = found.file.parent
+    beside = [
+        (name, module)
+        for name, module in list(sys.modules.items())
+        if module is not found.module and _is_in(module, folder)
+    ]
+    return [("spider", found.module), *beside]
+
+
+def _is_in(module: object, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return False
+    path = Path(file)
+    return path.is_relative_to(folder) and "site-packages" not in path.parts
 
 
 def own_spider(found: FoundClass, args: tuple[tuple[str, str], ...] = ()) -> Spider:
     """The spider of a class, checked. Raises: Misconfigured: it cannot be used."""
     kind, file = found.kind, found.file
-    if kind.parse is Spider.parse:
+    if kind.parse is Spider.parse and not kind.rules:
         raise Misconfigured(f"--spider {file}: {kind.__name__} has no parse(self, response)")
     _check_arguments(kind, args, file)
     try:
@@ -54,15 +78,23 @@ def facts_of(spider: Spider, found: FoundClass) -> SpiderFacts:
         digest=found.digest[:16],
         start_urls=() if starts else tuple(spider.start_urls),
         starts=starts,
-        settings={key: _setting(value) for key, value in spider.settings.items()},
+        settings=_settings(spider),
         takes_errors=True,
         has_pipelines=bool(spider.pipelines),
         statuses=tuple(spider.handle_httpstatus_list),
     )
 
 
-def _setting(value: object) -> Any:
-    return list(value) if isinstance(value, tuple | set | frozenset) else value
+def _settings(spider: Spider) -> dict[str, Any]:
+    """The settings; `allowed_domains` are a scope of their own, unless the spider names one."""
+    settings = {
+        key: list(value) if isinstance(value, tuple | set | frozenset) else value
+        for key, value in spider.settings.items()
+    }
+    if spider.allowed_domains and not settings.keys() & {"scope", "scope.kind", "scope.include"}:
+        settings["scope.kind"] = "any"
+        settings["scope.include"] = [domains_pattern(spider.allowed_domains)]
+    return settings
 
 
 def _check_arguments(kind: type[Spider], args: tuple[tuple[str, str], ...], file: Path) -> None:
@@ -93,6 +125,9 @@ def _check(spider: Spider, path: Path) -> None:
         raise Misconfigured(f"--spider {path}: handle_httpstatus_list = {statuses!r:.80}: it is a list of numbers")
     if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
         raise Misconfigured(f"--spider {path}: settings = {settings!r:.80}: it is a dict by dotted names")
+    _check_rules(spider, path)
+    if type(spider).parse is Spider.parse:
+        return
     try:
         inspect.signature(spider.parse).bind(None)
     except TypeError as error:
@@ -100,6 +135,23 @@ def _check(spider: Spider, path: Path) -> None:
             f"--spider {path}: {type(spider).__name__}.parse cannot be called with a page ({error});"
             " write it as parse(self, response)"
         ) from None
+
+
+def _check_rules(spider: Spider, path: Path) -> None:
+    domains, rules = spider.allowed_domains, spider.rules
+    if isinstance(domains, str) or not isinstance(domains, Collection) or not all(map(_is_domain, domains)):
+        raise Misconfigured(f"--spider {path}: allowed_domains = {domains!r:.80}: it is a list of host names")
+    if not isinstance(rules, Collection) or not all(isinstance(rule, Rule) for rule in rules):
+        raise Misconfigured(f"--spider {path}: rules = {rules!r:.80}: it is a list of crawlog.Rule")
+    for rule in rules:
+        if rule.callback and not callable(getattr(spider, rule.callback, None)):
+            raise Misconfigured(
+                f"--spider {path}: a rule names the callback {rule.callback!r}; there is no such method"
+            )
+
+
+def _is_domain(domain: object) -> bool:
+    return isinstance(domain, str) and re.fullmatch(r"[^\s/:?#@]+", domain) is not None
 
 
 def _label(spider: Spider, path: Path, digest: str) -> str:

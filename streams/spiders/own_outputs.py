@@ -1,7 +1,7 @@
 """What a callback of crawlog's own spiders gave: items and requests, encoded one by one as they are yielded."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -55,32 +55,32 @@ def parent_of(page: PageMeta) -> Parent:
     return Parent(page.url, page.id or fingerprint(page.url), page.attempt)
 
 
-class OwnOutputs:
-    """The outputs that a callback has yielded so far. An item is encoded at once: the spider may change it later.
+class OutputRules(NamedTuple):
+    """How the outputs of a job's spider are encoded.
 
-    Args:
+    Attributes:
+        links: Makes URLs canonical by the job's rules.
         values: Packs `meta`, `cb_kwargs`, and the items of a spider with pipelines.
-        named: Names of headers that tell requests apart.
+        is_raw: Whether items are kept as scraped.
+        named: Names of headers that tell requests apart, in lower case.
+        on_request: Called before a request is packed.
     """
 
-    def __init__(
-        self,
-        spider: object,
-        parent: Parent,
-        links: Links,
-        values: Values,
-        bounds: Bounds,
-        *,
-        is_raw: bool = False,
-        named: tuple[str, ...] = (),
-    ) -> None:
+    links: Links
+    values: Values
+    bounds: Bounds
+    is_raw: bool = False
+    named: tuple[str, ...] = ()
+    on_request: Callable[[], None] = lambda: None
+
+
+class OwnOutputs:
+    """The outputs that a callback has yielded so far. An item is encoded at once: the spider may change it later."""
+
+    def __init__(self, spider: object, parent: Parent, rules: OutputRules) -> None:
         self._spider = spider
         self._parent = parent
-        self._links = links
-        self._values = values
-        self._bounds = bounds
-        self._is_raw = is_raw
-        self._named = named
+        self._rules = rules
         self._items: list[msgspec.Raw] = []
         self._size_bytes = 0
         self._requests: dict[tuple[str, int], RequestOut] = {}
@@ -100,8 +100,10 @@ class OwnOutputs:
         if output is None:
             return
         self._count += 1
-        if self._count > self._bounds.outputs:
-            raise TooMuch(f"more than {self._bounds.outputs} items and requests from one page; see spider.max_items")
+        if self._count > self._rules.bounds.outputs:
+            raise TooMuch(
+                f"more than {self._rules.bounds.outputs} items and requests from one page; see spider.max_items"
+            )
         if isinstance(output, Request):
             self._request(output)
         else:
@@ -114,14 +116,15 @@ class OwnOutputs:
 
     def taken_out(self) -> CallResult:
         """The outputs so far; the next ones begin anew."""
-        result = CallResult(self._items, self._is_raw, list(self._requests.values()))
+        result = CallResult(self._items, self._rules.is_raw, list(self._requests.values()))
         self._items, self._requests = [], {}
         self._size_bytes = self._count = 0
         return result
 
     def _request(self, request: Request) -> None:
-        record = record_of(request, self._spider, self._values)
-        for link in self._links.resolve(self._parent.url or request.url, [request.url]):
+        self._rules.on_request()
+        record = record_of(request, self._spider, self._rules.values)
+        for link in self._rules.links.resolve(self._parent.url or request.url, [request.url]):
             identity = self._identity(link.url, record) if record is not None else 0
             known = self._requests.get((link.url, identity))
             if known is not None:  # asked for twice: the first one, with the higher priority of both
@@ -132,20 +135,20 @@ class OwnOutputs:
             self._requests[link.url, identity] = out
 
     def _identity(self, url: str, record: RequestRecord) -> int:
-        asked = request_id(url, record, self._named)
+        asked = request_id(url, record, self._rules.named)
         if not record.unfiltered:
             return asked
         before = self._given[asked] = self._given.get(asked, -1) + 1
         return unfiltered_id(self._parent.id, self._parent.attempt, asked, before)
 
     def _item(self, output: object) -> None:
-        item = _encode(self._values.packed(output, "an item")) if self._is_raw else _written(output)
+        item = _encode(self._rules.values.packed(output, "an item")) if self._rules.is_raw else _written(output)
         if item[:1] != b"{":
             raise TypeError(f"a spider yields dicts (or dataclasses) and Requests, got {type(output).__name__}")
         self._size_bytes += len(item)
-        if self._size_bytes > self._bounds.size_bytes:
+        if self._size_bytes > self._rules.bounds.size_bytes:
             raise TooMuch(
-                f"items of more than {self._bounds.size_bytes} bytes from one page; see kafka.max_record_bytes"
+                f"items of more than {self._rules.bounds.size_bytes} bytes from one page; see kafka.max_record_bytes"
             )
         self._items.append(msgspec.Raw(item))
 

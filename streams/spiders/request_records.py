@@ -7,10 +7,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from crawlog.schemas.requests import MAX_REQUEST_BYTES, RequestRecord, packed
 
-from .spider_request import Callback, Request
-from .values import Untravelled, Values
+from .spider_request import ARGUMENTS, Callback, Request
+from .values import Carrier, Untravelled, Values
 
 OF_PAGE = ("depth", "download_latency")
 """Keys of `response.meta` that say something of the page; they do not travel on with `meta=response.meta`."""
@@ -82,6 +84,26 @@ def request_of(url: str, record: RequestRecord, spider: object, values: Values) 
     )
     request.cookies = record.cookies
     return request
+
+
+def request_carrier(spider: object) -> Carrier:
+    """How requests travel within values: `meta={"next": Request(…)}`."""
+
+    def fields(request: Request) -> dict[str, Any]:
+        named = {name: getattr(request, name) for name in ARGUMENTS}
+        return named | {
+            "callback": callback_name(spider, request.callback, "callback"),
+            "errback": callback_name(spider, request.errback, "errback"),
+            "headers": request.headers.pairs(),
+            "cookies": [msgspec.to_builtins(cookie) for cookie in request.cookies],
+        }
+
+    def make(named: dict[str, Any]) -> Request:
+        for what in ("callback", "errback"):
+            named[what] = method_of(spider, named[what]) if named.get(what) else None
+        return Request(**named)
+
+    return Carrier("request", lambda kind: kind is Request, fields, make)
 
 
 def callback_name(spider: object, callback: Callback | None, what: str) -> str:

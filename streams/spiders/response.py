@@ -16,6 +16,7 @@ from crawlog.streams.http import essence
 from crawlog.streams.url import InvalidUrl, serialise
 
 from . import scrapy_names
+from .forms import FormData, filled_form
 from .headers import Headers
 from .spider_request import Callback, Request, RequestOptions
 
@@ -182,6 +183,33 @@ class Response:
             return (self.follow(url, callback, **options) for url in urls)
         found = self.css(css) if css else self.xpath(xpath)
         return (self.follow(url, callback, **options) for url in found if _has_link(url))
+
+    def submit(
+        self,
+        data: FormData | None = None,
+        callback: Callback | None = None,
+        *,
+        css: str = "form",
+        click: str = "",
+        **options: Unpack[RequestOptions],
+    ) -> Request:
+        """A request that submits a form of this page, with its hidden fields (CSRF tokens) and other values.
+
+        Args:
+            data: Values by name; they replace those of the page; a list is several, None leaves the field out.
+            css: CSS selector; the first form that it matches.
+            click: CSS selector of the button that is clicked; by default the first one.
+
+        Raises: ValueError: there is no such form or button.
+        """
+        filled = filled_form(self.selector, css, data or {}, click)
+        url = self.urljoin(filled.action) if filled.action else self.url
+        if filled.method == "GET":
+            url = url.partition("#")[0].partition("?")[0]
+        options.setdefault("method", filled.method)
+        options.setdefault("encoding", self.encoding)
+        options["form"] = filled.fields
+        return Request(url, callback, **options)
 
     @cached_property
     def _base(self) -> str:

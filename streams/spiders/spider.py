@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .response import Response
+from .rules import Rule
 from .spider_request import Request
 
 
@@ -29,6 +30,7 @@ class Spider:
         settings: By dotted name. They override environment and file; `-s` and flags override them.
         follow_links: Whether all links of a page are followed, beside the requests that a callback yields.
         handle_httpstatus_list: Further status codes, beside 2xx, whose pages go to the callback.
+        rules: Which links are followed, and which method gets their pages; `parse` may then be left out.
         pipelines: Classes that items pass through before they are rows.
     """
 
@@ -40,6 +42,7 @@ class Spider:
     follow_links: bool = False
     handle_httpstatus_list: Sequence[int] = ()
     pipelines: Sequence[type] = ()
+    rules: Sequence[Rule] = ()
 
     def __init__(self, name: str | None = None, **arguments: Any) -> None:
         if name is not None:

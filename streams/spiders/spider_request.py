@@ -152,7 +152,7 @@ class Request:
 
     def replace(self, **changed: Any) -> "Request":
         """A request with the same arguments but these."""
-        named = {name: getattr(self, name) for name in _ARGUMENTS if name not in changed}
+        named = {name: getattr(self, name) for name in ARGUMENTS if name not in changed}
         if {"json", "form"} & changed.keys():
             named.pop("body", None)
             named.pop("method", None)
@@ -164,9 +164,10 @@ class Request:
         return self.replace()
 
 
-_ARGUMENTS: Final = tuple(
+ARGUMENTS: Final = tuple(
     name for name in inspect.signature(Request.__init__).parameters if name not in {"self", "json", "form"}
 )
+"""The arguments of a request that are its attributes too."""
 
 
 def checked_callback(callback: Callback | None, what: str) -> Callback | None:

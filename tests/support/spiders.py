@@ -28,9 +28,10 @@ def given(spider: Spider, body: bytes = b"", bounds: Bounds | None = None, spec:
     return parser_of(spider, bounds or Bounds())(PageMeta(**fields), body, links, JobSpec(**spec or {}))
 
 
-def result_of(spider: Spider, body: bytes = b"", spec: Any = None, **meta: Any) -> CallResult:
+def result_of(spider: Spider, body: bytes = b"", spec: Any = None, carrier: Any = None, **meta: Any) -> CallResult:
     """What the child process says of a page."""
     fields: dict[str, Any] = {"url": PAGE, "job": "j", "http": 200, "content_type": HTML} | meta
     facts = SpiderFacts("", "", statuses=tuple(spider.handle_httpstatus_list), has_pipelines=bool(spider.pipelines))
-    runner = OwnRunner(spider, facts, SpiderRef("", spec=JobSpec(**spec or {})), Bounds(), Values())
+    values = Values(carriers=[carrier(spider)] if carrier else ())
+    runner = OwnRunner(spider, facts, SpiderRef("", spec=JobSpec(**spec or {})), Bounds(), values)
     return asyncio.run(runner.page(PageCall(PageMeta(**fields), body)))

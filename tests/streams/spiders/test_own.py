@@ -14,6 +14,7 @@ from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import CallResult, RequestOut, Runner, SpiderRef, load_runner, request_id, unfiltered_id
+from crawlog.streams.spiders.request_records import request_carrier
 from crawlog.streams.url import fingerprint
 from tests.support.spiders import PAGE, result_of
 
@@ -150,7 +151,7 @@ def test_headers_that_the_job_names_tell_requests_apart() -> None:
             {"kind": "NotSent", "reason": "private_address: 10.0.0.1"},
         ),
         ({"http": 404}, {"kind": "HttpError", "reason": "status 404"}),
-        ({"http": 200, "kept": False, "error": "too_large"}, {"kind": "FetchError", "reason": "too_large"}),
+        ({"http": 200, "kept": False, "error": "too_large"}, {"kind": "BadAnswer", "reason": "too_large"}),
     ],
 )
 def test_a_failure_goes_to_the_errback(meta: dict[str, Any], row: dict[str, Any]) -> None:
@@ -320,3 +321,65 @@ def test_a_spider_without_init_has_its_arguments_as_attributes(tmp_path: Path) -
     assert loaded._spider.tag == "x"
     with pytest.raises(Misconfigured, match="-a parse"):
         runner(tmp_path, source, parse="x")
+
+
+WAITING = """
+import asyncio
+from crawlog import Request, Spider
+
+class Slow(Spider):
+    async def start(self):
+        for number in range(20):
+            if number == 13:
+                await asyncio.sleep(0.01)
+            yield Request(f"http://a.test/{number}")
+
+    def parse(self, response): ...
+"""
+
+
+def test_what_start_gave_does_not_wait_for_what_it_waits_for(tmp_path: Path) -> None:
+    """A start that reads from a queue, for example."""
+    assert [len(result.requests) for result in started(runner(tmp_path, WAITING))] == [1, 2, 4, 6, 7]
+
+
+def test_a_start_that_is_cancelled_while_it_waits_hears_of_it(tmp_path: Path) -> None:
+    """Its `finally` runs."""
+    source = WAITING.replace("await asyncio.sleep(0.01)", "await self.wait()")
+    source += """
+    async def wait(self):
+        try:
+            await asyncio.sleep(600)
+        finally:
+            self.ended = True
+"""
+    loaded: Any = runner(tmp_path, source)
+
+    async def cancelled() -> None:
+        async with asyncio.timeout(0.1):
+            async for _ in loaded.start():
+                pass
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(cancelled())
+    assert loaded._spider.ended
+
+
+def test_a_request_travels_within_a_request() -> None:
+    """With its callback, which is a method of the spider again."""
+
+    class Chain(Spider):
+        def parse(self, _: Response) -> Any:
+            return Request("/login", self.after, meta={"then": Request("/shop", self.shop, cb_kwargs={"n": 1})})
+
+        def after(self, response: Response) -> Any:
+            return response.meta["then"]
+
+        def shop(self, _: Response, n: int) -> Any:
+            return {"n": n}
+
+    carrier = request_carrier
+    [login] = result_of(Chain(), carrier=carrier).requests
+    [shop] = result_of(Chain(), request=login.request, carrier=carrier).requests
+    assert shop.request == RequestRecord(callback="shop", kwargs={"n": 1})
+    assert rows(result_of(Chain(), request=shop.request, carrier=carrier)) == [{"n": 1}]

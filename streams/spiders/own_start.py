@@ -1,0 +1,75 @@
+"""The outputs of `start` and of callbacks, one by one: given at once, by a generator, or later by an async one."""
+
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterable, Mapping
+from inspect import isawaitable
+from typing import Any, Final
+
+from .spider_request import Request
+
+PAUSE: Final = object()
+"""Given before an async `start` waits: what it gave before need not wait with it."""
+
+
+async def each_output(given: Any) -> AsyncIterator[object]:
+    """The outputs that a callback returned, one by one: nothing, one, several, now or later."""
+    if isawaitable(given):
+        given = await given
+    if not hasattr(given, "__aiter__"):
+        for output in several(given):
+            yield output
+        return
+    async for output in given:
+        yield output
+
+
+async def each_start(given: Any) -> AsyncIterator[object]:
+    """The same, with `PAUSE` between them."""
+    if not hasattr(given, "__aiter__"):
+        async for output in each_output(given):
+            yield output
+        return
+    iterator = given.__aiter__()
+    while True:
+        stepping = iterator.__anext__().__await__()
+        try:
+            waits_for = next(stepping)
+        except StopIteration as done:
+            yield done.value
+            continue
+        except StopAsyncIteration:
+            return
+        yield PAUSE
+        try:
+            output = await _Rest(waits_for, stepping)
+        except StopAsyncIteration:
+            return
+        yield output
+
+
+class _Rest(Awaitable[Any]):
+    """The rest of an awaitable that was begun: what it waits for first is passed on to the event loop."""
+
+    def __init__(self, waits_for: Any, stepping: Generator[Any, Any, Any]) -> None:
+        self._waits_for = waits_for
+        self._stepping = stepping
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                try:
+                    answer = yield waits_for
+                except BaseException as error:  # noqa: BLE001  # a cancellation among them: it is the generator's
+                    waits_for = self._stepping.throw(error)
+                else:
+                    waits_for = self._stepping.send(answer)
+            except StopIteration as done:
+                return done.value
+
+
+def several(given: Any) -> Iterable[object]:
+    """What a callback returned, as several outputs."""
+    if given is None:
+        return ()
+    is_single = isinstance(given, Mapping | Request) or not isinstance(given, Iterable)
+    return (given,) if is_single else given

@@ -1,0 +1,59 @@
+"""Warnings about a spider whose callbacks count on one process: objects shared by requests, changed attributes."""
+
+from collections.abc import Sized
+from functools import cached_property
+from typing import Any
+
+
+class SharedState:
+    """What the requests of one page share, and which attributes of the spider change. Each warning is given once."""
+
+    def __init__(self, spider: object) -> None:
+        self._spider = spider
+        self._name = type(spider).__name__
+        self._met: dict[int, tuple[Any, int]] = {}
+        self._request = 0
+        self._warnings: list[str] = []
+        self._warned: set[str] = set()
+        self._known = _seen(spider)
+
+    def next_request(self) -> None:
+        """The objects met from now on belong to another request."""
+        self._request += 1
+
+    def meet(self, value: object, place: str) -> None:
+        """Note a mutable object of a request; it is held until the page ends, so that its identity is its own."""
+        met = self._met.setdefault(id(value), (value, self._request))
+        if met[1] != self._request:
+            self._warn(
+                f"{self._name}: the {type(value).__name__} {place:.200} is in several requests: each callback gets a"
+                " copy of its own, so that no callback sees what another one writes into it"
+            )
+
+    def page_ended(self) -> list[str]:
+        """The new warnings."""
+        self._met.clear()
+        seen = _seen(self._spider)
+        for name, now in seen.items():
+            before = self._known.get(name, (None, -1))
+            if (before[0] is not now[0] or before[1] != now[1]) and not _is_cache(self._spider, name):
+                self._warn(
+                    f"{self._name}: a callback changes self.{name}: each worker has a spider of its own, and a kill"
+                    " takes it along; carry values in cb_kwargs, or write items and join them behind the crawl"
+                )
+        self._known = seen
+        told, self._warnings = self._warnings, []
+        return told
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned and len(self._warned) < 100:
+            self._warned.add(text)
+            self._warnings.append(text)
+
+
+def _seen(spider: object) -> dict[str, tuple[Any, int]]:
+    return {name: (value, len(value) if isinstance(value, Sized) else -1) for name, value in vars(spider).items()}
+
+
+def _is_cache(spider: object, name: str) -> bool:
+    return isinstance(getattr(type(spider), name, None), cached_property)
