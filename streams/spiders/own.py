@@ -60,7 +60,7 @@ class OwnRunner:
         self._values = values
         self._links = Links(Canonicaliser(ref.spec.canonical), Places(1))
         self._statuses = frozenset(facts.statuses)
-        self._has_only_rules = type(spider).parse is Spider.parse
+        self._has_parse = type(spider).parse is not Spider.parse
         self._shared = SharedState(spider)
         values.on_mutable = self._shared.meet
         named = tuple(name.lower() for name in ref.spec.fingerprint_headers)
@@ -129,7 +129,7 @@ class OwnRunner:
             return
         if request is not None and callable(request.callback):
             yield request.callback, response, request.cb_kwargs
-        elif not self._has_only_rules:
+        elif self._has_parse or not spider.rules:
             yield spider.parse, response, request.cb_kwargs if request is not None else {}
         if is_searched(spider, request):
             yield partial(rule_requests, spider), response, {}

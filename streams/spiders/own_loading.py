@@ -54,7 +54,7 @@ def _is_in(module: object, folder: Path) -> bool:
 def own_spider(found: FoundClass, args: tuple[tuple[str, str], ...] = ()) -> Spider:
     """The spider of a class, checked. Raises: Misconfigured: it cannot be used."""
     kind, file = found.kind, found.file
-    if kind.parse is Spider.parse and not kind.rules:
+    if kind.parse is Spider.parse and kind.start is Spider.start and not kind.rules:
         raise Misconfigured(f"--spider {file}: {kind.__name__} has no parse(self, response)")
     _check_arguments(kind, args, file)
     try:

@@ -265,16 +265,18 @@ def _with_offset(value: datetime) -> datetime:
 def _datetime(value: datetime) -> Any:
     value = _with_offset(value)
     offset = value.utcoffset()
-    if offset is not None and offset.microseconds:  # Python does not read these again
-        return {"$datetime": [value.replace(tzinfo=None).isoformat(), offset // timedelta(microseconds=1)]}
+    if value.fold or (offset is not None and offset.microseconds):  # ISO 8601 has no fold; Python reads no such offset
+        plain = value.replace(tzinfo=None, fold=0).isoformat()
+        return {"$datetime": [plain, None if offset is None else offset // timedelta(microseconds=1), value.fold]}
     return {"$datetime": value.isoformat()}
 
 
 def _undatetime(content: Any) -> datetime:
     if isinstance(content, str):
         return datetime.fromisoformat(content)
-    text, offset_us = _a_list(content)
-    return datetime.fromisoformat(text).replace(tzinfo=timezone(timedelta(microseconds=offset_us)))
+    text, offset_us, fold = _a_list(content)
+    zone = None if offset_us is None else timezone(timedelta(microseconds=offset_us))
+    return datetime.fromisoformat(text).replace(tzinfo=zone, fold=fold)
 
 
 def _a_list(value: Any) -> list[Any]:
