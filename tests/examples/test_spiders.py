@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.walking import walked
+from tests.support.own_walks import walked
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
