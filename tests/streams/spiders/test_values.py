@@ -377,7 +377,7 @@ def test_mutable_objects_are_told_of() -> None:
         Decimal("NaN"),
         Decimal("1.500"),
         datetime(2026, 1, 1, tzinfo=UTC),
-        datetime(2026, 1, 1, fold=1),
+        datetime(2026, 1, 1, fold=1),  # noqa: DTZ001  # without one
         datetime(2026, 1, 1, fold=1, tzinfo=timezone(timedelta(microseconds=-1))),
         [Decimal("sNaN")],
         date.min,
