@@ -21,9 +21,10 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 import structlog
 
 from crawlog.agents.sandbox import Trial, TrialHistory
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.settings import RECORD_HEADROOM, Settings
-from crawlog.streams.spiders import Bounds, Parse, Trust, load_spider, trust_of
+from crawlog.streams.spiders import Bounds, Trust, file_of, trust_of
 from crawlog.streams.worker import Suspects, Verdict, give_back_memory
 
 log = structlog.get_logger()
@@ -181,10 +182,14 @@ class Guard(NamedTuple):
     make_room: Callable[[int], None] = lambda _: None
     trust: Trust = Trust()
 
-    def load(self, path: str) -> tuple[str, Parse]:
-        """A spider's `NAME@VERSION` and its parser. Raises: Misconfigured: it may not be run, or it is broken."""
-        loaded = load_spider(path, self.trust)
-        return loaded.label, loaded.parser(self.bounds)
+    def check(self, path: str) -> None:
+        """Check a spider before its process starts, which checks it again. Raises: Misconfigured: it may not be run."""
+        try:
+            file = file_of(path)
+        except Misconfigured:  # no FILE.py: a project or a module, whose files only its process knows
+            return
+        if refusal := self.trust.refusal(file):
+            raise Misconfigured(f"--spider {file}: {refusal}")
 
 
 def guard_of(settings: Settings, worker: str) -> Guard:

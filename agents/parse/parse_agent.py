@@ -19,6 +19,7 @@ from typing import Any
 
 from crawlog.agents import progress
 from crawlog.agents.control import Garbage, Obedience, follow
+from crawlog.agents.sandbox import BackgroundChild, ChildRules
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
 from crawlog.streams.log import Producer, Topics, partition_count
@@ -26,6 +27,7 @@ from crawlog.streams.url import Places
 from crawlog.streams.worker import COMMIT_S, CrawlApp, finish_within
 
 from .guard import guard_of
+from .spider_pages import SpiderPages
 from .stage import ParseStage
 from .turns import GATHER_S, PageTurns
 
@@ -74,6 +76,9 @@ class ParseWorker:
         assert guard.trial is not None
         self._app.watchdog.on_blocked = guard.notes.blame
         stage = ParseStage(names, Places(count), self._founds, self._items, positions.done, time.time, guard)
+        rules = ChildRules.of(settings, guard.trust, guard.bounds)
+        loop = asyncio.get_running_loop()
+        stage.spiders = SpiderPages(lambda ref: BackgroundChild(ref, rules, loop=loop), stage, settings.spider.children)
         stage.passes_over = positions.passes_over
         positions.taken = stage.taken
         positions.written = stage.written

@@ -7,25 +7,27 @@
 A page is parsed within one call. `streams/parse/job.py` has the decisions.
 """
 
-import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import structlog
 
+from crawlog.agents.sandbox import error_line, error_trace
 from crawlog.schemas import control, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
-from crawlog.streams.html import is_costly, is_simple
+from crawlog.streams.html import is_costly
 from crawlog.streams.log import Topics
 from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, PageOutputs, Taken, again_of, outputs_of
 from crawlog.streams.spiders import Parsed, TooMuch
 from crawlog.streams.url import Places
 
+from .costly import CostlyDomains
 from .guard import Guard, TimeUp
 from .outputs import Outputs, Sender
+from .spider_pages import SpiderPage, SpiderPages
 
 log = structlog.get_logger()
 
@@ -45,13 +47,6 @@ MAX_ASIDE = 256
 
 MAX_UNTRIED = 1024
 """No more pages are taken while this many wait for a trial. They too hold back the commit."""
-
-COSTLY_PAGES = 2
-"""Costly pages of a domain after which its pages are tried first. One is not enough: any page may be slow once, when
-the garbage collector runs."""
-
-MAX_COSTLY = 10_000
-"""Domains remembered for a costly page; beyond this number all of them are forgotten."""
 
 MAX_BEYOND = 65_536
 """No more pages are taken while this many are beyond the commits: 8 MB, and three minutes of parsing after a kill.
@@ -82,6 +77,7 @@ class ParseStage:
         guard: The limits of a page.
 
     Attributes:
+        spiders: Pages that wait for users' spiders; None parses no pages of jobs with spiders.
         taken: By partition, the offset behind the last page taken.
         written: See `Outputs.written`.
         aside: Large pages that let smaller ones go first.
@@ -103,11 +99,12 @@ class ParseStage:
         guard: Guard = Guard(),  # noqa: B008  # frozen
     ) -> None:
         self.guard = guard
+        self.spiders: SpiderPages | None = None
         self.passes_over: Callable[[int, int, str], bool] = lambda *_: False
         self._places = places
         self._outputs = Outputs(names, founds, items, now, places.partitions)
         self.written = self._outputs.written
-        self._jobs = Jobs(places, guard.load)
+        self._jobs = Jobs(places, guard.check)
         self._held = Held()
         self._taken = Taken(done, partial(crash_points.point, "parse.page.done"))
         self.taken = self._taken.ends
@@ -120,12 +117,14 @@ class ParseStage:
         self.pages = 0
         self.parsed: dict[str, int] = {}
         self.bytes = 0
-        self._costly: dict[str, int] = {}
+        self._costly = CostlyDomains()
 
     @property
     def is_full(self) -> bool:
         """Whether no more pages shall be taken for now."""
         is_crowded = self._taken.undone >= MAX_UNDONE or len(self.untried) >= MAX_UNTRIED
+        if self.spiders is not None and self.spiders.is_full:
+            return True
         return is_crowded or self.is_far or self._held.size_bytes >= MAX_HELD_BYTES
 
     @property
@@ -136,7 +135,8 @@ class ParseStage:
     @property
     def undone(self) -> int:
         """Parsed pages whose outputs are not all in the log."""
-        return self._taken.undone - self._held.count - len(self.aside) - len(self.untried) - len(self.bodiless)
+        waiting = self._held.count + len(self.aside) + len(self.untried) + len(self.bodiless)
+        return self._taken.undone - waiting - (self.spiders.count if self.spiders is not None else 0)
 
     @property
     def holds(self) -> bool:
@@ -184,7 +184,7 @@ class ParseStage:
                 self._count(meta.job)
         except ValueError as error:
             self.pages += 1
-            self._outputs.bury(message, "", _said(error), page, _trace(error))
+            self._outputs.bury(message, "", error_line(error), page, error_trace(error))
             return
         self._parse(message, meta, page, aside=aside and meta.kept and len(self.aside) < MAX_ASIDE)
 
@@ -227,7 +227,15 @@ class ParseStage:
             self.bodiless[message.partition, message.offset] = Bodiless(message, meta, page)
             self.lacks_bodies()
             return
-        if not tried and self.guard.trial is not None and self._may_cost(meta, body) and job.may_parse(meta):
+        if job.is_for_spider(meta):
+            self._give_to_spider(SpiderPage(job, message, meta, page, body))
+            return
+        if (
+            not tried
+            and self.guard.trial is not None
+            and self._costly.may_cost(self.domain, meta.url, body)
+            and job.may_parse(meta)
+        ):
             self.untried.add(message, meta, page, body)
             self.lacks_trial()
             return
@@ -235,34 +243,67 @@ class ParseStage:
         notes.touch(key)
         try:
             judged, parsed = self.guard.clock.call(_parsed, job, meta, body)
-            outputs = outputs_of(job, (message.partition, message.offset), judged, body, parsed)
-            if parsed.reached or outputs.is_duplicate or outputs.is_soft_404 is not None:
-                _tell(judged, parsed, outputs)
-            self._outputs.give(job, outputs, page)
-        except BaseException as error:  # noqa: BLE001  # no exception of a spider may end the worker
-            log.error("page_failed", url=meta.url, at=key, error=_said(error))  # noqa: TRY400  # its traceback is buried with it
-            self._outputs.bury(message, meta.job, _said(error), page, _trace(error))
+            self._give(job, message, judged, page, body, parsed)
+        except BaseException as error:  # noqa: BLE001  # no exception of a page may end the worker
+            self._failed(message, meta, page, error)
         notes.release(key)
         if not tried and is_costly(body, self.guard.clock.used_s):
-            self._note_cost(meta)
+            self._costly.note(self.domain(meta.url), meta.url)
+        self._gather()
+
+    def _give(  # a page, its job, its metadata, and what was made of it
+        self, job: Job, message: Message, judged: PageMeta, page: Page, body: bytes, parsed: Parsed
+    ) -> None:
+        """Send the outputs of a page."""
+        outputs = outputs_of(job, (message.partition, message.offset), judged, body, parsed)
+        if parsed.reached or outputs.is_duplicate or outputs.is_soft_404 is not None:
+            _tell(judged, parsed, outputs)
+        self._outputs.give(job, outputs, page)
+
+    def _failed(self, message: Message, meta: PageMeta, page: Page, error: BaseException) -> None:
+        """Bury a page because of an error of this process."""
+        log.error("page_failed", url=meta.url, at=_key(message), error=error_line(error))
+        self._outputs.bury(message, meta.job, error_line(error), page, error_trace(error))
+
+    def _gather(self) -> None:
         self.gathered += 1
         if self.gathered >= GATHER_PAGES:
             self.flush()
 
-    def _may_cost(self, meta: PageMeta, body: bytes) -> bool:
-        """Whether a page needs a trial: by its tags, or because pages of its domain were costly."""
-        if not is_simple(body):
-            return True
-        return bool(self._costly) and self._costly.get(self.domain(meta.url), 0) >= COSTLY_PAGES
+    # Pages for users' spiders, which run in processes of their own.
 
-    def _note_cost(self, meta: PageMeta) -> None:
-        """Count a page that was costly although its tags looked simple, such as one tag with 30,000 attributes."""
-        domain = self.domain(meta.url)
-        if len(self._costly) >= MAX_COSTLY:
-            self._costly.clear()
-        self._costly[domain] = count = self._costly.get(domain, 0) + 1
-        if count == COSTLY_PAGES:
-            log.warning("pages_costly", url=meta.url, then=f"pages of {domain} are tried first from now on")
+    def _give_to_spider(self, waiting: SpiderPage) -> None:
+        assert self.spiders is not None, "a job with a spider came before the first assignment"
+        try:
+            waiting.meta = self.guard.clock.call(_judged, waiting.job, waiting.meta, waiting.body)
+        except BaseException as error:  # noqa: BLE001  # no exception of a page may end the worker
+            self._failed(waiting.message, waiting.meta, waiting.page, error)
+            return
+        self.spiders.add(waiting)
+
+    def spider_gave(self, waited: SpiderPage, parsed: Parsed, error: str = "", trace: str = "") -> None:
+        """Send the outputs of a page, and the page as a dead letter if there is an error."""
+        message, meta, page = waited.message, waited.meta, waited.page
+        notes, key = self.guard.notes, _key(message)
+        notes.touch(key)
+        try:
+            if error:
+                page.wait()  # for its dead letter too
+            self._give(waited.job, message, meta, page, waited.body, parsed)
+        except BaseException as failure:  # noqa: BLE001  # no exception of a page may end the worker
+            if error:
+                page.one_done()
+            self._failed(message, meta, page, failure)
+        else:
+            if error:
+                self.bury_page(waited, error, trace)
+        notes.release(key)
+        self._gather()
+
+    def bury_page(self, waited: SpiderPage, error: str, trace: str = "") -> None:
+        """Send a page as a dead letter."""
+        log.error("page_failed", url=waited.meta.url, at=_key(waited.message), error=error)
+        self._outputs.bury(waited.message, waited.meta.job, error, waited.page, trace)
 
     # Waiting pages, when their turn has come.
 
@@ -337,6 +378,8 @@ class ParseStage:
         self.bodiless.clear()
         self.aside.clear()
         self.untried.clear()
+        if self.spiders is not None:
+            self.spiders.clear()
 
 
 def _key(message: Message) -> str:
@@ -347,14 +390,20 @@ def _header(message: Message) -> bytes | None:
     return next((value for name, value in message.headers or () if name == pages.HEADER), None)
 
 
+def _judged(job: Job, meta: PageMeta, body: bytes) -> PageMeta:
+    """The page, marked if it is a soft 404."""
+    judged = job.judged(meta, body)
+    if judged is not meta:
+        log.info("soft_404", url=meta.url)
+    return judged
+
+
 def _parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
     """The page, marked if it is a soft 404, and its spider's result.
 
     Raises: BaseException: the spider's exception at the last attempt.
     """
-    judged = job.judged(meta, body)
-    if judged is not meta:
-        log.info("soft_404", url=meta.url)
+    judged = _judged(job, meta, body)
     for tries in range(1, MAX_TRIES + 1):
         try:
             return judged, job.parsed(judged, body)
@@ -363,7 +412,7 @@ def _parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
         except BaseException as error:
             if tries == MAX_TRIES:
                 raise
-            log.debug("page_tried_again", url=meta.url, error=_said(error))
+            log.debug("page_tried_again", url=meta.url, error=error_line(error))
     raise AssertionError("the last try returns or raises")
 
 
@@ -375,19 +424,3 @@ def _tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:
         log.info("links_skipped", url=meta.url, rule="duplicate", links=len(parsed.outlinks))
     if outputs.is_soft_404 is not None:
         log.info("probed", url=meta.url, http=meta.http, soft_404=outputs.is_soft_404)
-
-
-def _said(error: BaseException) -> str:
-    """An error on one line; its class alone if its text cannot be made."""
-    try:
-        text = f"{type(error).__name__}: {error}"
-    except BaseException:  # noqa: BLE001  # a spider's error class may raise anything
-        text = type(error).__name__
-    return text.partition("\n")[0][:1000]
-
-
-def _trace(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))
-    except BaseException:  # noqa: BLE001  # its text or its source cannot be read
-        return "".join(traceback.format_tb(error.__traceback__))

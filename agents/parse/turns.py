@@ -3,6 +3,7 @@
     large pages (`aside`)      one at a time; while the log holds more, others then get as much CPU time as it took
     `untried` pages            one at a time, in a child process (`agents/sandbox/trial.py`)
     pages without a body       read again from crawl.pages, in batches (`stored_bodies.py`)
+    pages for a user's spider  when its process has room (`spider_pages.py`)
     pages of an unknown job    checked every `LOOK_AFTER_S`, until their job is known or they waited too long
 
 This module decides when a page is due, by the clock and the log's end. `ParseStage` then handles it.
@@ -34,6 +35,9 @@ GATHER_S = 0.010
 LOOK_AFTER_S = 5.0
 """Time between two checks of pages of unknown jobs, and pause after a failure to read a body, seconds."""
 
+TEND_S = 0.5
+"""Time between two looks at pages that wait for users' spiders, seconds."""
+
 T = TypeVar("T")
 
 
@@ -56,7 +60,7 @@ class PageTurns:
 
     def tasks(self, trial: Trial) -> list[Coroutine[Any, Any, None]]:
         """The background tasks, which run until the worker stops."""
-        return [self._look_after_held(), self._read_bodies(), self._try_pages(trial)]
+        return [self._look_after_held(), self._read_bodies(), self._try_pages(trial), self._tend_spiders()]
 
     def take(self, message: Message, *, alone: bool) -> None:
         """Give a page to the stage. A large page lets others go first, unless it must be parsed alone."""
@@ -155,6 +159,24 @@ class PageTurns:
         self._flush_soon()
         await self.breathe()
         self._app.watchdog.beat()
+
+    # Users' spiders.
+
+    async def _tend_spiders(self) -> None:
+        """Let waiting pages go on after a pause, until stopped. A process that hangs is ended by its own deadline."""
+        spiders = self._stage.spiders
+        if spiders is None:
+            return
+        spiders.may_go = lambda: self._orders.works
+        spiders.gave = self._flush_soon
+        try:
+            while not self._app.should_stop:
+                await asyncio.sleep(TEND_S)
+                if spiders.count:
+                    self._app.watchdog.beat()
+                    spiders.tend()
+        finally:
+            spiders.close()
 
     # Bodies.
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .calls import Died as Died
     from .frames import CALL as CALL
+    from .frames import DONE as DONE
     from .frames import ENDED as ENDED
     from .frames import FAILED as FAILED
     from .frames import NEXT as NEXT
@@ -37,12 +38,16 @@ if TYPE_CHECKING:
     from .spider_child import SpiderChild as SpiderChild
     from .spider_child import fault_of as fault_of
     from .spider_child import result_of as result_of
+    from .spider_process import Fault as Fault
+    from .spider_process import error_line as error_line
+    from .spider_process import error_trace as error_trace
     from .trial import TOO_COMPLEX as TOO_COMPLEX
     from .trial import Trial as Trial
     from .trial import TrialHistory as TrialHistory
 
 __all__ = [
     "CALL",
+    "DONE",
     "ENDED",
     "FAILED",
     "NEXT",
@@ -50,10 +55,13 @@ __all__ = [
     "BackgroundChild",
     "ChildRules",
     "Died",
+    "Fault",
     "SpiderChild",
     "SpiderFrame",
     "Trial",
     "TrialHistory",
+    "error_line",
+    "error_trace",
     "fault_of",
     "result_of",
 ]
@@ -62,15 +70,19 @@ _HOMES = {
     "TOO_COMPLEX": "trial",
     "BackgroundChild": "spider_child",
     "CALL": "frames",
-    "FAILED": "frames",
-    "ChildRules": "spider_child",
+    "DONE": "frames",
     "ENDED": "frames",
+    "FAILED": "frames",
+    "Fault": "spider_process",
     "NEXT": "frames",
+    "ChildRules": "spider_child",
     "Died": "calls",
     "SpiderChild": "spider_child",
     "SpiderFrame": "frames",
     "Trial": "trial",
     "TrialHistory": "trial",
+    "error_line": "spider_process",
+    "error_trace": "spider_process",
     "fault_of": "spider_child",
     "result_of": "spider_child",
 }

@@ -39,6 +39,9 @@ TICK_S = 0.25
 PATIENCE = 3
 """Multiple of the CPU limit that a call may take by the clock: it may sleep, or get little CPU on a busy machine."""
 
+CLOSED_TICKS = 4
+"""Ticks after which a child that closed its socket is killed, if it has not ended by itself."""
+
 LOAD_S = 15.0
 """CPU seconds for loading a spider; thrice that by the clock."""
 
@@ -82,7 +85,7 @@ class BackgroundChild:
 
     Args:
         loader: `MODULE:FUNCTION`, see `LoadOrder`.
-        loop: Waits for the child, so that `then` is called; without it somebody calls `pump` and `tick`.
+        loop: Waits for the child, so that `then` is called; without it somebody calls `pump` now and then.
 
     Attributes:
         loaded: The facts of the spider, once it is loaded.
@@ -110,6 +113,7 @@ class BackgroundChild:
         self._calls: Calls | None = None
         self._pid = 0
         self._closed = ""
+        self._closed_ticks = 0
         self._ticks = 0
         self._used_s = -1.0  # CPU seconds of the child when the running call began; below zero until the first tick
         self._ticked_s = 0.0
@@ -177,6 +181,8 @@ class BackgroundChild:
         self._hear()
         if not self._is_writing:
             self._write()
+        if self._loop is None and time.monotonic() - self._ticked_s >= TICK_S:
+            self._tick()
 
     def _put(self, calls: Calls, call: Call) -> None:
         if not calls.open:
@@ -214,7 +220,7 @@ class BackgroundChild:
             self.kill(str(error))
         except EOFError as error:
             self._unwatch(calls)
-            self._closed = str(error)  # the zygote tells more, if it ended
+            self._closed, self._closed_ticks = str(error), 0  # the zygote tells more soon, if it ended
 
     def _hear(self) -> None:
         """Read what the zygote says."""
@@ -273,7 +279,9 @@ class BackgroundChild:
         self._ticked_s = time.monotonic()
         self._tick_later()
         if self._closed:
-            self.kill(self._closed)
+            self._closed_ticks += 1
+            if self._closed_ticks > CLOSED_TICKS:
+                self.kill(self._closed)
         if self._calls is None or not self._calls.open or self.died_of:
             return
         limit_s = self._calls.open[0].limit_s
@@ -367,8 +375,6 @@ class SpiderChild(BackgroundChild):
                 poll.register(file, select.POLLIN | writes)
             poll.poll(TICK_S * 1000)
             self.pump()
-            if time.monotonic() - self._ticked_s >= TICK_S:
-                self._tick()
 
     def _files(self) -> list[HasFile]:
         files = (None if self._closed else self._calls, self._zygote, self._zygote and self._zygote.printed)

@@ -45,7 +45,7 @@ class LoadOrder(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         ref: The spider.
-        loader: `MODULE:FUNCTION`, called with the reference, the trust and the bounds; returns what answers the calls:
+        loader: `MODULE:FUNCTION`, called as `load_runner` is; returns what answers the calls:
             a `Runner`, or an object with `facts` and `async call(name, argument) -> bytes`.
         folders, named: Of its `Trust`; None if the operator's own command names the spider.
         bounds: Limits of one page's outputs.
@@ -72,7 +72,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: str = ""
 
 
-def said(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An error on one line; its class alone if its text cannot be made."""
     try:
         text = f"{type(error).__name__}: {error}"
@@ -81,7 +81,7 @@ def said(error: BaseException) -> str:
     return text.partition("\n")[0][:1000]
 
 
-def trace_of(error: BaseException) -> str:
+def error_trace(error: BaseException) -> str:
     """The traceback of an error."""
     try:
         return "".join(traceback.format_exception(error))[-TRACE_CHARS:]
@@ -101,13 +101,12 @@ class SpiderService:
         """Load the spider. This runs outside the event loop, so that a project may install its reactor."""
         try:
             order = msgspec.json.decode(frame.text, type=LoadOrder)
-            setproctitle(f"crawlog: spider {order.ref.path}")
             module, _, name = order.loader.partition(":")
             loader = getattr(import_module(module), name)
             runner: Runner = loader(order.ref, bounds=Bounds(*order.bounds), trust=order.trust)
             text = _encode(runner.facts)
         except BaseException as error:  # noqa: BLE001  # a user's module may raise anything
-            self._fault = Fault(said(error), trace_of(error))
+            self._fault = Fault(error_line(error), error_trace(error))
             return SpiderFrame(FAILED, _encode(self._fault))
         self._runner = runner
         return SpiderFrame(DONE, text)
@@ -125,8 +124,8 @@ class SpiderService:
             return SpiderFrame(DONE, b"", await self._runner.call(frame.text.decode(), frame.body))
         except BaseException as error:  # noqa: BLE001  # a user's code may raise anything
             if frame.kind == CALL:
-                return SpiderFrame(FAILED, _encode(Fault(said(error), trace_of(error))))
-            return SpiderFrame(DONE, _encode(CallResult(error=said(error), trace=trace_of(error))))
+                return SpiderFrame(FAILED, _encode(Fault(error_line(error), error_trace(error))))
+            return SpiderFrame(DONE, _encode(CallResult(error=error_line(error), trace=error_trace(error))))
 
     async def _next(self) -> SpiderFrame:
         if self._parts is None:
@@ -186,6 +185,7 @@ def run(data: socket.socket) -> None:
     asyncio.set_event_loop(loop)
     service, frames = SpiderService(), FrameReader(MOST_BYTES)
     data.setblocking(True)
+    setproctitle("crawlog: spider")
     first = _first(data, frames)
     assert first.kind == LOAD
     for part in service.load(first).parts():

@@ -19,7 +19,6 @@ from crawlog.streams.spiders import (
     NOTHING,
     SOFT_404,
     SPIDER,
-    Parse,
     Parsed,
     is_html,
     is_redirect,
@@ -82,15 +81,14 @@ class Job:
     """The newest known revision of a job, ready to parse with.
 
     Args:
-        spider: Its `NAME@VERSION` and its parser.
         learned: Facts from crawl.control; `Jobs` keeps them up to date.
 
     Raises: Misconfigured: its scope has a wrong expression.
     """
 
-    def __init__(self, name: str, spec: JobSpec, places: Places, learned: Learned, spider: tuple[str, Parse]) -> None:
+    def __init__(self, name: str, spec: JobSpec, places: Places, learned: Learned) -> None:
         self.name = name
-        self.spider, self._parse = spider
+        self.spider = "" if spec.spider else SPIDER
         self.spec = spec
         self.joined = learned.joined
         canonicaliser = Canonicaliser(spec.canonical)
@@ -114,10 +112,12 @@ class Job:
         return msgspec.structs.replace(meta, error=SOFT_404)
 
     def may_parse(self, meta: PageMeta) -> bool:
-        """Whether a page may reach the HTML parser: an HTML page does; for a user's spider any page may."""
-        if meta.kind != "page" or is_redirect(meta) or self.is_probe(meta):
-            return False
-        return self.spider != SPIDER or is_html(meta)
+        """Whether a page may reach the HTML parser of the default spider."""
+        return meta.kind == "page" and is_html(meta) and not is_redirect(meta) and not self.is_probe(meta)
+
+    def is_for_spider(self, meta: PageMeta) -> bool:
+        """Whether a page may be for the user's spider; `wants_spider` says more once that is loaded."""
+        return bool(self.spec.spider) and meta.kind == "page" and not self.is_probe(meta)
 
     def is_probe(self, meta: PageMeta) -> bool:
         """Whether the page is only the answer to a probe."""
@@ -129,10 +129,10 @@ class Job:
         return self.outlink(url) if url else None
 
     def parsed(self, meta: PageMeta, body: bytes) -> Parsed:
-        """The spider's result for a page. Raises: BaseException: any exception of the spider."""
+        """The result of the default spider for a page."""
         if self.is_probe(meta):
             return NOTHING
-        parse = self._parse if meta.kind == "page" else parse_listing
+        parse = parse_page if meta.kind == "page" else parse_listing
         return parse(meta, body, self.links, self.spec)
 
     # Its links.
@@ -242,23 +242,22 @@ class Job:
         return None
 
 
-Load = Callable[[str], tuple[str, Parse]]
+Check = Callable[[str], None]
 
 
 class Jobs:
     """The newest revision of each job in crawl.control.
 
     Args:
-        load: Loads the spider at the path in a job's record: its `NAME@VERSION` and parser. Raises: Misconfigured.
+        check: Called with the spider in a job's record. Raises: Misconfigured: it may not be run.
     """
 
-    def __init__(self, places: Places, load: Load) -> None:
+    def __init__(self, places: Places, check: Check) -> None:
         self._places = places
-        self._load = load
+        self._check = check
         self._known: dict[str, Job] = {}
         self._broken: dict[str, tuple[int, str]] = {}
         self._learned: dict[str, Learned] = {}
-        self._spiders: dict[str, tuple[str, Parse]] = {"": (SPIDER, parse_page)}
         self._learn(DEFAULT_JOB, DEFAULT_SPEC)
 
     def __getitem__(self, name: str) -> Job:
@@ -293,18 +292,10 @@ class Jobs:
         if known is not None and known.spec.rev >= spec.rev:
             return None
         try:
-            spider = self._spider(spec.spider)
-            self._known[name] = Job(name, spec, self._places, self._learned_of(name), spider)
+            if spec.spider:
+                self._check(spec.spider)
+            self._known[name] = Job(name, spec, self._places, self._learned_of(name))
         except Misconfigured as error:
             self._broken[name] = (spec.rev, str(error)[:MAX_FAULT])
             return error
         return None
-
-    def _spider(self, path: str) -> tuple[str, Parse]:
-        """A spider's `NAME@VERSION` and parser; loaded once in a worker's life.
-
-        Raises: Misconfigured: it does not exist, may not be run, or is broken.
-        """
-        if path not in self._spiders:
-            self._spiders[path] = self._load(path)
-        return self._spiders[path]

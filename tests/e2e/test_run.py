@@ -215,7 +215,7 @@ class Walker(Spider):
 
 
 def test_pages_that_break_a_spider_end_as_dead_letters(site: Numbered, data: Path, there: list[str]) -> None:
-    """One that raises, one without end, one that kills its worker each time; all others give all their rows."""
+    """One that raises, one without end, one that kills its process: workers live, all others give their rows."""
     (data.parent / "walker.py").write_text(SPIDER)
     code, summary, err = ended(run(site, data, "--spider", data.parent / "walker.py", *there))
     assert (code, summary["reason"]) == (4, "finished"), err
@@ -223,7 +223,7 @@ def test_pages_that_break_a_spider_end_as_dead_letters(site: Numbered, data: Pat
     good = [number for number in range(1, PAGES + 1) if number not in (7, 9, 11)]
     # The bad ones lead to nobody: what they link to is found from elsewhere too.
     assert sorted((line["n"], line["twice"]) for line in lines) == [(n, twice) for n in good for twice in (False, True)]
-    assert err.count("killed by SIGSEGV") == 3
+    assert "killed by" not in err
     assert "finished, but 3 records could not be handled" in err
 
 
@@ -245,7 +245,7 @@ def test_what_a_worker_starts_inherits_no_setting(
     (data.parent / "curious.py").write_text(CURIOUS)
     code, _, err = ended(run(site, data, "--spider", data.parent / "curious.py", *there))
     assert code == 0, err
-    assert json.loads((data.parent / "rows.jsonl").read_text())["seen"] == ["CRAWLOG_WORKER"]
+    assert json.loads((data.parent / "rows.jsonl").read_text())["seen"] == []
 
 
 RAISING = """

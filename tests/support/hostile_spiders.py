@@ -131,7 +131,7 @@ class HostileRunner:
         return name.encode() + argument
 
 
-def load(ref: SpiderRef, _trust: Trust | None, _bounds: Bounds) -> HostileRunner:
+def load(ref: SpiderRef, bounds: Bounds | None = None, trust: Trust | None = None) -> HostileRunner:  # as load_runner
     """A runner, or what the path says."""
     if ref.path == "broken":
         raise Misconfigured("--spider broken: line 3")

@@ -1,20 +1,32 @@
 """The parse stage without a broker: its log in memory, pages that come, and what is sent."""
 
 import json
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from crawlog.agents.parse.guard import Guard
+from crawlog.agents.parse.spider_pages import SpiderPages
 from crawlog.agents.parse.stage import ParseStage
+from crawlog.agents.sandbox.calls import Then
+from crawlog.agents.sandbox.frames import LOAD, SpiderFrame
+from crawlog.agents.sandbox.frames import PAGE as PAGE_FRAME
+from crawlog.agents.sandbox.spider_child import LOADER, ChildRules, fault_of
+from crawlog.agents.sandbox.spider_process import Fault, LoadOrder, SpiderService
 from crawlog.schemas import items, pages, urls
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.log.topics import Topics
+from crawlog.streams.spiders import PageCall, SpiderFacts, SpiderRef
 from crawlog.streams.spiders.trust import Trust
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.member import LARGE_BYTES
+
+T = TypeVar("T")
 
 NAMES = Topics("crawl.")
 PAGE = "http://a.test/p"
@@ -80,6 +92,47 @@ class Message(NamedTuple):
     headers: list[tuple[str, bytes]]
 
 
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("it waits")
+
+
+class NearChild:
+    """A spider that runs in this process: what a `BackgroundChild` does, at once."""
+
+    def __init__(self, ref: SpiderRef, rules: ChildRules, loader: str = LOADER) -> None:
+        self.loaded: SpiderFacts | None = None
+        self.fault: Fault | None = None
+        self.died_of = ""
+        self.heard_facts: Callable[[], None] = lambda: None
+        self.service = SpiderService()
+        trust = rules.trust
+        folders = None if trust is None else tuple(map(str, trust.folders))
+        bounds = (rules.bounds.outputs, rules.bounds.size_bytes)
+        self.order = LoadOrder(ref, loader, folders, bounds=bounds)
+
+    def load(self) -> None:
+        """Load it."""
+        answer = self.service.load(SpiderFrame(LOAD, msgspec.json.encode(self.order)))
+        try:
+            self.loaded = msgspec.json.decode(answer.text, type=SpiderFacts)
+        except msgspec.ValidationError:
+            self.fault = fault_of(answer)
+        self.heard_facts()
+
+    def submit_page(self, call: PageCall, then: Then) -> None:
+        """Run it for a page."""
+        then(at_once(self.service.answer(SpiderFrame(PAGE_FRAME, pages.encode(call.meta), call.body))))
+
+    def close(self) -> None:
+        """Nothing."""
+
+
 class Stage:
     """A stage, its log, and what it said to be done."""
 
@@ -95,9 +148,16 @@ class Stage:
         guard = (guard or Guard())._replace(trust=trust)
         self.passed: set[int] = set()
         self.stage = ParseStage(NAMES, Places(8), self.log, self.log, self._is_done, lambda: 7.0, guard)
+        rules = ChildRules(trust=guard.trust, bounds=guard.bounds)
+        self.children: list[NearChild] = []
+        self.stage.spiders = SpiderPages(lambda ref: self._new_child(ref, rules), self.stage)
         self.stage.passes_over = lambda _partition, offset, _job: offset in self.passed
         self.offsets = 0
         self.learn(job or JobSpec(scope=ScopeSpec(names=("a.test",))))
+
+    def _new_child(self, ref: SpiderRef, rules: ChildRules) -> NearChild:
+        self.children.append(NearChild(ref, rules))
+        return self.children[-1]
 
     def _is_done(self, partition: int, offset: int) -> None:
         self.done.append((partition, offset))

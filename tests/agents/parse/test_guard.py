@@ -16,7 +16,7 @@ from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
-from crawlog.streams.spiders import Bounds
+from crawlog.streams.spiders import Bounds, CallResult, PageCall
 from crawlog.streams.spiders.page import Parsed
 from crawlog.streams.worker.suspects import Verdict
 from tests.support.parsing import NAMES, Message, Stage, buried, spider_job
@@ -78,18 +78,21 @@ def test_exceptions_in_one_call_of_a_hundred_lose_no_page(tmp_path: Path) -> Non
     chance = random.Random(5)
     doomed = set(chance.sample(range(pages_in), 25))
     stage = Stage(job=spider_job(tmp_path, "yield {'url': response.url}\nyield response.follow('/' + response.text)"))
-    job = stage.stage._jobs["j"]
-    parse = job._parse
+    stage.take(b"0", url="http://a.test/p0")
+    runner = stage.children[0].service._runner
+    answer = runner.page
+    tries[0], doomed = 1, doomed - {0}
 
-    def failing(meta: PageMeta, body: bytes, *more: Any) -> Parsed:
-        number = int(body)
+    async def failing(call: PageCall) -> CallResult:
+        number = int(call.body)
         tries[number] += 1
         if number in doomed or chance.random() < 0.01:
             raise chance.choice(RAISED)
-        return parse(meta, body, *more)
+        result: CallResult = await answer(call)
+        return result
 
-    job._parse = failing
-    for number in range(pages_in):
+    runner.page = failing
+    for number in range(1, pages_in):
         stage.take(str(number).encode(), url=f"http://a.test/p{number}")
         if number % 100 == 99:
             stage.stage.flush()
@@ -102,7 +105,8 @@ def test_exceptions_in_one_call_of_a_hundred_lose_no_page(tmp_path: Path) -> Non
     assert max(tries.values()) <= 3
     assert sum(tries.values()) > pages_in + 2 * len(doomed)
     assert stage.done[-1] == (3, pages_in)
-    assert all(error.split(":")[0] in {type(one).__name__ for one in RAISED} for _, error in buried(stage))
+    names = {"RuntimeError", *(type(one).__name__ for one in RAISED)}  # a coroutine's StopIteration
+    assert all(error.split(":")[0] in names for _, error in buried(stage))
 
 
 @pytest.fixture
@@ -114,6 +118,16 @@ def clock() -> Iterator[PageClock]:
     made.stop()
 
 
+def parse_instead(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """The default spider runs this code, which knows `meta`, and gives nothing."""
+
+    def parse(meta: PageMeta, *_: Any) -> Parsed:
+        exec(code, {"meta": meta})
+        return Parsed([], [])
+
+    monkeypatch.setattr("crawlog.streams.parse.job.parse_page", parse)
+
+
 @pytest.mark.parametrize(
     "hang",
     [
@@ -121,13 +135,13 @@ def clock() -> Iterator[PageClock]:
         "import time; time.sleep(600)",
         "import re; re.match(r'(a*)*b', 'a' * 64)",
         "while True:\n    try:\n        while True: pass\n    except Exception: pass",
-        "try:\n    yield {}\n    raise ValueError\nfinally:\n    while True: pass",
+        "try:\n    raise ValueError\nfinally:\n    while True: pass",
     ],
 )
-def test_a_page_without_end_is_ended(tmp_path: Path, clock: PageClock, hang: str) -> None:
+def test_a_page_without_end_is_ended(clock: PageClock, monkeypatch: pytest.MonkeyPatch, hang: str) -> None:
     """Within its time, at the first try; the next page is parsed."""
-    parse = f"if response.depth:\n{textwrap.indent(hang, '    ')}\nyield {{}}"
-    stage = Stage(job=spider_job(tmp_path, parse), guard=Guard(clock=clock))
+    parse_instead(monkeypatch, f"if meta.depth:\n{textwrap.indent(hang, '    ')}")
+    stage = Stage(guard=Guard(clock=clock))
     began = time.monotonic()
     stage.take(b"", depth=1)
     assert clock.is_slow
@@ -138,9 +152,10 @@ def test_a_page_without_end_is_ended(tmp_path: Path, clock: PageClock, hang: str
     assert len(stage.log.values(NAMES.items)) == 1
 
 
-def test_a_page_that_waits_for_the_processor_is_not_given_up(tmp_path: Path, clock: PageClock) -> None:
+def test_a_page_that_waits_for_the_processor_is_not_given_up(clock: PageClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its limit is CPU time: a page that took longer by the clock, and used none of it, is parsed."""
-    stage = Stage(job=spider_job(tmp_path, "import time; time.sleep(0.9); yield {}"), guard=Guard(clock=clock))
+    parse_instead(monkeypatch, "import time; time.sleep(0.9)")
+    stage = Stage(guard=Guard(clock=clock))
     stage.take(b"")
     assert clock.is_slow
     assert not buried(stage)

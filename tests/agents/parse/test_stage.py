@@ -3,6 +3,8 @@
 import hashlib
 from typing import Any
 
+import pytest
+
 from crawlog.agents.parse.stage import MAX_UNDONE
 from crawlog.schemas import control, items, pages
 from crawlog.schemas.pages import PageMeta
@@ -118,14 +120,14 @@ def test_a_page_that_was_not_modified_is_parsed_with_the_old_ones_body() -> None
     assert stage.done[-1] == (3, 2)
 
 
-def test_a_page_that_was_not_modified_is_buried_without_the_old_body() -> None:
+def test_a_page_that_was_not_modified_is_buried_without_the_old_body(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was: sent back to its place it asks for the old body again, and for all that was said of it."""
     stage = Stage()
 
     def failing(*_: Any) -> Parsed:
         raise ValueError("never")
 
-    stage.stage._jobs["j"]._parse = failing
+    monkeypatch.setattr("crawlog.streams.parse.job.parse_page", failing)
     at = stage.take(http=304, same_as=(3, 7), content_type="")
     stage.stage.body_came((3, at), PageMeta(PAGE, "j", http=200, content_type=HTML), links("x"))
     [letter] = [record for record in stage.log.records if record.topic == NAMES.dead]

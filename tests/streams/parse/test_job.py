@@ -21,7 +21,7 @@ PAGE = "http://a.test/p"
 
 def known(spec: JobSpec = SPEC) -> tuple[Jobs, Job]:
     """What crawl.control told, and the one job of it."""
-    jobs = Jobs(PLACES, Guard().load)
+    jobs = Jobs(PLACES, Guard().check)
     jobs.learn(Copy("j", spec))
     return jobs, jobs["j"]
 
@@ -124,7 +124,7 @@ def test_the_newest_revision_counts_whatever_comes_first() -> None:
 
 def test_a_revision_that_cannot_be_used_says_why_for_itself_and_older_ones() -> None:
     """A later one may mend it, so its pages wait."""
-    jobs = Jobs(PLACES, Guard().load)
+    jobs = Jobs(PLACES, Guard().check)
     told = jobs.learn(Copy("j", JobSpec(rev=2, scope=ScopeSpec(exclude=("(",)))))
     assert told is not None
     assert "scope.exclude" in str(told.error)
@@ -134,7 +134,7 @@ def test_a_revision_that_cannot_be_used_says_why_for_itself_and_older_ones() -> 
 
 def test_what_a_scope_and_a_host_are_known_by_outlives_a_revision() -> None:
     """Both stand in crawl.control beside the job's record, and may be read before it."""
-    jobs = Jobs(PLACES, Guard().load)
+    jobs = Jobs(PLACES, Guard().check)
     assert jobs.learn(Join("j", "a1.test", ("b.test",))) is None
     assert jobs.learn(Missing("j", "http://a.test/none", 7)) is None
     for rev in (1, 2):

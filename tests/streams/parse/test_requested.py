@@ -10,7 +10,7 @@ from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec
 from crawlog.streams.parse.job import Job, Learned
 from crawlog.streams.parse.outputs import PageOutputs, outputs_of
 from crawlog.streams.parse.requested import parsed_of, wants_spider
-from crawlog.streams.spiders import CallResult, RequestOut, SpiderFacts, parse_page, unfiltered_id
+from crawlog.streams.spiders import CallResult, RequestOut, SpiderFacts, unfiltered_id
 from crawlog.streams.url import Names, Places, fingerprint
 
 A, B = "http://a.com/", "http://a.com/b"
@@ -25,7 +25,7 @@ def job(**changes: object) -> Job:
     """A job with a spider, in the scope of a.com."""
     spec = JobSpec(spider="/s.py:S", scope=ScopeSpec("domain", ("a.com",)))
     spec = msgspec.structs.replace(spec, **changes)
-    return Job("j", spec, Places(1), Learned(Names(), {}), ("s@1", parse_page))
+    return Job("j", spec, Places(1), Learned(Names(), {}))
 
 
 def page(url: str = A, request: RequestRecord | None = None, **fields: object) -> PageMeta:
