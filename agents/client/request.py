@@ -95,7 +95,7 @@ class OutgoingRequest:
         Args:
             usual: Those that it has without its own.
         """
-        self.method = record.method
+        self.method = record.method.upper()
         if record.body:
             self.options["data"] = record.body
             self.options["skip_auto_headers"] = ("Content-Type",)  # the body is sent as the request describes it

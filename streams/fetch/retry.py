@@ -118,5 +118,7 @@ class Retrying:
 
 def _may_repeat(answer: "Answer", request: "RequestRecord", rules: "RequestRules") -> bool:
     """Whether a request may be sent again after an answer that another attempt may change."""
+    if answer.is_cookie_check and not request.follows:
+        return False  # its callback wants the redirect
     is_unsent = answer.http is None and answer.error in UNSENT
     return is_unsent or not is_sent_once(request, rules)

@@ -117,6 +117,21 @@ async def test_a_refused_request_with_an_errback_has_a_page_that_says_why(
     assert [done.page for done in (dones[7], dones[8], dones[0])] == [(0, 0), None, None]
 
 
+@pytest.mark.parametrize("error", ["dns", "private_address: private address 10.0.0.1", "bad_proxy: metadata address"])
+async def test_a_request_without_an_answer_has_a_page_that_says_why(
+    error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last attempt has it, and the guard's refusals are tried once."""
+    async with running(tmp_path, monkeypatch, fetch__retry_delay_s=0.01) as world:
+        asked = seen(world, monkeypatch, http=None, error=error, kept=False, private=error != "dns")
+        find(world, u.FoundUrl(URL, id=7, request=POST))
+        await world.until(lambda: world.log.pages)
+        (meta, body), *_ = world.log.pages
+    attempts = 3 if error == "dns" else 1
+    assert (meta.id, meta.request, meta.http, meta.error, meta.attempt, body) == (7, POST, None, error, attempts, b"")
+    assert len(asked) == attempts
+
+
 @pytest.mark.parametrize(
     ("record", "verdict"), [(RequestRecord(render=True), "request"), (RequestRecord(render=False), "")]
 )

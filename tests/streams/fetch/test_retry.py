@@ -128,6 +128,13 @@ def test_what_may_have_been_received_is_not_repeated_where_that_matters(
     } == again
 
 
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_redirect_that_a_callback_wants_is_no_check_for_cookies(follows: bool) -> None:
+    """One that sets a cookie and leads to its own URL."""
+    answer, request = answered(302, is_cookie_check=True), RequestRecord(follows=follows)
+    assert (RETRYING.again(answer, 1, 0.0, THRICE, request) is not None) == follows
+
+
 def test_a_back_off_ends_at_an_hour() -> None:
     """However many attempts there are."""
     many = Manner(msgspec.structs.replace(RULES, attempts=20))
