@@ -22,10 +22,11 @@ from crawlog.streams.url import Canonicaliser, Places
 from .default import parse_page
 from .exchange import CallResult, PageCall, SpiderFacts, SpiderRef
 from .failure import failure_of
-from .own_outputs import Bounds, OutputRules, OwnOutputs, Parent, TooMuch, parent_of, start_parent
+from .own_outputs import Bounds, OutputRules, OwnOutputs, Parent, TooMuch, parent_of, row_of, start_parent
 from .own_start import PAUSE, each_output, each_start
 from .own_warnings import SharedState
 from .page import SOFT_404, is_followed, is_redirect
+from .pipelines import Pipelines, of_spider
 from .request_records import request_of
 from .response import Response
 from .rules import is_searched, rule_requests
@@ -70,6 +71,14 @@ class OwnRunner:
     def facts(self) -> SpiderFacts:
         """The spider as its job must know it."""
         return self._facts
+
+    def pipelines(self) -> Pipelines:
+        """The spider's pipelines, not open yet: items as scraped in, rows out."""
+
+        def read(raw: bytes) -> object:
+            return self._values.unpacked(msgspec.json.decode(raw))
+
+        return of_spider(self._spider, read, lambda item: msgspec.Raw(row_of(item)))
 
     async def page(self, call: PageCall) -> CallResult:
         """What the spider makes of a page."""

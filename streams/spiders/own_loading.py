@@ -16,6 +16,7 @@ from .item_classes import classes_of
 from .loading import FoundClass, where
 from .own import OwnRunner
 from .own_outputs import Bounds
+from .pipelines import check_pipelines
 from .request_records import request_carrier
 from .rules import Rule, domains_pattern
 from .spider import Spider
@@ -125,6 +126,7 @@ def _check(spider: Spider, path: Path) -> None:
         raise Misconfigured(f"--spider {path}: handle_httpstatus_list = {statuses!r:.80}: it is a list of numbers")
     if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
         raise Misconfigured(f"--spider {path}: settings = {settings!r:.80}: it is a dict by dotted names")
+    check_pipelines(spider.pipelines)
     _check_rules(spider, path)
     if type(spider).parse is Spider.parse:
         return

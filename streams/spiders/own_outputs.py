@@ -141,16 +141,28 @@ class OwnOutputs:
         before = self._given[asked] = self._given.get(asked, -1) + 1
         return unfiltered_id(self._parent.id, self._parent.attempt, asked, before)
 
-    def _item(self, output: object) -> None:
-        item = _encode(self._rules.values.packed(output, "an item")) if self._rules.is_raw else _written(output)
-        if item[:1] != b"{":
+    def _raw(self, output: object) -> bytes:
+        """An item as scraped. Raises: TypeError: it is no item, whatever pipelines may make of it."""
+        if isinstance(output, str | bytes | int | float | list | tuple | set | frozenset):
             raise TypeError(f"a spider yields dicts (or dataclasses) and Requests, got {type(output).__name__}")
+        return _encode(self._rules.values.packed(output, "an item"))
+
+    def _item(self, output: object) -> None:
+        item = self._raw(output) if self._rules.is_raw else row_of(output)
         self._size_bytes += len(item)
         if self._size_bytes > self._rules.bounds.size_bytes:
             raise TooMuch(
                 f"items of more than {self._rules.bounds.size_bytes} bytes from one page; see kafka.max_record_bytes"
             )
         self._items.append(msgspec.Raw(item))
+
+
+def row_of(item: object) -> bytes:
+    """The row of an item, a JSON object. Raises: TypeError: it is none."""
+    row = _written(item)
+    if row[:1] != b"{":
+        raise TypeError(f"a spider yields dicts (or dataclasses) and Requests, got {type(item).__name__}")
+    return row
 
 
 def _written(output: object) -> bytes:

@@ -48,6 +48,8 @@ IMPORT = "crawlog has its own: `from crawlog import Request, Spider`"
 def of_spider(spider: object) -> Iterator[str]:
     """A line for each of Scrapy's names on a spider, with the replacement."""
     for name, way in OF_SPIDER.items():
+        if name == "closed" and getattr(spider, "pipelines", None):
+            continue  # called in their process, once the job is finished
         if hasattr(spider, name) and (name not in METHODS or callable(getattr(spider, name))):
             yield f"{type(spider).__name__}.{name} does nothing here: {way}"
 

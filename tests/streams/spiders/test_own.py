@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 
 from crawlog import Request, Response, Spider
+from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.spiders import CallResult, RequestOut, Runner, SpiderRef, load_runner, request_id, unfiltered_id
+from crawlog.streams.spiders import (
+    CallResult,
+    PageCall,
+    RequestOut,
+    Runner,
+    SpiderRef,
+    load_runner,
+    request_id,
+    unfiltered_id,
+)
 from crawlog.streams.spiders.request_records import request_carrier
 from crawlog.streams.url import fingerprint
 from tests.support.spiders import PAGE, result_of
@@ -383,3 +393,40 @@ def test_a_request_travels_within_a_request() -> None:
     [shop] = result_of(Chain(), request=login.request, carrier=carrier).requests
     assert shop.request == RequestRecord(callback="shop", kwargs={"n": 1})
     assert rows(result_of(Chain(), request=shop.request, carrier=carrier)) == [{"n": 1}]
+
+
+PIPED = """
+from dataclasses import dataclass
+from datetime import date
+from crawlog import Spider
+
+@dataclass
+class Book:
+    title: str
+    day: date
+
+class Clean:
+    def process_item(self, item, spider):
+        item.title = item.title.strip()
+        return item
+
+class Books(Spider):
+    start_urls = ["http://a.test/"]
+    pipelines = [Clean]
+
+    def parse(self, response):
+        yield Book(" x ", date(2026, 1, 2))
+
+    def closed(self, reason): ...
+"""
+
+
+def test_items_of_a_spider_with_pipelines_stay_as_scraped(tmp_path: Path) -> None:
+    """Class and values travel; the row is made behind the pipelines."""
+    loaded: Any = runner(tmp_path, PIPED)
+    assert loaded.facts.has_pipelines
+    result = asyncio.run(loaded.page(PageCall(PageMeta(PAGE, "j", http=200))))
+    assert result.is_raw
+    assert rows(result) == [{"$object": ["spider:Book", {"title": " x ", "day": {"$date": "2026-01-02"}}]}]
+    made = asyncio.run(loaded.pipelines().made(b"~" + bytes(result.items[0])))
+    assert json.loads(bytes(made.row)) == {"title": "x", "day": "2026-01-02"}
