@@ -58,7 +58,10 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         id: Identity of its request; 0 for a plain GET.
         request: All of the request but its URL; None for a plain GET.
         attempt: Number of the attempt that it answers.
-        headers: All headers of the response in order, Latin-1, where the job has a spider or the page a request.
+        headers: All headers of the response in order, Latin-1, where the job has a spider or keeps cookies,
+            or the page has a request.
+        row, priority: Of the queue row that it answers, as in its done; a page whose done is lost gets another one by
+            them. None in older records, and for a robots.txt.
         leads_back: Whether it redirects back to a URL that redirected here, and that would now get cookies that it was
             not sent before.
     """
@@ -90,6 +93,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     request: RequestRecord | None = None
     attempt: int = 1
     headers: tuple[tuple[str, str], ...] = ()
+    row: int | None = None
+    priority: int = 0
 
 
 class RequestPageMeta(PageMeta, tag=REQUESTS_VERSION, frozen=True):

@@ -1,6 +1,7 @@
 """The frontier stage: folds crawl.urls into the state of each owned partition; fetch dispatches from it.
 
     assigned → restoring: open and fold to the log's end, in a thread ──→ live
+                   └──→ lost_pages: dones of pages that have none          │
                                                                            │
     crawl.urls → frontier_agent: take → fold → checkpoint ←────────────────┘
                    │                     └──→ outgoing: forwarded founds, dead letters

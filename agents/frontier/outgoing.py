@@ -77,6 +77,11 @@ class Outbox:
         ):
             self._producer.send(topic, value, key=key, partition=to, headers=headers)
 
+    def send_done(self, number: int, record: u.UrlsRecord) -> None:
+        """Send a record of dones to their partition."""
+        crash_points.point("restore.dones.sending")
+        self._producer.send(self._names.urls, u.encode(record), partition=number)
+
     def delivered(self) -> None:
         """Wait until the log has all of them."""
         if not self._producer.flush(DELIVERED_S):

@@ -1,6 +1,6 @@
 """Partitions before they are live: opened, and folded to the log's end, in a thread beside Faust.
 
-begin → thread: ask for the log's ends → open → restore ──────────→ read to the end? → go live
+begin → thread: ask for the log's ends → open → restore → lost dones → read to the end? → go live
 ↑                                 │ Kafka is away, or the disk full        │ a record came meanwhile
 └──────── wait 1 s ←──────────────┴──────────────── again ←────────────────┘
 """
@@ -12,12 +12,14 @@ from collections.abc import Callable
 
 import structlog
 
+from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points, exit_codes
 from crawlog.streams.errors import DamagedLog, EngineError, RestoreInterrupted
 from crawlog.streams.log import Producer, Topics
 from crawlog.streams.state import Partition, Restorer, States, is_machines_fault, restore_changes
 from crawlog.streams.worker import CrawlApp
 
+from .lost_pages import LostPages
 from .outgoing import Forwarding, Outbox
 
 log = structlog.get_logger()
@@ -153,10 +155,22 @@ class Restoring:
         crash_points.point("restore.opened")
         todo = [self.opened[number] for number in sorted(partitions)]
         restorer = Restorer(self._settings, self._names.urls)
-        folded = restorer.restore(todo, outbox.send, self._checkpoint(outbox, len(todo)), interrupt)
+        checkpoint = self._checkpoint(outbox, len(todo))
+        folded = restorer.restore(todo, outbox.send, checkpoint, interrupt)
+        if lost := self._lost_dones(todo):
+            for number, record in lost:
+                outbox.send_done(number, record)
+            outbox.delivered()
+            crash_points.point("restore.dones.acknowledged")
+            restorer.restore([self.opened[number] for number, _ in lost], outbox.send, checkpoint, interrupt)
         outbox.delivered()
         if total := sum(folded.values()):
             log.info("restored", records=total, partitions=len(todo), took_s=round(time.monotonic() - started, 2))
+
+    def _lost_dones(self, partitions: list[Partition]) -> list[tuple[int, UrlsRecord]]:
+        """The dones of pages that have none, with their partitions."""
+        assert self._states.places is not None
+        return LostPages(self._settings, self._names).dones(partitions, self._states.places)
 
     def _checkpoint(self, outbox: Outbox, together: int) -> Callable[[Partition], None]:
         limit = restore_changes(self._settings.state.checkpoint_changes, together)

@@ -8,12 +8,13 @@
              ▼
            rendering: is it empty without its scripts? what may it load in a browser?
 
-`robots_answer`: what an answer for robots.txt means. `back_pressure`: how many requests parse and the fold allow.
-`reported_jobs`: which jobs a worker's reports name.
+`lost_dones`: the dones of pages whose own were lost. `robots_answer`: what an answer for robots.txt means.
+`back_pressure`: how many requests parse and the fold allow. `reported_jobs`: which jobs a worker's reports name.
 """
 
 from . import outcome, robots_answer
 from .back_pressure import Pressure, Sown, Unfolded
+from .lost_dones import LostDones, first_page, most_pages
 from .outcome import CRASH_LOOP, Needs, Unasked, is_plain, needs, opens, unasked, wants_headers
 from .rendering import CACHED, Cors, Reach, Rendering, Verdict, Wish, emptiness, forwarded, is_shown, refusal
 from .reported_jobs import ReportedJobs
@@ -29,6 +30,7 @@ __all__ = [
     "Cors",
     "Counts",
     "Later",
+    "LostDones",
     "Needs",
     "Pressure",
     "Reach",
@@ -41,11 +43,13 @@ __all__ = [
     "Verdict",
     "Wish",
     "emptiness",
+    "first_page",
     "forwarded",
     "is_plain",
     "is_sent_once",
     "is_shown",
     "may_pass",
+    "most_pages",
     "needs",
     "opens",
     "outcome",

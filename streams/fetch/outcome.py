@@ -105,6 +105,8 @@ def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
         request=request,
         attempt=row.attempt + 1,
         headers=answer.headers,
+        row=task.sequence,
+        priority=row.priority,
     )
 
 
@@ -120,8 +122,8 @@ def is_plain(task: "Task") -> bool:
 
 
 def wants_headers(task: "Task") -> bool:
-    """Whether a page has all headers of its answer."""
-    return bool(task.job.spec.spider) or task.request is not None
+    """Whether a page has all headers of its answer: a spider sees them, and a lost done has its cookies from them."""
+    return bool(task.job.spec.spider) or task.request is not None or task.manner.rules.cookies
 
 
 def without_body(meta: PageMeta, reason: str) -> PageMeta:

@@ -40,7 +40,7 @@ class Dones:
 
     def take(self, job: JobState, result: u.Result, epoch: int, timestamp_s: float) -> None:
         """Fold what became of one attempt; it counts only if its URL has a row."""
-        if not 0 <= result.row < 1 << 64 or not result.url.startswith(("http://", "https://")):
+        if not _is_sound(result):
             job.counts.bad += 1
             return
         place = self._places.of(result.url)
@@ -64,6 +64,14 @@ class Dones:
         self._note_host(place.host_hash, result, at)
         self._queues.remove(job, place, key, row, result.row)
         self._settle(job, result, place, row)
+
+    def awaiting(self, job: JobState, result: u.Result) -> r.QueueRow | None:
+        """The row that a done of the job's epoch would end; None if the done would change nothing."""
+        if not _is_sound(result):
+            return None
+        _, stored = self._standing(job, self._places.of(result.url).host_hash, result)
+        row = r.read_queued(stored) if stored is not None else None
+        return row if row is not None and _concerns(result, row) else None
 
     def _standing(self, job: JobState, host: int, result: u.Result) -> tuple[bytes, bytes | None]:
         """The row that a done names: queued or waiting."""
@@ -105,6 +113,10 @@ class Dones:
         wait_s = min(max(result.host_wait_s, left_s, 0.0), MAX_DUE_S)
         failures = before.failures + 1 if result.host_wait_s > 0 else 0
         self._rows.put(key, r.pack(r.HostRow(at, wait_s, failures)))
+
+
+def _is_sound(result: u.Result) -> bool:
+    return 0 <= result.row < 1 << 64 and result.url.startswith(("http://", "https://"))
 
 
 def _concerns(result: u.Result, row: r.QueueRow) -> bool:

@@ -18,6 +18,7 @@ from tests.support.cluster import ROOT, Cluster, log_of, needs_site
 IN_WORKERS = [
     name for name in POINTS if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink")
 ]
+LOST_DONES = ("restore.dones.sending", "restore.dones.acknowledged")
 NOT_HERE = {"parse.dead.sending"}
 """Only garbage leads there."""
 
@@ -75,6 +76,26 @@ def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_p
         assert set(rows.values()) == {1}
         assert (summary["dead"], summary["queued"]) == (0, 0)
         assert crawl.site.stats().private == 0
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@needs_site
+def test_a_page_whose_done_was_lost_is_not_requested_again(tmp_path: Path, cluster: Settings) -> None:
+    """The page is in the log when its worker dies; the next one writes the done, and dies of that twice."""
+    deaths = {"fetch.page.acknowledged": 5, "fetch.done.sending": 9} | dict.fromkeys(LOST_DONES, 1)
+    spent = tmp_path / "spent"
+    spent.mkdir()
+    settings = {"fetch.concurrency": 1, "politeness.delay_s": 0.05} | log_of(cluster)
+    with Cluster(tmp_path, hosts=2, pages=20, settings=settings) as crawl:
+        crawl.environment = {VARIABLE: " ".join([str(spent), *(f"{name}:{count}" for name, count in deaths.items())])}
+        crawl.start()
+        crawl.finish()
+        assert {file.name for file in spent.iterdir()} == set(deaths)
+        assert crawl.rows() == dict.fromkeys(crawl.urls, 1)
+        assert crawl.site.stats().duplicates == 0
+        state = load(crawl.settings | {"run.data": str(crawl.data)})
+        assert all(verdict.equal for verdict in verify(state, crawl.data / "state"))
 
 
 @pytest.mark.broker

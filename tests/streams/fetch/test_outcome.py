@@ -1,5 +1,7 @@
 """What becomes of a URL: its page and its done, by its answer or without one."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -42,10 +44,11 @@ def host(rules: RobotsRules | None = None, unreachable: str = "") -> Host:
 ROW = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)
 
 
-def task(row: QueueRow = ROW, spider: str = "") -> Task:
+def task(row: QueueRow = ROW, spider: str = "", *, cookies: bool = False) -> Task:
     """The row of sequence 7 in revision 3 and epoch 4 of a job."""
     job = JobState(0, JobRow("j", 4, JobSpec(rev=3, spider=spider)), JobCounts(), Rows(InMemory()))
-    return Task(host(), job, b"q" + (7).to_bytes(8, "big"), row, None)  # type: ignore[arg-type]  # no partition
+    partition = SimpleNamespace(manner=lambda _: Manner(RequestRules(cookies=cookies)))
+    return Task(host(), job, b"q" + (7).to_bytes(8, "big"), row, partition)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,8 @@ def test_a_final_answer_is_a_page_and_a_done(answer: Answer, status: str, kept: 
         rendered=answer.rendered,
         same_as=answer.same_as,
         attempt=2,
+        row=7,
+        priority=5,
     )
     assert (done.status, done.reason, done.http) == (status, answer.error, answer.http)
     assert (done.url, done.row, done.priority, done.depth, done.attempt) == (URL, 7, 5, 2, 2)
@@ -138,6 +143,7 @@ def test_a_plain_page_is_a_record_that_older_workers_read() -> None:
         assert (type(meta), meta.id, meta.request) == (PageMeta, 0, None)
         assert outcome.wants_headers(task(spider=spider)) == bool(spider)
     assert outcome.wants_headers(task(QueueRow(URL, request=packed(RequestRecord()))))
+    assert outcome.wants_headers(task(cookies=True))
 
 
 @pytest.mark.parametrize(
