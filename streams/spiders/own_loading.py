@@ -128,10 +128,17 @@ def _check(spider: Spider, path: Path) -> None:
         raise Misconfigured(f"--spider {path}: settings = {settings!r:.80}: it is a dict by dotted names")
     check_pipelines(spider.pipelines)
     _check_rules(spider, path)
-    if type(spider).parse is Spider.parse:
-        return
+    if type(spider).parse is not Spider.parse:
+        _check_parse(spider, path)
+
+
+def _check_parse(spider: Spider, path: Path) -> None:
+    has_own_start = type(spider).start is not Spider.start  # its requests may carry further arguments
     try:
-        inspect.signature(spider.parse).bind(None)
+        signature = inspect.signature(spider.parse)
+        further = list(signature.parameters.values())[1:] if has_own_start else []
+        carried = {one.name: None for one in further if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}}
+        signature.bind(None, **carried)
     except TypeError as error:
         raise Misconfigured(
             f"--spider {path}: {type(spider).__name__}.parse cannot be called with a page ({error});"

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.both import Items, by_scrapy, copied
-from tests.support.cases import PROJECTS
+from tests.support.both import Items, by_scrapy, copied, differing, without
+from tests.support.cases import OWN, PROJECTS
 from tests.support.quotes import Quotes, quotes
+from tests.support.walking import walk
 
 __all__ = ["quotes"]  # a fixture
 
@@ -41,3 +42,17 @@ def test_scrapy_gives_what_the_table_says(project: str, baseline: Baseline) -> N
     """A spider that gave nothing would be equal to another that gives nothing."""
     counts = {name: items.total() for name, items in baseline.of(project).items()}
     assert counts == {name: case.items for name, case in PROJECTS[project].items()}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory, quotes: Quotes) -> Path:
+    """The file of crawlog's own spiders for this site."""
+    return copied("own", tmp_path_factory.mktemp("own"), quotes) / "site.py"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_spider_of_crawlogs_own_class_gives_the_same(name: str, own: Path, baseline: Baseline) -> None:
+    """In its real child, with a loop of the test in place of the crawl."""
+    walked = walk(f"{own}:{name}", {})
+    assert differing(without(walked.items), baseline.of("quotes")[OWN[name]]) == ""
+    assert (walked.errors, walked.warnings) == ([], [])

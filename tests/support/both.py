@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,14 +25,13 @@ Items = Counter[str]
 
 
 def copied(name: str, folder: Path, site: Quotes) -> Path:
-    """A folder of tests/projects/ as a user would have it, for this site; addresses and a fresh key are filled in."""
+    """A folder of tests/projects/ as a user would have it, for this site; its address is filled in."""
     project = Path(shutil.copytree(PROJECTS / name, folder / name))
     words = {
         "http://quotes.test": site.origin,
         "http://other.test": site.origin.replace("127.0.0.1", OTHER),
         "quotes.test": "127.0.0.1",
         "other.test": OTHER,
-        "RUN_KEY": uuid.uuid4().hex[:8],
     }
     for path in project.rglob("*.py"):
         text = path.read_text()

@@ -122,3 +122,21 @@ SHOP = {"middlewares": Case(9), "offers": Case(4)}
 
 PROJECTS = {"quotes": QUOTES, "documented": DOCUMENTED, "idioms": IDIOMS, "shop": SHOP}
 """Folders of tests/projects/."""
+
+OWN = {
+    "Pages": "pages",
+    "PagesXPath": "pages-xpath",
+    "Table": "table",
+    "Tags": "tags",
+    "Random": "random",
+    "Authors": "authors",
+    "AuthorsKwargs": "authors-kwargs",
+    "AuthorsMeta": "authors-meta",
+    "Scroll": "scroll",
+    "Script": "script",
+    "ScriptClick": "script-click",
+    "Login": "login",
+    "LoginForm": "login-form",
+    "Search": "search",
+}
+"""Classes of crawlog's own spiders, each with the spider of Scrapy's that gives the same items."""

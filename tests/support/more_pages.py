@@ -25,13 +25,23 @@ NODE = '<item id="{0}"><name>Thing {0}</name><description>No. {0} &amp; more</de
 SITEMAP = '<?xml version="1.0"?>\n<{0} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:xhtml="http://www.w3.org/1999/xhtml">{1}</{0}>'
 
 
-def add(app: "Flask") -> None:
-    """Adds the pages to an application of Flask's."""
-    from flask import Blueprint
+def add(app: "Flask", counts: Counter[str]) -> None:
+    """Adds the pages to an application of Flask's.
+
+    Args:
+        counts: How often each address of `/flaky` was asked for.
+    """
+    from flask import Blueprint, Response
 
     pages = Blueprint("more", __name__)
     for part in (_answers, _bodies, _redirects, _cookies, _feeds, _sitemaps, _shop):
         part(pages)
+
+    @pages.route("/flaky/<int:fails>/<key>")
+    def fails_first(fails: int, key: str) -> Any:
+        counts[key] += 1
+        return Response(f"<h1>{key}</h1>", 503 if counts[key] <= fails else 200)
+
     app.register_blueprint(pages)
 
 
@@ -40,16 +50,9 @@ def _answers(app: "Blueprint") -> None:
 
     from flask import Response, jsonify, request
 
-    flaky: Counter[str] = Counter()
-
     @app.route("/status/<int:code>")
     def status(code: int) -> Any:
         return Response(f"<h1>{code}</h1>", code)
-
-    @app.route("/flaky/<int:fails>/<key>")
-    def fails_first(fails: int, key: str) -> Any:
-        flaky[key] += 1
-        return Response(f"<h1>{key.partition('-')[0]}</h1>", 503 if flaky[key] <= fails else 200)
 
     @app.route("/slow/<float:seconds>")
     def slow(seconds: float) -> Any:

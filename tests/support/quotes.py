@@ -65,8 +65,9 @@ class Quotes:
 
         self.asked: list[Asked] = []
         self.latency_s = 0.0
+        self._failed: Counter[str] = Counter()
         app = _loaded(folder)
-        more_pages.add(app)
+        more_pages.add(app, self._failed)
         inner: Wsgi = app.wsgi_app
         app.wsgi_app = lambda environ, start: self._noted(inner, environ, start)
         logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it notes each request
@@ -91,7 +92,8 @@ class Quotes:
         return inner(environ, start)
 
     def take(self) -> Counter[str]:
-        """Keys of all requests since the last call."""
+        """Keys of all requests since the last call; what fails at first fails again from now on."""
+        self._failed.clear()
         taken, self.asked[:] = Counter(one.key for one in self.asked), []
         return taken
 

@@ -42,11 +42,11 @@ class RetrySpider(scrapy.Spider):
     custom_settings = {"RETRY_TIMES": 2, "RETRY_PRIORITY_ADJUST": 0}
 
     async def start(self):
-        yield scrapy.Request("http://quotes.test/flaky/1/one-RUN_KEY", errback=self.failed)
-        yield scrapy.Request("http://quotes.test/flaky/2/two-RUN_KEY", errback=self.failed)
-        yield scrapy.Request("http://quotes.test/flaky/9/never-RUN_KEY", errback=self.failed)
-        yield scrapy.Request("http://quotes.test/flaky/3/more-RUN_KEY", meta={"max_retry_times": 4}, errback=self.failed)
-        yield scrapy.Request("http://quotes.test/flaky/1/dont-RUN_KEY", meta={"dont_retry": True}, errback=self.failed)
+        yield scrapy.Request("http://quotes.test/flaky/1/one", errback=self.failed)
+        yield scrapy.Request("http://quotes.test/flaky/2/two", errback=self.failed)
+        yield scrapy.Request("http://quotes.test/flaky/9/never", errback=self.failed)
+        yield scrapy.Request("http://quotes.test/flaky/3/more", meta={"max_retry_times": 4}, errback=self.failed)
+        yield scrapy.Request("http://quotes.test/flaky/1/dont", meta={"dont_retry": True}, errback=self.failed)
 
     def parse(self, response):
         yield {"ok": response.css("h1::text").get(), "retries": response.meta.get("retry_times", 0)}
