@@ -26,6 +26,7 @@ Items = Counter[str]
 
 def copied(name: str, folder: Path, site: Quotes) -> Path:
     """A folder of tests/projects/ as a user would have it, for this site; its address is filled in."""
+    site.take()
     project = Path(shutil.copytree(PROJECTS / name, folder / name))
     words = {
         "http://quotes.test": site.origin,
