@@ -36,8 +36,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
             - The proxy: `proxy` (no answer, or it broke off), `proxy_login` (407), `bad_proxy: …` (refused).
             - No HTTP: `bad_http`, `header_too_large`, `too_many_headers`.
             - A response whose body is not kept (`http` is set): `too_large`, `bad_encoding`.
-            - Never sent: `robots`, `robots_unreachable: …`, `private_address: …`, `bad_port: …`, `bad_method: …`,
-              `bad_url`, `login_failed: …`, `crash_loop`, `interrupted`.
+            - Never sent: `robots`, `robots_unreachable: …` (a word of this list, or `http_503`), `private_address: …`,
+              `bad_port: …`, `bad_method: …`, `bad_url`, `login_failed: …`, `crash_loop`, `interrupted`.
             - Ours: `answer_broken: …`; any other word is the name of an exception.
 
             A status code alone, such as 404, is no error.

@@ -87,8 +87,10 @@ _KINDS: dict[str, type[FetchError]] = {
 
 
 def failure_kind(error: str) -> type[FetchError]:
-    """The class for the error of a page, by its first word."""
-    return _KINDS.get(error.partition(":")[0].partition(" ")[0], FetchError)
+    """The class for the error of a page, by its first word; of an unreachable robots.txt by the failure behind it."""
+    first, _, rest = error.partition(": ")
+    kind = _KINDS.get(first.partition(" ")[0], FetchError)
+    return _KINDS.get(rest.partition(":")[0], kind) if first == "robots_unreachable" else kind
 
 
 class Failure:

@@ -39,8 +39,14 @@ RAISED: dict[str, tuple[type[Exception], str]] = {
 
 
 def raised(error: str) -> Exception:
-    """The exception for a page's error, with all that it says."""
-    word = error.partition(":")[0].partition(" ")[0].strip()
+    """The exception for a page's error, with all that it says.
+
+    A host that does not answer for its robots.txt has the exception of that failure: Scrapy would ask for the page all
+    the same, and fail in this way.
+    """
+    word = error.removeprefix("robots_unreachable: ").partition(":")[0].partition(" ")[0].strip()
+    if word not in RAISED:
+        word = error.partition(":")[0].partition(" ")[0].strip()
     kind, told = RAISED.get(word, (e.DownloadFailedError, ""))
     said = told if error == word else f"{told}: {error}" if told else error
     return kind(said or error)
