@@ -1,16 +1,18 @@
-"""Parses the seed on one line: a URL, or JSON with depth and priority. Says why a line has none.
+"""Parses the seed on one line: a URL, or JSON with a whole request. Says why a line has none.
 
 Two lines are the same seed only if the job's `canonical` makes them the same URL. A URL longer than `MAX_URL_BYTES` is
 refused.
 """
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Collection
+from typing import Annotated, Any
 
 import msgspec
 
 from crawlog.schemas.codec import decoded
+from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import MAX_URL_BYTES, FoundUrl
+from crawlog.streams.spiders import Request, Untravelled, Values, record_of, request_id
 
 COMMENT = ord("#")
 
@@ -18,14 +20,71 @@ BRACE = ord("{")
 """First byte of a JSON line."""
 
 
-class Seed(msgspec.Struct, frozen=True):
-    """A JSON line; other fields are ignored."""
+class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A JSON line: a URL, and the arguments of a `crawlog.Request`, whose names and meanings these are.
+
+    Attributes:
+        body: Text, sent in UTF-8.
+        meta, cb_kwargs: JSON values.
+        record, id: The whole request and its identity, of a seed that was in a log before; then no other field counts
+            but URL, depth and priority.
+    """
 
     url: str
     depth: Annotated[int, msgspec.Meta(ge=0)] = 0
     priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] = 0
+    method: str = "GET"
+    headers: dict[str, str | list[str]] = {}
+    body: str = ""
+    cookies: dict[str, str] = {}
+    callback: str = ""
+    errback: str = ""
+    meta: dict[str, Any] = {}
+    cb_kwargs: dict[str, Any] = {}
+    once: bool = False
+    attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
+    timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    render: bool | None = None
+    proxy: str = ""
+    record: RequestRecord | None = None
+    id: int = 0
+
+    def found(self, canonical: Callable[[str], str], named: Collection[str]) -> FoundUrl:
+        """The found of this seed. Raises: ValueError: the URL, or an argument of the request, is none."""
+        url = canonical(self.url)
+        found = FoundUrl(url, self.depth, self.priority)
+        if self.record is not None:
+            return msgspec.structs.replace(found, id=self.id, request=self.record)
+        if all(getattr(self, name) == getattr(_PLAIN, name) for name in _OF_REQUEST):
+            return found
+        given = {name: getattr(self, name) for name in _OF_REQUEST}
+        try:
+            request = record_of(Request(url, **given), _AnySpider(), _values)
+        except (TypeError, Untravelled) as error:
+            raise ValueError(str(error)) from None
+        if request is None:
+            return found
+        return msgspec.structs.replace(found, id=request_id(url, request, named), request=request)
 
 
+class _AnySpider:
+    """Has each method: which of them there are, its job's spider says when the page comes."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _nothing
+
+
+def _nothing(*_: object) -> None:
+    """Stands for a method of a spider."""
+
+
+_OF_REQUEST = tuple(name for name in Seed.__struct_fields__ if name not in ("url", "depth", "priority", "record", "id"))
+"""Fields that are arguments of the request."""
+
+_PLAIN = Seed("")
+_values = Values()
 _seed = msgspec.json.Decoder(Seed)
 
 
@@ -36,13 +95,19 @@ def origin_on(text: bytes) -> bytes:
     return url if end < 0 else url[:end]
 
 
-def found_on(text: bytes, canonical: Callable[[str], str]) -> FoundUrl:
-    """The seed on a line. Raises: ValueError: the line has none."""
+def found_on(text: bytes, canonical: Callable[[str], str], named: Collection[str] = ()) -> FoundUrl:
+    """The seed on a line.
+
+    Args:
+        named: Names of headers that tell requests apart, in lower case.
+
+    Raises: ValueError: the line has none.
+    """
     if text[0] == BRACE:
         seed = decoded(_seed, text)
         if len(seed.url) > MAX_URL_BYTES:
             raise ValueError("too long")
-        return FoundUrl(canonical(seed.url), seed.depth, seed.priority)
+        return seed.found(canonical, named)
     if len(text) > MAX_URL_BYTES:
         raise ValueError("too long")
     if b" " in text or b"\t" in text or b"\r" in text:

@@ -30,7 +30,7 @@ from crawlog.streams.log import (
     write_joins,
     write_names,
 )
-from crawlog.streams.url import Places, scope_name, serialise
+from crawlog.streams.url import Places, fingerprint, scope_name, serialise
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import RequestRules
@@ -96,15 +96,17 @@ def kept_seeds(settings: "Settings", topics: Topics, job: str) -> Iterator[Path]
 
     Raises: Misconfigured: the log has none.
     """
-    known_urls: set[bytes] = set()
+    known: set[int] = set()
     with tempfile.NamedTemporaryFile(prefix="seeds-", suffix=".jsonl") as file:
         every = log_bounds(settings, topics.urls, list(range(partition_count_if_any(settings))))
         for message in read_partitions(settings, topics.urls, every):
             for found in _seeds_of(message.value(), job):
-                if found.url.encode() not in known_urls:
-                    known_urls.add(found.url.encode())
-                    file.write(msgspec.json.encode(Seed(found.url, found.depth, found.priority)) + b"\n")
-        if not known_urls:
+                name = found.id or fingerprint(found.url)
+                if name not in known:
+                    known.add(name)
+                    seed = Seed(found.url, found.depth, found.priority, record=found.request, id=found.id)
+                    file.write(msgspec.json.encode(seed) + b"\n")
+        if not known:
             raise Misconfigured(f"the log holds no seeds of job {job}; give the URLs that it starts with.")
         file.flush()
         yield Path(file.name)

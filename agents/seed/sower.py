@@ -101,6 +101,7 @@ class Sower:
         self._sown = Sown()
         self._told_at = time.monotonic()
         self._canonical = Canonicaliser(copy.spec.canonical).canonical
+        self._named = [name.lower() for name in copy.spec.fingerprint_headers]
         self._place = Places(count).of
         self._batches = SeedBatches()
         self._names: dict[str, str] = {}
@@ -114,7 +115,7 @@ class Sower:
             if not text or text[0] == COMMENT:
                 continue
             try:
-                found = found_on(text, canonical)
+                found = found_on(text, canonical, self._named)
             except ValueError as error:
                 self._refuse(part, number, text, error)
                 continue

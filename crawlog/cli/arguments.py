@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Job names are parts of keys (`JOB URL`, `job/NAME`) and of file names."""
 
+OF_SEED = ("kafka.", "engine.", "log.")
+"""Sections of settings that `seed` itself uses."""
+
 STAGES = {"fetch": "run.fetch_workers", "parse": "run.parse_workers"}
 
 
@@ -77,6 +80,27 @@ def seeds(sources: Sequence[str], from_log: str | None) -> None:
     """Raises: Misconfigured: there are neither sources nor --from-log, or both."""
     if bool(sources) == bool(from_log):
         raise Misconfigured("give files, - or URLs, or else --from-log PREFIX: one of them, and not both")
+
+
+def seed_settings(pairs: Iterable[str], sources: Iterable[str]) -> None:
+    """Checks that a job or this command has the settings of `-s`; the workers have theirs already.
+
+    Raises: Misconfigured: names those that have no effect.
+    """
+    from crawlog.streams.log import job_keys
+    from crawlog.streams.settings import SHORT
+
+    if any(source.startswith("sitemap:") for source in sources):
+        return  # this command asks for the sitemap itself
+    names = (pair.partition("=")[0].strip() for pair in pairs)
+    known = job_keys()
+    others = sorted({SHORT.get(name, name) for name in names} - known)
+    others = [name for name in others if name != "run.data" and not name.startswith(OF_SEED)]
+    if others:
+        raise Misconfigured(
+            f"-s {', '.join(others)}: of workers, not of a job, so it has no effect here; give it to `crawlog up` or"
+            " `crawlog worker`"
+        )
 
 
 def logins_apart(urls: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:

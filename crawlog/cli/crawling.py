@@ -96,6 +96,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     settings = settings_of(given)
     arguments.job_name(job)
     arguments.seeds(sources, from_log)
+    arguments.seed_settings(given["pairs"], sources)
     from crawlog.agents.seed import Source, collect, old_seeds, plant
     from crawlog.progress.picture import Picture
     from crawlog.progress.watch import Watch

@@ -135,6 +135,13 @@ def limits_of(settings: "Settings") -> WorkerLimits:
     )
 
 
+def job_keys() -> set[str]:
+    """The keys of the settings that a job has: its record holds them, and workers of any settings obey them."""
+    from crawlog.streams.settings import Settings
+
+    return {*_settings_of(resolve_spec(Settings())), "scope.kind"} - {"scope.names"}
+
+
 def _given(settings: "Settings") -> set[str]:
     """The keys of the settings that a flag, the environment or a file gives."""
     return {f"{name}.{field}" for name, section in settings for field in section.model_fields_set}

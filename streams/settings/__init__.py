@@ -17,13 +17,14 @@ from .browser import browser_version, find_browser, wants_browser
 from .machine import PREFIX, Kafka, Parse
 from .reference import as_markdown, shown
 from .sections import Fetch, Politeness, Robots
-from .settings import RECORD_HEADROOM, Settings, for_stage, to_environ
+from .settings import RECORD_HEADROOM, SHORT, Settings, for_stage, to_environ
 from .sources import NO_FILE, Sources, load, origins, resolve
 
 __all__ = [
     "NO_FILE",
     "PREFIX",
     "RECORD_HEADROOM",
+    "SHORT",
     "Fetch",
     "Kafka",
     "Parse",

@@ -28,6 +28,7 @@ from .loading import file_of
 from .own_outputs import Bounds, TooMuch
 from .page import NOTHING, SOFT_404, Parse, Parsed, is_followed, is_html, is_redirect
 from .pipelines import DropItem, MadeItem, MadeItems, Pipelines
+from .request_records import record_of
 from .response import Response
 from .rules import Rule
 from .runners import Loaded, load_runner, load_spider
@@ -82,6 +83,7 @@ __all__ = [
     "load_spider",
     "parse_listing",
     "parse_page",
+    "record_of",
     "ref_of",
     "request_id",
     "trust_of",

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlog.agents.seed.line import Seed
 from crawlog.agents.seed.planting import plant, scope_names
 from crawlog.agents.seed.source import Source, lines_of
 from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower, seed_file, seed_urls
@@ -20,6 +21,7 @@ from crawlog.cli.arguments import existing_file
 from crawlog.commands.order import Order, job_name
 from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import Progress
+from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.schemas.urls import (
     MAX_BATCH_BYTES,
     MAX_BATCH_URLS,
@@ -43,6 +45,7 @@ from crawlog.streams.settings.machine import Run
 from crawlog.streams.settings.sections import Scope
 from crawlog.streams.settings.settings import Settings, known_keys
 from crawlog.streams.settings.sources import Sources, resolve
+from crawlog.streams.spiders import request_id
 from crawlog.streams.url.place import Places
 
 PARTITIONS = 4
@@ -101,9 +104,35 @@ def test_a_text_file_has_a_url_a_line() -> None:
 
 
 def test_a_json_line_has_depth_and_priority() -> None:
-    """Fields of others beside them are left alone, so a result file can be seeds."""
-    _, founds, _ = sown(b'{"url": "http://a.example/", "depth": 2, "priority": -3, "title": null}\n')
+    """Without further fields it is a plain GET."""
+    _, founds, _ = sown(b'{"url": "http://a.example/", "depth": 2, "priority": -3}\n')
     assert founds == [FoundUrl("http://a.example/", depth=2, priority=-3)]
+
+
+def test_a_json_line_has_a_whole_request() -> None:
+    """By the names of the arguments of a spider's request; a header that tells requests apart is in its identity."""
+    line = b"""{"url": "http://a.example/x#y", "method": "post", "headers": {"X-Key": "1", "Accept": ["a", "b"]},
+        "body": "a=\\u00e4", "cookies": {"c": "1"}, "callback": "parse_form", "errback": "failed", "meta": {"n": [1]},
+        "cb_kwargs": {"k": null}, "once": true, "attempts": 2, "timeout": 5, "render": false, "proxy": "http://p.test:1"}
+    """.replace(b"\n", b" ")
+    spec = JobSpec(fingerprint_headers=("X-Key",))
+    _, (found,), told = sown(line, spec)
+    request = RequestRecord(
+        method="POST", headers=(("X-Key", "1"), ("Accept", "a"), ("Accept", "b")), body="a=ä".encode(),
+        cookies=(CookieGiven("c", "1"),), callback="parse_form", errback="failed", meta={"n": [1]}, kwargs={"k": None},
+        once=True, attempts=2, timeout_s=5.0, render=False, proxy="http://p.test:1",
+    )  # fmt: skip
+    assert found.request == request
+    assert found.url == "http://a.example/x"
+    assert found.id == request_id(found.url, request, ["x-key"]) != request_id(found.url, request)
+    assert not told
+
+
+def test_seeds_of_a_log_keep_their_requests() -> None:
+    """`--fresh` and `--from-log` plant them again as they are."""
+    seed = Seed("http://a.example/", 1, 2, record=RequestRecord(method="POST", body=b"\xff", unfiltered=True), id=7)
+    _, (found,), _ = sown(msgspec.json.encode(seed) + b"\n")
+    assert found == FoundUrl("http://a.example/", 1, 2, id=7, request=seed.record)
 
 
 def test_seeds_are_canonical_by_the_rules_of_the_job() -> None:
@@ -127,9 +156,12 @@ def test_seeds_are_canonical_by_the_rules_of_the_job() -> None:
         (b'["http://a.example/"]', "not a URL"),
         (b'{"url": "http://a.example/", "priority": 2147483648}', "<= 2147483647"),
         (b'{"url": "http://a.example/", "depth": -1}', ">= 0"),
-        (b'{"href": "http://a.example/"}', "missing required field `url`"),
+        (b'{"href": "http://a.example/"}', "unknown field `href`"),
+        (b'{"url": "http://a.example/", "title": null}', "unknown field `title`"),
+        (b'{"url": "http://a.example/", "headers": {"Host": "b"}}', "the header Host cannot be set"),
+        (b'{"depth": 1}', "missing required field `url`"),
         (b'{"url": "http://a.example/"', "truncated"),
-        (b'{"url": "http://a.example/", "x": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", "nested too deeply"),
+        (b'{"url": "http://a.example/", "meta": {"x": ' + b"[" * 20_000 + b"]" * 20_000 + b"}}", "nested too deeply"),
         (b"http://a.example/" + b"x" * 70_000, "too long"),
         (b"http://a.example/" + b"x" * 200_000, "too long"),
     ],

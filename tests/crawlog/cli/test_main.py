@@ -715,3 +715,15 @@ def test_a_broken_spider_is_refused_before_anything_is_made(
         main(["run", "--spider", "books.py"])
     assert (end.value.code, told in capsys.readouterr().err) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["books.py"]
+
+
+@pytest.mark.parametrize("pair", ["fetch.concurrency=3", "parse.timeout_s=3", "politeness.per_ip=2"])
+def test_a_setting_that_no_job_has_is_an_error_of_seed(pair: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be ignored in silence: the workers have their own."""
+    with pytest.raises(SystemExit) as end:
+        main(["seed", "http://a.example/", "--job", "j", "-s", "scope=host", "-s", "fetch.attempts=2", "-s", pair])
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert f"-s {pair.partition('=')[0]}: of workers, not of a job" in said
+    arguments.seed_settings(["scope=host", "kafka.prefix=x", "run.data=d", "canonical.verbatim=true"], [])
+    arguments.seed_settings([pair], ["sitemap:http://a.example/sitemap.xml"])
