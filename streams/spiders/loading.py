@@ -20,7 +20,7 @@ from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
 from . import scrapy_names
-from .trust import Trust
+from .trust import Trust, code_of
 
 PROJECT = "scrapy.cfg"
 """The file that marks the folder of a Scrapy project."""
@@ -83,11 +83,13 @@ def _read(given: Path, trust: Trust | None) -> tuple[Path, bytes]:
 def _in_module(named: str, found: re.Match[str], trust: Trust | None) -> FoundClass:
     """The class in a module that can be imported, from a folder or as installed."""
     folder, name, wanted = found.groups()
-    if folder is not None:
-        if refusal := trust.refusal(Path(folder)) if trust else "":
-            raise Misconfigured(f"--spider {named}: {refusal}")
-        if folder not in sys.path:
-            sys.path.insert(0, folder)  # the callbacks of this process may import more of it
+    code = code_of(named)
+    if code is None:
+        raise Misconfigured(f"--spider {named}: there is no module {name.partition('.')[0]}")
+    if refusal := trust.refusal(code) if trust else "":
+        raise Misconfigured(f"--spider {named}: {refusal}")
+    if folder is not None and folder not in sys.path:
+        sys.path.insert(0, folder)  # the callbacks of this process may import more of it
     try:
         module = importlib.import_module(name)
     except Exception as error:

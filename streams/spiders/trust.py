@@ -8,6 +8,7 @@ links. It covers only the file and its folder. Folders above may belong to other
 replaces one cannot put a file of our owner there, and a link there leads to another path, which was not named.
 """
 
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,15 +61,25 @@ class Trust(NamedTuple):
 
 
 def code_of(named: str) -> Path | None:
-    """The file or folder whose code runs for a spider's name in a job's record; None for an installed module.
+    """The file or folder whose code runs for a spider's name in a job's record; None if there is none.
 
-    `FILE.py[:Class]` is a file, `FOLDER:NAME` and `FOLDER:pkg.module:Class` are a folder.
+    `FILE.py[:Class]` is a file, `FOLDER:NAME` and `FOLDER:pkg.module:Class` are a folder. `pkg.module:Class` is the file
+    of the installed package: nobody else may have a worker import it, for an import runs code. It is not imported here.
     """
     file, colon, _ = named.rpartition(".py:")
     if colon or named.endswith(".py"):
         return Path(f"{file}.py" if colon else named)
     folder = named.partition(":")[0]
-    return Path(folder) if folder.startswith("/") else None
+    return Path(folder) if folder.startswith("/") else _installed(folder.partition(".")[0])
+
+
+def _installed(package: str) -> Path | None:
+    """The file of an installed package, without importing it."""
+    try:
+        spec = PathFinder.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
 
 
 def trust_of(settings: "Settings") -> Trust:

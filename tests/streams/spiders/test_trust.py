@@ -1,6 +1,7 @@
 """Which files workers run as spiders: what the operator named, and what nobody else may change."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.sources import Sources, resolve
-from crawlog.streams.spiders import load_spider
-from crawlog.streams.spiders.trust import Trust, allow, trust_of
+from crawlog.streams.spiders import SpiderRef, load_runner, load_spider
+from crawlog.streams.spiders.trust import Trust, allow, code_of, trust_of
 from tests.support.parsing import Stage, buried, spider_job
 
 SPIDER = """
@@ -200,3 +201,30 @@ def test_a_pipe_is_no_spider(file: Path) -> None:
     file.unlink()
     os.mkfifo(file)
     assert "is no regular file" in refusal(file)
+
+
+@pytest.mark.parametrize("named", ["antigravity:Own", "this:Own", "crawlog.no.such:Own"])
+def test_no_record_has_a_worker_import_an_installed_module(named: str) -> None:
+    """An import runs code: of a module that no operator named, nothing is imported, not even its package."""
+    before = set(sys.modules)
+    with pytest.raises(Misconfigured, match=r"workers may not run it|there is no module"):
+        load_runner(SpiderRef(named), trust=Trust())
+    assert not {"antigravity", "this"} & (set(sys.modules) - before)
+
+
+def test_an_installed_module_that_a_command_named_may_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the file of its package."""
+    package = tmp_path / "own_spiders"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "books.py").write_text(SPIDER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = code_of("own_spiders.books:Own")
+    assert code == package / "__init__.py"
+    data = tmp_path / "data"
+    (data / "run").mkdir(parents=True)
+    trust = Trust(named=data / "run" / "spiders.json")
+    with pytest.raises(Misconfigured, match="workers may not run it"):
+        load_runner(SpiderRef("own_spiders.books:Own"), trust=trust)
+    allow(data, code)
+    assert load_runner(SpiderRef("own_spiders.books:Own"), trust=trust).facts.label == "Own@1"
