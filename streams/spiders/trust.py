@@ -63,8 +63,8 @@ class Trust(NamedTuple):
 def code_of(named: str) -> Path | None:
     """The file or folder whose code runs for a spider's name in a job's record; None if there is none.
 
-    `FILE.py[:Class]` is a file, `FOLDER:NAME` and `FOLDER:pkg.module:Class` are a folder. `pkg.module:Class` is the file
-    of the installed package: nobody else may have a worker import it, for an import runs code. It is not imported here.
+    `FILE.py[:Class]` is a file, `FOLDER:NAME` and `FOLDER:pkg.module:Class` are a folder. `pkg.module:Class` is the
+    file of the installed package, because an import runs code. It is not imported here.
     """
     file, colon, _ = named.rpartition(".py:")
     if colon or named.endswith(".py"):
