@@ -55,12 +55,16 @@ class ResultFile:
 
     def go(self) -> None:
         """Starts the sink's worker."""
+        from crawlog.streams.sink import forget_close
+
+        forget_close(self._data, self.sink)
         self._supervisor.go(("sink",), self.sink.environ())
 
-    def make(self, finish: "Finish", *, was_damaged: bool) -> int:
+    def make(self, finish: "Finish", reason: str = "finished", *, was_damaged: bool) -> int:
         """Stops the sink's worker, makes the file from its state, and returns the number of rows.
 
         Args:
+            reason: Why the job ended, for the spider's `closed`.
             was_damaged: Whether the log was damaged; if so, the sink first reads crawl.items again from its start.
 
         Raises: EngineError: in every attempt the state cannot be read, or is behind.
@@ -71,6 +75,7 @@ class ResultFile:
         if was_damaged:
             self._refill(finish)
         for _ in range(FILL_TRIES):
+            self._close_pipelines(ends, reason)
             self._supervisor.stop_stage("sink")
             try:
                 return finalise(self._data, self.sink, ends, rows())
@@ -86,6 +91,17 @@ class ResultFile:
             " that disk (`dmesg`, `smartctl`), or move the data folder to another one.\n"
             "All rows are in the log: the same command makes the file from it."
         )
+
+    def _close_pipelines(self, ends: dict[int, int], reason: str) -> None:
+        """Waits until the job's pipelines have made all rows and were closed; at once if it has none."""
+        from crawlog.streams.sink import has_pipelines, is_closed, order_close
+
+        if not has_pipelines(self._data, self.sink):
+            return
+        order_close(self._data, self.sink, ends, reason)
+        while not is_closed(self._data, self.sink, ends):
+            self._supervisor.look(LOOK_S)
+            self._trouble.tell()
 
     def _refill(self, finish: "Finish") -> None:
         """Makes the sink read crawl.items again from its start; it keeps its rows."""

@@ -287,7 +287,7 @@ class Run:
         if self.file is None or self.summary.reason in UNFINISHED:
             return
         self._shown.close()  # rows may go to the same terminal
-        self.summary.rows = self.file.make(finish, was_damaged=self.whole.was_damaged)
+        self.summary.rows = self.file.make(finish, self.summary.reason, was_damaged=self.whole.was_damaged)
 
     def _count_losses(self, gains: Gains, within_s: float) -> None:
         """Adds this run's dead letters to the summary.

@@ -1,4 +1,4 @@
-"""The formats that crawlog brings: JSON lines, one JSON array, CSV; and standard output."""
+"""The formats that crawlog brings: JSON lines, one JSON array, CSV; and standard output, and nothing."""
 
 import csv
 import io
@@ -33,6 +33,13 @@ class StandardOutput(JsonLines):
         """Copies the rows; an output that was closed raises OSError here, not later."""
         super().write(rows, out)
         out.flush()
+
+
+class Nothing(Sink):
+    """No output, `-o none:`: of a job whose pipelines alone keep its items."""
+
+    def write(self, rows: ResultRows, out: BinaryIO) -> None:
+        """Writes nothing."""
 
 
 class JsonArray(Sink):

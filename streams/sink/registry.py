@@ -16,12 +16,21 @@ from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.log import STDOUT, SinkSpec, Void
 
 from .base import Sink
-from .formats import Csv, JsonArray, JsonLines, StandardOutput
+from .formats import Csv, JsonArray, JsonLines, Nothing, StandardOutput
 
 GROUP = "crawlog.sinks"
 """The entry point group; an entry point is named after a suffix with its dot, or a scheme."""
 
-BUILT_IN: dict[str, type[Sink]] = {".jsonl": JsonLines, ".json": JsonArray, ".csv": Csv, STDOUT: StandardOutput}
+NOWHERE = "none:"
+"""The output of a job whose pipelines alone keep its items."""
+
+BUILT_IN: dict[str, type[Sink]] = {
+    ".jsonl": JsonLines,
+    ".json": JsonArray,
+    ".csv": Csv,
+    STDOUT: StandardOutput,
+    "none": Nothing,
+}
 
 _scheme = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
 
