@@ -330,6 +330,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         args: Arguments of the spider (`-a NAME=VALUE`).
         scrapy: Settings of Scrapy that the command line gave (`-s UPPER=VALUE`).
         starts: Whether the spider's `start` gives requests: the job is not finished before `start` has ended.
+        pipelines: Whether items pass the spider's pipelines, in a child of the sink, before they are rows.
         max_depth: Deepest link taken; None for no limit.
         max_pages: Pages after which the job stops; None for no limit. Obeyed through `state`, not by counting.
         max_pages_per_domain: URLs queued for one registrable domain, at most; None for no limit.
@@ -357,6 +358,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     args: tuple[tuple[str, str], ...] = ()
     scrapy: tuple[tuple[str, str], ...] = ()
     starts: bool = False
+    pipelines: bool = False
     scope: ScopeSpec = ScopeSpec()
     canonical: CanonicalRules = CanonicalRules()
     max_depth: Annotated[int | None, Setting("run.depth")] = None

@@ -127,7 +127,8 @@ class JobInLog:
     def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
         """The job's record with this command's changes; `copy` itself if there are none."""
         spec = self._wanted(copy, source)
-        is_other = msgspec.structs.replace(spec, requests=copy.spec.requests) != copy.spec
+        compared = msgspec.structs.replace(spec, requests=copy.spec.requests, pipelines=copy.spec.pipelines)
+        is_other = compared != copy.spec
         is_done = _is_finished(self.end)
         if not is_other and not self.order.fresh and (spec == copy.spec or (is_done and not self.order.job)):
             return copy  # other request rules alone change no page of a finished job

@@ -35,6 +35,7 @@ class Order:
         spider_hash: Hash of the spider's code; empty for the default spider.
         args, scrapy: Arguments of the spider, and settings of Scrapy.
         starts: Whether the spider's `start` gives the first requests, as no seeds were given.
+        pipelines: Whether items pass pipelines before they are rows.
         notes: Lines about the spider that are said first.
     """
 
@@ -48,6 +49,7 @@ class Order:
     args: tuple[tuple[str, str], ...] = ()
     scrapy: tuple[tuple[str, str], ...] = ()
     starts: bool = False
+    pipelines: bool = False
     notes: tuple[str, ...] = ()
 
     def name(self) -> str:
@@ -64,7 +66,12 @@ class Order:
         """The fields of the job's record about the spider."""
         from crawlog.streams.log import JobSpider
 
-        return JobSpider(self.spider, self.args, self.scrapy, self.starts)
+        return JobSpider(self.spider, self.args, self.scrapy, self.starts, self.pipelines)
+
+    @property
+    def may_need_sink(self) -> bool:
+        """Whether a sink may be started: for a file, or for pipelines. Those of a known job are read from the log."""
+        return self.output is not None or self.pipelines or not self.spider
 
     def example(self) -> str:
         """One of the given URLs, for a hint; empty if none were given."""

@@ -37,8 +37,10 @@ class ResultFile:
 
     def is_complete(self, ends: tuple[int, ...]) -> bool:
         """Whether the file is unchanged since it was made, with all rows up to these ends of crawl.items."""
-        from crawlog.streams.sink import is_complete
+        from crawlog.streams.sink import NOWHERE, is_closed, is_complete
 
+        if self.sink.output == NOWHERE:
+            return is_closed(self._data, self.sink, dict(enumerate(ends)))
         return is_complete(self._data, self.sink, dict(enumerate(ends)))
 
     def rows(self) -> int | None:

@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.finish import Finish
 from crawlog.progress.live import Frame, View
@@ -60,7 +62,7 @@ def run(settings: "Settings", order: Order, shown: View) -> Summary:
         shown.say(line)
     try:
         own = for_job(settings, summary.job)
-        with Supervisor(own, "run", names(own, with_sink=order.output is not None), shown.say) as supervisor:
+        with Supervisor(own, "run", names(own, with_sink=order.may_need_sink), shown.say) as supervisor:
             _crawl(order, summary, supervisor, shown, started)
     except Stop as stop:
         summary.signal = stop.number
@@ -148,16 +150,18 @@ class Run:
 
     def _recall(self) -> None:
         """Reads the job from the log, and prepares its result file."""
-        from crawlog.streams.sink import sink_of
+        from crawlog.streams.sink import NOWHERE, sink_of
 
         job, order, settings = self.job, self.job.order, self.supervisor.settings
         job.recall()
         self.whole = Whole(self.supervisor, job.name, self._shown.say, job.was_back)
         self.summary.resumed = job.is_known
         self.summary.epoch = job.copy.epoch if job.copy else 0
-        if order.output:
+        pipelines = order.pipelines or (job.copy is not None and job.copy.spec.pipelines)
+        if order.output or pipelines:
             formulas = settings.results.csv_formulas
-            sink = sink_of(job.name, order.output, job.since, job.voids, formulas=formulas)
+            sink = sink_of(job.name, order.output or NOWHERE, job.since, job.voids, formulas=formulas)
+            sink = msgspec.structs.replace(sink, pipelines=pipelines)
             self.supervisor.picture.sink = sink.id
             self.file = ResultFile(sink, self.supervisor, self.trouble, self._shown.say)
 
@@ -179,7 +183,7 @@ class Run:
         """Fills the summary of a finished or cancelled job from the log."""
         self.summary.reason = "cancelled" if self.job.is_cancelled else "already_finished"
         self.summary.counts = self.job.end.counts if self.job.end else None  # no fold is open to report them
-        self.summary.rows = self.file.rows() if self.file else None
+        self.summary.rows = self.file.rows() if self.file and self.summary.output else None
         self.job.note_new_spider()
 
     def _plant(self) -> "JobCopy":
@@ -287,7 +291,8 @@ class Run:
         if self.file is None or self.summary.reason in UNFINISHED:
             return
         self._shown.close()  # rows may go to the same terminal
-        self.summary.rows = self.file.make(finish, self.summary.reason, was_damaged=self.whole.was_damaged)
+        rows = self.file.make(finish, self.summary.reason, was_damaged=self.whole.was_damaged)
+        self.summary.rows = rows if self.summary.output else None
 
     def _count_losses(self, gains: Gains, within_s: float) -> None:
         """Adds this run's dead letters to the summary.

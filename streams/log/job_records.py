@@ -43,11 +43,12 @@ class JobSpider(NamedTuple):
     args: tuple[tuple[str, str], ...] = ()
     scrapy: tuple[tuple[str, str], ...] = ()
     starts: bool = False
+    pipelines: bool = False
 
     @classmethod
     def of(cls, spec: JobSpec) -> "JobSpider":
         """Those of a job's record."""
-        return cls(spec.spider, spec.args, spec.scrapy, spec.starts)
+        return cls(spec.spider, spec.args, spec.scrapy, spec.starts, spec.pipelines)
 
 
 NO_SPIDER = JobSpider()
@@ -74,6 +75,7 @@ def resolve_spec(
         args=spider.args,
         scrapy=spider.scrapy,
         starts=spider.starts,
+        pipelines=spider.pipelines,
         requests=requests or request_rules(settings),
         **groups,
         **_values(settings, setting_of(JobSpec)),

@@ -28,10 +28,11 @@ from .closing import (
 )
 from .finish import finalise, is_complete
 from .made import MadeRows, RawBlock
-from .registry import is_file, sink_of
+from .registry import NOWHERE, is_file, sink_of
 from .state import SinkState, empty, final_of, forget_others, state_of
 
 __all__ = [
+    "NOWHERE",
     "CloseNote",
     "Entry",
     "MadeRows",

@@ -81,7 +81,7 @@ def facts_of(spider: Spider, found: FoundClass) -> SpiderFacts:
         starts=starts,
         settings=_settings(spider),
         takes_errors=True,
-        has_pipelines=bool(spider.pipelines),
+        has_pipelines=bool(spider.pipelines) or callable(getattr(spider, "closed", None)),
         statuses=tuple(spider.handle_httpstatus_list),
     )
 
@@ -126,7 +126,7 @@ def _check(spider: Spider, path: Path) -> None:
         raise Misconfigured(f"--spider {path}: handle_httpstatus_list = {statuses!r:.80}: it is a list of numbers")
     if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
         raise Misconfigured(f"--spider {path}: settings = {settings!r:.80}: it is a dict by dotted names")
-    check_pipelines(spider.pipelines)
+    check_pipelines(spider.pipelines, path)
     _check_rules(spider, path)
     if type(spider).parse is not Spider.parse:
         _check_parse(spider, path)

@@ -69,7 +69,7 @@ class Pipelines:
     """
 
     def __init__(
-        self, spider: Any, parts: Sequence[object], read: Callable[[bytes], Any], write: Callable[[Any], msgspec.Raw]
+        self, spider: Any, parts: Sequence[object], read: Callable[[bytes], Any], write: Callable[[Any], bytes]
     ) -> None:
         self.spider = spider
         self._parts = parts
@@ -89,6 +89,8 @@ class Pipelines:
             item = self._read(line) if marked[:1] == TAGGED else msgspec.json.decode(line)
             item = await self.process(item)
             row = self._write(item)
+            if bytes(row)[:1] != b"{":
+                raise TypeError(f"pipelines give an item, or raise DropItem; they gave {type(item).__name__}")
         except _drops() as error:
             await self.dropped(item, error)
             return MadeItem()
@@ -96,7 +98,7 @@ class Pipelines:
             await self.failed(item, error)
             return MadeItem(error=_said(error), trace="".join(traceback.format_exception(error))[-8192:])
         await self.scraped(item)
-        return MadeItem(row)
+        return MadeItem(msgspec.Raw(row))
 
     async def process(self, item: Any) -> Any:
         """The item behind all pipelines. Raises what they raise."""
@@ -109,7 +111,7 @@ class Pipelines:
         for part in reversed(self._parts):
             await self._call(part, "close_spider")
         closed = getattr(self.spider, "closed", None)
-        if closed is not None:
+        if callable(closed):
             await _awaited(closed(reason))
 
     async def scraped(self, item: Any) -> None:
@@ -176,19 +178,19 @@ def load_pipelines(*given: Any) -> PipelinesService:
     return PipelinesService(room.load_runner(*given))
 
 
-def of_spider(spider: Any, read: Callable[[bytes], Any], write: Callable[[Any], msgspec.Raw]) -> Pipelines:
+def of_spider(spider: Any, read: Callable[[bytes], Any], write: Callable[[Any], bytes]) -> Pipelines:
     """The pipelines that a spider of crawlog's own names: `pipelines = [Class, …]`."""
     crawler = SimpleNamespace(spider=spider, settings=dict(getattr(spider, "settings", {})))
     return Pipelines(spider, [_made(kind, crawler) for kind in spider.pipelines], read, write)
 
 
-def check_pipelines(pipelines: object) -> None:
+def check_pipelines(pipelines: object, path: object) -> None:
     """Refuse what cannot be pipelines, before anything is asked. Raises: Misconfigured."""
     if isinstance(pipelines, str) or not isinstance(pipelines, Sequence):
-        raise Misconfigured(f"pipelines = {pipelines!r:.80}: it is a list of classes")
+        raise Misconfigured(f"--spider {path}: pipelines = {pipelines!r:.80}: it is a list of classes")
     for kind in pipelines:
         if not any(callable(getattr(kind, name, None)) for name in METHODS):
-            raise Misconfigured(f"pipelines: {kind!r:.80} has no method process_item(self, item)")
+            raise Misconfigured(f"--spider {path}: pipelines: {kind!r:.80} has no method process_item(self, item)")
 
 
 def _made(kind: Any, crawler: Any) -> object:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 OF_SPIDER = {
     "custom_settings": 'settings = {"politeness.delay_s": 2}, with the names that `crawlog settings` lists',
     "start_requests": "write it as `start`: a generator, or an async one",
-    "closed": "a worker has no end of the crawl; do it once `crawlog run` has ended",
     "from_crawler": "there is no crawler; write an __init__ with the spider's arguments, and settings = {…}",
     "update_settings": 'settings = {"politeness.delay_s": 2}, with the names that `crawlog settings` lists',
     "download_delay": 'settings = {"politeness.delay_s": 2}',
@@ -22,7 +21,7 @@ OF_SPIDER = {
 }
 """Attributes and methods of a spider."""
 
-METHODS = frozenset({"start_requests", "closed", "from_crawler", "update_settings"})
+METHODS = frozenset({"start_requests", "from_crawler", "update_settings"})
 """Those of them that are methods. A plain attribute of such a name is the user's own, and allowed."""
 
 OF_RESPONSE = {
@@ -48,8 +47,6 @@ IMPORT = "crawlog has its own: `from crawlog import Request, Spider`"
 def of_spider(spider: object) -> Iterator[str]:
     """A line for each of Scrapy's names on a spider, with the replacement."""
     for name, way in OF_SPIDER.items():
-        if name == "closed" and getattr(spider, "pipelines", None):
-            continue  # called in their process, once the job is finished
         if hasattr(spider, name) and (name not in METHODS or callable(getattr(spider, name))):
             yield f"{type(spider).__name__}.{name} does nothing here: {way}"
 

@@ -33,10 +33,12 @@ class StandInCrawler(Crawler):
     Attributes:
         spidermw: The spider middlewares, in the order of Scrapy.
         downloading: The downloader middlewares that run here.
+        pipelines: The item pipelines, in their own process.
     """
 
     spidermw: SpiderMiddlewareManager
     downloading: Downloading
+    pipelines: tuple[Any, ...] = ()
 
     @property
     def engine(self) -> Any:  # type: ignore[override]  # Scrapy sets it; here it is refused
@@ -74,9 +76,9 @@ class StandInCrawler(Crawler):
         """As in Scrapy; None for those that crawlog does itself."""
         return self._get_component(cls, self.downloading.middlewares)
 
-    def get_item_pipeline(self, cls: type[T]) -> T | None:  # noqa: ARG002  # Scrapy's own signature
-        """None: pipelines run in a process of their own."""
-        return None
+    def get_item_pipeline(self, cls: type[T]) -> T | None:
+        """As in Scrapy, in the process of the pipelines; None elsewhere."""
+        return self._get_component(cls, self.pipelines)
 
 
 def _of_the_project(settings: Settings) -> dict[Any, Any]:

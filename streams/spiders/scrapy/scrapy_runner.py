@@ -11,6 +11,7 @@ from typing import Any
 
 import xxhash
 from scrapy.http import Request
+from scrapy.settings import BaseSettings
 from scrapy.utils.httpobj import urlparse_cached
 
 from crawlog.streams.errors import Misconfigured
@@ -22,6 +23,7 @@ from .arrived import response_of
 from .crawler import StandInCrawler
 from .exported import Exporter
 from .failures import raised
+from .item_processing import ScrapyPipelines
 from .kinds import Kinds
 from .project import FoundSpider
 from .recorded import Recorder, Unsendable
@@ -52,7 +54,7 @@ class ScrapyRunner:
             raise Misconfigured(f"--spider {found.path}: {found.kind.__name__} cannot be made: {said}") from error
         settings = self.crawler.settings
         self.kinds = Kinds(found.modules)
-        self.has_pipelines = bool(settings.getpriority("ITEM_PIPELINES") and _enabled(settings["ITEM_PIPELINES"]))
+        self.has_pipelines = _has_pipelines(settings) or callable(getattr(self.spider, "closed", None))
         self._is_open = False
         self._ref = ref
         self._retries = facts.retries_of(settings)
@@ -91,6 +93,10 @@ class ScrapyRunner:
         if not self._is_open:
             self._is_open = True
             await self.crawler.open()
+
+    def pipelines(self) -> ScrapyPipelines:
+        """The item pipelines, in their own process."""
+        return ScrapyPipelines(self.crawler, self.kinds)
 
     async def page(self, call: PageCall) -> CallResult:
         """What the spider makes of a page, a failure or a redirect."""
@@ -186,5 +192,7 @@ async def in_batches(given: AsyncIterator[Any]) -> AsyncIterator[list[Any]]:
         raise error
 
 
-def _enabled(pipelines: dict[Any, Any]) -> bool:
-    return any(priority is not None for priority in pipelines.values())
+def _has_pipelines(settings: BaseSettings) -> bool:
+    """Whether a process beside the sink is needed: for pipelines, or for extensions that hear of items."""
+    named = (*settings.getdict("ITEM_PIPELINES").values(), *settings.getdict("EXTENSIONS").values())
+    return any(priority is not None for priority in named)

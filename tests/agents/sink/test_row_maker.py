@@ -66,7 +66,7 @@ class Process:
         encode = msgspec.json.Encoder().encode
 
         def make() -> Pipelines:
-            return of_spider(spider, msgspec.json.decode, lambda item: msgspec.Raw(encode(item)))
+            return of_spider(spider, msgspec.json.decode, encode)
 
         self._service = PipelinesService(SimpleNamespace(facts=None, pipelines=make))
         self.is_alive = True

@@ -83,4 +83,4 @@ def test_the_record_of_a_job_has_them(tmp_path: Path) -> None:
     _, order = arguments.ordered(Settings(), ["http://a.example/"], spider=spider)
     assert order.of_spider() == JobSpider(f"{tmp_path}/books.py:Books", (("n", "1"),))
     spec = resolve_spec(Settings(), order.of_spider())
-    assert (spec.spider, spec.args, spec.scrapy, spec.starts) == order.of_spider()
+    assert JobSpider.of(spec) == order.of_spider()

@@ -19,6 +19,8 @@ from crawlog.streams.spiders.pipelines import (
     of_spider,
 )
 
+WRONG = "TypeError: pipelines give an item, or raise DropItem; they gave NoneType"
+
 said: list[Any] = []
 
 
@@ -83,13 +85,7 @@ class Odd:
 def pipelines(*kinds: Any) -> Pipelines:
     """Of a spider of our own."""
     spider = SimpleNamespace(name="shop", settings={"most": 5}, pipelines=kinds, closed=said.append)
-    return of_spider(spider, msgspec.json.decode, _written)
-
-
-def _written(item: Any) -> msgspec.Raw:
-    if not isinstance(item, dict):
-        raise TypeError(f"no item: {item}")
-    return msgspec.Raw(msgspec.json.encode(item))
+    return of_spider(spider, msgspec.json.decode, msgspec.json.encode)
 
 
 async def called(service: PipelinesService, name: str, *lines: bytes) -> list[MadeItem]:
@@ -116,7 +112,7 @@ async def test_what_drops_and_what_fails_gives_no_row() -> None:
     """Scrapy's DropItem is ours; an error has its line and its traceback."""
     made = [await pipelines(Odd).made(b'~{"n":%d}' % n) for n in range(1, 5)]
     assert [bytes(one.row) for one in made] == [b'{"n":1}', b"null", b"null", b"null"]
-    assert [one.error for one in made] == ["", "", "ZeroDivisionError: three", "TypeError: no item: None"]
+    assert [one.error for one in made] == ["", "", "ZeroDivisionError: three", WRONG]
     assert "in process_item" in made[2].trace
     assert (await pipelines().made(b"~{")).error.startswith("DecodeError")
 
@@ -127,6 +123,6 @@ async def test_what_drops_and_what_fails_gives_no_row() -> None:
 )
 def test_what_are_no_pipelines_is_refused(wrong: Any, told: str) -> None:
     """Before anything is asked."""
-    check_pipelines([Adds, Odd()])
+    check_pipelines([Adds, Odd()], "shop.py")
     with pytest.raises(Misconfigured, match=told):
-        check_pipelines(wrong)
+        check_pipelines(wrong, "shop.py")

@@ -40,7 +40,6 @@ def refusal(tmp_path: Path, source: str) -> str:
     [
         ("    custom_settings = {'DOWNLOAD_DELAY': 2}", 'settings = {"politeness.delay_s": 2}'),
         ("    def start_requests(self): yield R('/x')", "write it as `start`"),
-        ("    def closed(self, reason): print(reason)", "once `crawlog run` has ended"),
         ("    @classmethod\n    def from_crawler(cls, crawler): return cls()", "__init__"),
         ("    def __init__(self): self.download_delay = 3", "politeness.delay_s"),
         ("    download_delay = 2", "politeness.delay_s"),

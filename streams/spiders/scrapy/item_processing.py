@@ -1,0 +1,82 @@
+"""Scrapy's item pipelines, by its own manager, in the pipelines' process: items in, rows by the rules of its exporters.
+
+open ─► open_spider of each ─► spider_opened        item ─► process_item of each ─► row, item_scraped
+close ─► close_spider of each ─► spider_closed, closed()      └ DropItem: item_dropped; another error: item_error
+"""
+
+from functools import partial
+from typing import Any
+
+from scrapy import signals
+from scrapy.utils.defer import ensure_awaitable
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from ..pipelines import Pipelines
+from .counted import taken
+from .crawler import StandInCrawler
+from .exported import Exporter, item_of
+from .kinds import Kinds
+from .scraping import failure_of
+
+
+class ScrapyPipelines(Pipelines):
+    """The pipelines of one spider of Scrapy."""
+
+    def __init__(self, crawler: StandInCrawler, kinds: Kinds) -> None:
+        super().__init__(crawler.spider, (), partial(_read, kinds), Exporter(crawler.settings).row)
+        self._crawler = crawler
+        self._manager = build_from_crawler(load_object(crawler.settings["ITEM_PROCESSOR"]), crawler)
+        crawler.pipelines = self._manager.middlewares
+
+    async def open(self) -> None:
+        """As the engine does at its start."""
+        await self._manage("open_spider")
+        await self._crawler.open()
+
+    async def process(self, item: Any) -> Any:
+        """The item behind all pipelines."""
+        return await self._manage("process_item", item)
+
+    async def close(self, reason: str) -> None:
+        """As the engine does at its end; `closed` of the spider is connected to the signal."""
+        try:
+            await self._manage("close_spider")
+        finally:
+            await self._tell(signals.spider_closed, reason=reason)
+            self._crawler.stats.close_spider(self.spider, reason)
+
+    async def scraped(self, item: Any) -> None:
+        """An item became a row."""
+        self._count("item_scraped_count")
+        await self._tell(signals.item_scraped, item=item, response=None)
+
+    async def dropped(self, item: Any, error: Exception) -> None:
+        """A pipeline dropped an item."""
+        self._count("item_dropped_count")
+        self._count(f"item_dropped_reasons_count/{type(error).__name__}")
+        await self._tell(signals.item_dropped, item=item, response=None, exception=error)
+
+    async def failed(self, item: Any, error: Exception) -> None:
+        """A pipeline, or a serializer, failed."""
+        await self._tell(signals.item_error, item=item, response=None, failure=failure_of(error))
+
+    def stats(self) -> dict[str, float]:
+        """Stats that changed since the last call."""
+        return taken(self._crawler.stats)
+
+    def _count(self, name: str) -> None:
+        self._crawler.stats.inc_value(name)
+
+    async def _manage(self, name: str, *item: Any) -> Any:
+        """Call a method of the manager; older versions of Scrapy have no async ones."""
+        method = getattr(self._manager, f"{name}_async", None)
+        if method is not None:
+            return await method(*item)
+        return await ensure_awaitable(getattr(self._manager, name)(*item, self.spider))
+
+    async def _tell(self, signal: object, **what: Any) -> None:
+        await self._crawler.signals.send_catch_log_async(signal=signal, spider=self.spider, **what)
+
+
+def _read(kinds: Kinds, raw: bytes) -> Any:
+    return item_of(raw, kinds)
