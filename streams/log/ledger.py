@@ -15,13 +15,18 @@ from typing import NamedTuple
 
 import xxhash
 
+from crawlog.streams.url import fingerprint
+
 THERE = 1
 NAMED = 2
 
 
 def page_name(job: str, url: str, request_id: int = 0) -> int:
-    """Hash of job, URL and request that identifies a page in the ledger: 8 bytes, never 0."""
-    name = f"{job} {url} {request_id:x}" if request_id else f"{job} {url}"
+    """Hash of job, URL and request that identifies a page in the ledger: 8 bytes, never 0.
+
+    A GET with a callback has its URL's fingerprint as its identity; the items of its page have none.
+    """
+    name = f"{job} {url} {request_id:x}" if request_id and request_id != fingerprint(url) else f"{job} {url}"
     return xxhash.xxh3_64_intdigest(name.encode()) or 1
 
 

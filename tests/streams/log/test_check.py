@@ -28,9 +28,10 @@ from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.check import Check
 from crawlog.streams.log.client import consumer_config, kafka_config
 from crawlog.streams.log.damage import CutPartition, Known, cuts_against
-from crawlog.streams.log.ledger import GonePage, Ledger
+from crawlog.streams.log.ledger import GonePage, Ledger, page_name
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.registry import sink_of
+from crawlog.streams.url.canonical import fingerprint
 
 A, B = 1, 2
 """Two URLs."""
@@ -42,6 +43,12 @@ def ledger(*pages: int, parsed: int = 99, start: int = 0) -> Ledger:
     for at, name in enumerate(pages, start):
         made.page(at, name)
     return made
+
+
+def test_the_items_of_a_get_with_a_callback_are_those_of_its_url() -> None:
+    """Their record has no identity, as a GET is its URL; its page has one."""
+    url = "http://a.test/"
+    assert page_name("j", url, fingerprint(url)) == page_name("j", url) != page_name("j", url, 7)
 
 
 def test_a_page_behind_the_logs_end_is_gone() -> None:
