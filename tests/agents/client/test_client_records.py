@@ -145,3 +145,27 @@ async def test_a_redirect_or_an_error_is_the_answer(status: str) -> None:
     answer, site = await sent(RequestRecord("POST", body=b"a=1"), Listener(said))
     assert (answer.http, answer.kept, answer.body) == (int(status[:3]), True, b"<p>y")
     assert len(site.requests) == 1
+
+
+@pytest.mark.parametrize("coding", ["", "Content-Encoding: gzip\r\n"])
+@pytest.mark.parametrize("size", [0, 12, 100 << 20])
+@pytest.mark.parametrize("status", ["200 OK", "404 Not Found"])
+async def test_a_head_has_headers_and_no_body(coding: str, size: int, status: str) -> None:
+    """Whatever its headers say of a body; the connection goes on."""
+    said = f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\n{coding}Content-Length: {size}\r\n\r\n".encode()
+    site = Listener(said)
+    async with served(site) as port, client_by() as client:
+        for _ in range(2):
+            request = HttpRequest(f"http://127.0.0.1:{port}/one", record=RequestRecord("HEAD"), all_headers=True)
+            answer = await client.get(request)
+            assert (answer.http, answer.error, answer.body) == (int(status[:3]), "", b"")
+            assert ("Content-Length", str(size)) in answer.headers
+    assert len(site.requests) == 2
+
+
+@pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified", "205 Reset Content"])
+async def test_an_answer_without_a_body_is_one(status: str) -> None:
+    """To a POST, with a coding of nothing."""
+    said = f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Encoding: br\r\nContent-Length: 0\r\n\r\n".encode()
+    answer, _ = await sent(RequestRecord("POST", body=b"a=1"), Listener(said))
+    assert (answer.http, answer.error, answer.body) == (int(status[:3]), "", b"")
