@@ -31,6 +31,7 @@ def copied(name: str, folder: Path, site: Quotes) -> Path:
     words = {
         "http://quotes.test": site.origin,
         "http://other.test": site.origin.replace("127.0.0.1", OTHER),
+        "http://nobody.test": f"http://127.0.0.1:{site.closed_port}",
         "quotes.test": "127.0.0.1",
         "other.test": OTHER,
     }

@@ -37,6 +37,7 @@ QUOTES = {
     "search-hand": Case(14),
     "table": Case(100),
     "tags": Case(86),
+    "whole": Case(88),
 }
 """The quotes site: each kind of page that it has."""
 

@@ -10,6 +10,7 @@ import importlib.util
 import io
 import json
 import logging
+import socket
 import sys
 import threading
 import time
@@ -58,6 +59,7 @@ class Quotes:
     Attributes:
         asked: Each request, in the order of arrival; robots.txt is not noted.
         latency_s: Before each answer.
+        closed_port: Of the same address; connections to it are refused.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,6 +76,9 @@ class Quotes:
         first = make_server("127.0.0.1", 0, app, threaded=True)
         self.port = first.server_port
         self._servers = [first, make_server(OTHER, self.port, app, threaded=True)]
+        self._closed = socket.socket()
+        self._closed.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else gets it
+        self.closed_port: int = self._closed.getsockname()[1]
         self.origin = f"http://127.0.0.1:{self.port}"
         for server in self._servers:
             threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -99,6 +104,7 @@ class Quotes:
 
     def close(self) -> None:
         """Ends it."""
+        self._closed.close()
         for server in self._servers:
             server.shutdown()
             server.server_close()

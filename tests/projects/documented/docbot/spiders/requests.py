@@ -45,7 +45,7 @@ class ErrbackSpider(scrapy.Spider):
         "http://quotes.test/",
         "http://quotes.test/status/404",
         "http://quotes.test/status/500",
-        "http://127.0.0.1:9/",
+        "http://nobody.test/",
         "http://no-such-host.invalid/",
         "http://quotes.test/slow/4.0",
     ]

@@ -102,7 +102,7 @@ class NobodySpider(scrapy.Spider):
     custom_settings = {"RETRY_ENABLED": False, "DOWNLOAD_TIMEOUT": 1.5}
 
     async def start(self):
-        for url in ("http://127.0.0.1:9/", "http://no-such-host.invalid/", "http://quotes.test/slow/4.0"):
+        for url in ("http://nobody.test/", "http://no-such-host.invalid/", "http://quotes.test/slow/4.0"):
             yield scrapy.Request(url, self.parse, errback=self.failed, cb_kwargs={"asked": url}, meta={"why": [url]})
 
     def parse(self, response, asked):

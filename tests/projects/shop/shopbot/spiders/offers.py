@@ -38,7 +38,7 @@ class MiddlewaresSpider(scrapy.Spider):
     async def start(self):
         for path in ("landed", "moved", "invented", "ignored", "status/418", "status/200", "shop/old/subsection"):
             yield scrapy.Request(f"http://quotes.test/{path}", errback=self.failed, cb_kwargs={"path": path})
-        yield scrapy.Request("http://127.0.0.1:9/", errback=self.failed, cb_kwargs={"path": "nobody"})
+        yield scrapy.Request("http://nobody.test/", errback=self.failed, cb_kwargs={"path": "nobody"})
 
     def parse(self, response, path):
         if path == "shop/old/subsection":
