@@ -17,7 +17,7 @@ import structlog
 
 from crawlog.agents.client import BUSY_S, THE_CRAWL, Asker, Busy, HttpRequest
 from crawlog.streams import crash_points
-from crawlog.streams.fetch import CRASH_LOOP, Needs, Unasked, is_plain, needs, unasked, wants_headers
+from crawlog.streams.fetch import CRASH_LOOP, Needs, Unasked, is_plain, keeps_any_type, needs, unasked, wants_headers
 from crawlog.streams.frontier import Task
 from crawlog.streams.http import (
     NOT_MODIFIED,
@@ -246,7 +246,7 @@ class Tasks:
         verdict = self.browsing.verdict(task)
         request = HttpRequest(
             row.url,
-            any_type=row.sitemap,
+            any_type=row.sitemap or keeps_any_type(task),
             job=task.job.name,
             headers=unless.headers if unless is not None else None,
             manner=manner,

@@ -15,7 +15,7 @@
 from . import outcome, robots_answer
 from .back_pressure import Pressure, Sown, Unfolded
 from .lost_dones import LostDones, first_page, most_pages
-from .outcome import CRASH_LOOP, Needs, Unasked, is_plain, needs, opens, unasked, wants_headers
+from .outcome import CRASH_LOOP, Needs, Unasked, is_plain, keeps_any_type, needs, opens, unasked, wants_headers
 from .rendering import CACHED, Cors, Reach, Rendering, Verdict, Wish, emptiness, forwarded, is_shown, refusal
 from .reported_jobs import ReportedJobs
 from .retry import Again, Retrying, is_sent_once, may_pass
@@ -48,6 +48,7 @@ __all__ = [
     "is_plain",
     "is_sent_once",
     "is_shown",
+    "keeps_any_type",
     "may_pass",
     "most_pages",
     "needs",

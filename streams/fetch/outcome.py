@@ -115,6 +115,11 @@ def keeps_body(task: "Task", answer: "Answer") -> bool:
     return answer.kept and (not answer.location or (bool(task.job.spec.spider) and answer.http in REDIRECTS))
 
 
+def keeps_any_type(task: "Task") -> bool:
+    """Whether a body is kept whatever its type: a request other than GET is made for its answer."""
+    return task.request is not None and task.request.method.upper() != "GET"
+
+
 def is_plain(task: "Task") -> bool:
     """Whether a task's URL alone says what its page is: then the page's validators are the URL's."""
     request = task.request

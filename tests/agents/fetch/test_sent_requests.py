@@ -56,6 +56,7 @@ async def test_a_request_is_sent_whole_and_repeated_by_its_page(
         await world.until(lambda: len(world.log.dones) == 2 and world.is_folded)
         pages = [meta for meta, _ in world.log.pages]
     assert [(one.url, one.record, one.all_headers) for one in asked] == [(URL, POST, True), (URL, None, False)]
+    assert [one.any_type for one in asked] == [True, False], "a POST is made for its answer"
     posted, plain = pages
     assert isinstance(posted, RequestPageMeta)
     assert (posted.id, posted.request, posted.attempt, posted.headers) == (7, POST, 1, headers)
