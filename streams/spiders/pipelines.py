@@ -172,10 +172,10 @@ class PipelinesService:
         return msgspec.json.encode(MadeItems(made, pipelines.stats()))
 
 
-def load_pipelines(*given: Any) -> PipelinesService:
+def load_pipelines(*given: Any, **named: Any) -> PipelinesService:
     """What answers the calls: the loader of the pipelines' process. Raises: Misconfigured: as `load_runner`."""
     room = import_module(__package__ or "")  # it imports this module
-    return PipelinesService(room.load_runner(*given))
+    return PipelinesService(room.load_runner(*given, **named))
 
 
 def of_spider(spider: Any, read: Callable[[bytes], Any], write: Callable[[Any], bytes]) -> Pipelines:
