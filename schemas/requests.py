@@ -37,6 +37,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     Attributes:
         url: As the spider wrote it, if the queue holds another spelling: one without the fragment, with a path.
         headers: Names as the user wrote them. Host and framing headers are refused where the request is made.
+        without: Names of headers of the job that this request is sent without (Scrapy's `headers={"X-A": None}`).
         body: Base64 in JSON.
         cookies: Join the jar before the request is sent.
         jar: Name of the cookie jar; empty for the job's own.
@@ -60,6 +61,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     method: str = "GET"
     url: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+    without: tuple[str, ...] = ()
     body: bytes = b""
     cookies: tuple[CookieGiven, ...] = ()
     jar: str = ""

@@ -117,7 +117,7 @@ class Playing:
         parts = urlsplit(url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout_s)
         try:
-            names = {name.lower() for name, _ in record.headers}
+            names = {name.lower() for name, _ in record.headers} | {name.lower() for name in record.without}
             headers = [one for one in self._defaults() if one[0].lower() not in names] + list(record.headers)
             jar = self._jars.setdefault(record.jar, http.cookiejar.CookieJar(_policy()))
             asking = urllib.request.Request(url)

@@ -17,6 +17,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from .counted import counted
 from .downloading import Downloading
+from .noted_signals import NotedSignals
 
 T = TypeVar("T")
 
@@ -36,9 +37,14 @@ class StandInCrawler(Crawler):
         pipelines: The item pipelines, in their own process.
     """
 
+    signals: NotedSignals
     spidermw: SpiderMiddlewareManager
     downloading: Downloading
     pipelines: tuple[Any, ...] = ()
+
+    def __init__(self, kind: type[Spider], settings: Settings) -> None:
+        super().__init__(kind, settings)
+        self.signals = NotedSignals(self)
 
     @property
     def engine(self) -> Any:  # type: ignore[override]  # Scrapy sets it; here it is refused

@@ -10,6 +10,7 @@ from typing import Any
 
 from scrapy.settings import BaseSettings, Settings
 from scrapy.settings.default_settings import DOWNLOAD_TIMEOUT
+from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
 
 from crawlog.streams.errors import Misconfigured
@@ -56,7 +57,7 @@ def check(settings: BaseSettings, spider: object) -> None:
 
     Raises: Misconfigured: a setting, or a component, that cannot work here; with the way out.
     """
-    told = [*_refused(settings), *_refused_middlewares(settings)]
+    told = [*_refused(settings), *_refused_middlewares(settings), *_refused_pipelines(settings)]
     if told:
         raise Misconfigured(f"the Scrapy spider {getattr(spider, 'name', '')} cannot run:\n  " + "\n  ".join(told))
 
@@ -86,6 +87,27 @@ def _refused_middlewares(settings: BaseSettings) -> Iterator[str]:
         for base, way in ways.items():
             if isinstance(kind, type) and issubclass(kind, base):
                 yield f"DOWNLOADER_MIDDLEWARES: {_path(kind)} is a {base.__name__}: {way}"
+
+
+def _refused_pipelines(settings: BaseSettings) -> Iterator[str]:
+    from scrapy.pipelines.media import MediaPipeline
+
+    for component in _pipelines(settings):
+        kind = load_object(component) if isinstance(component, str) else component
+        if isinstance(kind, type) and issubclass(kind, MediaPipeline):
+            yield (
+                f"ITEM_PIPELINES: {_path(kind)} downloads files by itself, which needs crawler.engine: yield "
+                "requests for them, with a callback that gets their bodies"
+            )
+
+
+def _pipelines(settings: BaseSettings) -> list[Any]:
+    return build_component_list(settings.get_component_priority_dict_with_base("ITEM_PIPELINES"))
+
+
+def has_pipelines(settings: BaseSettings) -> bool:
+    """Whether a process beside the sink is needed: for pipelines, or for extensions that hear of items."""
+    return bool(_pipelines(settings)) or any(one is not None for one in settings.getdict("EXTENSIONS").values())
 
 
 def is_set(settings: BaseSettings, name: str) -> bool:

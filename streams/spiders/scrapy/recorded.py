@@ -77,6 +77,7 @@ class Recorder:
             method=request.method,
             url="" if _as_sent(request.url) == request.url else request.url,
             headers=self._headers(request, drops_cookies=merges),
+            without=self._without(request),
             body=request.body,
             cookies=self._cookies(request) if merges else (),
             jar=_jar(meta.get("cookiejar")),
@@ -120,7 +121,7 @@ class Recorder:
             **cast("dict[str, Any]", beside.get("attributes", {})),
             url=record.url or url,
             method=record.method,
-            headers=_multiple(record.headers),
+            headers=_multiple(record.headers) | {name: [] for name in record.without},
             body=record.body,
             cookies=[_verbose(cookie) for cookie in record.cookies],
             meta=meta,
@@ -156,6 +157,12 @@ class Recorder:
             if values != [self._defaults.get(name)]:
                 kept += [(_text(name), _text(value)) for value in values]
         return tuple(kept)
+
+    def _without(self, request: Request) -> tuple[str, ...]:
+        """Headers that the request has without a value: Scrapy does not send them, nor the job's."""
+        if not request._headers:  # noqa: SLF001  # as above
+            return ()
+        return tuple(_text(name) for name, values in request.headers.items() if not values)
 
     def _cookies(self, request: Request) -> tuple[CookieGiven, ...]:
         if not request._cookies:  # noqa: SLF001  # as above

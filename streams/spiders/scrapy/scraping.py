@@ -6,6 +6,7 @@ failure ──► errback ──────────────────
 """
 
 import inspect
+import logging
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
@@ -15,6 +16,7 @@ import msgspec
 from scrapy import signals
 from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import Request, Response
+from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.misc import arg_to_iter
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -27,6 +29,8 @@ from .downloading import MAX_ANSWERED, MAX_REPLACED
 from .exported import Exporter, raw_item
 from .kinds import Kinds
 from .recorded import Recorder, Unsendable
+
+log = logging.getLogger(__name__)
 
 MAX_PRIORITY = (1 << 31) - 1
 
@@ -99,6 +103,10 @@ class Scraping:
         try:
             output = await self._call(failure, request)
         except Exception as error:  # noqa: BLE001  # as above
+            if not isinstance(failure.value, IgnoreRequest):
+                assert self._crawler.spider is not None
+                said = self._crawler.logformatter.download_error(failure, request, self._crawler.spider)
+                log.log(*logformatter_adapter(said))
             if error is not failure.value:
                 self.failed(error, failure)
         else:

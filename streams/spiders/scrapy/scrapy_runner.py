@@ -6,12 +6,12 @@ start() ─► spider middlewares ─► scraping ─► CallResult, in batches
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import xxhash
 from scrapy.http import Request
-from scrapy.settings import BaseSettings
 from scrapy.utils.httpobj import urlparse_cached
 
 from crawlog.streams.errors import Misconfigured
@@ -20,11 +20,13 @@ from crawlog.streams.url import fingerprint
 from ..exchange import CallResult, PageCall, SpiderFacts, SpiderRef
 from . import facts
 from .arrived import response_of
+from .close_counts import CloseCounts
 from .crawler import StandInCrawler
 from .exported import Exporter
 from .failures import raised
 from .item_processing import ScrapyPipelines
 from .kinds import Kinds
+from .loop_reactor import start_if_installed
 from .project import FoundSpider
 from .recorded import Recorder, Unsendable
 from .scraping import Origin, Scraping, failure_of
@@ -54,8 +56,9 @@ class ScrapyRunner:
             raise Misconfigured(f"--spider {found.path}: {found.kind.__name__} cannot be made: {said}") from error
         settings = self.crawler.settings
         self.kinds = Kinds(found.modules)
-        self.has_pipelines = _has_pipelines(settings) or callable(getattr(self.spider, "closed", None))
+        self.has_pipelines = facts.has_pipelines(settings) or callable(getattr(self.spider, "closed", None))
         self._is_open = False
+        self._counts = CloseCounts(settings, time.monotonic())
         self._ref = ref
         self._retries = facts.retries_of(settings)
         self._timeout_s = facts.timeout_of(settings, self.spider)
@@ -85,13 +88,14 @@ class ScrapyRunner:
             is_scrapy=True,
             takes_errors=True,
             has_pipelines=self.has_pipelines,
-            notes=tuple(facts.notes(settings, self.spider)),
+            notes=(*facts.notes(settings, self.spider), *self.crawler.signals.in_vain()),
         )
 
     async def open(self) -> None:
         """Tell all components that the spider was opened; once."""
         if not self._is_open:
             self._is_open = True
+            start_if_installed()
             await self.crawler.open()
 
     def pipelines(self) -> ScrapyPipelines:
@@ -109,7 +113,9 @@ class ScrapyRunner:
             await scraping.answer()
         except Exception as error:  # noqa: BLE001  # whatever it is, it is an error of this page
             scraping.failed(error, None)
-        return scraping.end()
+        result = scraping.end()
+        result.closes = result.closes or self._counts.reason(result, time.monotonic())
+        return result
 
     async def _arrive(self, call: PageCall) -> None:
         meta = call.meta
@@ -190,9 +196,3 @@ async def in_batches(given: AsyncIterator[Any]) -> AsyncIterator[list[Any]]:
             coming.cancel()
     if error is not None and not isinstance(error, StopAsyncIteration):
         raise error
-
-
-def _has_pipelines(settings: BaseSettings) -> bool:
-    """Whether a process beside the sink is needed: for pipelines, or for extensions that hear of items."""
-    named = (*settings.getdict("ITEM_PIPELINES").values(), *settings.getdict("EXTENSIONS").values())
-    return any(priority is not None for priority in named)

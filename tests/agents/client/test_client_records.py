@@ -81,6 +81,12 @@ async def test_the_headers_of_a_request_replace_those_of_its_job_whatever_their_
     assert site.headers()["accept-encoding"] == "gzip, deflate, br, zstd"
 
 
+async def test_a_request_may_be_sent_without_a_header_of_its_job() -> None:
+    """Nor does the client write one of its own in its place; `Accept` and `Accept-Encoding` are always sent."""
+    _, site = await sent(RequestRecord(without=("user-agent",)))
+    assert sorted(site.headers()) == ["accept", "accept-encoding", "host"]
+
+
 SMUGGLED = [
     ("Host", "inside.test"),
     ("Content-Length", "0"),

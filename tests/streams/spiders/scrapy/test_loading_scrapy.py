@@ -131,7 +131,7 @@ def test_what_cannot_be_loaded_says_why(project: Path) -> None:
     assert "no spider of this name" in refusal(SpiderRef(f"{project}:other"), project)
     assert "it has books, plain" in refusal(SpiderRef(f"{project}:other"), project)
     assert "ValueError: no such section" in refusal(SpiderRef(f"{project}:books", args=(("section", "none"),)), project)
-    assert "No module named 'nothing'" in refusal(SpiderRef("nothing.here:Books"), project)
+    assert "there is no module nothing" in refusal(SpiderRef("nothing.here:Books"), project)
     (project / "shop" / "settings.py").write_text("1 / 0\n")
     assert "ZeroDivisionError" in refusal(SpiderRef(f"{project}:plain"), project)
     assert "No such file" in refusal(SpiderRef(f"{project}/gone:plain"), project)

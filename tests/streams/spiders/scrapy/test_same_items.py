@@ -1,7 +1,6 @@
 """Every spider of the projects of tests/projects/ gives by the adapter what it gives by Scrapy."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,8 +30,7 @@ def by_adapter(project: Path, spiders: dict[str, dict[str, str]]) -> tuple[dict[
     out.mkdir()
     command = [sys.executable, str(PLAYING), str(project), str(out)]
     given = json.dumps(spiders).encode()
-    environ = dict(os.environ)
-    done = subprocess.run(command, input=given, capture_output=True, timeout=240, env=environ, check=False)
+    done = subprocess.run(command, cwd=project, input=given, capture_output=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr.decode()[-4000:]
     return {name: items_in(out / f"{name}.jsonl") for name in spiders}, json.loads((out / "errors.json").read_text())
 

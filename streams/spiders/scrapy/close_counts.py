@@ -1,0 +1,40 @@
+"""Closes a job by Scrapy's CLOSESPIDER_ settings. Each parse process counts what it sees; CLOSESPIDER_PAGECOUNT is a
+limit of the job (`run.max_pages`), which counts over all of them.
+"""
+
+from scrapy.settings import BaseSettings
+
+from ..exchange import CallResult
+
+
+class CloseCounts:
+    """Counts the pages, items and errors of one process.
+
+    Args:
+        now_s: Time at its start.
+    """
+
+    def __init__(self, settings: BaseSettings, now_s: float) -> None:
+        self._items_most = settings.getint("CLOSESPIDER_ITEMCOUNT")
+        self._errors_most = settings.getint("CLOSESPIDER_ERRORCOUNT")
+        self._barren_most = settings.getint("CLOSESPIDER_PAGECOUNT_NO_ITEM")
+        self._longest_s = settings.getfloat("CLOSESPIDER_TIMEOUT")
+        self._barren_s = settings.getfloat("CLOSESPIDER_TIMEOUT_NO_ITEM")
+        self._begun_s = self._item_s = now_s
+        self._items = self._errors = self._barren = 0
+
+    def reason(self, result: CallResult, now_s: float) -> str:
+        """Count what a page gave; why the job is to be closed, in Scrapy's words, else empty."""
+        self._items += len(result.items)
+        self._errors += bool(result.error)
+        self._barren = 0 if result.items else self._barren + 1
+        if result.items:
+            self._item_s = now_s
+        reached = (
+            (self._items, self._items_most, "closespider_itemcount"),
+            (self._errors, self._errors_most, "closespider_errorcount"),
+            (self._barren, self._barren_most, "closespider_pagecount_no_item"),
+            (now_s - self._begun_s, self._longest_s, "closespider_timeout"),
+            (now_s - self._item_s, self._barren_s, "closespider_timeout_no_item"),
+        )
+        return next((reason for count, most, reason in reached if most and count >= most), "")

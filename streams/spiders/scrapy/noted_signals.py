@@ -1,0 +1,54 @@
+"""Scrapy's signals: those that are sent here, and who waits for one that never comes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from scrapy import signals
+from scrapy.signalmanager import SignalManager
+
+SENT = frozenset(
+    {
+        "engine_started",
+        "spider_opened",
+        "spider_closed",
+        "spider_error",
+        "item_scraped",
+        "item_dropped",
+        "item_error",
+        "response_received",
+        "request_scheduled",
+    }
+)
+"""Signals that are sent: those of items where pipelines are in the pipelines' process, `spider_closed` there too."""
+
+WAYS = {
+    "spider_idle": "a crawl has no moment without requests that one process sees; yield what is left from start()",
+    "engine_stopped": "use spider_closed, which is sent once a job",
+    "request_dropped": "what is known is filtered in the log; `crawlog why URL` says what became of a request",
+    "scheduler_empty": "the queue is in the log",
+}
+"""What to do instead of waiting for some others."""
+
+NAMES = {signal: name for name, signal in vars(signals).items() if type(signal) is object}
+
+
+class NotedSignals(SignalManager):
+    """Scrapy's signals, with a list of who connected to what."""
+
+    def __init__(self, sender: Any) -> None:
+        super().__init__(sender)
+        self._connected: list[tuple[Any, str]] = []
+
+    def connect(self, receiver: Any, signal: Any, **kwargs: Any) -> None:
+        """As in Scrapy."""
+        self._connected.append((receiver, NAMES.get(signal, "")))
+        super().connect(receiver, signal, **kwargs)
+
+    def in_vain(self) -> Iterator[str]:
+        """A line for each receiver of the project whose signal is never sent here."""
+        for receiver, name in self._connected:
+            module = getattr(receiver, "__module__", "")
+            if name and name not in SENT and not module.startswith("scrapy."):
+                way = WAYS.get(name, "crawlog fetches in other processes than those that run the spider")
+                who = getattr(receiver, "__qualname__", receiver)
+                yield f"{who} waits for the signal {name}, which is never sent here: {way}"
