@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from crawlog.streams.spiders import Spider as Spider
     from crawlog.streams.spiders import TimedOut as TimedOut
     from crawlog.streams.spiders import TlsFailed as TlsFailed
+    from crawlog.streams.spiders import Tried as Tried
+    from crawlog.streams.spiders import try_page as try_page
     from crawlog.streams.state import SnapshotStore as SnapshotStore
 
     __version__: str
@@ -67,11 +69,15 @@ __all__ = [
     "TimedOut",
     "TlsFailed",
     "Transport",
+    "Tried",
     "__version__",
     "crawl",
+    "try_page",
 ]
 
 _HOMES = {
+    "try_page": "streams.spiders",
+    "Tried": "streams.spiders",
     "TlsFailed": "streams.spiders",
     "TimedOut": "streams.spiders",
     "Rule": "streams.spiders",

@@ -15,7 +15,7 @@ from crawlog import __version__, outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import repeat
 
-from . import crawling, local, operate, questions, stored
+from . import crawling, local, operate, questions, stored, trying
 from .group import CommandGroup
 
 click.rich_click.MAX_WIDTH = 120
@@ -37,6 +37,11 @@ IN_ORDER = (
     operate.dead,
     stored.repair,
     stored.replay,
+    trying.shell,
+    trying.fetch,
+    trying.parse,
+    trying.init,
+    trying.genspider,
     questions.doctor,
     questions.settings,
     stored.kcat_config,

@@ -10,6 +10,9 @@
               │ result_file   makes FILE from the sink's state
     run_process               the same run for `crawlog.crawl`, in a process of its own
 
+    fetch, parse, shell       one_page: a page asked for now, or stored; tried_spider, shell: what is made of it
+    init, genspider           new_spider writes spider_templates
+
     up (down, status)   control   why   dead   replay   repair   snapshot   verify   doctor   probe
 
 run works through `processes` (the supervisor) and `progress` (the reports). Each of the other commands is one file.

@@ -34,6 +34,7 @@ from .rules import Rule
 from .runners import Loaded, load_runner, load_spider
 from .spider import Spider
 from .spider_request import Request
+from .stored_page import StoredPage, Tried, bare_record, opened, read_page, try_page
 from .trust import Trust, allow, code_of, trust_of
 from .values import Carrier, Untravelled, Values
 
@@ -67,13 +68,16 @@ __all__ = [
     "Spider",
     "SpiderFacts",
     "SpiderRef",
+    "StoredPage",
     "TimedOut",
     "TlsFailed",
     "TooMuch",
+    "Tried",
     "Trust",
     "Untravelled",
     "Values",
     "allow",
+    "bare_record",
     "code_of",
     "file_of",
     "is_followed",
@@ -81,11 +85,14 @@ __all__ = [
     "is_redirect",
     "load_runner",
     "load_spider",
+    "opened",
     "parse_listing",
     "parse_page",
+    "read_page",
     "record_of",
     "ref_of",
     "request_id",
     "trust_of",
+    "try_page",
     "unfiltered_id",
 ]

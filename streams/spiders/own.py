@@ -51,6 +51,9 @@ class OwnRunner:
         facts: The spider as its job must know it.
         ref: As the job's record names it, with the rules of the job.
         values: Packs and unpacks `meta` and `cb_kwargs`.
+
+    Attributes:
+        values: The same.
     """
 
     def __init__(self, spider: Spider, facts: SpiderFacts, ref: SpiderRef, bounds: Bounds, values: Values) -> None:
@@ -58,7 +61,7 @@ class OwnRunner:
         self._facts = facts
         self._ref = ref
         self._spec = ref.spec
-        self._values = values
+        self.values = values
         self._links = Links(Canonicaliser(ref.spec.canonical), Places(1))
         self._statuses = frozenset(facts.statuses)
         self._has_parse = type(spider).parse is not Spider.parse
@@ -76,7 +79,7 @@ class OwnRunner:
         """The spider's pipelines, not open yet: items as scraped in, rows out."""
 
         def read(raw: bytes) -> object:
-            return self._values.unpacked(msgspec.json.decode(raw))
+            return self.values.unpacked(msgspec.json.decode(raw))
 
         return of_spider(self._spider, read, lambda item: msgspec.Raw(row_of(item)))
 
@@ -129,7 +132,7 @@ class OwnRunner:
             return
         if goes_to == "callback" and not self._may_be_read(page, body, outputs):
             return
-        request = request_of(page.url, record, spider, self._values) if record is not None else None
+        request = request_of(page.url, record, spider, self.values) if record is not None else None
         response = Response(page, body, request)
         if goes_to == "errback":
             assert request is not None

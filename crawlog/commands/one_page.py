@@ -1,0 +1,155 @@
+"""One page for `fetch`, `parse` and `shell`: asked for now, behind the egress guard, or the newest one in the log.
+
+Nothing is written to the log.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crawlog import __version__
+from crawlog.schemas import pages
+from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.http import REDIRECTS, RobotsRules
+from crawlog.streams.spiders import StoredPage
+from crawlog.streams.url import Canonicaliser, Places
+
+if TYPE_CHECKING:
+    from crawlog.agents.client import Client
+    from crawlog.schemas.requests import RequestRecord
+    from crawlog.streams.http import Answer
+    from crawlog.streams.settings import Settings
+
+TRIED = "trying"
+"""Name of the job whose cookies these requests have; it ends with the command."""
+
+
+def fetched_page(
+    settings: "Settings", url: str, request: "RequestRecord | None" = None, *, redirects: bool = True
+) -> StoredPage:
+    """The page of a URL, asked for now.
+
+    Args:
+        url: Without a login.
+        redirects: Whether redirects are followed.
+
+    Raises: Misconfigured: robots.txt forbids it, and `robots.obey` is on.
+    """
+    return asyncio.run(_fetched(settings, url, request, redirects))
+
+
+async def _fetched(settings: "Settings", url: str, request: "RequestRecord | None", redirects: bool) -> StoredPage:
+    from crawlog.agents.client import Client
+    from crawlog.streams.log import resolve_spec
+
+    canonical = Canonicaliser(resolve_spec(settings).canonical).canonical
+    client = Client(settings, f"crawlog/{__version__}", lambda: True)
+    try:
+        at, depth = canonical(url), settings.scope.max_redirects if redirects else 0
+        for hops in range(depth + 1):
+            await _check_robots(settings, client, at)
+            answer = await _answer(client, at, request)
+            page = StoredPage(_meta(at, answer, request, hops), answer.body)
+            target = answer.target(at) if answer.http in REDIRECTS else ""
+            if not target or hops == depth:
+                return page
+            if answer.http == 303 or (answer.http in {301, 302} and request is not None and request.method == "POST"):
+                request = None
+            at = canonical(target)
+            await asyncio.sleep(settings.politeness.delay_s)
+    finally:
+        await client.close()
+    raise AssertionError("the last hop returns")
+
+
+async def _answer(client: "Client", url: str, request: "RequestRecord | None") -> "Answer":
+    from crawlog.agents.client import HttpRequest
+
+    answer = await client.get(HttpRequest(url, any_type=True, job=TRIED, record=request, all_headers=True))
+    answer.held.give()  # no other request waits for this memory
+    return answer
+
+
+async def _check_robots(settings: "Settings", client: "Client", url: str) -> None:
+    """Raises: Misconfigured: robots.txt forbids the URL, or cannot be read."""
+    if not settings.robots.obey:
+        return
+    answer = await _robots(client, f"{Places(1).of(url).host}/robots.txt")
+    if answer.http is None or answer.http >= 500 or answer.http == 429:
+        why = answer.error or f"HTTP {answer.http}"
+        raise Misconfigured(f"{url}: its robots.txt cannot be read ({why}); -s robots.obey=false asks without it")
+    rules = RobotsRules.parse(answer.body if answer.http < 300 else b"")
+    allowed, rule = rules.allowed(url, settings.robots.token)
+    if not allowed:
+        raise Misconfigured(f"{url}: robots.txt forbids it ({rule}); -s robots.obey=false asks all the same")
+
+
+async def _robots(client: "Client", url: str) -> "Answer":
+    answer = await _answer(client, url, None)
+    for _ in range(5):  # RFC 9309 2.3.1.2: at least five
+        target = answer.target(url)
+        if not target:
+            break
+        url = target
+        answer = await _answer(client, url, None)
+    return answer
+
+
+def _meta(url: str, answer: "Answer", request: "RequestRecord | None", hops: int) -> PageMeta:
+    return (RequestPageMeta if request is not None else PageMeta)(
+        url,
+        TRIED,
+        hops=hops,
+        http=answer.http,
+        error=answer.error,
+        location=answer.location,
+        content_type=answer.content_type,
+        fetched_at=time.time(),
+        took_s=round(answer.took_s, 4),
+        kept=answer.kept,
+        sniffed=answer.sniffed,
+        link=answer.link,
+        x_robots=answer.x_robots,
+        refresh=answer.refresh,
+        request=request,
+        headers=answer.headers,
+    )
+
+
+def stored_page(settings: "Settings", url: str, job: str, report: Callable[[str], None]) -> StoredPage:
+    """The newest page of a URL in the log, which must be reachable.
+
+    Args:
+        job: The only job of interest; empty for all.
+
+    Raises: Misconfigured: there is none.
+    """
+    from .why import why
+
+    story = why(settings, url, None, job, report)
+    places = [(event.at, event.partition, event.offset) for event in story.events if event.kind == "page"]
+    for _, partition, offset in sorted(places, reverse=True):
+        page = _read(settings, partition, offset)
+        if page is not None and page.meta.same_as is not None:
+            older = _read(settings, *page.meta.same_as)
+            page = None if older is None else StoredPage(pages.with_body(page.meta, older.meta), older.body)
+        if page is not None:
+            return page
+    raise Misconfigured(f"{url}: the log has no page of it; `crawlog why {url}` tells its life")
+
+
+def _read(settings: "Settings", partition: int, offset: int) -> StoredPage | None:
+    """The page at a place; None if it is no longer there."""
+    from crawlog.streams.log import Topics, log_bounds, read_records
+
+    topic = Topics(settings.kafka.prefix).pages
+    start, end = log_bounds(settings, topic, [partition])[partition]
+    if not start <= offset < end:
+        return None
+    record = next(read_records(settings, topic, partition, offset, offset + 1), None)
+    if record is None:
+        return None
+    header = dict(record.headers() or ()).get(pages.HEADER)
+    return StoredPage(pages.decode(header if isinstance(header, bytes) else None), record.value() or b"")
