@@ -18,7 +18,7 @@ import structlog
 
 from crawlog.agents.sandbox import DONE, Died, Fault, SpiderFrame, fault_of, result_of
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.parse import Job, Message, Page, parsed_of, wants_spider
+from crawlog.streams.parse import Job, Message, Page, are_known, parsed_of, wants_spider
 from crawlog.streams.spiders import NOTHING, CallResult, PageCall, Parsed, SpiderFacts, SpiderRef, ref_of
 
 log = structlog.get_logger()
@@ -63,9 +63,10 @@ class SpiderPage:
     Attributes:
         body: May be from another record than its own.
         errors, deaths: Attempts that ended so.
+        is_whole: Whether the process gives it with all requests: this worker has forgotten some of them.
     """
 
-    __slots__ = ("body", "deaths", "errors", "job", "message", "meta", "page")
+    __slots__ = ("body", "deaths", "errors", "is_whole", "job", "message", "meta", "page")
 
     def __init__(self, job: Job, message: Message, meta: PageMeta, page: Page, body: bytes) -> None:
         self.job = job
@@ -74,6 +75,7 @@ class SpiderPage:
         self.page = page
         self.body = body
         self.errors = self.deaths = 0
+        self.is_whole = False
 
 
 class PagesStage(Protocol):
@@ -222,7 +224,9 @@ class SpiderPages:
                 continue
             line.flying.append(page)
             line.flying_bytes += len(page.body)
-            child.submit_page(PageCall(page.meta, page.body), partial(self._answered, line, page, self._epoch))
+            child.submit_page(
+                PageCall(page.meta, page.body, page.is_whole), partial(self._answered, line, page, self._epoch)
+            )
 
     def _runs(self, line: _Line) -> bool:
         """Whether the line has a process; it is started if a place is free."""
@@ -324,6 +328,10 @@ class SpiderPages:
             if warning not in line.warned and len(line.warned) < MAX_WARNINGS:
                 line.warned.add(warning)
                 log.warning("spider_warns", job=line.job.name, warning=warning)
+        if not page.is_whole and not are_known(result.requests, page.job.sent(page.meta.epoch)):
+            page.is_whole = True
+            line.waiting.appendleft(page)
+            return
         page.errors += bool(result.error)
         if result.error and not result.is_final and page.errors < MAX_TRIES:
             line.waiting.appendleft(page)

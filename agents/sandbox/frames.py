@@ -12,6 +12,8 @@ LOAD: Final = 1
 """Load the spider: the text is a `LoadOrder`."""
 PAGE: Final = 2
 """Run the spider for a page: the text is a `PageMeta`, the body the page's."""
+WHOLE: Final = 8
+"""Like `PAGE`; all requests are given whole, see `RequestOut.is_known`."""
 NEXT: Final = 3
 """Give the next part of `Runner.start`."""
 CALL: Final = 4

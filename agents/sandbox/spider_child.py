@@ -24,7 +24,7 @@ from crawlog.streams.settings import Settings
 from crawlog.streams.spiders import Bounds, CallResult, PageCall, SpiderFacts, SpiderRef, Trust
 
 from .calls import Call, Calls, Died, Then
-from .frames import CALL, ENDED, FAILED, LOAD, NEXT, PAGE, SpiderFrame, TooLong
+from .frames import CALL, ENDED, FAILED, LOAD, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
 from .limits import ChildLimits
 from .spider_process import Fault, LoadOrder
 from .zygote import ChildGone
@@ -142,7 +142,7 @@ class BackgroundChild:
 
     def submit_page(self, call: PageCall, then: Then) -> None:
         """Send a page."""
-        self.submit(SpiderFrame(PAGE, pages.encode(call.meta), call.body), then, self.rules.timeout_s)
+        self.submit(_of_page(call), then, self.rules.timeout_s)
 
     def load(self) -> None:
         """Start the process if there is none; `loaded` or `fault` is set once it has answered."""
@@ -329,7 +329,7 @@ class SpiderChild(BackgroundChild):
 
     def page(self, call: PageCall) -> CallResult:
         """What the spider makes of a page. Blocks. Raises: Misconfigured, SpiderDied."""
-        return result_of(self._answer(SpiderFrame(PAGE, pages.encode(call.meta), call.body), self.rules.timeout_s))
+        return result_of(self._answer(_of_page(call), self.rules.timeout_s))
 
     def parts(self, limit_s: float | None = None) -> Iterator[CallResult]:
         """What `Runner.start` gives. Blocks. The child goes on only when the next part is asked for.
@@ -379,6 +379,10 @@ class SpiderChild(BackgroundChild):
     def _files(self) -> list[HasFile]:
         files = (None if self._closed else self._calls, self._zygote, self._zygote and self._zygote.printed)
         return [file for file in files if file is not None and file.fileno() >= 0]
+
+
+def _of_page(call: PageCall) -> SpiderFrame:
+    return SpiderFrame(WHOLE if call.is_whole else PAGE, pages.encode(call.meta), call.body)
 
 
 def result_of(answer: SpiderFrame) -> CallResult:

@@ -23,7 +23,7 @@ from setproctitle import setproctitle
 from crawlog.schemas import pages
 from crawlog.streams.spiders import Bounds, CallResult, PageCall, Runner, SpiderRef, Trust
 
-from .frames import CALL, DONE, ENDED, FAILED, LOAD, NEXT, PAGE, FrameReader, SpiderFrame
+from .frames import CALL, DONE, ENDED, FAILED, LOAD, NEXT, PAGE, WHOLE, FrameReader, SpiderFrame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -116,8 +116,9 @@ class SpiderService:
         if self._runner is None:
             return SpiderFrame(FAILED, _encode(self._fault))
         try:
-            if frame.kind == PAGE:
-                return _whole(await self._runner.page(PageCall(pages.decode(frame.text), frame.body)))
+            if frame.kind in (PAGE, WHOLE):
+                call = PageCall(pages.decode(frame.text), frame.body, frame.kind == WHOLE)
+                return _whole(await self._runner.page(call))
             if frame.kind == NEXT:
                 return await self._next()
             assert frame.kind == CALL

@@ -14,7 +14,7 @@ from .founds import Batch, Founds
 from .in_order import Page, Taken
 from .job import Job, Jobs
 from .outputs import Encoded, PageOutputs, again_of, outputs_of
-from .requested import parsed_of, wants_spider
+from .requested import are_known, parsed_of, wants_spider
 from .waiting import Held, Message, PageLine, Waiting
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Taken",
     "Waiting",
     "again_of",
+    "are_known",
     "outputs_of",
     "parsed_of",
     "wants_spider",

@@ -69,6 +69,15 @@ def parsed_of(result: CallResult, facts: SpiderFacts) -> Parsed:
     )
 
 
+def are_known(requests: Iterable[RequestOut], sent: Sent) -> bool:
+    """Whether the requests that a spider's process left to the worker's memory are all in it."""
+    return all(
+        out.id in sent.newest or out.id in sent.on_way or sent.depth(out.id) is not None
+        for out in requests
+        if out.is_known
+    )
+
+
 def requested(  # what decides about a link, and where it is counted
     meta: PageMeta,
     requests: Iterable[RequestOut],
@@ -81,6 +90,10 @@ def requested(  # what decides about a link, and where it is counted
     """The founds of a spider's requests; those that a rule refuses are counted, those in the log are left out."""
     founds = []
     for out in requests:
+        if out.is_known:
+            if (going := sent.on_way.get(out.id)) is not None:
+                awaited.add(going[1])
+            continue
         depth = out.depth if out.depth >= 0 else meta.depth + 1
         try:
             link = outlink(out.url, out.id)

@@ -73,10 +73,15 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PageCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A page for the spider."""
+    """A page for the spider.
+
+    Attributes:
+        is_whole: Whether no request may be left to the worker's memory (`RequestOut.is_known`).
+    """
 
     meta: PageMeta
     body: bytes = b""
+    is_whole: bool = False
 
 
 class RequestOut(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,6 +92,8 @@ class RequestOut(msgspec.Struct, frozen=True, omit_defaults=True):
         id: 0 for a plain GET without a request record.
         hops: Redirects in a row that led here; 0 for a link.
         depth: Of the found; -1 for one more than its page's.
+        is_known: Whether this process gave it for an earlier page. It is not recorded again, so it has no request. A
+            worker that does not know its `id` asks for the whole page once more.
     """
 
     url: str
@@ -95,6 +102,7 @@ class RequestOut(msgspec.Struct, frozen=True, omit_defaults=True):
     request: RequestRecord | None = None
     hops: int = 0
     depth: int = -1
+    is_known: bool = False
 
 
 class CallResult(msgspec.Struct, omit_defaults=True):

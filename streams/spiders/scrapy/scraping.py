@@ -27,6 +27,7 @@ from .counted import taken
 from .crawler import StandInCrawler
 from .downloading import MAX_ANSWERED, MAX_REPLACED
 from .exported import Exporter, raw_item
+from .fingerprints_made import Earlier, Fingerprints
 from .kinds import Kinds
 from .recorded import Recorder, Unsendable
 
@@ -69,10 +70,18 @@ class Scraping:
         self._kinds = kinds
         self._exporter = exporter
         self._filters = filters
+        self._earlier = Earlier()
+        self._fingerprints = Fingerprints(crawler.request_fingerprinter)
 
-    def begin(self, origin: Origin) -> None:
-        """Begin with a page."""
+    def begin(self, origin: Origin, *, is_whole: bool = False) -> None:
+        """Begin with a page.
+
+        Args:
+            is_whole: Whether requests are recorded that earlier pages gave too.
+        """
         self._origin = origin
+        self._is_whole = is_whole
+        self._new: set[int] = set()
         self._given: dict[int, int] = {}
         self._answered: set[int] = set()
         self._answers: deque[tuple[Response, Request]] = deque()
@@ -81,6 +90,8 @@ class Scraping:
     def end(self) -> CallResult:
         """What the page gave."""
         result, self.result = self.result, CallResult(is_raw=self._exporter is None)
+        if not result.error:
+            self._earlier.add(self._new)
         result.stats = taken(self._crawler.stats)
         return result
 
@@ -121,7 +132,7 @@ class Scraping:
         for _ in range(MAX_REPLACED):
             if self._is_dropped(request):
                 return
-            fingerprint = self.fingerprint(request)
+            fingerprint = self._fingerprints.of(request)
             if fingerprint in known and not request.dont_filter:
                 return  # Scrapy's filter would know it
             known.add(fingerprint)
@@ -226,7 +237,8 @@ class Scraping:
     async def take(self, one: Any, response: Response | Failure | None) -> None:
         """Keep a request or an item of the spider."""
         if isinstance(one, Request):
-            await self.request(one)
+            if not self._is_earlier(one):
+                await self.request(one)
         elif one is not None:
             try:
                 self.item(one, response)
@@ -240,16 +252,24 @@ class Scraping:
         )
         return any(isinstance(said, Failure) and isinstance(said.value, IgnoreRequest) for _, said in told)
 
-    def fingerprint(self, request: Request) -> int:
-        """Scrapy's fingerprint, cut to 64 bits."""
-        whole = self._crawler.request_fingerprinter.fingerprint(request)
-        return int.from_bytes(whole[:8], "big") or 1
+    def _is_earlier(self, request: Request) -> bool:
+        """Whether an earlier page gave a request, so that its identity says all. Most links of a page are such."""
+        if self._is_whole or request.dont_filter or not self._filters:
+            return False
+        fingerprint = self._fingerprints.of(request)
+        if fingerprint not in self._earlier:
+            return False
+        self._crawler.stats.inc_value("dupefilter/filtered")
+        self.result.requests.append(RequestOut(request.url, fingerprint, is_known=True))
+        return True
 
     def _send(self, request: Request, fingerprint: int, hops: int) -> None:
         is_sent_anyway = not self._filters or bool(hops and self._origin.redirects_post)
         record = self._recorder.recorded(request, is_sent_anyway=is_sent_anyway)
         identity = fingerprint
-        if record.unfiltered:
+        if not record.unfiltered:
+            self._new.add(fingerprint)
+        else:
             count = self._given.get(fingerprint, 0)
             self._given[fingerprint] = count + 1
             identity = unfiltered_id(self._origin.id, self._origin.attempt, fingerprint, count)

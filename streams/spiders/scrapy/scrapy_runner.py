@@ -107,7 +107,10 @@ class ScrapyRunner:
         await self.open()
         meta, scraping = call.meta, self._scraping
         is_post = meta.request is not None and meta.request.method not in ("GET", "HEAD")
-        scraping.begin(Origin(meta.id or fingerprint(meta.url), meta.attempt, meta.hops, redirects_post=is_post))
+        scraping.begin(
+            Origin(meta.id or fingerprint(meta.url), meta.attempt, meta.hops, redirects_post=is_post),
+            is_whole=call.is_whole,
+        )
         try:
             await self._arrive(call)
             await scraping.answer()

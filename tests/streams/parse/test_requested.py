@@ -7,9 +7,10 @@ from crawlog.schemas import items, urls
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec
+from crawlog.streams.parse.founds import Batch
 from crawlog.streams.parse.job import Job, Learned
 from crawlog.streams.parse.outputs import PageOutputs, outputs_of
-from crawlog.streams.parse.requested import parsed_of, wants_spider
+from crawlog.streams.parse.requested import are_known, parsed_of, wants_spider
 from crawlog.streams.spiders import CallResult, RequestOut, SpiderFacts, unfiltered_id
 from crawlog.streams.url import Names, Places, fingerprint
 
@@ -166,3 +167,21 @@ def test_a_spider_that_closes_stops_its_job() -> None:
     [(key, value)] = outputs_of(job(), (0, 5), page(), b"", parsed).controls
     assert key == b"command/job/j"
     assert b'"stop"' in value
+
+
+def test_a_request_that_is_only_named_must_be_in_the_workers_memory() -> None:
+    """In the log or on its way; else the page is asked for once more."""
+    sent = job().sent(0)
+    named = [RequestOut(B, 7, is_known=True), RequestOut(B, 8, request=POST)]
+    assert not are_known(named, sent)
+    sent.newest[7] = 1
+    assert are_known(named, sent)
+
+
+def test_a_page_waits_for_the_batch_of_a_request_that_is_only_named() -> None:
+    """And sends nothing for it."""
+    of = job()
+    batch = Batch("j", 0, "a.com", 0, of.sent(0))
+    of.sent(0).on_way[7] = (1, batch)
+    given = outputs(page(), RequestOut(B, 7, is_known=True), of=of)
+    assert (list(given.founds), set(given.awaited)) == ([], {batch})
