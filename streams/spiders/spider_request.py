@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from crawlog.schemas.requests import CookieGiven
+from crawlog.streams.http import header_refusal, method_refusal
 
 from .headers import GivenHeaders, Headers
 
@@ -18,12 +19,6 @@ Callback = Callable[..., Any] | str
 """A method of the spider, or its name."""
 
 Fields = Mapping[str, object] | Iterable[tuple[str, object]]
-
-_REFUSED: Final = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade",
-     "proxy-authorization", "proxy-connection"}
-)  # fmt: skip
-"""Headers that belong to the connection: crawlog sets them itself."""
 
 _MOST_PRIORITY: Final = (1 << 31) - 1
 
@@ -128,7 +123,7 @@ class Request:
         self.body = body.encode(encoding) if isinstance(body, str) else body or b""
         if json is not None or form is not None:
             self._fill(json, form, body)
-        _check_headers(self.headers)
+        _check_parts(self.method, self.headers)
 
     def __repr__(self) -> str:
         return f"<{self.method} {self.url}>"
@@ -198,7 +193,9 @@ def _cookie(one: Mapping[str, Any]) -> CookieGiven:
     return CookieGiven(str(one["name"]), str(one["value"]), domain, path, bool(one.get("secure")))
 
 
-def _check_headers(headers: Headers) -> None:
-    for name in headers:
-        if name.lower() in _REFUSED:
-            raise ValueError(f"the header {name} cannot be set: it belongs to the connection, which crawlog opens")
+def _check_parts(method: str, headers: Headers) -> None:
+    if refusal := method_refusal(method):
+        raise ValueError(f"the method cannot be sent: {refusal}")
+    for name, value in headers.pairs():
+        if refusal := header_refusal(name, value):
+            raise ValueError(f"the header {name[:40]!r} cannot be set: {refusal}")

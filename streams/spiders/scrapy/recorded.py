@@ -4,8 +4,10 @@ Request ─► recorded ─► RequestRecord ─► log ─► PageMeta.request 
 """
 
 import inspect
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any, cast
+from urllib.parse import quote
 
 import msgspec
 from scrapy.crawler import Crawler
@@ -16,6 +18,7 @@ from scrapy.utils.request import _decode_cookie, _to_verbose_cookies
 
 from crawlog.schemas.requests import MAX_REQUEST_BYTES, CookieGiven, RequestRecord, packed
 from crawlog.schemas.urls import CanonicalRules
+from crawlog.streams.http import header_refusal
 from crawlog.streams.url import Canonicaliser, InvalidUrl
 
 from .kinds import Kinds
@@ -89,7 +92,7 @@ class Recorder:
             unfiltered=request.dont_filter or is_sent_anyway,
             attempts=self._attempts(meta),
             timeout_s=_timeout(meta, self._timeout_s),
-            proxy=str(meta.get("proxy") or ""),
+            proxy=_proxy(request, str(meta.get("proxy") or "")),
             kind=self._class(request),
             flags=tuple(map(str, request.flags)) if request._flags else (),  # noqa: SLF001  # as above
             answers=tuple(map(int, statuses)) if statuses is not None else None,
@@ -152,10 +155,13 @@ class Recorder:
             return ()
         kept = []
         for name, values in request.headers.items():
-            if name in FRAMING or name == b"Host" or (drops_cookies and name == b"Cookie"):
+            if name in FRAMING or name in (b"Host", b"Proxy-Authorization") or (drops_cookies and name == b"Cookie"):
                 continue
             if values != [self._defaults.get(name)]:
                 kept += [(_text(name), _text(value)) for value in values]
+        for title, text in kept:
+            if refused := header_refusal(title, text):
+                raise Unsendable(f"{request}: the header {title[:40]!r} is refused: {refused}")
         return tuple(kept)
 
     def _without(self, request: Request) -> tuple[str, ...]:
@@ -287,6 +293,25 @@ def _timeout(meta: Mapping[str, Any], usual_s: float) -> float:
 
 def _is_own_host(request: Request) -> bool:
     return request.headers.get("Host") == (urlparse_cached(request).netloc or "").encode()
+
+
+def _proxy(request: Request, url: str) -> str:
+    """The proxy of a request, with the login that HttpProxyMiddleware or the spider put into a header.
+
+    Raises: Unsendable: The header is no Basic login.
+    """
+    given = request.headers.get(b"Proxy-Authorization") if request._headers else None  # noqa: SLF001  # as above
+    scheme, found, place = url.partition("://")
+    if given is None or not found or "@" in place:
+        return url
+    kind, _, login = given.partition(b" ")
+    try:
+        user, _, password = b64decode(login, validate=True).decode("latin-1").partition(":")
+    except ValueError:
+        user = password = ""
+    if kind.lower() != b"basic" or not user:
+        raise Unsendable(f"{request}: the header Proxy-Authorization is refused: crawlog sends Basic logins to proxies")
+    return f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{place}"
 
 
 def _text(value: bytes) -> str:
