@@ -11,6 +11,7 @@ from crawlog import outcome
 from crawlog.streams.errors import CrawlError
 from crawlog.terminal import tell
 
+from .starting import Starts
 from .supervisor import Stop, Supervisor, names
 
 LOOK_S = 0.5
@@ -32,14 +33,17 @@ def main() -> None:
             supervisor.launch()
             supervisor.connect()
             own = supervisor.settings
-            settled_control(own, Producer(own, "crawlog-up"), Topics(own.kafka.prefix))
+            producer = Producer(own, "crawlog-up")
+            settled_control(own, producer, Topics(own.kafka.prefix))
             supervisor.go(("fetch", "parse"))
             supervisor.until_working(WORKING_S)
             workers = len(names(settings, with_sink=False))
             out.write(json.dumps({"bootstrap": supervisor.settings.kafka.bootstrap, "workers": workers}) + "\n")
             out.close()
+            starts = Starts(supervisor, producer, tell)
             while True:
                 supervisor.look(LOOK_S)
+                starts.look()
     except Stop:
         sys.exit(0)
     except CrawlError as error:

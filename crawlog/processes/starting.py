@@ -10,15 +10,17 @@ the job knows falls away. When it has ended, and all that it gave is in the log,
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crawlog.schemas.control import Command, Control, JobCopy, Join, StartEnded
-from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.errors import EngineError, Misconfigured, SpiderDied
 
 if TYPE_CHECKING:
     from crawlog.agents.sandbox import Died, SpiderChild, SpiderFrame
     from crawlog.agents.seed import StartSower
     from crawlog.streams.log import Producer
+    from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import CallResult
 
     from .supervisor import Supervisor
@@ -38,6 +40,9 @@ AGAIN_S = 1.0
 HELD_LOOK_S = 2.0
 """Time between two looks whether the job was stopped, seconds."""
 
+JOBS_LOOK_S = 5.0
+"""Time between two looks for jobs whose `start` is due, seconds."""
+
 TRACE_LINES = 20
 """Lines of a traceback that are said."""
 
@@ -53,6 +58,25 @@ def start_ended(said: Mapping[bytes, Control], copy: JobCopy, digest: str = "") 
     if not isinstance(ended, StartEnded) or ended.epoch != copy.epoch or ended.args != copy.spec.args or ended.error:
         return None
     return None if digest and ended.spider and digest != ended.spider else ended
+
+
+def startable(said: Mapping[bytes, Control]) -> dict[tuple[str, int], JobCopy]:
+    """The jobs whose spiders may give requests, by name and epoch: they run, and no command stops them.
+
+    Args:
+        said: The records of crawl.control.
+    """
+    from crawlog.streams.frontier import Commands
+
+    commands = Commands(entry for entry in said.values() if isinstance(entry, Command))
+    return {
+        (copy.job, copy.epoch): copy
+        for copy in said.values()
+        if isinstance(copy, JobCopy)
+        and copy.spec.starts
+        and copy.spec.state == "running"
+        and not commands.of_job(copy.job).stopped
+    }
 
 
 class Starting:
@@ -72,8 +96,7 @@ class Starting:
         self.error = ""
         self._copy = copy
         self._supervisor = supervisor
-        self._settings = supervisor.settings
-        self._topics = Topics(self._settings.kafka.prefix)
+        self._topics = Topics(supervisor.settings.kafka.prefix)
         self._producer = producer
         self._say = say
         self._child: SpiderChild | None = None
@@ -89,9 +112,11 @@ class Starting:
 
     def look(self) -> None:
         """Takes the parts that are there, and asks for more if the job has few requests waiting. Does not wait."""
-        if not self.is_running:
-            return
-        now = time.monotonic()
+        if self.is_running:
+            with suppress(EngineError):  # the broker may be restarting: a later look succeeds
+                self._look(time.monotonic())
+
+    def _look(self, now: float) -> None:
         if now >= self._held_at:
             self._held_at = now + HELD_LOOK_S
             if self._is_held():
@@ -101,6 +126,11 @@ class Starting:
             self._note_end()
         elif now >= self._begin_at:
             self._go_on()
+
+    @property
+    def _settings(self) -> "Settings":
+        """Those of the supervisor; a broker that was started again may have another address."""
+        return self._supervisor.settings
 
     def close(self) -> None:
         """Ends the child. Without a note of the end, the next command begins `start` again."""
@@ -235,17 +265,56 @@ class Starting:
 
     def _is_held(self) -> bool:
         """Whether the job was stopped, cancelled, or begun again by another command."""
-        from crawlog.streams.frontier import Commands
         from crawlog.streams.log import control_entries
 
-        said = control_entries(self._settings, self._topics)
-        copy = said.get(f"job/{self._copy.job}".encode())
-        if not isinstance(copy, JobCopy) or copy.epoch != self._copy.epoch or copy.spec.state != "running":
-            return True
-        commands = Commands(entry for entry in said.values() if isinstance(entry, Command))
-        return commands.of_job(self._copy.job).stopped
+        return (self._copy.job, self._copy.epoch) not in startable(control_entries(self._settings, self._topics))
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:
             self._said.add(line)
             self._say(line)
+
+
+class Starts:
+    """The `start` of each job in the log whose spider may run here, for `crawlog up`.
+
+    On a cluster, a `run` elsewhere may give the same requests at the same time; what is known falls away.
+    """
+
+    def __init__(self, supervisor: "Supervisor", producer: "Producer", say: Callable[[str], None]) -> None:
+        self._supervisor = supervisor
+        self._producer = producer
+        self._say = say
+        self._running: dict[tuple[str, int], Starting] = {}
+        self._look_at = 0.0
+
+    def look(self) -> None:
+        """Begins those that are due, and lets each go on."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + JOBS_LOOK_S
+            with suppress(EngineError):  # as in `Starting`
+                self._begin()
+        for one, starting in list(self._running.items()):
+            starting.look()
+            if not starting.is_running:
+                del self._running[one]
+
+    def close(self) -> None:
+        """Ends all children."""
+        for starting in self._running.values():
+            starting.close()
+
+    def _begin(self) -> None:
+        from crawlog.streams.log import Topics, control_entries
+        from crawlog.streams.spiders import code_of, trust_of
+
+        settings = self._supervisor.settings
+        trust = trust_of(settings)
+        said = control_entries(settings, Topics(settings.kafka.prefix))
+        for one, copy in startable(said).items():
+            code = code_of(copy.spec.spider)
+            ended = said.get(f"start/{copy.job}".encode())
+            is_ended = isinstance(ended, StartEnded) and (ended.epoch, ended.args) == (copy.epoch, copy.spec.args)
+            if one not in self._running and not is_ended and code is not None and not trust.refusal(code):
+                self._running[one] = Starting(copy, self._supervisor, self._producer, self._say)

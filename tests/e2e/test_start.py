@@ -173,3 +173,24 @@ def test_a_start_that_fails_keeps_what_it_gave(tmp_path: Path, pages: Pages, com
     assert process.returncode == 0, err
     assert rows(tmp_path) == Counter([1, 2])
     assert pages.asked == Counter(["/1", "/2"])
+
+
+def test_up_goes_on_with_the_start_of_a_run_that_was_killed(tmp_path: Path, pages: Pages, command: Command) -> None:
+    """It has every job of its data folder."""
+    process = command(SLOWLY)
+    deadline = time.monotonic() + LIMIT_S
+    while len(pages.asked) < 5 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    kill_all(process)
+    where = ["--data", tmp_path / "data", "-s", "network.allow_private=true"]
+    up = crawlog("up", *where)
+    assert up.wait() == 0, up.communicate()
+    while len(pages.asked) < 60 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(2)
+    crawlog("down", *where).wait()
+    before = pages.asked.copy()
+    assert len(before) == 60
+    assert command(SLOWLY).wait() == 0
+    assert rows(tmp_path) == Counter(range(-1, 60))
+    assert pages.asked == before
