@@ -288,7 +288,7 @@ def failure_of(error: BaseException) -> Failure:
 async def _iterated(output: Any, called: Any) -> Iterable[Any] | AsyncIterator[Any]:
     """The output of a callback, which may be async. Raises: TypeError: it is a Deferred."""
     if isinstance(output, Deferred):
-        name = getattr(called, "__name__", repr(called))
+        name = getattr(called, "__name__", repr(called)).removeprefix("_")
         raise TypeError(
             f"{name} returned a Deferred, which crawlog does not support: write `async def {name}` and "
             "`await maybe_deferred_to_future(deferred)`, from scrapy.utils.defer"

@@ -1,0 +1,779 @@
+"""What the adapter does with callbacks, errbacks, middlewares and redirects; and how it refuses what it cannot do."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+import scrapy
+from scrapy import Request, Spider, signals
+from scrapy.downloadermiddlewares.retry import RetryMiddleware
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.exceptions import CloseSpider, DropItem, IgnoreRequest, NotSupported
+from scrapy.http import FormRequest, HtmlResponse, JsonRequest, Response
+from scrapy.item import Field, Item
+from scrapy.pipelines.images import ImagesPipeline
+from twisted.internet.defer import Deferred, succeed
+
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.spiders.exchange import CallResult
+from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of
+from crawlog.streams.spiders.scrapy.failures import RAISED
+from tests.support.adapting import HTML, SITE, asking, failed_page_of, given_by, page_of, runner_of, started
+
+pytestmark = pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
+
+HERE = __name__
+
+
+def rows(result: CallResult) -> list[str]:
+    """Its items, as text."""
+    return [bytes(item).decode() for item in result.items]
+
+
+def error_of(kind: type[Spider], settings: dict[str, Any] | None = None, path: str = "/") -> str:
+    """The error of a page of this spider."""
+    return given_by(runner_of(kind, settings), page_of(asking(path=path), "<h1>x</h1>")).error
+
+
+def spider(parse: Any, **attributes: Any) -> type[Spider]:
+    """A spider with this callback."""
+    return type("Own", (Spider,), {"name": "own", "parse": parse, "__module__": HERE} | attributes)
+
+
+# Callbacks.
+
+
+class Everything(Spider):
+    """All forms of a callback."""
+
+    name = "everything"
+
+    def plain(self, response: Any) -> Any:
+        """A list."""
+        return [{"url": response.url}, None, Request(f"{SITE}/next")]
+
+    def one(self, response: Any) -> Any:  # noqa: ARG002  # Scrapy's own signature
+        """One item."""
+        return {"one": 1}
+
+    def generator(self, response: Any, number: int = 0) -> Any:  # noqa: ARG002  # as above
+        """Several."""
+        yield {"number": number}
+
+    async def coroutine(self, response: Any) -> Any:  # noqa: ARG002  # as above
+        """A list, later."""
+        await asyncio.sleep(0)
+        return [{"later": True}]
+
+    async def streamed(self, response: Any) -> Any:  # noqa: ARG002  # as above
+        """Several, later."""
+        for number in range(2):
+            await asyncio.sleep(0)
+            yield {"number": number}
+
+    def three(self, response: Any) -> Any:  # noqa: ARG002  # as above
+        """Three items, then an exception."""
+        yield from ({"number": number} for number in range(3))
+        yield Request(f"{SITE}/before")
+        raise ValueError("after three")
+
+    def closing(self, response: Any) -> Any:  # noqa: ARG002  # as above
+        """Stops the job."""
+        yield {"last": 1}
+        raise CloseSpider("enough")
+
+
+@pytest.mark.parametrize(
+    ("callback", "wanted"),
+    [
+        ("plain", ['{"url": "http://shop.test/"}']),
+        ("one", ['{"one": 1}']),
+        ("coroutine", ['{"later": true}']),
+        ("streamed", ['{"number": 0}', '{"number": 1}']),
+    ],
+)
+def test_a_callback_may_have_any_form(callback: str, wanted: list[str]) -> None:
+    """A function, a generator, a coroutine, an async generator."""
+    result = given_by(runner_of(Everything), page_of(asking(callback), "<p>"))
+    assert (rows(result), result.error) == (wanted, "")
+
+
+def test_arguments_reach_the_callback() -> None:
+    """As the request carried them."""
+    result = given_by(runner_of(Everything), page_of(asking("generator", kwargs={"number": 5}), "<p>"))
+    assert rows(result) == ['{"number": 5}']
+
+
+def test_what_came_before_an_exception_is_kept() -> None:
+    """Scrapy keeps the three; the page becomes a dead letter beside them."""
+    result = given_by(runner_of(Everything), page_of(asking("three"), "<p>"))
+    assert len(result.items) == 3
+    assert [out.url for out in result.requests] == [f"{SITE}/before"]
+    assert result.error == "ValueError: after three"
+    assert result.is_final
+    assert "test_scraping.py" in result.trace
+    assert result.stats["spider_exceptions/ValueError"] == 1
+
+
+def test_close_spider_closes_the_job() -> None:
+    """With its reason, and without an error."""
+    result = given_by(runner_of(Everything), page_of(asking("closing"), "<p>"))
+    assert (result.closes, result.error, len(result.items)) == ("enough", "", 1)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "kind"),
+    [
+        ("text/html", "HtmlResponse"),
+        ("application/xml", "XmlResponse"),
+        ("application/json", "JsonResponse"),
+        ("text/plain", "TextResponse"),
+        ("image/png", "Response"),
+    ],
+)
+def test_the_response_has_scrapys_class(content_type: str, kind: str) -> None:
+    """By header, name and body, as Scrapy finds it; coded bodies arrive decoded."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        headers = response.headers
+        yield {
+            "kind": type(response).__name__,
+            "protocol": response.protocol,
+            "address": response.ip_address,
+            "cookies": len(headers.getlist("Set-Cookie")),
+            "coded": "Content-Encoding" in headers or "Transfer-Encoding" in headers,
+        }
+
+    headers = (
+        ("content-type", content_type),
+        ("Set-Cookie", "a=1"),
+        ("Set-Cookie", "b=2"),
+        ("Content-Encoding", "gzip"),
+        ("Transfer-Encoding", "chunked"),
+    )
+    [row] = rows(given_by(runner_of(spider(parse)), page_of(asking(), b"\x89PNG\x00\x01\x02", headers=headers)))
+    assert f'"kind": "{kind}"' in row
+    assert '"protocol": "HTTP/1.1", "address": null, "cookies": 2, "coded": false' in row
+
+
+# Requests.
+
+
+def outs(parse: Any, settings: dict[str, Any] | None = None, **attributes: Any) -> CallResult:
+    """What a page gives with this callback."""
+    return given_by(runner_of(spider(parse, **attributes), settings), page_of(asking(), "<p>"))
+
+
+def test_a_request_comes_back_as_it_was() -> None:
+    """Its class, body, headers, cookies, flags, priority, encoding, fragment, and values of every type."""
+
+    class Part(Item):
+        name = Field()
+
+    globals()["Part"], Part.__qualname__ = Part, "Part"
+    seen: list[Request] = []
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        if response.request.flags:
+            seen.append(response.request)
+            return
+        yield FormRequest(
+            f"{SITE}/form?b=2&a=1#part",
+            self.parse,
+            formdata={"name": "é"},
+            headers={"X-Own": ["1", "2"], "User-Agent": "other"},
+            cookies={"id": "7"},
+            meta={"part": Part(name="x"), "pair": (1, b"\x00"), "cookiejar": 3},
+            cb_kwargs={},
+            flags=["mine"],
+            priority=5,
+            encoding="latin-1",
+            errback=self.parse,
+        )
+
+    runner = runner_of(spider(parse))
+    [out] = given_by(runner, page_of(asking(), "<p>")).requests
+    assert out.url == f"{SITE}/form?b=2&a=1"
+    assert out.priority == 5
+    assert out.request is not None
+    assert (out.request.jar, out.request.cookies[0].value) == ("3", "7")
+    result = given_by(runner, page_of(out, "<p>"))
+    assert result.error == ""
+    [request] = seen
+    assert type(request) is FormRequest
+    assert (request.url, request.method, request.body) == (f"{SITE}/form?b=2&a=1#part", "POST", b"name=%E9")
+    assert (request.flags, request.priority, request.encoding) == (["mine"], 5, "latin-1")
+    assert request.meta["part"] == Part(name="x")
+    assert (request.meta["pair"], request.meta["cookiejar"]) == ((1, b"\x00"), 3)
+    assert request.headers.getlist("X-Own") == [b"1", b"2"]
+    assert request.headers["User-Agent"] == b"other"
+    assert request.headers["Accept-Language"] == b"en"
+    assert request.replace(cookies=request.cookies).cookies == [{"name": "id", "value": "7"}]
+
+
+def test_json_requests_and_their_attributes_travel() -> None:
+    """A class of Scrapy with an attribute of its own."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield JsonRequest(f"{SITE}/api", data={"a": 1}, dumps_kwargs={"sort_keys": False})
+
+    [out] = outs(parse).requests
+    assert out.request is not None
+    assert (out.request.kind, out.request.body) == ("scrapy.http.request.json_request:JsonRequest", b'{"a": 1}')
+
+
+def test_headers_of_the_job_are_not_in_each_record() -> None:
+    """They are the job's; a plain link has its referer alone."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield response.follow("/a")
+
+    [out] = outs(parse).requests
+    assert out.request is not None
+    assert out.request.headers == (("Referer", f"{SITE}/"),)
+    assert out.request.meta == {"depth": 1}
+
+
+def test_the_same_page_gives_the_same_identities_in_any_order() -> None:
+    """Scrapy's fingerprint; unfiltered ones by the page, and by how often it gave them."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        paths = ["/a", "/b?y=2&x=1", "/b?x=1&y=2", "/a"]
+        for path in reversed(paths) if self.turned else paths:
+            yield Request(SITE + path)
+            yield Request(SITE + path, dont_filter=True)
+
+    plain, turned = (outs(parse, turned=turned).requests for turned in (False, True))
+    ids = [out.id for out in plain]
+    assert len(set(ids)) == 2 + 4
+    assert sorted(ids) == sorted(out.id for out in turned)
+
+
+def test_a_chain_that_asks_for_itself_moves() -> None:
+    """`dont_filter` on one URL: each page has another identity."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield Request(response.url, dont_filter=True)
+
+    runner = runner_of(spider(parse))
+    [first] = given_by(runner, page_of(asking(), "<p>")).requests
+    [second] = given_by(runner, page_of(first, "<p>")).requests
+    assert first.id != second.id
+
+
+def test_start_requests_are_not_filtered() -> None:
+    """As Scrapy's `start` makes them; those of `start_requests` are as the spider makes them."""
+    [result] = started(runner_of(spider(None, start_urls=[f"{SITE}/a", f"{SITE}/a"])))
+    assert len({out.id for out in result.requests}) == 2
+    assert all(out.request is not None and out.request.unfiltered for out in result.requests)
+
+    def start_requests(self: Any) -> Any:  # a method
+        yield Request(f"{SITE}/old")
+
+    runner = runner_of(spider(None, start_requests=start_requests))
+    assert [out.url for result in started(runner) for out in result.requests] == [f"{SITE}/old"]
+    assert any("start_requests" in note for note in runner.facts.notes)
+
+
+def test_start_may_be_endless_and_slow() -> None:
+    """It is given in parts; a part waits half a second for more."""
+
+    async def start(self: Any) -> Any:  # a method
+        number = 0
+        while True:
+            yield Request(f"{SITE}/{number}")
+            number += 1
+            if number % 60 == 0:
+                await asyncio.sleep(3600)
+
+    async def first_parts(runner: ScrapyRunner) -> list[int]:
+        parts = []
+        async for result in runner.start():
+            parts.append(len(result.requests))
+            if len(parts) == 2:
+                break
+        return parts
+
+    assert asyncio.run(first_parts(runner_of(spider(None, start=start)))) == [50, 10]
+
+
+def test_an_error_of_start_is_said_and_what_came_before_is_kept() -> None:
+    """An exception after one request."""
+
+    async def start(self: Any) -> Any:  # a method
+        yield Request(f"{SITE}/1")
+        raise ValueError("no more")
+
+    results = started(runner_of(spider(None, start=start)))
+    assert [out.url for result in results for out in result.requests] == [f"{SITE}/1"]
+    assert results[-1].error == "ValueError: no more"
+
+
+# Failures.
+
+
+class Failing(Spider):
+    """Says what its errback gets."""
+
+    name = "failing"
+
+    def parse(self, response: Any) -> Any:
+        """A page."""
+        yield {"status": response.status}
+
+    def failed(self, failure: Any) -> Any:
+        """A failure."""
+        status = getattr(getattr(failure.value, "response", None), "status", None)
+        yield {"type": failure.type.__name__, "status": status, "why": failure.request.cb_kwargs.get("why")}
+        yield Request(f"{SITE}/other")
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_each_error_is_an_exception_of_scrapys(error: str) -> None:
+    """Word by word."""
+    out = asking(errback="failed", kwargs={"why": "asked"})
+    for said in (error, f"{error}: because"):
+        result = given_by(runner_of(Failing), failed_page_of(out, said))
+        assert rows(result) == [f'{{"type": "{RAISED[error][0].__name__}", "status": null, "why": "asked"}}']
+        assert [one.url for one in result.requests] == [f"{SITE}/other"]
+    assert given_by(runner_of(Failing), failed_page_of(asking(), error)) == CallResult(
+        stats=given_by(runner_of(Failing), failed_page_of(asking(), error)).stats
+    )
+
+
+def test_a_status_goes_to_the_errback_unless_it_is_wanted() -> None:
+    """HttpError for others than 2xx; `handle_httpstatus_list` of the spider and of the request."""
+    out = asking(errback="failed")
+    assert rows(given_by(runner_of(Failing), page_of(out, "<p>", http=404))) == [
+        '{"type": "HttpError", "status": 404, "why": null}'
+    ]
+    wanted = asking(errback="failed", meta={"handle_httpstatus_list": [404]})
+    assert rows(given_by(runner_of(Failing), page_of(wanted, "<p>", http=404))) == ['{"status": 404}']
+    allowing = runner_of(Failing, {"HTTPERROR_ALLOW_ALL": True})
+    assert rows(given_by(allowing, page_of(out, "<p>", http=500))) == ['{"status": 500}']
+
+
+# Redirects.
+
+
+def redirect(runner: ScrapyRunner, status: int, **given: Any) -> CallResult:
+    """What a redirect gives."""
+    headers = (*HTML, ("Location", "/target"))
+    return given_by(runner, page_of(asking("one", "/from", **given), "", status, headers))
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "then"),
+    [(301, "POST", "GET"), (302, "POST", "GET"), (303, "PUT", "GET"), (307, "POST", "POST"), (308, "PUT", "PUT")],
+)
+def test_a_redirect_takes_everything_along(status: int, method: str, then: str) -> None:
+    """By Scrapy's own middleware; the target of a redirected POST is sent although it may be known."""
+    result = redirect(runner_of(Everything), status, method=method, body=b"x", kwargs={"a": 1}, meta={"mine": 2})
+    [out] = result.requests
+    record = out.request
+    assert record is not None
+    assert (out.url, out.hops, record.method, record.callback) == (f"{SITE}/target", 1, then, "one")
+    assert (record.kwargs, record.meta["mine"], record.body) == ({"a": 1}, 2, b"" if then == "GET" else b"x")
+    assert record.meta["redirect_urls"] == [f"{SITE}/from"]
+    assert record.unfiltered
+    runner = runner_of(Everything)
+    request = runner._recorder.restored(out.url, record)
+    assert not request.dont_filter
+
+
+def test_a_redirect_of_a_get_is_filtered_as_in_scrapy() -> None:
+    """Its identity is that of the target."""
+    [out] = redirect(runner_of(Everything), 302).requests
+    assert out.request is not None
+    assert not out.request.unfiltered
+
+
+def test_a_redirect_may_go_to_the_callback() -> None:
+    """With `dont_redirect`, without redirects at all."""
+    meta = {"dont_redirect": True, "handle_httpstatus_list": [302]}
+    assert rows(redirect(runner_of(Everything), 302, meta=meta)) == ['{"one": 1}']
+    off = runner_of(Everything, {"REDIRECT_ENABLED": False, "HTTPERROR_ALLOW_ALL": True})
+    assert rows(redirect(off, 302)) == ['{"one": 1}']
+
+
+def test_a_meta_refresh_is_followed() -> None:
+    """As Scrapy does it."""
+    page = page_of(asking(path="/from"), '<meta http-equiv="refresh" content="1; url=/there">')
+    [out] = given_by(runner_of(Everything), page).requests
+    assert (out.url, out.hops) == (f"{SITE}/there", 1)
+
+
+# Middlewares.
+
+
+class Signing:
+    """Signs requests, ignores some, replaces some, answers some."""
+
+    def process_request(self, request: Request) -> Any:
+        """By path."""
+        request.headers["X-Signed"] = "yes"
+        if "ignored" in request.url:
+            raise IgnoreRequest("as agreed")
+        if "moved" in request.url:
+            return request.replace(url=f"{SITE}/elsewhere")
+        if "looping" in request.url:
+            return request.replace(dont_filter=True)
+        if "invented" in request.url:
+            return HtmlResponse(request.url, body=b"<h1>invented</h1>", request=request)
+        return None
+
+
+class Looking:
+    """Sees answers and failures, asks again."""
+
+    def process_response(self, request: Request, response: Response) -> Any:
+        """418 is asked for elsewhere."""
+        return request.replace(url=f"{SITE}/coffee") if response.status == 418 else response
+
+    def process_exception(self, request: Request, exception: Exception) -> Any:  # noqa: ARG002  # Scrapy's signature
+        """A failure becomes a page."""
+        return HtmlResponse(request.url, body=b"<p>from nowhere", request=request) if "dead" in request.url else None
+
+
+MIDDLEWARES = {"DOWNLOADER_MIDDLEWARES": {f"{HERE}.Signing": 543, f"{HERE}.Looking": 544}}
+
+
+def asks(*paths: str) -> Any:
+    """A callback that asks for paths, and shows pages."""
+
+    def parse(self: Any, response: Any) -> Any:
+        if response.url == f"{SITE}/":
+            yield from (Request(SITE + path, errback=self.failed) for path in paths)
+        else:
+            yield {"text": response.text}
+
+    return parse
+
+
+def failed(self: Any, failure: Any) -> Any:  # a method
+    """An errback."""
+    yield {"failed": failure.type.__name__}
+
+
+def test_process_request_runs_when_a_request_leaves() -> None:
+    """It changes, drops and replaces requests; what it answers itself goes to the callback at once."""
+    result = outs(asks("/a", "/ignored", "/moved", "/invented", "/invented"), MIDDLEWARES, failed=failed)
+    assert result.error == ""
+    assert [out.url for out in result.requests] == [f"{SITE}/a", f"{SITE}/elsewhere"]
+    assert all(("X-Signed", "yes") in out.request.headers for out in result.requests if out.request)
+    assert rows(result) == ['{"failed": "IgnoreRequest"}', '{"text": "<h1>invented</h1>"}']
+    assert any("answers requests by itself" in line for line in result.warnings)
+
+
+def test_requests_that_are_replaced_without_end_are_refused() -> None:
+    """A middleware that always returns a request."""
+    assert "one after the other" in outs(asks("/looping"), MIDDLEWARES, failed=failed).error
+
+
+def test_process_response_and_process_exception_run_when_the_page_arrives() -> None:
+    """A request that they return is sent, a response goes to the callback."""
+    runner = runner_of(spider(asks()), MIDDLEWARES)
+    [out] = given_by(runner, page_of(asking(path="/tea"), "", http=418)).requests
+    assert out.url == f"{SITE}/coffee"
+    assert rows(given_by(runner, failed_page_of(asking(path="/dead"), "dns"))) == ['{"text": "<p>from nowhere"}']
+
+
+class OwnRetry(RetryMiddleware):
+    """Of the project, in place of Scrapy's."""
+
+
+def test_a_subclassed_retry_middleware_sees_every_answer() -> None:
+    """Crawlog tries once; the subclass asks again, after a failure too, as often as it says."""
+    settings = {
+        "DOWNLOADER_MIDDLEWARES": {
+            "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
+            f"{HERE}.OwnRetry": 550,
+        },
+        "RETRY_TIMES": 1,
+    }
+    runner = runner_of(spider(asks()), settings)
+    assert runner.facts.settings["fetch.attempts"] == 1
+    for first in (page_of(asking(path="/x"), "", http=503), failed_page_of(asking(path="/x"), "connect")):
+        [again] = given_by(runner, first).requests
+        assert again.request is not None
+        assert (again.request.meta["retry_times"], again.request.unfiltered) == (1, True)
+        assert given_by(runner, page_of(again, "", http=503)).requests == []
+
+
+def test_attempts_of_crawlog_are_scrapys_retries() -> None:
+    """The callback reads them, and `get_retry_request` goes on counting."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield {"retries": response.meta.get("retry_times", 0)}
+
+    assert rows(given_by(runner_of(spider(parse)), page_of(asking(), "<p>", attempt=3))) == ['{"retries": 2}']
+
+
+def test_spider_middlewares_run_around_callbacks() -> None:
+    """Depth and URL length are limited, other sites left out, the referer set: by Scrapy's own classes."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield Request(f"{SITE}/near")
+        yield Request("http://other.test/far")
+        yield Request("http://other.test/allowed", meta={"allow_offsite": True})
+        yield Request(f"{SITE}/{'x' * 3000}")
+
+    result = outs(parse, allowed_domains=["shop.test"])
+    assert [out.url for out in result.requests] == [f"{SITE}/near", "http://other.test/allowed"]
+    assert result.stats["offsite/filtered"] == 1
+    deep = given_by(runner_of(spider(parse), {"DEPTH_LIMIT": 2}), page_of(asking(meta={"depth": 2}), "<p>"))
+    assert deep.requests == []
+
+
+# Items, stats, signals.
+
+
+def test_rows_are_made_as_scrapy_exports_them() -> None:
+    """Serializers of fields, dates, sets; the fields of FEED_EXPORT_FIELDS in their order."""
+
+    class Priced(Item):
+        price = Field(serializer=lambda value: f"{value:.2f}")
+        name = Field()
+        secret = Field()
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield Priced(price=1, name="x", secret="s")
+
+    assert rows(outs(parse)) == ['{"price": "1.00", "name": "x", "secret": "s"}']
+    assert rows(outs(parse, {"FEED_EXPORT_FIELDS": {"name": "title"}})) == ['{"title": "x"}']
+
+
+class Tagged(Item):
+    """An item with a class."""
+
+    name = Field()
+
+
+class Dropping:
+    """A pipeline."""
+
+    def process_item(self, item: Any) -> Any:
+        """Drops."""
+        raise DropItem(f"dropped {item}")
+
+
+def test_items_are_raw_where_there_are_pipelines() -> None:
+    """With their class, for the pipelines' process."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield Tagged(name="x")
+        yield {"name": b"\x00"}
+
+    runner = runner_of(spider(parse), {"ITEM_PIPELINES": {f"{HERE}.Dropping": 1}})
+    result = given_by(runner, page_of(asking(), "<p>"))
+    assert result.is_raw
+    assert runner.facts.has_pipelines
+    assert [item_of(bytes(raw), runner.kinds) for raw in result.items] == [Tagged(name="x"), {"name": b"\x00"}]
+
+
+def test_stats_are_differences() -> None:
+    """What one page changed, so that they can be added up over workers."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        self.crawler.stats.inc_value("mine", 2)
+        self.crawler.stats.set_value("level", self.crawler.stats.get_value("level", 0) + 3)
+
+    runner = runner_of(spider(parse))
+    for _ in range(2):
+        stats = given_by(runner, page_of(asking(), "<p>")).stats
+        assert (stats["mine"], stats["level"], stats["downloader/response_count"]) == (2, 3, 1)
+
+
+class Listening:
+    """An extension of the project."""
+
+    heard: list[str] = []  # noqa: RUF012  # of all
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Any:
+        """Connects."""
+        self = cls()
+        for name in ("spider_opened", "response_received", "request_scheduled", "item_scraped", "spider_idle"):
+            crawler.signals.connect(getattr(self, name), getattr(signals, name))
+        return self
+
+    def spider_opened(self, spider: Any) -> None:  # noqa: ARG002  # Scrapy's own signature
+        """Once."""
+        self.heard.append("opened")
+
+    def response_received(self, response: Any) -> None:
+        """A page."""
+        self.heard.append(f"received {response.status}")
+
+    def request_scheduled(self, request: Any) -> None:
+        """A request."""
+        self.heard.append(f"scheduled {request.url}")
+
+    def item_scraped(self, item: Any) -> None:
+        """An item."""
+        self.heard.append(f"scraped {item}")
+
+    def spider_idle(self) -> None:
+        """Never."""
+
+
+def test_signals_reach_the_projects_extensions() -> None:
+    """Those that are never sent are named at the start."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield Request(f"{SITE}/a")
+
+    Listening.heard.clear()
+    runner = runner_of(spider(parse), {"EXTENSIONS": {f"{HERE}.Listening": 1}})
+    given_by(runner, page_of(asking(), "<p>"))
+    assert Listening.heard == ["opened", "received 200", f"scheduled {SITE}/a"]
+    assert any("Listening.spider_idle waits for the signal spider_idle" in note for note in runner.facts.notes)
+
+
+# What cannot work is refused by name, with the way out.
+
+
+def helper(response: Any) -> None:
+    """A function that is no method."""
+
+
+@pytest.mark.parametrize(
+    ("callback", "said"),
+    [
+        (lambda _: None, "its callback is a lambda"),
+        (partial(helper), "its callback is functools.partial"),
+        (helper, "its callback is <function helper"),
+        (Everything(name="other").plain, "its callback is <bound method Everything.plain"),
+        (scrapy.http.request.NO_CALLBACK, "NO_CALLBACK"),
+    ],
+)
+def test_a_callback_is_a_method_of_the_spider(callback: Any, said: str) -> None:
+    """Anything else cannot be named in the log."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield {"before": 1}
+        yield Request(f"{SITE}/a", callback)
+        yield {"after": 1}
+
+    result = outs(parse)
+    assert said in result.error
+    assert len(result.items) == 1
+
+
+def returns_deferred(self: Any, response: Any) -> Deferred[Any]:  # a method
+    """A Deferred."""
+    return succeed([{"a": 1}])
+
+
+def uses_engine(self: Any, response: Any) -> Any:  # a method
+    """The engine."""
+    self.crawler.engine.close_spider(self, "enough")
+
+
+def carries_response(self: Any, response: Any) -> Any:  # a method
+    """A page in meta."""
+    yield Request(f"{SITE}/a", meta={"page": response})
+
+
+def carries_selector(self: Any, response: Any) -> Any:  # a method
+    """A selector in cb_kwargs."""
+    yield Request(f"{SITE}/a", cb_kwargs={"row": response.css("p")[0]})
+
+
+def carries_much(self: Any, response: Any) -> Any:  # a method
+    """More than a request may have."""
+    yield Request(f"{SITE}/a", meta={"text": "x" * 70_000})
+
+
+def asks_ftp(self: Any, response: Any) -> Any:  # a method
+    """Another scheme."""
+    yield Request("ftp://shop.test/file")
+
+
+def sends_host(self: Any, response: Any) -> Any:  # a method
+    """A header that is the client's."""
+    yield Request(f"{SITE}/a", headers={"Host": "other.test"})
+
+
+def gives_bytes(self: Any, response: Any) -> Any:  # a method
+    """A row that JSON does not have."""
+    yield {"body": b"x"}
+
+
+@pytest.mark.parametrize(
+    ("parse", "said"),
+    [
+        (returns_deferred, "returned a Deferred, which crawlog does not support: write `async def parse`"),
+        (uses_engine, "crawler.engine does not exist in crawlog"),
+        (carries_response, "a page does not travel; pass its url"),
+        (carries_selector, "it belongs to its page; pass its text"),
+        (carries_much, "a request has at most 65,536"),
+        (asks_ftp, "crawlog fetches http and https only"),
+        (sends_host, "the header Host is refused"),
+        (gives_bytes, "bytes is not JSON serializable"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(parse: Any, said: str) -> None:
+    """The page becomes a dead letter with this message."""
+    result = outs(parse)
+    assert said in result.error
+    assert result.requests == []
+
+
+def test_a_class_of_another_module_is_not_loaded() -> None:
+    """A path in a record, or in `meta`, that is not the project's: nothing is imported for it."""
+    for given in (
+        {"kind": "os:system"},
+        {"kind": "subprocess:Popen"},
+        {"meta": {"x": {"$object": ["os:_Environ", {}]}}},
+    ):
+        result = given_by(runner_of(Everything), page_of(asking("one", **given), "<p>"))
+        assert "cannot be made again" in result.error
+        assert result.items == []
+
+
+def test_a_callback_that_is_no_method_is_not_called() -> None:
+    """A record may name anything."""
+    for name in ("__class__", "name", "crawler", "gone"):
+        assert "has no method" in given_by(runner_of(Everything), page_of(asking(name), "<p>")).error
+
+
+class OwnRobots(RobotsTxtMiddleware):
+    """Needs the engine."""
+
+
+class OwnImages(ImagesPipeline):
+    """Needs the engine, too."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"DOWNLOADER_MIDDLEWARES": {f"{HERE}.OwnRobots": 100}}, "OwnRobots is a RobotsTxtMiddleware"),
+        ({"ITEM_PIPELINES": {f"{HERE}.OwnImages": 1}}, "OwnImages downloads files by itself"),
+        ({"DUPEFILTER_CLASS": f"{HERE}.Signing"}, "DUPEFILTER_CLASS"),
+        ({"DOWNLOADER_MIDDLEWARES": {"gone.Middleware": 1}}, "No module named 'gone'"),
+    ],
+)
+def test_a_component_that_cannot_work_is_refused_at_the_start(settings: dict[str, Any], said: str) -> None:
+    """Before anything is asked."""
+    with pytest.raises(Misconfigured, match=said):
+        runner_of(Everything, settings)
+
+
+def test_the_engine_is_refused_where_a_spider_is_made() -> None:
+    """In `from_crawler`."""
+
+    class Early(Spider):
+        name = "early"
+
+        @classmethod
+        def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+            assert crawler.engine
+            return super().from_crawler(crawler, *args, **kwargs)
+
+    with pytest.raises(Misconfigured, match=r"crawler\.engine does not exist"):
+        runner_of(Early)
+    with pytest.raises(NotSupported):
+        assert runner_of(Everything).crawler.engine
