@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from crawlog.streams.spiders import BadAnswer as BadAnswer
     from crawlog.streams.spiders import ConnectionFailed as ConnectionFailed
     from crawlog.streams.spiders import DnsFailed as DnsFailed
+    from crawlog.streams.spiders import DropItem as DropItem
     from crawlog.streams.spiders import Failure as Failure
     from crawlog.streams.spiders import FetchError as FetchError
     from crawlog.streams.spiders import HttpError as HttpError
@@ -50,6 +51,7 @@ __all__ = [
     "ConnectionFailed",
     "CrawlError",
     "DnsFailed",
+    "DropItem",
     "EngineError",
     "Failure",
     "FetchError",
@@ -88,6 +90,7 @@ _HOMES = {
     "DnsFailed": "streams.spiders",
     "ConnectionFailed": "streams.spiders",
     "BadAnswer": "streams.spiders",
+    "DropItem": "streams.spiders",
     "Request": "streams.spiders",
     "Response": "streams.spiders",
     "Settings": "streams.settings",

@@ -113,8 +113,16 @@ def again_of(job: Job, meta: PageMeta) -> PageOutputs:
 def _item(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) -> Encoded:
     identity = meta.id if meta.id and meta.id != fingerprint(meta.url) else 0
     record = items.ItemsRecord(
-        meta.job, meta.url, at, parsed.items, meta.epoch, parsed.label or job.spider, identity
-    )  # fmt: skip
+        meta.job,
+        meta.url,
+        at,
+        parsed.items,
+        meta.epoch,
+        parsed.label or job.spider,
+        identity,
+        parsed.is_raw and bool(parsed.items),
+        dict(parsed.stats),
+    )
     return items.key(meta.job, meta.url, identity), items.encode(record)
 
 

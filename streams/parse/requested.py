@@ -66,6 +66,8 @@ def parsed_of(result: CallResult, facts: SpiderFacts) -> Parsed:
         label=facts.label,
         takes_redirects=facts.is_scrapy,
         closes=result.closes,
+        is_raw=result.is_raw,
+        stats=result.stats,
     )
 
 

@@ -37,6 +37,8 @@ class Parsed(NamedTuple):
         label: `NAME@VERSION` of a spider in a child process; empty for the job's.
         takes_redirects: Whether the spider decided about the page's redirect (Scrapy's).
         closes: Reason for which the spider stops the job; empty for none.
+        is_raw: Whether the items are as scraped, for pipelines.
+        stats: Stats that the page changed, as differences.
     """
 
     items: list[msgspec.Raw]
@@ -48,6 +50,8 @@ class Parsed(NamedTuple):
     label: str = ""
     takes_redirects: bool = False
     closes: str = ""
+    is_raw: bool = False
+    stats: Mapping[str, float] = {}
 
 
 Parse = Callable[[PageMeta, bytes, Links, JobSpec], Parsed]

@@ -15,7 +15,18 @@ from crawlog.commands.run_process import Ended
 from crawlog.streams.errors import DamagedLog
 
 PROMISED = {
-    *("Spider", "Request", "Response", "Settings", "Sink", "SnapshotStore", "Summary", "Transport", "crawl"),
+    *(
+        "DropItem",
+        "Spider",
+        "Request",
+        "Response",
+        "Settings",
+        "Sink",
+        "SnapshotStore",
+        "Summary",
+        "Transport",
+        "crawl",
+    ),
     *("CrawlError", "EngineError", "Misconfigured", "GiveUp", "RetryLater", "__version__"),
 }
 

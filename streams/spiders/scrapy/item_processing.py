@@ -43,7 +43,6 @@ class ScrapyPipelines(Pipelines):
             await self._manage("close_spider")
         finally:
             await self._tell(signals.spider_closed, reason=reason)
-            self._crawler.stats.close_spider(self.spider, reason)
 
     async def scraped(self, item: Any) -> None:
         """An item became a row."""
