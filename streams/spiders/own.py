@@ -62,13 +62,16 @@ class OwnRunner:
         self._ref = ref
         self._spec = ref.spec
         self.values = values
-        self._links = Links(Canonicaliser(ref.spec.canonical), Places(1))
+        canonicaliser = Canonicaliser(ref.spec.canonical)
+        self._links = Links(canonicaliser, Places(1))
         self._statuses = frozenset(facts.statuses)
         self._has_parse = type(spider).parse is not Spider.parse
         self._shared = SharedState(spider)
         values.on_mutable = self._shared.meet
         named = tuple(name.lower() for name in ref.spec.fingerprint_headers)
-        self._rules = OutputRules(self._links, values, bounds, facts.has_pipelines, named, self._shared.next_request)
+        self._rules = OutputRules(
+            canonicaliser.canonical, values, bounds, facts.has_pipelines, named, self._shared.next_request
+        )
 
     @property
     def facts(self) -> SpiderFacts:
@@ -158,16 +161,23 @@ class OwnRunner:
         return True
 
     async def _take_all(self, given: Any, outputs: OwnOutputs) -> None:
-        try:
+        if not isinstance(given, GeneratorType):
             async for output in each_output(given):
-                try:
-                    outputs.take(output)
-                except TypeError as error:
-                    kind = Untravelled if isinstance(error, Untravelled) else TypeError
-                    raise kind(f"{error}{_where(given)}") from error
+                _take(output, outputs, given)
+            return
+        try:
+            for output in given:
+                _take(output, outputs, given)
         finally:
-            if isinstance(given, GeneratorType):
-                given.close()  # now, while the clock watches: its `finally` may be endless too
+            given.close()  # now, while the clock watches: its `finally` may be endless too
+
+
+def _take(output: object, outputs: OwnOutputs, given: object) -> None:
+    try:
+        outputs.take(output)
+    except TypeError as error:
+        kind = Untravelled if isinstance(error, Untravelled) else TypeError
+        raise kind(f"{error}{_where(given)}") from error
 
 
 def wanted(page: PageMeta, statuses: Iterable[int]) -> str:

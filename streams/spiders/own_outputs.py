@@ -8,14 +8,16 @@ import msgspec
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
-from crawlog.streams.html import Links, Outlink
-from crawlog.streams.url import fingerprint
+from crawlog.streams.html import Outlink
+from crawlog.streams.url import InvalidUrl, fingerprint
 
 from .exchange import CallResult, RequestOut
 from .identity import request_id, unfiltered_id
 from .request_records import record_of
 from .spider_request import Request
 from .values import Values
+
+_HTTP = ("http://", "https://")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,14 +61,14 @@ class OutputRules(NamedTuple):
     """How the outputs of a job's spider are encoded.
 
     Attributes:
-        links: Makes URLs canonical by the job's rules.
+        canonical: Makes a URL canonical by the job's rules; its second argument is the base. Raises: InvalidUrl.
         values: Packs `meta`, `cb_kwargs`, and the items of a spider with pipelines.
         is_raw: Whether items are kept as scraped.
         named: Names of headers that tell requests apart, in lower case.
         on_request: Called before a request is packed.
     """
 
-    links: Links
+    canonical: Callable[[str, str | None], str]
     values: Values
     bounds: Bounds
     is_raw: bool = False
@@ -124,15 +126,18 @@ class OwnOutputs:
     def _request(self, request: Request) -> None:
         self._rules.on_request()
         record = record_of(request, self._spider, self._rules.values)
-        for link in self._rules.links.resolve(self._parent.url or request.url, [request.url]):
-            identity = self._identity(link.url, record) if record is not None else 0
-            known = self._requests.get((link.url, identity))
-            if known is not None:  # asked for twice: the first one, with the higher priority of both
-                record, priority = known.request, max(known.priority, request.priority)
-            else:
-                priority = request.priority
-            out = RequestOut(link.url, identity, priority, record, depth=self._parent.depth)
-            self._requests[link.url, identity] = out
+        try:
+            url = self._rules.canonical(
+                request.url, None if request.url.startswith(_HTTP) else self._parent.url or None
+            )
+        except InvalidUrl:
+            return
+        identity = self._identity(url, record) if record is not None else 0
+        known = self._requests.get((url, identity))
+        priority = request.priority
+        if known is not None:  # asked for twice: the first one, with the higher priority of both
+            record, priority = known.request, max(known.priority, priority)
+        self._requests[url, identity] = RequestOut(url, identity, priority, record, depth=self._parent.depth)
 
     def _identity(self, url: str, record: RequestRecord) -> int:
         asked = request_id(url, record, self._rules.named)

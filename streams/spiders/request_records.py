@@ -25,34 +25,37 @@ def record_of(request: Request, spider: object, values: Values) -> RequestRecord
 
     Raises: Untravelled: a value cannot travel, the callback is none of the spider's methods, or it is too large.
     """
-    if _is_plain(request) and callback_name(spider, request.callback, "callback") in ("", "parse"):
-        return None
-    meta = {key: value for key, value in request.meta.items() if key not in OF_PAGE}
     callback = callback_name(spider, request.callback, "callback")
+    callback = "" if callback == "parse" else callback
+    kwargs = values.packed_dict(request.cb_kwargs, "cb_kwargs") if request.cb_kwargs else {}
+    if _is_bare(request):  # most requests
+        if not kwargs:
+            return RequestRecord(callback=callback) if callback else None
+        return _of_size(RequestRecord(callback=callback, kwargs=kwargs), request)
+    meta = {key: value for key, value in request.meta.items() if key not in OF_PAGE}
     record = RequestRecord(
         method=request.method,
         headers=request.headers.pairs(),
         body=request.body,
         cookies=request.cookies,
-        jar=_text(meta, "cookiejar"),
-        keeps_cookies=not meta.get("dont_merge_cookies"),
-        callback="" if callback == "parse" else callback,
+        callback=callback,
         errback=callback_name(spider, request.errback, "errback"),
-        kwargs=values.packed_dict(request.cb_kwargs, "cb_kwargs"),
-        meta=values.packed_dict(meta, "meta"),
+        kwargs=kwargs,
         unfiltered=request.dont_filter,
         once=request.once,
-        attempts=_attempts(request, meta),
-        timeout_s=float(request.timeout or meta.get("download_timeout") or 0),
-        proxy=request.proxy or _text(meta, "proxy"),
+        attempts=request.attempts,
+        timeout_s=float(request.timeout),
+        proxy=request.proxy,
         render=request.render,
         flags=tuple(map(str, request.flags)),
-        answers=_statuses(meta),
-        all_answers=bool(meta.get("handle_httpstatus_all")),
-        follows=not meta.get("dont_redirect"),
     )
-    if record == _PLAIN:
-        return None
+    if meta:
+        record = _with_meta(record, meta, values)
+    return None if record == _PLAIN else _of_size(record, request)
+
+
+def _of_size(record: RequestRecord, request: Request) -> RequestRecord:
+    """The record. Raises: Untravelled: it is too large."""
     size_bytes = len(packed(record))
     if size_bytes > MAX_REQUEST_BYTES:
         raise Untravelled(
@@ -60,6 +63,22 @@ def record_of(request: Request, spider: object, values: Values) -> RequestRecord
             f" {MAX_REQUEST_BYTES:,}: yield what you have as an item, and carry the key of it"
         )
     return record
+
+
+def _with_meta(record: RequestRecord, meta: dict[str, Any], values: Values) -> RequestRecord:
+    """The record with the values of `meta`, and with what Scrapy's keys among them mean."""
+    return msgspec.structs.replace(
+        record,
+        meta=values.packed_dict(meta, "meta"),
+        jar=_text(meta, "cookiejar"),
+        keeps_cookies=not meta.get("dont_merge_cookies"),
+        attempts=_attempts(record.attempts, meta),
+        timeout_s=record.timeout_s or float(meta.get("download_timeout") or 0),
+        proxy=record.proxy or _text(meta, "proxy"),
+        answers=_statuses(meta),
+        all_answers=bool(meta.get("handle_httpstatus_all")),
+        follows=not meta.get("dont_redirect"),
+    )
 
 
 def request_of(url: str, record: RequestRecord, spider: object, values: Values) -> Request:
@@ -119,9 +138,9 @@ def callback_name(spider: object, callback: Callback | None, what: str) -> str:
 
 def _method_name(spider: object, callback: Callable[..., Any]) -> str:
     """The name by which a bound method is found; empty if it is none of the spider."""
-    name = getattr(callback, "__name__", "")
     if not inspect.ismethod(callback) or callback.__self__ is not spider:
         return ""
+    name = callback.__func__.__name__
     if getattr(spider, name, None) == callback:
         return name
     kinds = type(spider).__mro__  # `__parse` is found by `_Books__parse`; a decorator may have given another name
@@ -144,9 +163,9 @@ def _text(meta: dict[str, Any], key: str) -> str:
     return "" if value is None else str(value)
 
 
-def _attempts(request: Request, meta: dict[str, Any]) -> int:
-    if request.attempts or "max_retry_times" not in meta:
-        return request.attempts or (1 if meta.get("dont_retry") else 0)
+def _attempts(given: int, meta: dict[str, Any]) -> int:
+    if given or "max_retry_times" not in meta:
+        return given or (1 if meta.get("dont_retry") else 0)
     return 1 if meta.get("dont_retry") else int(meta["max_retry_times"]) + 1
 
 
@@ -155,15 +174,14 @@ def _statuses(meta: dict[str, Any]) -> tuple[int, ...] | None:
     return None if listed is None else tuple(map(int, listed))
 
 
-def _is_plain(request: Request) -> bool:
-    """Whether nothing but the URL and the callback is given; `meta` may have keys of the page."""
+def _is_bare(request: Request) -> bool:
+    """Whether nothing but the URL, the callback and its arguments is given; `meta` may have keys of the page."""
     return not (
         request.method != "GET"
-        or request.headers
+        or request.has_headers
         or request.body
         or request.cookies
         or request.errback
-        or request.cb_kwargs
         or request.dont_filter
         or request.flags
         or request.once
@@ -171,7 +189,7 @@ def _is_plain(request: Request) -> bool:
         or request.timeout
         or request.proxy
         or request.render is not None
-        or not request.meta.keys() <= _PAGE_KEYS
+        or (request.meta and not request.meta.keys() <= _PAGE_KEYS)
     )
 
 

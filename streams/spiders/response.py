@@ -28,6 +28,8 @@ class HasUrl(Protocol):
 
 
 _BASE = re.compile(rb"<base[\t\n\f\r /]", re.IGNORECASE)
+_ROOTED = re.compile(r"/(?![/.])(?:[A-Za-z0-9_~=&?+,;:@!$()*-]|[/.](?![/.]))*")
+"""Paths from the root that a URL parser leaves as they are."""
 _OF_ASCII = frozenset({"utf-8", "windows-1252"})
 """Encodings in which a tag has no other bytes than in ASCII."""
 
@@ -151,6 +153,8 @@ class Response:
 
     def urljoin(self, href: str) -> str:
         """The absolute URL of a link on this page, by its `base`; returns `href` unchanged if it is no http(s) URL."""
+        if _ROOTED.fullmatch(href) and self._base_of_root:  # most links: joined and serialised, it is this
+            return self._base_of_root + href
         try:
             return serialise(queries.in_page(href, self.encoding), self._base)
         except InvalidUrl:
@@ -210,6 +214,12 @@ class Response:
         options.setdefault("encoding", self.encoding)
         options["form"] = filled.fields
         return Request(url, callback, **options)
+
+    @cached_property
+    def _base_of_root(self) -> str:
+        """The origin of this page's base, which is put before a path from the root; empty where that is not all."""
+        scheme, slashes, rest = self._base.partition("://")
+        return f"{scheme}{slashes}{rest.partition('/')[0]}" if scheme in {"http", "https"} and "/" in rest else ""
 
     @cached_property
     def _base(self) -> str:

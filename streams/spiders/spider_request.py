@@ -106,7 +106,7 @@ class Request:
         self.url = url
         self.callback = checked_callback(callback, "callback")
         self.errback = checked_callback(errback, "errback")
-        self.headers = Headers(headers or ())
+        self._headers = Headers(headers) if headers else None
         self.cookies = _cookies(cookies)
         self.meta: dict[str, Any] = dict(meta or {})
         self.cb_kwargs: dict[str, Any] = dict(cb_kwargs or {})
@@ -123,7 +123,20 @@ class Request:
         self.body = body.encode(encoding) if isinstance(body, str) else body or b""
         if json is not None or form is not None:
             self._fill(json, form, body)
-        _check_parts(self.method, self.headers)
+        if self.method != "GET" or self._headers is not None:
+            _check_parts(self.method, self.headers)
+
+    @property
+    def headers(self) -> Headers:
+        """Its own headers; those of the job join them."""
+        if self._headers is None:  # most requests have none
+            self._headers = Headers()
+        return self._headers
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether it has headers of its own."""
+        return bool(self._headers)
 
     def __repr__(self) -> str:
         return f"<{self.method} {self.url}>"
