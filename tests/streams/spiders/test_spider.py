@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given as given_any
+from hypothesis import strategies as st
 
 from crawlog import Request, Response, Spider
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import Bounds, TooMuch, load_spider
 from crawlog.streams.spiders.page import Parsed
-from tests.support.spiders import PAGE, given
+from crawlog.streams.url import InvalidUrl, serialise
+from tests.support.spiders import HTML, PAGE, given
 
 
 def items(parsed: Parsed) -> list[Any]:
@@ -74,6 +77,23 @@ def test_a_response_has_what_users_of_scrapy_expect() -> None:
         response.follow(response.css("b::attr(href)").get())  # type: ignore[arg-type]  # which mypy would tell
     assert response.urljoin("?z") == "http://a.test/dir/p?z"
     assert Response(PageMeta(PAGE, "j"), b'{"a": [1]}').json() == {"a": [1]}
+
+
+@given_any(st.text(alphabet="/.aZ09~%?&=+;:@!$()*-,_ #\\'é", max_size=12))
+def test_a_link_from_the_root_is_joined_as_any_other(href: str) -> None:
+    """The short way of most links gives what the URL parser gives."""
+    for url, base in ((PAGE, b""), ("https://u:p@a.test:8443/x/", b"<base href='//b.test/c/d'>")):
+        response = Response(PageMeta(url, "j", http=200, content_type=HTML), base + b"<p>")
+        whole = "https://b.test/c/d" if base else url
+        assert response.urljoin(f"/{href}") == joined(f"/{href}", whole)
+
+
+def joined(href: str, base: str) -> str:
+    """By the URL parser; the href itself where it is no URL."""
+    try:
+        return serialise(href, base)
+    except InvalidUrl:
+        return href
 
 
 class One(Spider):
