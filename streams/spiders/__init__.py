@@ -31,7 +31,7 @@ from .pipelines import DropItem, MadeItem, MadeItems, Pipelines
 from .request_records import record_of
 from .response import Response
 from .rules import Rule
-from .runners import Loaded, load_runner, load_spider
+from .runners import load_runner
 from .spider import Spider
 from .spider_request import Request
 from .stored_page import StoredPage, Tried, bare_record, opened, read_page, try_page
@@ -52,7 +52,6 @@ __all__ = [
     "Failure",
     "FetchError",
     "HttpError",
-    "Loaded",
     "MadeItem",
     "MadeItems",
     "NotSent",
@@ -84,7 +83,6 @@ __all__ = [
     "is_html",
     "is_redirect",
     "load_runner",
-    "load_spider",
     "opened",
     "parse_listing",
     "parse_page",

@@ -11,8 +11,8 @@ from crawlog import Request, Response, Spider
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.settings import known_keys
-from crawlog.streams.spiders import load_spider, scrapy_names
-from tests.support.spiders import given, result_of
+from crawlog.streams.spiders import scrapy_names
+from tests.support.spiders import given, load_spider, result_of
 
 GOOD = """
 import crawlog

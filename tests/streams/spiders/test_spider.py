@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from crawlog import Request, Response, Spider
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.spiders import Bounds, TooMuch, load_spider
+from crawlog.streams.spiders import Bounds, TooMuch
 from crawlog.streams.spiders.page import Parsed
 from crawlog.streams.url import InvalidUrl, serialise
-from tests.support.spiders import HTML, PAGE, given
+from tests.support.spiders import HTML, PAGE, given, load_spider
 
 
 def items(parsed: Parsed) -> list[Any]:

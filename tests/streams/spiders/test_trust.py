@@ -10,12 +10,14 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.sources import Sources, resolve
-from crawlog.streams.spiders import SpiderRef, load_runner, load_spider
+from crawlog.streams.spiders import SpiderRef, load_runner
 from crawlog.streams.spiders.trust import Trust, allow, code_of, trust_of
 from tests.support.parsing import Stage, buried, spider_job
+from tests.support.spiders import load_spider
 
 SPIDER = """
 from crawlog import Spider
+from tests.support.spiders import load_spider
 
 class Own(Spider):
     version = "1"
