@@ -39,6 +39,8 @@ POINTS = {
     "restore.dones.sending": "before dones are sent that are made of pages without one",
     "restore.dones.acknowledged": "they are in the log, not folded",
     "restore.live": "restored, nothing dispatched",
+    "fetch.began.sending": "before it is written that a request begins which is never sent twice",
+    "fetch.began.acknowledged": "it is in the log, nothing was sent to the site",
     "fetch.answered": "the response is here, no record was written",
     "fetch.page.sending": "before the page is sent",
     "fetch.page.acknowledged": "the page is in the log, its done is not",

@@ -17,7 +17,18 @@ import structlog
 
 from crawlog.agents.client import BUSY_S, THE_CRAWL, Asker, Busy, HttpRequest
 from crawlog.streams import crash_points
-from crawlog.streams.fetch import CRASH_LOOP, Needs, Unasked, is_plain, keeps_any_type, needs, unasked, wants_headers
+from crawlog.streams.fetch import (
+    CRASH_LOOP,
+    INTERRUPTED,
+    Needs,
+    Unasked,
+    is_plain,
+    is_sent_once,
+    keeps_any_type,
+    needs,
+    unasked,
+    wants_headers,
+)
 from crawlog.streams.frontier import Task
 from crawlog.streams.http import (
     NOT_MODIFIED,
@@ -28,6 +39,8 @@ from crawlog.streams.http import (
     manner_for,
     validators,
 )
+
+from .begun import Begun
 
 if TYPE_CHECKING:
     from crawlog.agents.browser import Browsing
@@ -99,6 +112,7 @@ class Tasks:
         self._frontier = stage.frontier
         self._sitemaps, self._logins, self._caution, self._transport, self._addresses = means[:5]
         self.browsing, self._retrying, self._patience, self._outcomes = means[5:]
+        self._begun = Begun(stage)
         self._lows = lows
         self._release = release
 
@@ -140,7 +154,7 @@ class Tasks:
         asked_at = time.monotonic()
         answer = await self._asked(task)
         try:
-            if session is not None:
+            if session is not None and not self._is_sent_once(task):
                 visited = Visited(task.row.url, answer, asked_at, task.manner.rules.logged_out)
                 if session.next(visited, time.monotonic()).do == "wait":
                     return _End(held=answer.held)
@@ -199,6 +213,8 @@ class Tasks:
     def _known(self, task: Task, manner: "Manner") -> _End | None:
         """The end of a task whose done is known without a request."""
         url = task.row.url
+        if task.row.began:
+            return _End(is_sent=False, write=partial(self._outcomes.failed, task, INTERRUPTED))
         end = unasked(task.host, url, manner, time.monotonic())
         if end is None and self._caution.gives_up(url):
             log.error("crash_loop", url=url, then="failed without another try")
@@ -255,8 +271,15 @@ class Tasks:
             record=task.request,
             all_headers=wants_headers(task),
         )
-        answer = await self._addresses.at_once(row.url, partial(self._transport.get, request), rules)
+        get = partial(self._transport.get, request)
+        if self._is_sent_once(task):
+            get = partial(self._begun.first, task, get)
+        answer = await self._addresses.at_once(row.url, get, rules)
         return answer, "" if not verdict else await self.browsing.why(task, answer, verdict)
+
+    @staticmethod
+    def _is_sent_once(task: Task) -> bool:
+        return task.request is not None and is_sent_once(task.request, task.manner.rules)
 
     def _manner(self, task: Task) -> "Manner":
         """How a task's URL is requested: as its job says, or its own request."""
@@ -280,7 +303,7 @@ class Tasks:
         """The end of a task by its answer."""
         now = time.time()
         manner = self._manner(task)
-        if needed := needs(answer, manner):
+        if (needed := needs(answer, manner)) and not self._is_sent_once(task):
             return _End(is_sent=not answer.is_closed, held=answer.held, needs=needed)
         self._patience.heard(task.host, answer, is_page=True)
         rest_s = self._retrying.rest_s(task.host, answer, now, manner)

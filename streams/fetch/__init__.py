@@ -15,7 +15,18 @@
 from . import outcome, robots_answer
 from .back_pressure import Pressure, Sown, Unfolded
 from .lost_dones import LostDones, first_page, most_pages
-from .outcome import CRASH_LOOP, Needs, Unasked, is_plain, keeps_any_type, needs, opens, unasked, wants_headers
+from .outcome import (
+    CRASH_LOOP,
+    INTERRUPTED,
+    Needs,
+    Unasked,
+    is_plain,
+    keeps_any_type,
+    needs,
+    opens,
+    unasked,
+    wants_headers,
+)
 from .rendering import CACHED, Cors, Reach, Rendering, Verdict, Wish, emptiness, forwarded, is_shown, refusal
 from .reported_jobs import ReportedJobs
 from .retry import Again, Retrying, is_sent_once, may_pass
@@ -24,6 +35,7 @@ from .robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later
 __all__ = [
     "CACHED",
     "CRASH_LOOP",
+    "INTERRUPTED",
     "UNREACHABLE_TTL_S",
     "Access",
     "Again",

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 CRASH_LOOP = "crash_loop"
 """Reason of a URL that crashed its worker several times, the last time while it was fetched alone."""
 
+INTERRUPTED = "interrupted"
+"""Reason of a URL whose request may have been sent when its worker died, and is never sent twice."""
+
 TYPE_CHARS, SHORT_TYPE_CHARS = 1000, 100
 """Length of a Content-Type in a page, and in one that is too large for a record."""
 
@@ -169,6 +172,20 @@ def done(task: "Task", answer: "Answer", now: float, rest_s: float, again: "Agai
         next_at=now + wait_s if again is not None else 0.0,
         delay_s=wait_s,
         host_wait_s=rest_s,
+        id=task.row.id,
+    )
+
+
+def began(task: "Task", now: float) -> u.Result:
+    """The record that a request begins which is never sent twice."""
+    return u.Result(
+        task.row.url,
+        task.sequence,
+        "began",
+        priority=task.row.priority,
+        attempt=task.row.attempt + 1,
+        depth=task.row.depth,
+        at=now,
         id=task.row.id,
     )
 

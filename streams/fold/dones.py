@@ -58,7 +58,7 @@ class Dones:
         if result.cookies and not self.jars.take(job.number, place.domain_hash, result, at):
             job.counts.bad += 1
         if result.status == "began":
-            self._queues.begin(key, row)
+            self._queues.begin(job, place, key, row)
             return
         self._note_page(job, result)
         self._note_host(place.host_hash, result, at)

@@ -26,7 +26,7 @@ class Listener(Protocol):
         """A URL may be fetched; `value` is its row, a packed `QueueRow`."""
 
     def lowered(self, job: int, host: str, key: bytes, value: bytes) -> None:
-        """A URL that is queued or waits was found at a lesser depth, which changed its row."""
+        """The row of a URL that is queued, waits or is in flight has changed: its depth, or its request has begun."""
 
     def removed(self, job: int, host: str, key: bytes) -> None:
         """A URL is done or waits; `key` is the key of the row that was dispatched."""
@@ -112,9 +112,12 @@ class HostQueues:
                 return True
         return False
 
-    def begin(self, key: bytes, row: r.QueueRow) -> None:
-        """Note in a URL's row that its request may have been sent. The URL is in flight, so no listener needs it."""
-        self._rows.put_ordered(key, r.pack(msgspec.structs.replace(row, began=True)))
+    def begin(self, job: JobState, place: Place, key: bytes, row: r.QueueRow) -> None:
+        """Note in a URL's row that its request may have been sent."""
+        value = r.pack(msgspec.structs.replace(row, began=True))
+        self._rows.put_ordered(key, value)
+        if self.listener is not None:
+            self.listener.lowered(job.number, place.host, key, value)
 
     def remove(self, job: JobState, place: Place, key: bytes, row: r.QueueRow, sequence: int) -> None:
         """Delete the row of a URL after an attempt. Its host still counts it: it may wait or be queued again."""
