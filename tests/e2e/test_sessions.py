@@ -1,0 +1,216 @@
+"""Sessions of sites, and requests that are never sent twice, under kill -9. The judge is what the site was asked."""
+
+import http.server
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import psutil
+import pytest
+
+from crawlog.streams.crash_points import VARIABLE
+from crawlog.streams.settings.settings import Settings
+from tests.support.cluster import log_of
+from tests.support.processes import Process, crawlog, until
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+SPIDER = '''
+from crawlog import Request, Spider
+
+
+class Shop(Spider):
+    """Logs in by hand, then buys once."""
+
+    def parse(self, response):
+        form = {"token": response.css("input::attr(value)").get(), "user": "ann"}
+        yield Request(response.urljoin("/login"), self.parse_home, method="POST", form=form, dont_filter=True)
+
+    def parse_home(self, response):
+        yield {"page": "home", "says": response.css("p::text").get()}
+        order = {"method": "POST", "form": {"n": "1"}, "once": True, "errback": self.lost}
+        yield Request(response.urljoin("/buy"), self.bought, **order)
+
+    def bought(self, response):
+        yield {"page": "bought", "says": response.css("p::text").get()}
+
+    def lost(self, failure):
+        yield {"page": "lost", "says": ""}
+'''
+
+
+class Shop:
+    """A site with a session: its pages say what they know of the visitor.
+
+    Attributes:
+        heard: Method and path of each request, but those for robots.txt.
+        cookies: Of each of them.
+    """
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.cookies: list[str] = []
+        shop = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            """Answers GET and POST."""
+
+            def do_GET(self) -> None:
+                """A page, or an answer to a form."""
+                shop.answer(self, parse_qs(self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()))
+
+            do_POST = do_GET  # noqa: N815  # the base class's name
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
+                """Says nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.origin = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def answer(self, request: Any, form: dict[str, list[str]]) -> None:
+        """To a visitor, by the cookies."""
+        if request.path == "/robots.txt":
+            request.send_error(404)
+            return
+        cookies = request.headers.get("Cookie", "")
+        self.heard.append(f"{request.command} {request.path}")
+        self.cookies.append(cookies)
+        status, set_cookie, body = self._said(self.heard[-1], cookies, form)
+        request.send_response(status)
+        request.send_header("Content-Type", "text/html")
+        if status == 302:
+            request.send_header("Location", "/home")
+        if set_cookie:
+            request.send_header("Set-Cookie", f"{set_cookie}; Path=/")
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body.encode())
+
+    def _said(self, asked: str, cookies: str, form: dict[str, list[str]]) -> tuple[int, str, str]:
+        """Status, cookie and body. Each look at the form makes a token of its own."""
+        token = f"t{len(self.heard)}"
+        match asked:
+            case "GET /login":
+                return 200, f"token={token}", f'<form><input name="token" value="{token}"></form>'
+            case "POST /login":
+                is_right = f"token={form['token'][0]}" in cookies and form["user"] == ["ann"]
+                return (302, "sid=7", "") if is_right else (403, "", "<p>wrong token")
+            case "GET /start":
+                return 200, "sid=7", "<a href=/next>next</a>"
+        return 200, "", f"<p>{'known' if 'sid=7' in cookies else 'unknown'}"
+
+    def close(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    """The site."""
+    site = Shop()
+    yield site
+    site.close()
+
+
+class Crawl:
+    """`crawlog run` of the shop, whose workers die at crash points."""
+
+    def __init__(self, folder: Path, cluster: Settings, url: str, *options: str, deaths: str = "") -> None:
+        self.folder = folder
+        self.spent = folder / "spent"
+        self.spent.mkdir()
+        keep = {"network.allow_private": "true", "fetch.cookies": "true", "politeness.delay_s": "1"} | log_of(cluster)
+        pairs = [f"-s{name}={value}" for name, value in keep.items()]
+        where = ["--data", folder / "data", "-o", folder / "rows.jsonl"]
+        self._command = ["run", url, *where, *pairs, *options]
+        self._environment = os.environ | ({VARIABLE: f"{self.spent} {deaths}"} if deaths else {})
+
+    def start(self) -> Process:
+        """Run it."""
+        return crawlog(*self._command, env=self._environment)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What it found."""
+        return [json.loads(line) for line in (self.folder / "rows.jsonl").read_text().splitlines()]
+
+    def ends(self) -> list[dict[str, Any]]:
+        """Run it to its end; the rows."""
+        run = self.start()
+        out, errors = run.communicate(timeout=240)
+        assert run.returncode == 0, out + errors
+        return self.rows()
+
+
+def kill(run: Process) -> None:
+    """End a run and all that it has started with SIGKILL."""
+    for one in [*psutil.Process(run.pid).children(recursive=True), psutil.Process(run.pid)]:
+        one.kill()
+    run.wait()
+
+
+@pytest.mark.parametrize(
+    "deaths",
+    [
+        "fetch.page.acknowledged:1",
+        "fetch.done.acknowledged:1",
+        "fetch.page.acknowledged:1 restore.dones.sending:1 restore.dones.acknowledged:1",
+    ],
+    ids=["page", "done", "restores"],
+)
+def test_a_session_outlives_the_worker_that_got_it(tmp_path: Path, cluster: Settings, shop: Shop, deaths: str) -> None:
+    """Also if the page is all that the log has of it."""
+    crawl = Crawl(tmp_path, cluster, f"{shop.origin}/start", deaths=deaths)
+    crawl.ends()
+    assert (shop.heard, shop.cookies) == (["GET /start", "GET /next"], ["", "sid=7"])
+    assert len(list(crawl.spent.iterdir())) == len(deaths.split())
+
+
+def test_a_session_outlives_the_death_of_all_and_a_deleted_state(tmp_path: Path, cluster: Settings, shop: Shop) -> None:
+    """The log has it."""
+    crawl = Crawl(tmp_path, cluster, f"{shop.origin}/start", "-spoliteness.delay_s=8")
+    run = crawl.start()
+    until(lambda: shop.heard, "the first page")
+    time.sleep(2)  # the done is in the log, the host rests
+    kill(run)
+    assert shop.heard == ["GET /start"]
+    shutil.rmtree(tmp_path / "data" / "state")
+    crawl.ends()
+    assert (shop.heard, shop.cookies) == (["GET /start", "GET /next"], ["", "sid=7"])
+
+
+LOGIN = ["GET /login", "POST /login", "GET /home", "POST /buy"]
+
+
+@pytest.mark.parametrize(
+    ("deaths", "heard", "last"),
+    [
+        ("fetch.page.acknowledged:1", LOGIN, "bought"),
+        ("fetch.page.acknowledged:2", LOGIN, "bought"),
+        ("fetch.page.acknowledged:3", LOGIN, "bought"),
+        ("fetch.page.acknowledged:4", LOGIN, "bought"),
+        ("fetch.began.sending:1", LOGIN, "bought"),
+        ("fetch.began.acknowledged:1", LOGIN[:3], "lost"),
+        ("fetch.page.sending:4", LOGIN, "lost"),
+    ],
+    ids=["form", "posted", "home", "bought", "beginning", "begun", "answered"],
+)
+def test_a_login_and_an_order_are_sent_once(
+    tmp_path: Path, cluster: Settings, shop: Shop, deaths: str, heard: list[str], last: str
+) -> None:
+    """No second token, no second order. An order that may have been sent, and has no page, ends in its errback."""
+    (tmp_path / "shop.py").write_text(SPIDER)
+    crawl = Crawl(tmp_path, cluster, f"{shop.origin}/login", "--spider", str(tmp_path / "shop.py"), deaths=deaths)
+    rows = crawl.ends()
+    assert shop.heard == heard
+    assert sorted((row["page"], row["says"]) for row in rows) == sorted(
+        [("home", "known"), (last, "known" if last == "bought" else "")]
+    )
+    assert len(list(crawl.spent.iterdir())) == 1
