@@ -34,9 +34,10 @@ LIMIT_S = 120.0
 GARBAGE = {"parse.dead.sending", "forward.sending", "forward.acknowledged"}
 """Points that only records of other clients reach; tests/e2e/test_kcat.py sends those with kcat's partitioner."""
 
-NOT_HERE = GARBAGE | {"restore.checkpointed"} | {name for name in POINTS if name.startswith("rewind.")}
-"""And one that takes a log of very many URLs (tests/e2e/test_crash_points.py), and those of a rewind
-(tests/streams/log/test_rewind.py)."""
+ELSEWHERE = ("rewind.", "pipelines.")
+NOT_HERE = GARBAGE | {"restore.checkpointed"} | {name for name in POINTS if name.startswith(ELSEWHERE)}
+"""And one that takes a log of very many URLs (tests/e2e/test_crash_points.py), those of a rewind
+(tests/streams/log/test_rewind.py), and those of item pipelines (tests/e2e/test_item_pipelines.py)."""
 
 
 class Case(NamedTuple):

@@ -41,6 +41,7 @@ DIED = "spider_died"
 _decode = msgspec.json.Decoder(MadeItems).decode
 
 Bury = Callable[[list[DeadLetter]], Awaitable[None]]
+Original = Callable[[int, int], Awaitable[bytes | None]]
 
 
 class PipelinesProcess(Protocol):
@@ -59,6 +60,7 @@ class RowMaker:
     Args:
         start: Starts a child. Raises: Misconfigured: the job has no spider.
         bury: Sends dead letters, and waits for their acknowledgement.
+        record: Gives the value of a record of crawl.items, by partition and offset; None if it is gone.
         topic: crawl.items.
 
     Attributes:
@@ -72,6 +74,7 @@ class RowMaker:
         results: SinkState,
         start: Callable[[], Awaitable[PipelinesProcess]],
         bury: Bury,
+        record: Original,
         topic: str,
     ) -> None:
         self.goes_on = False
@@ -80,6 +83,7 @@ class RowMaker:
         self._results = results
         self._start = start
         self._bury = bury
+        self._record = record
         self._topic = topic
         self._child: PipelinesProcess | None = None
         self._made: MadeRows | None = None
@@ -226,11 +230,12 @@ class RowMaker:
         new = {number: item for number, item in errors.items() if number not in known}
         if not new:
             return
-        await self._bury([self._letter(block, number, item) for number, item in new.items()])
+        value = await self._record(block.partition, block.offset)
+        await self._bury([self._letter(block, number, item, value) for number, item in new.items()])
         if self._results.made is made:
             made.fail(block, known | {number: item.error for number, item in new.items()})
 
-    def _letter(self, block: RawBlock, number: int, item: MadeItem) -> DeadLetter:
+    def _letter(self, block: RawBlock, number: int, item: MadeItem, value: bytes | None) -> DeadLetter:
         job = self._results.sink.job
         return DeadLetter(
             topic=self._topic,
@@ -240,6 +245,7 @@ class RowMaker:
             job=job,
             error=f"{item.error} (item {number + 1} of {len(block.lines)} in the pipelines)",
             key=items.key(job, "") + block.key,
+            value=value,
             traceback=item.trace,
         )
 

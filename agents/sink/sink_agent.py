@@ -215,6 +215,11 @@ class SinkStage:
             self._producer.poll()
             await asyncio.sleep(0.002)
 
+    async def original(self, partition: int, offset: int) -> bytes | None:
+        """The value of a record of crawl.items; None if the log no longer has it."""
+        found = await asyncio.to_thread(_read_all, self._settings, self._items, partition, offset, offset + 1)
+        return found[0].value if found else None
+
 
 class SinkWorker:
     """Gathers Faust's events into batches for a `SinkStage`.
@@ -372,7 +377,8 @@ def attach(app: CrawlApp) -> None:
     results, note = opened(app.crawl, app.input_name, sink_from(os.environ))
     producer = Producer(app.crawl, app.worker_name)
     stage = SinkStage(app.crawl, (app.input_name, app.topics.dead), results, producer, note)
-    rows = RowMaker(results, partial(_pipelines, app.crawl, results.sink.job), stage.bury, app.input_name)
+    start = partial(_pipelines, app.crawl, results.sink.job)
+    rows = RowMaker(results, start, stage.bury, stage.original, app.input_name)
     rows.goes_on = app.crawl.pipelines.resume == "continue"
     worker = SinkWorker(app, stage, rows)
     stage.cuts = app.positions.cuts

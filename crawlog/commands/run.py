@@ -291,7 +291,8 @@ class Run:
         if self.file is None or self.summary.reason in UNFINISHED:
             return
         self._shown.close()  # rows may go to the same terminal
-        rows = self.file.make(finish, self.summary.reason, was_damaged=self.whole.was_damaged)
+        reason = self.summary.closed or self.summary.reason.replace("already_", "")
+        rows = self.file.make(finish, reason, was_damaged=self.whole.was_damaged)
         self.summary.rows = rows if self.summary.output else None
 
     def _count_losses(self, gains: Gains, within_s: float) -> None:

@@ -100,11 +100,15 @@ class Bench:
         self.results = SinkState(data, self.sink, LOG)
         self.started: list[Process] = []
         self.dead: list[DeadLetter] = []
+        self.log: list[bytes] = []
         self.offset = 0
         self.maker = self._maker()
 
     def _maker(self) -> RowMaker:
-        return RowMaker(self.results, self._start, self._bury, "t.items")
+        return RowMaker(self.results, self._start, self._bury, self._record, "t.items")
+
+    async def _record(self, _partition: int, offset: int) -> bytes | None:
+        return self.log[offset]
 
     async def _start(self) -> Process:
         self.started.append(Process())
@@ -117,6 +121,7 @@ class Bench:
         """One record."""
         record = ItemsRecord("j", url, (0, page), [msgspec.Raw(msgspec.json.encode(row)) for row in rows], raw=raw)
         value = items.encode(record)
+        self.log.append(value)
         try:
             found = entry(value, self.sink, raw=self.results.meta.raw)
         except RawItems:
@@ -252,6 +257,7 @@ async def test_an_item_that_fails_is_a_dead_letter_once(bench: Bench) -> None:
     assert letter.error == "KeyError: 'price' (item 2 of 3 in the pipelines)"
     assert (letter.stage, letter.topic, letter.offset, letter.key) == ("sink", "t.items", 0, b"j a")
     assert "process_item" in letter.traceback
+    assert items.decode(letter.value).url == "a", "a redrive sends it again"
 
 
 async def test_an_item_that_failed_is_tried_again_when_its_record_comes_again(
