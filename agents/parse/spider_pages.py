@@ -96,6 +96,7 @@ class _Line:
         fault: Revision of the job and the reason why its spider cannot be used.
         flying: Pages sent to the process, in order.
         returned: Pages that came back because it ended.
+        is_suspect: Whether one of them ended it.
         alone: Pages still to be sent one at a time.
         deaths: Times that the process ended while it loaded the spider, in a row.
         leaves: Whether the process ends once nothing is in flight: another job needs its place.
@@ -111,6 +112,7 @@ class _Line:
         self.flying: deque[SpiderPage] = deque()
         self.returned: list[SpiderPage] = []
         self.flying_bytes = 0
+        self.is_suspect = False
         self.alone = self.deaths = 0
         self.leaves = False
         self.began_s = self.used_s = 0.0
@@ -238,7 +240,7 @@ class SpiderPages:
         line.child = child = self._new_child(line.ref)
         child.heard_facts = partial(self._heard_facts, line, child)
         line.began_s = line.used_s = time.monotonic()
-        line.facts = None
+        line.facts = child.loaded
         child.load()
         return line.child is child
 
@@ -303,7 +305,9 @@ class SpiderPages:
                 self._go(line)
             return
         line.waiting.extendleft(reversed(line.returned))
-        line.alone = max(line.alone, len(line.returned))
+        if line.is_suspect:
+            line.alone = max(line.alone, len(line.returned))
+        line.is_suspect = False
         line.returned.clear()
         if line.leaves:
             self._close(line)
@@ -312,8 +316,9 @@ class SpiderPages:
             self._go(line)
 
     def _died(self, line: _Line, page: SpiderPage, died: Died) -> None:
-        """Try the page again, alone; the guilty one only so often."""
+        """Try the page again, alone; the guilty one only so often. The first time it may be one shortly before it."""
         if died.ran and line.child is not None:
+            line.is_suspect = True
             page.deaths += 1
             log.warning("spider_died", job=line.job.name, url=page.meta.url, reason=died.reason, times=page.deaths)
             if page.deaths >= MAX_TRIES:

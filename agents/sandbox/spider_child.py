@@ -288,7 +288,7 @@ class BackgroundChild:
         self._ticks += 1
         if limit_s is None or self._ticks == 1:
             return
-        used_s = _cpu_s(self._pid)
+        used_s = cpu_s(self._pid)
         if self._used_s < 0:
             self._used_s = used_s
         if used_s - self._used_s >= limit_s:
@@ -406,7 +406,7 @@ def _reason(gone: ChildGone) -> str:
     return f"its process was ended by signal {gone.signal}{memory}"
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """CPU seconds that a process has taken; 0 if it is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

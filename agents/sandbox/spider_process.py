@@ -2,13 +2,15 @@
 
     frames ─► load ─► page, page, … ─► Runner ─► CallResult, written at once
 
-Each answer is written before the next page begins. So when this process ends, the first page without an answer is the
-one that was running. The event loop runs between pages, for tasks and timers that a spider left.
+Answers of short pages are written together, at the latest after `GATHER_S`, or when no further page is here. So when
+this process ends, the first page without an answer is the one that ran, or one shortly before; a page that came alone
+is it. The event loop runs between pages, for tasks and timers that a spider left.
 """
 
 import asyncio
 import contextlib
 import faulthandler
+import gc
 import os
 import socket
 import sys
@@ -33,6 +35,12 @@ MOST_BYTES = 1 << 30
 
 MAX_ANSWER_BYTES = 64 << 20
 """Longest answer: more fails the page."""
+
+GATHER_S = 0.005
+"""Time in which answers gather. Each write wakes the worker, which costs as much as a short page."""
+
+YOUNG_OBJECTS = 10_000
+"""New objects after which the cycle collector looks at them; Python's 700 are those of a few selectors."""
 
 TRACE_CHARS = 100_000
 """Longest traceback sent, characters."""
@@ -146,25 +154,30 @@ def _whole(result: CallResult) -> SpiderFrame:
 
 async def _serve(service: SpiderService, data: socket.socket, frames: FrameReader) -> None:
     loop = asyncio.get_running_loop()
+    answers: list[bytes] = []
+    written_s = loop.time()
     while True:
         frame = frames.take()
+        if answers and (frame is None or loop.time() - written_s > GATHER_S):
+            await _write(loop, data, b"".join(answers))
+            answers.clear()
+            await asyncio.sleep(0)  # what a spider left in the loop goes on
+            written_s = loop.time()
         if frame is None:
             count = await loop.sock_recv_into(data, frames.space())
             if not count:
                 return
             frames.filled(count)
-            continue
-        await _write(loop, data, await service.answer(frame))
-        await asyncio.sleep(0)  # what a spider left in the loop goes on
+        else:
+            answers += (await service.answer(frame)).parts()
 
 
-async def _write(loop: asyncio.AbstractEventLoop, data: socket.socket, answer: SpiderFrame) -> None:
-    for part in answer.parts():
-        sent = 0
-        with contextlib.suppress(BlockingIOError):
-            sent = data.send(part)
-        if sent < len(part):
-            await loop.sock_sendall(data, memoryview(part)[sent:])
+async def _write(loop: asyncio.AbstractEventLoop, data: socket.socket, answers: bytes) -> None:
+    sent = 0
+    with contextlib.suppress(BlockingIOError):
+        sent = data.send(answers)
+    if sent < len(answers):
+        await loop.sock_sendall(data, memoryview(answers)[sent:])
 
 
 def _first(data: socket.socket, frames: FrameReader) -> SpiderFrame:
@@ -192,6 +205,9 @@ def run(data: socket.socket) -> None:
     for part in service.load(first).parts():
         data.sendall(part)
     data.setblocking(False)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
     loop.run_until_complete(_serve(service, data, frames))
     sys.stdout.flush()
     os._exit(0)  # whatever threads a spider left

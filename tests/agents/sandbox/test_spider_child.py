@@ -200,7 +200,7 @@ def test_what_a_spider_prints_is_in_the_log(child: SpiderChild) -> None:
 
 
 async def test_an_event_loop_waits_and_calls_are_answered_in_order() -> None:
-    """Many calls are in flight; the page that ran when the process ended is named, the others are not."""
+    """Many calls are in flight; the first one without an answer is named, the others are not."""
     loop = asyncio.get_running_loop()
     child = BackgroundChild(SpiderRef("spider"), ChildRules(LIMIT_S), LOADER, loop)
     got: list[SpiderFrame | Died] = []
@@ -217,9 +217,10 @@ async def test_an_event_loop_waits_and_calls_are_answered_in_order() -> None:
         await done.wait()
     child.close()
     answers = [row_of(result_of(one))["bytes"] for one in got if isinstance(one, SpiderFrame)]
-    assert answers == list(range(200))
+    assert answers == list(range(len(answers)))
+    assert 100 < len(answers) <= 200, "answers of short pages gather"
     died = [one for one in got if isinstance(one, Died)]
-    assert [one.ran for one in died] == [True, *[False] * 99]
+    assert [one.ran for one in died] == [True, *[False] * (299 - len(answers))]
     assert died[0].reason == "spider_died: its process exited with code 7"
 
 
