@@ -127,7 +127,7 @@ class Crawl:
 
     def __init__(self, folder: Path, file: Path, log: Settings, **settings: Any) -> None:
         self.folder = folder
-        self.output = folder / "ours.jsonl"
+        self.output: Path | None = folder / "ours.jsonl"
         self.data = folder / "data"
         self.environ: dict[str, str] = {}
         self.said = folder / "said.log"
@@ -136,9 +136,15 @@ class Crawl:
         self.options += [f"-s{key}={value}" for key, value in log_of(log).items()]
         self.file = file
 
+    def rows(self) -> Counter[str]:
+        """Those of its file."""
+        assert self.output
+        return rows(self.output)
+
     def start(self, *more: str) -> Process:
         """The command."""
-        command = ["run", "--spider", self.file, "--data", self.data, "-o", self.output, "--json"]
+        command = ["run", "--spider", self.file, "--data", self.data, "--json"]
+        command += ["-o", self.output] if self.output else []
         with self.said.open("ab") as said:
             return crawlog(
                 *map(str, command), *self.options, *more, cwd=self.folder, stdout=said, stderr=said,
@@ -178,7 +184,7 @@ def test_the_rows_are_those_of_scrapy(text: str, tmp_path: Path, quotes: Quotes,
     theirs = by_scrapy(tmp_path, written(tmp_path, SPIDER, quotes))
     crawl = Crawl(tmp_path, written(tmp_path, text, quotes), cluster)
     summary = crawl.summary(crawl.start())
-    assert rows(crawl.output) == theirs
+    assert crawl.rows() == theirs
     assert (summary["rows"], summary["dead"]) == (theirs.total(), 0)
     if text == SPIDER:
         log = crawl.sink_log()
@@ -205,7 +211,7 @@ def test_kills_lose_and_double_no_row(tmp_path: Path, quotes: Quotes, cluster: S
     summary = crawl.summary(run)
     assert kills == 3
     assert {file.name for file in spent.iterdir()} == {point.partition(":")[0] for point in points.split()}
-    assert rows(crawl.output) == theirs
+    assert crawl.rows() == theirs
     assert summary["dead"] == 0
 
 
@@ -216,7 +222,7 @@ def test_mended_pipelines_make_the_rows_anew_without_a_request(
     file = written(tmp_path, SPIDER, quotes)
     crawl = Crawl(tmp_path, file, cluster)
     crawl.summary(crawl.start())
-    first, asked = rows(crawl.output), len(quotes.asked)
+    first, asked = crawl.rows(), len(quotes.asked)
     file.write_text(file.read_text().replace("< 12", "< 14"))
     order = ["replay", "--group", "sink", "--to-earliest", "--execute", "--data", crawl.data]
     with crawl.said.open("ab") as said:
@@ -224,5 +230,49 @@ def test_mended_pipelines_make_the_rows_anew_without_a_request(
     assert replay.wait(60) == 0, crawl.tail()
     crawl.summary(crawl.start())
     assert len(quotes.asked) == asked
-    assert 0 < rows(crawl.output).total() < first.total()
-    assert all(len(json.loads(row)["name"]) >= 14 for row in rows(crawl.output))
+    assert 0 < crawl.rows().total() < first.total()
+    assert all(len(json.loads(row)["name"]) >= 14 for row in crawl.rows())
+
+
+KEEPS = """
+import json
+from pathlib import Path
+from crawlog import Spider
+
+
+class Keep:
+    def open_spider(self, spider):
+        self.names = []
+
+    def process_item(self, item, spider):
+        self.names.append(item["name"])
+        return item
+
+    def close_spider(self, spider):
+        Path("KEPT").write_text(json.dumps(self.names))
+
+
+class Authors(Spider):
+    start_urls = ["ORIGIN/"]
+    pipelines = [Keep]
+
+    def parse(self, response):
+        for quote in response.css("div.quote"):
+            yield {"name": quote.css("small.author::text").get()}
+
+    def closed(self, reason):
+        with Path("REASONS").open("a") as file:
+            print(reason, file=file)
+"""
+
+
+def test_pipelines_of_a_job_without_a_file_keep_its_items(tmp_path: Path, quotes: Quotes, cluster: Settings) -> None:
+    """As with Scrapy: without -o the items pass the pipelines all the same, and once."""
+    kept, reasons = tmp_path / "kept.json", tmp_path / "reasons"
+    text = KEEPS.replace("KEPT", str(kept)).replace("REASONS", str(reasons))
+    crawl = Crawl(tmp_path, written(tmp_path, text, quotes), cluster)
+    crawl.output = None
+    for reason in ("finished", "already_finished"):
+        summary = crawl.summary(crawl.start())
+        assert (summary["reason"], summary["rows"], summary["output"]) == (reason, None, None)
+        assert (len(json.loads(kept.read_text())), reasons.read_text()) == (10, "finished\n")
