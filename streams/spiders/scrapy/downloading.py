@@ -10,6 +10,8 @@ import inspect
 from typing import Any
 
 from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
+from scrapy.downloadermiddlewares.stats import DownloaderStats
 from scrapy.http import Request, Response
 from scrapy.settings import BaseSettings
 from scrapy.utils.conf import build_component_list
@@ -40,11 +42,23 @@ MAX_ANSWERED = 1000
 
 
 class Downloading(DownloaderMiddlewareManager):
-    """Scrapy's manager with the middlewares of the project, and those of Scrapy that crawlog does not do itself."""
+    """Scrapy's manager with the middlewares of the project, and those of Scrapy that crawlog does not do itself.
+
+    The offsite filter has looked at a request before, when `request_scheduled` was sent.
+    """
+
+    _stats: DownloaderStats | None = None
 
     @classmethod
     def _get_mwlist_from_settings(cls, settings: BaseSettings) -> list[Any]:
         return [name for name in components(settings) if not is_of_fetch(name, settings)]
+
+    def _add_middleware(self, mw: Any) -> None:
+        super()._add_middleware(mw)
+        if type(mw) in (DownloaderStats, OffsiteMiddleware):  # requests are counted when they were sent
+            self.methods["process_request"].pop()
+        if type(mw) is DownloaderStats:
+            self._stats = mw
 
     async def leave(self, request: Request) -> Request | Response | None:
         """Pass a request through `process_request`.
@@ -76,6 +90,8 @@ class Downloading(DownloaderMiddlewareManager):
 
         Raises: The exception that no middleware handled, or one of a middleware.
         """
+        if self._stats is not None:
+            self._stats.process_request(request)
         answer = await self._process_exception(result, request) if isinstance(result, Exception) else result
         return await self._process_response(answer, request)
 

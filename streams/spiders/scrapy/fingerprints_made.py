@@ -33,7 +33,7 @@ class Fingerprints:
 
     def of(self, request: Request) -> int:
         """The fingerprint of a request."""
-        if not self._is_by_url or request.method != "GET" or request.body:
+        if not self._is_by_url or request.method != "GET" or request.body or request.meta.get("verbatim_url"):
             return self._cut(request)
         known = self._of_urls.get(request.url)
         if known is None:

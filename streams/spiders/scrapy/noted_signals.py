@@ -38,11 +38,22 @@ class NotedSignals(SignalManager):
     def __init__(self, sender: Any) -> None:
         super().__init__(sender)
         self._connected: list[tuple[Any, str]] = []
+        self._receivers: dict[Any, list[Any]] = {}
 
     def connect(self, receiver: Any, signal: Any, **kwargs: Any) -> None:
         """As in Scrapy."""
         self._connected.append((receiver, NAMES.get(signal, "")))
+        self._receivers.setdefault(signal, []).append(receiver)
         super().connect(receiver, signal, **kwargs)
+
+    def send_catch_log(self, signal: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """As in Scrapy; a signal that nobody waits for costs nothing."""
+        return super().send_catch_log(signal, **kwargs) if signal in self._receivers else []
+
+    def only_receiver(self, signal: Any) -> Any:
+        """The one receiver of a signal; None if there are several or none."""
+        receivers = self._receivers.get(signal, ())
+        return receivers[0] if len(receivers) == 1 else None
 
     def in_vain(self) -> Iterator[str]:
         """A line for each receiver of the project whose signal is never sent here."""

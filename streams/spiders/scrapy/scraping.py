@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from scrapy import signals
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import Request, Response
 from scrapy.utils.log import logformatter_adapter
@@ -247,6 +248,13 @@ class Scraping:
 
     def _is_dropped(self, request: Request) -> bool:
         """Whether a handler of `request_scheduled`, such as the offsite filter, drops a request."""
+        filters = self._crawler.signals.only_receiver(signals.request_scheduled)
+        if filters is not None and type(getattr(filters, "__self__", None)) is OffsiteMiddleware:
+            try:
+                filters(request, self._crawler.spider)
+            except IgnoreRequest:
+                return True
+            return False
         told = self._crawler.signals.send_catch_log(
             signals.request_scheduled, request=request, spider=self._crawler.spider, dont_log=IgnoreRequest
         )
