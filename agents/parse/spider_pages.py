@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from crawlog.agents.sandbox import DONE, Died, Fault, SpiderFrame, fault_of, result_of
@@ -278,6 +279,7 @@ class SpiderPages:
 
     def _refuse(self, line: _Line, fault: Fault) -> None:
         """Bury all pages: the spider cannot be used. Another revision of the job tries again."""
+        fault = msgspec.structs.replace(fault, error=" ".join(fault.error.split()))  # a dead letter's has one line
         line.fault = (line.job.spec.rev, fault)
         line.deaths = 0
         log.error("job_broken", job=line.job.name, rev=line.job.spec.rev, error=fault.error)

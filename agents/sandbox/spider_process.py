@@ -23,6 +23,7 @@ import msgspec
 from setproctitle import setproctitle
 
 from crawlog.schemas import pages
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import Bounds, CallResult, PageCall, Runner, SpiderRef, Trust
 
 from .frames import CALL, DONE, ENDED, FAILED, LOAD, NEXT, PAGE, WHOLE, FrameReader, SpiderFrame
@@ -114,7 +115,8 @@ class SpiderService:
             runner: Runner = loader(order.ref, bounds=Bounds(*order.bounds), trust=order.trust)
             text = _encode(runner.facts)
         except BaseException as error:  # noqa: BLE001  # a user's module may raise anything
-            self._fault = Fault(error_line(error), error_trace(error))
+            whole = f"Misconfigured: {error}" if isinstance(error, Misconfigured) else error_line(error)
+            self._fault = Fault(whole, error_trace(error))
             return SpiderFrame(FAILED, _encode(self._fault))
         self._runner = runner
         return SpiderFrame(DONE, text)

@@ -11,7 +11,7 @@ from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, hinted, tell
 
-from .options import settings_of, settings_options, sources_of
+from .options import scrapy_apart, settings_of, settings_options, sources_of
 from .reach import existing_log
 from .table import table
 
@@ -66,21 +66,34 @@ def doctor(as_json: bool, **given: Any) -> int:
 @click.option("--origins", "with_origins", is_flag=True, help="Show who set each value.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a setting.")
 @click.option("--markdown", is_flag=True, help="Print the reference of all settings.")
+@click.option("--spider", metavar="SPIDER", help="With those of a spider; of Scrapy's, what became of each is told.")
+@click.option("-a", "args", metavar="NAME=VALUE", multiple=True, help="Argument of the spider; may be repeated.")
 @settings_options
-def settings(with_origins: bool, as_json: bool, markdown: bool, **given: Any) -> int:
+def settings(
+    with_origins: bool, as_json: bool, markdown: bool, spider: str | None, args: tuple[str, ...], **given: Any
+) -> int:
     """Show every setting as it is in force."""
+    import msgspec
+
+    from crawlog.commands.named_spider import scrapy_origins
     from crawlog.streams.settings import as_markdown, origins, shown
+
+    from . import arguments
 
     if markdown:
         answer(*as_markdown().splitlines())
         return outcome.FINISHED
-    found = origins(sources_of(given))
+    given, scrapy = scrapy_apart(given)
+    named = arguments.spider(spider, args, scrapy, lambda: settings_of(given))
+    found = origins(sources_of(given, spider=named.facts.settings if named else None))
+    of_scrapy = scrapy_origins(named, settings_of(given)) if named and with_origins else []
     if as_json:
-        for one in found:
-            answer(json.dumps(one._asdict(), default=str))
+        answer(*(json.dumps(one._asdict(), default=str) for one in found))
+        answer(*(msgspec.json.encode(one).decode() for one in of_scrapy))
         return outcome.FINISHED
-    lines = [(one.key, shown(one.value), one.origin if with_origins else "") for one in found]
-    answer(*table(lines))
+    answer(*table([(one.key, shown(one.value), one.origin if with_origins else "") for one in found]))
+    if of_scrapy:
+        answer("", *table([(one.name, one.value, one.origin, f"{one.effect}: {one.what}") for one in of_scrapy]))
     return outcome.FINISHED
 
 

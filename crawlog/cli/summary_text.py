@@ -32,7 +32,7 @@ def as_json(summary: "Summary") -> str:
         if name not in ("folded", "in_flight", "paused", "page_end", "page_back"):
             values[name] = getattr(summary.counts or JobCounts(), name)
     values |= {name: getattr(summary, name) for name in ("pages", "parsed", "dead", "output", "rows", "partial")}
-    values |= {"closed": summary.closed, "start_error": summary.start_error}
+    values |= {"closed": summary.closed, "start_error": summary.start_error, "stats": summary.stats}
     values["commonest_error"], values["commonest_count"] = summary.commonest_error, summary.commonest_count
     return json.dumps(values | {"took_s": round(summary.took_s, 3)})
 
@@ -53,7 +53,14 @@ def lines(summary: "Summary") -> list[str]:
     }[summary.reason]
     gone = [f"  {line}" for line in summary.missing]
     gone += [f"  `start` failed: {summary.start_error}"] if summary.start_error else []
-    return [f"{summary.job} {how}", *_counted(summary, counts), *_made(summary), *_lost(summary), *gone]
+    told = [*_counted(summary, counts), *_made(summary), *_lost(summary), *_stats(summary)]
+    return [f"{summary.job} {how}", *told, *gone]
+
+
+def _stats(summary: "Summary") -> list[str]:
+    """Scrapy's stats, if the spider is Scrapy's."""
+    named = [f"    {name}: {value:,g}" for name, value in summary.stats.items()]
+    return ["  Scrapy's stats of the job:", *named] if named else []
 
 
 def _elsewhere(summary: "Summary") -> str:

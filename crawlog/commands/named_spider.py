@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from crawlog.streams.errors import Misconfigured, SpiderDied
-from crawlog.streams.spiders import SpiderFacts, SpiderRef
+from crawlog.streams.spiders import SettingOrigin, SpiderFacts, SpiderRef
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 PROJECT = "scrapy.cfg"
 """The file that marks the folder of a Scrapy project."""
+
+ORIGINS_LOADER = "crawlog.streams.spiders.scrapy.setting_origins:load_origins"
+"""Loads what knows the origins of Scrapy's settings, in the child."""
 
 _SCRAPY_SETTING = re.compile(r"[A-Z][A-Z0-9_]*")
 
@@ -85,6 +88,16 @@ def facts_of(ref: SpiderRef, settings: "Settings") -> SpiderFacts:
             return child.facts()
     except SpiderDied as error:
         raise Misconfigured(f"--spider {ref.path}: {error}") from None
+
+
+def scrapy_origins(spider: NamedSpider, settings: "Settings") -> list[SettingOrigin]:
+    """What became of each setting of a Scrapy spider; none for a spider of crawlog's own."""
+    if not spider.facts.is_scrapy:
+        return []
+    from crawlog.agents.sandbox import ChildRules, SpiderChild
+
+    with SpiderChild(spider.ref, ChildRules.of(settings, None), loader=ORIGINS_LOADER) as child:
+        return msgspec.json.decode(child.call("origins"), type=list[SettingOrigin])
 
 
 def arguments_in(pairs: Iterable[str]) -> Pairs:

@@ -146,6 +146,7 @@ class Run:
         self.summary.missing = self.whole.missing + self.planting.lost()
         self._count_losses(self.gains, CATCH_UP_S)
         self._record(finish, self.gains)
+        self._sum_stats()
         self._write_file(finish)
 
     def _recall(self) -> None:
@@ -285,6 +286,13 @@ class Run:
             job.note_new_spider()
         elif not is_open:
             job.write_end(copy, finish, reason, self.summary.dead)
+
+    def _sum_stats(self) -> None:
+        """Adds Scrapy's stats to the summary, as Scrapy dumps them at the end."""
+        if self.job.order.dumps_stats:
+            from .scrapy_stats import job_stats
+
+            self.summary.stats = job_stats(self.supervisor.settings, self.job.name, self.job.since)
 
     def _write_file(self, finish: Finish) -> None:
         """Makes the result file. The rows of an unfinished job stay in the partial file."""

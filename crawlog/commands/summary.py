@@ -14,6 +14,7 @@ class Summary(msgspec.Struct):
         blocked: The host that a command blocks; HOST if there are several.
         closed: Reason with which the spider closed the job; empty if it did not.
         start_error: The error with which the spider's `start` ended, one line; empty without one.
+        stats: Scrapy's stats of the job, by name.
         signal: The signal that ended the run; 0 if none did.
         resumed: Whether the log knew the job before.
         counts: Counts of the job since it began, over all commands that worked on it.
@@ -32,6 +33,7 @@ class Summary(msgspec.Struct):
     reason: str = "interrupted"
     closed: str = ""
     start_error: str = ""
+    stats: dict[str, float] = {}
     signal: int = 0
     epoch: int = 0
     resumed: bool = False

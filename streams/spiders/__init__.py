@@ -11,7 +11,7 @@ All modules are pure, except `loading` and `trust`, which read files.
 """
 
 from .default import SPIDER, parse_listing, parse_page
-from .exchange import CallResult, PageCall, RequestOut, Runner, SpiderFacts, SpiderRef, ref_of
+from .exchange import CallResult, PageCall, RequestOut, Runner, SettingOrigin, SpiderFacts, SpiderRef, ref_of
 from .failure import (
     BadAnswer,
     ConnectionFailed,
@@ -64,6 +64,7 @@ __all__ = [
     "Response",
     "Rule",
     "Runner",
+    "SettingOrigin",
     "Spider",
     "SpiderFacts",
     "SpiderRef",

@@ -72,6 +72,23 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
 
 
+class SettingOrigin(msgspec.Struct, frozen=True):
+    """A setting of Scrapy that something sets.
+
+    Attributes:
+        value: As Python writes it; hidden where it may be a secret.
+        origin: Who sets it, by Scrapy's name: `project`, `spider`, `addon`, `cmdline`.
+        effect: mapped, kept or refused.
+        what: The setting of crawlog, or who reads it.
+    """
+
+    name: str
+    value: str
+    origin: str
+    effect: str
+    what: str
+
+
 class PageCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A page for the spider.
 
