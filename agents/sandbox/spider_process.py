@@ -160,7 +160,8 @@ async def _serve(service: SpiderService, data: socket.socket, frames: FrameReade
     written_s = loop.time()
     while True:
         frame = frames.take()
-        if answers and (frame is None or loop.time() - written_s > GATHER_S):
+        is_due = frame is None or frame.kind == NEXT  # the next part of `start` may take for ever
+        if answers and (is_due or loop.time() - written_s > GATHER_S):
             await _write(loop, data, b"".join(answers))
             answers.clear()
             await asyncio.sleep(0)  # what a spider left in the loop goes on

@@ -1,0 +1,198 @@
+"""The `start` of a spider as the supervisor sees it: what its child gives, when it waits, when it begins again."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlog.processes import starting
+from crawlog.processes.starting import MOST_WAITING, Starting, start_ended, startable
+from crawlog.progress.picture import Picture
+from crawlog.schemas import control, urls
+from crawlog.schemas.control import Command, Control, JobCopy, StartEnded
+from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.spiders import allow
+from tests.support.processes import LIMIT_S
+
+SPIDER = """
+import asyncio, os
+from pathlib import Path
+from crawlog import Request, Spider
+
+class Numbers(Spider):
+    def parse(self, response):
+        pass
+
+    async def start(self):
+"""
+
+
+class FakeSupervisor:
+    """Has settings, and a picture of one partition."""
+
+    def __init__(self, data: Path) -> None:
+        self.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": data})})
+        self.picture = Picture()
+        self.report(0, 0)
+
+    def report(self, offset: int, queued: int) -> None:
+        """A worker has folded up to an offset."""
+        self.picture.take(Progress("fetch-0", "fetch", 0, time.time(), offset, jobs={"j": JobCounts(queued=queued)}))
+
+
+class FakeProducer:
+    """Keeps what is sent; acknowledged at once."""
+
+    outstanding = 0
+
+    def __init__(self) -> None:
+        self.founds: list[str] = []
+        self.controls: list[Control | None] = []
+
+    def send(
+        self, topic: str, value: bytes, *, key: bytes | None = None, partition: int, on_delivery: Any = None
+    ) -> None:
+        """Keeps a record."""
+        if topic.endswith("urls"):
+            self.founds += [found.url for found in urls.decode(value).urls or ()]
+        elif topic.endswith("control"):
+            self.controls.append(control.decode(key, value))
+        if on_delivery is not None:
+            on_delivery(partition, len(self.founds))
+
+    def poll(self) -> int:
+        """Nothing comes back."""
+        return 0
+
+    def flush(self, _: float) -> bool:
+        """All is acknowledged."""
+        return True
+
+
+class Started:
+    """A start that runs, and what came of it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+        file = folder / "numbers.py"
+        file.write_text(SPIDER + "".join(f"        {line}\n" for line in body.splitlines()))
+        self.supervisor, self.producer, self.said = FakeSupervisor(folder / "data"), FakeProducer(), list[str]()
+        (folder / "data" / "run").mkdir(parents=True)
+        allow(folder / "data", file)
+        spec = JobSpec(spider=f"{file}:Numbers", starts=True, scope=ScopeSpec(kind="any"))
+        self.copy = JobCopy("j", spec)
+        self.said_in_log: dict[bytes, Control] = {b"job/j": self.copy}
+        monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_, **__: self.said_in_log)
+        monkeypatch.setattr("crawlog.streams.log.partition_count", lambda _: 1)
+        monkeypatch.setattr(starting, "AGAIN_S", 0.0)
+        self.starting = Starting(self.copy, self.supervisor, self.producer, self.said.append)  # type: ignore[arg-type]  # as much as is needed
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        """Looks until it is so."""
+        deadline = time.monotonic() + LIMIT_S
+        while not is_so() and time.monotonic() < deadline:
+            self.starting.look()
+            time.sleep(0.01)
+        assert is_so()
+
+    def ended(self) -> StartEnded:
+        """Looks until it has ended; the note of it."""
+        self.until(lambda: not self.starting.is_running)
+        (note,) = self.producer.controls
+        assert isinstance(note, StartEnded)
+        return note
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Started]:
+    """Starts a spider with this `start`."""
+    return lambda body: Started(tmp_path, monkeypatch, body)
+
+
+Start = Callable[[str], Started]
+
+
+def test_all_that_it_gives_is_in_the_log_before_the_note_of_its_end(start: Start) -> None:
+    """The job is not finished before."""
+    made = start('for n in range(100): yield Request(f"http://a.test/{n}")\nyield {"n": 1}')
+    note = made.ended()
+    assert (note.job, note.requests, note.items, note.error) == ("j", 100, 1, "")
+    assert made.producer.founds == [f"http://a.test/{n}" for n in range(100)]
+    assert start_ended({b"start/j": note}, made.copy, note.spider) == note
+    assert not made.said
+
+
+def test_a_part_comes_at_once_though_the_next_one_never_does(start: Start) -> None:
+    """A spider may wait for work of others."""
+    made = start('yield Request("http://a.test/")\nawait asyncio.sleep(1000)')
+    made.until(lambda: bool(made.producer.founds))
+    assert made.starting.is_running
+    made.starting.close()
+
+
+def test_it_goes_on_only_while_few_requests_wait(start: Start) -> None:
+    """Not folded, or queued: it may be endless."""
+    made = start('n = 0\nwhile True:\n    n += 1\n    yield Request(f"http://a.test/{n}")')
+    made.until(lambda: len(made.producer.founds) > MOST_WAITING // 2)
+    for _ in range(20):
+        made.starting.look()
+        time.sleep(0.01)
+    before = len(made.producer.founds)
+    assert before <= MOST_WAITING
+    made.supervisor.report(10**9, MOST_WAITING)
+    for _ in range(20):
+        made.starting.look()
+        time.sleep(0.01)
+    assert len(made.producer.founds) == before
+    made.supervisor.report(10**9, 0)
+    made.until(lambda: len(made.producer.founds) > before)
+    made.starting.close()
+
+
+def test_a_process_that_dies_begins_again_a_few_times(start: Start, tmp_path: Path) -> None:
+    """What it gave before is known to the job."""
+    made = start(
+        f'mark = Path("{tmp_path}/died")\nyield Request("http://a.test/1")\n'
+        'if not mark.exists():\n    mark.touch()\n    os._exit(3)\nyield Request("http://a.test/2")'
+    )
+    assert not made.ended().error
+    assert set(made.producer.founds) == {"http://a.test/1", "http://a.test/2"}
+    assert "its process exited with code 3; it begins again" in made.said[0]
+
+
+def test_one_that_dies_each_time_is_an_error(start: Start) -> None:
+    """The next command tries it again."""
+    made = start("yield {}\nos._exit(3)")
+    note = made.ended()
+    assert "its process exited with code 3" in note.error == made.starting.error
+    assert start_ended({b"start/j": note}, made.copy) is None
+
+
+def test_a_job_that_is_stopped_has_its_start_ended_without_a_note(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `resume` it begins again."""
+    monkeypatch.setattr(starting, "HELD_LOOK_S", 0.05)
+    made = start('yield Request("http://a.test/")\nawait asyncio.sleep(1000)')
+    made.until(lambda: bool(made.producer.founds))
+    made.said_in_log[b"command/job/j"] = Command("stop", job="j")
+    made.until(lambda: not made.starting.is_running)
+    assert not made.producer.controls
+
+
+def test_a_start_begins_again_in_another_epoch_with_other_arguments_and_other_code() -> None:
+    """Else its note counts."""
+    copy = JobCopy("j", JobSpec(spider="/s.py:S", starts=True, args=(("a", "1"),)), 2)
+    note = StartEnded("j", 1.0, 2, "abc", (("a", "1"),))
+    assert start_ended({b"start/j": note}, copy) == note
+    assert start_ended({b"start/j": note}, copy, "abc") == note
+    assert start_ended({b"start/j": note}, copy, "xyz") is None
+    assert start_ended({b"start/j": note}, JobCopy("j", copy.spec, 3)) is None
+    assert start_ended({b"start/j": note}, JobCopy("j", JobSpec(starts=True), 2)) is None
+    assert start_ended({}, copy) is None
+    assert startable({b"job/j": copy}) == {("j", 2): copy}
+    assert not startable({b"job/j": copy, b"command/job/j": Command("stop", job="j")})
+    assert not startable({b"job/j": JobCopy("j", JobSpec(starts=True, state="stopped"))})
