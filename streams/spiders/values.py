@@ -271,6 +271,19 @@ def _datetime(value: datetime) -> Any:
     return {"$datetime": value.isoformat()}
 
 
+def _time(value: time) -> Any:
+    if value.tzinfo is not None and value.utcoffset() is None:
+        raise Untravelled(f"the time {value!r} has a zone whose offset depends on the day: pass a datetime")
+    return {"$time": [value.replace(fold=0).isoformat(), 1] if value.fold else value.isoformat()}
+
+
+def _untime(content: Any) -> time:
+    if isinstance(content, str):
+        return time.fromisoformat(content)
+    text, fold = _a_list(content)
+    return time.fromisoformat(text).replace(fold=fold)
+
+
 def _undatetime(content: Any) -> datetime:
     if isinstance(content, str):
         return datetime.fromisoformat(content)
@@ -290,7 +303,7 @@ _SIMPLE: dict[type, Callable[[Any], Any]] = {
     bytes: lambda value: {"$bytes": _base64(value)},
     datetime: _datetime,
     date: lambda value: {"$date": value.isoformat()},
-    time: lambda value: {"$time": value.isoformat()},
+    time: _time,
     timedelta: lambda value: {"$timedelta": [value.days, value.seconds, value.microseconds]},
     Decimal: lambda value: {"$decimal": str(value)},
     UUID: lambda value: {"$uuid": str(value)},
@@ -307,7 +320,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "$bytes": _unbase64,
     "$datetime": _undatetime,
     "$date": date.fromisoformat,
-    "$time": time.fromisoformat,
+    "$time": _untime,
     "$timedelta": lambda content: timedelta(*content),
     "$decimal": Decimal,
     "$uuid": UUID,

@@ -17,7 +17,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from parsel import Selector
 
@@ -157,6 +157,7 @@ def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
+@settings(max_examples=300)
 @given(st.recursive(_SCALARS, _nested, max_leaves=12))
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     """Of any of the kinds, nested in any way."""
@@ -382,6 +383,7 @@ def test_mutable_objects_are_told_of() -> None:
         [Decimal("sNaN")],
         date.min,
         time(1, 2, 3, 4, tzinfo=UTC),
+        [time(1, fold=1), float("nan")],
         timedelta.max,
         {frozenset({(1, b"x")}): {None: ...}}.keys() and {(1, 2): [b"x"]},
     ],
@@ -390,3 +392,9 @@ def test_some_hard_values(value: Any) -> None:
     """Above all dicts of the user that look like tags."""
     back = there_and_back(value)
     assert same(back, value) or repr(back) == repr(value)
+
+
+def test_a_time_of_day_in_a_named_zone_is_refused() -> None:
+    """Its offset depends on the day."""
+    with pytest.raises(Untravelled, match="pass a datetime"):
+        VALUES.packed([time(1, tzinfo=ZoneInfo("Europe/Berlin"))])
