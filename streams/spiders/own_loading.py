@@ -34,14 +34,22 @@ def own_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> OwnRunner:
 
 
 def project_modules(found: FoundClass) -> list[tuple[str, ModuleType]]:
-    """The spider's module, under a name that does not change with the file, and those beside it that it imported."""
-    folder = found.file.parent
+    """The spider's module, under a name that stays when the file changes, and those of its project that it imported."""
+    folder = _project_folder(found.file)
     beside = [
         (name, module)
         for name, module in list(sys.modules.items())
         if module is not found.module and _is_in(module, folder)
     ]
     return [("spider", found.module), *beside]
+
+
+def _project_folder(file: Path) -> Path:
+    """The folder of the outermost package that a file is in; for a file in no package its own."""
+    folder = file.parent
+    while (folder / "__init__.py").is_file() and (folder.parent / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
 
 
 def _is_in(module: object, folder: Path) -> bool:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from crawlog import Request, Response, Spider
-from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.settings.settings import known_keys
 from crawlog.streams.spiders import (
     CallResult,
     PageCall,
@@ -430,3 +431,57 @@ def test_items_of_a_spider_with_pipelines_stay_as_scraped(tmp_path: Path) -> Non
     assert rows(result) == [{"$object": ["spider:Book", {"title": " x ", "day": {"$date": "2026-01-02"}}]}]
     made = asyncio.run(loaded.pipelines().made(b"~" + bytes(result.items[0])))
     assert json.loads(bytes(made.row)) == {"title": "x", "day": "2026-01-02"}
+
+
+def test_classes_of_the_spiders_package_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of any module in its outermost package, by their names; other ones are refused."""
+    package = tmp_path / "own_shop"
+    (package / "spiders").mkdir(parents=True)
+    for folder in (package, package / "spiders"):
+        (folder / "__init__.py").touch()
+    (package / "items.py").write_text("from dataclasses import dataclass\n@dataclass\nclass Card:\n    name: str\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    source = """
+from fractions import Fraction
+from own_shop.items import Card
+from crawlog import Request, Spider
+
+class Cards(Spider):
+    def parse(self, response):
+        yield Request("/x", meta={"card": Card("a")})
+
+    def other(self, response):
+        yield Request("/x", meta={"half": Fraction(1, 2)})
+"""
+    path = package / "spiders" / "cards.py"
+    path.write_text(source)
+    loaded = load_runner(SpiderRef(str(path)))
+    page = PageMeta(PAGE, "j", http=200)
+    [(_, record)] = asked(asyncio.run(loaded.page(PageCall(page))))
+    assert record is not None
+    assert record.meta == {"card": {"$object": ["own_shop.items:Card", {"name": "a"}]}}
+    other = RequestPageMeta(PAGE, "j", http=200, request=RequestRecord(callback="other"))
+    refused = asyncio.run(loaded.page(PageCall(other)))
+    assert "meta['half'] is a fractions.Fraction, which does not travel" in refused.error
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_the_spider_of_the_documentation_loads(tmp_path: Path) -> None:
+    """As it is written there."""
+    source = (DOCS / "spiders.md").read_text().partition("```python\n")[2].partition("```")[0]
+    loaded = runner(tmp_path, source, section="books")
+    assert [request.url for request in started(loaded)[0].requests] == ["https://shop.example/books"]
+    assert loaded.facts.settings["scope.kind"] == "any"
+
+
+@pytest.mark.parametrize("page", ["spiders.md", "from-scrapy.md"])
+def test_settings_that_the_documentation_names_are_there(page: str) -> None:
+    """In both pages about spiders."""
+    text = (DOCS / page).read_text()
+    known = known_keys()
+    sections = {key.partition(".")[0] for key in known}
+    named = {word for word in re.findall(r"`([a-z]+\.[a-z_0-9]+)(?:=[a-z]+)?`", text) if word.split(".")[0] in sections}
+    assert len(named) > 5
+    assert named - {"response.tree"} <= known.keys()
