@@ -33,6 +33,9 @@ from .zygote_process import ZygoteProcess
 LOADER = "crawlog.streams.spiders:load_runner"
 """Loads a `Runner`."""
 
+SCRAPY = ("crawlog.streams.spiders.scrapy.scrapy_runner",)
+"""Imported before the second process of a spider of Scrapy's: it takes a CPU second."""
+
 TICK_S = 0.25
 """Time between two checks of the call that runs."""
 
@@ -246,7 +249,8 @@ class BackgroundChild:
             self._zygote = ZygoteProcess(self.ref.path, self.rules.env)
             self._watch(self._zygote, self._zygote.printed)
         self.died_of, self._closed, self.fault = "", "", None
-        self._calls = calls = Calls(self._zygote.fork(self.rules.limits))
+        again = self.loaded is not None and self.loaded.is_scrapy
+        self._calls = calls = Calls(self._zygote.fork(self.rules.limits, SCRAPY if again else ()))
         self._watch(calls)
         trust = self.rules.trust
         folders = None if trust is None else tuple(map(str, trust.folders))

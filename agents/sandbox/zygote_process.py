@@ -59,11 +59,15 @@ class ZygoteProcess:
         """The socket of its orders; -1 if it is closed."""
         return self._control.fileno()
 
-    def fork(self, limits: ChildLimits) -> socket.socket:
-        """Order a child; returns the socket to it."""
+    def fork(self, limits: ChildLimits, preload: tuple[str, ...] = ()) -> socket.socket:
+        """Order a child; returns the socket to it.
+
+        Args:
+            preload: Modules that the zygote imports before.
+        """
         ours, theirs = socket.socketpair()
         with theirs, contextlib.suppress(OSError):  # a zygote that is gone shows in `words`
-            socket.send_fds(self._control, [_encode(ForkOrder(limits))], [theirs.fileno()])
+            socket.send_fds(self._control, [_encode(ForkOrder(limits, preload))], [theirs.fileno()])
         return ours
 
     def kill(self) -> None:
