@@ -87,9 +87,9 @@ def errors(log: Settings) -> dict[int, str]:
     names = Topics(log.kafka.prefix)
     found = {}
     for one in read_partitions(log, names.dead, log_bounds(log, names.dead, [0])):
-        headers = {name: bytes(value or b"") for name, value in one.headers() or ()}
+        headers: dict[str, bytes] = dict(one.headers() or ())  # type: ignore[arg-type]  # bytes
         url = json.loads(headers["crawlog"])["url"]
-        found[int(url.rpartition("/")[2])] = headers["error"].decode()
+        found[int(url.rpartition("/")[2])] = str(headers["error"], "utf-8")
     return found
 
 
