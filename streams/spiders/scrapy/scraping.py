@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 
 from ..exchange import CallResult, RequestOut
 from ..identity import unfiltered_id
+from ..own_warnings import SharedState
 from .counted import taken
 from .crawler import StandInCrawler
 from .downloading import MAX_ANSWERED, MAX_REPLACED
@@ -71,6 +72,8 @@ class Scraping:
         self._kinds = kinds
         self._exporter = exporter
         self._filters = filters
+        self._shared = SharedState(crawler.spider)
+        kinds.values.on_mutable = self._shared.meet
         self._earlier = Earlier()
         self._fingerprints = Fingerprints(crawler.request_fingerprinter)
 
@@ -94,6 +97,7 @@ class Scraping:
         if not result.error:
             self._earlier.add(self._new)
         result.stats = taken(self._crawler.stats)
+        result.warnings += self._shared.page_ended()
         return result
 
     async def response(self, response: Response, request: Request) -> None:
@@ -272,6 +276,7 @@ class Scraping:
         return True
 
     def _send(self, request: Request, fingerprint: int, hops: int) -> None:
+        self._shared.next_request()
         is_sent_anyway = not self._filters or bool(hops and self._origin.redirects_post)
         record = self._recorder.recorded(request, is_sent_anyway=is_sent_anyway)
         identity = fingerprint

@@ -631,6 +631,22 @@ def test_signals_reach_the_projects_extensions() -> None:
     assert any("Listening.spider_idle waits for the signal spider_idle" in note for note in runner.facts.notes)
 
 
+def test_what_counts_on_one_process_is_warned_of_once() -> None:
+    """An object in several requests, an attribute that a callback changes."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        self.count = getattr(self, "count", 0) + 1
+        item = {"n": [1]}
+        yield Request(f"{SITE}/{self.count}", meta={"item": item})
+        yield Request(f"{SITE}/{self.count}/2", meta={"item": item})
+
+    runner = runner_of(spider(parse))
+    said = given_by(runner, page_of(asking(), "<p>")).warnings
+    assert "Own: the dict meta['item'] is in several requests" in said[0]
+    assert any("a callback changes self.count" in line for line in said)
+    assert given_by(runner, page_of(asking(), "<p>")).warnings == []
+
+
 # What cannot work is refused by name, with the way out.
 
 
