@@ -88,7 +88,7 @@ class FrameReader:
         if here < self._needed:
             return None
         kind, text_size, body_size = HEAD.unpack_from(self._buffer, self._begin)
-        if max(text_size, body_size) > self._most_bytes or not LOAD <= kind <= ENDED:
+        if max(text_size, body_size) > self._most_bytes or not LOAD <= kind <= WHOLE:
             raise TooLong(f"a frame of {text_size + body_size:,} bytes")
         size = HEAD.size + text_size + body_size
         if here < size:
