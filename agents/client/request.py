@@ -96,13 +96,12 @@ class OutgoingRequest:
             usual: Those that it has without its own.
         """
         self.method = record.method.upper()
+        self.options["skip_auto_headers"] = ("Content-Type", *record.without)  # the request says the type of its body
         if record.body:
             self.options["data"] = record.body
-            self.options["skip_auto_headers"] = ("Content-Type",)  # the body is sent as the request describes it
         if record.without:
             gone = {name.lower() for name in record.without}
             usual = {name: value for name, value in usual.items() if name.lower() not in gone}
-            self.options["skip_auto_headers"] = ("Content-Type", *record.without)
         headers, refused = joined_headers(usual.items(), record.headers)
         for reason in refused:
             log.warning("header_dropped", url=self._url, reason=reason)

@@ -63,9 +63,10 @@ async def test_a_body_is_sent_as_it_is_by_any_method(method: str) -> None:
 
 
 async def test_a_post_without_a_body_says_that_it_has_none() -> None:
-    """Servers answer 411 otherwise."""
+    """Servers answer 411 otherwise. A type of nothing would be none that the request says."""
     _, site = await sent(RequestRecord("POST"))
     assert site.headers()["content-length"] == "0"
+    assert "content-type" not in site.headers()
 
 
 async def test_the_headers_of_a_request_replace_those_of_its_job_whatever_their_case() -> None:
