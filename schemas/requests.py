@@ -13,6 +13,9 @@ MAX_REQUEST_BYTES = 64 * 1024
 """Encoded size of one request, at most."""
 
 
+MAX_JAR_BYTES = 256
+"""Longest name of a cookie jar, bytes."""
+
 MAX_NESTING = 100
 """Levels of lists and dicts in `kwargs` and `meta`, at most."""
 
@@ -90,6 +93,8 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
         size_bytes = len(_encode(self))
         if size_bytes > MAX_REQUEST_BYTES:
             raise ValueError(f"a request of {size_bytes:,} bytes; the limit is {MAX_REQUEST_BYTES:,}")
+        if len(self.jar.encode()) > MAX_JAR_BYTES:
+            raise ValueError(f"a cookie jar whose name has more than {MAX_JAR_BYTES} bytes")
         for values in (self.kwargs, self.meta):
             _check_values(values)
 

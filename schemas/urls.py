@@ -37,9 +37,6 @@ MAX_NAME_CHARS = 270
 MAX_URL_BYTES = 64 * 1024
 """A longer URL is refused before it is parsed, bytes."""
 
-MAX_JAR_BYTES = 256
-"""Longest name of a cookie jar, bytes."""
-
 MAX_EPOCH = 0xFFFF
 """Epochs are two bytes in the state's keys."""
 

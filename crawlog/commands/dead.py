@@ -14,7 +14,7 @@ import msgspec
 
 from crawlog.schemas import dead, pages, urls
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.http import shown_found, shown_page
+from crawlog.streams.http import shown_found, shown_page, shown_result
 from crawlog.streams.log import (
     Letter,
     LetterChoice,
@@ -174,12 +174,15 @@ def _shown(name: str, value: bytes) -> str:
 
 
 def _without_secrets(value: bytes | None) -> bytes | None:
-    """A value; that of founds without the secrets of their requests."""
+    """A value; that of founds without the secrets of their requests, that of dones without those of cookies."""
     with suppress(ValueError):
         record = urls.decode(value)
         if any(found.request is not None for found in record.urls or ()):
             told = msgspec.to_builtins(msgspec.structs.replace(record, urls=None))
             return msgspec.json.encode({**told, "urls": [shown_found(found) for found in record.urls or ()]})
+        if any(result.cookies for result in record.results or ()):
+            told = msgspec.to_builtins(msgspec.structs.replace(record, results=None))
+            return msgspec.json.encode({**told, "results": [shown_result(one) for one in record.results or ()]})
     return value
 
 

@@ -6,7 +6,6 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.streams.http import named_request
-from crawlog.streams.printable import HIDDEN
 from crawlog.streams.url import Canonicaliser, Place
 
 
@@ -46,12 +45,6 @@ def attempted(result: u.Result) -> str:
     if result.host_wait_s:
         parts.append(f"the host rests {result.host_wait_s:.1f} s")
     return ", ".join(parts)
-
-
-def without_values(result: u.Result) -> u.Result:
-    """A done without the values of cookies, which may be secrets."""
-    hidden = tuple(msgspec.structs.replace(one, value="" if one.gone else HIDDEN) for one in result.cookies)
-    return msgspec.structs.replace(result, cookies=hidden)
 
 
 def dropping_rules(spec: u.JobSpec) -> str:

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import msgspec
 
 from crawlog.schemas import urls as u
-from crawlog.streams.http import shown_found
+from crawlog.streams.http import shown_found, shown_result
 from crawlog.streams.url import Places, plain, serialise
 
 from . import rows as r
 from .effects import effective
-from .explained import acting, attempted, dropping_rules, explained, found_by, in_epoch, without_values
+from .explained import acting, attempted, dropping_rules, explained, found_by, in_epoch
 from .jobs import JobState
 from .needle import Needle
 from .overlay import InMemory, Rows
@@ -204,7 +204,7 @@ class History:
 
     def _note_done(self, job: JobState, result: u.Result, epoch: int, effect: str, offset: int, at: float) -> None:
         what = f"{attempted(result)}{_EFFECTS[effect]}{in_epoch(epoch)}"
-        detail = {"effect": effect, "result": msgspec.to_builtins(without_values(result))}
+        detail = {"effect": effect, "result": shown_result(result)}
         self._add(self._event("done", what, offset, at, job, **detail))
         if result.page is not None and result.page not in self.pages and self._only in ("", job.name):
             self.pages.append(result.page)

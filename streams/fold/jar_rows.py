@@ -5,6 +5,7 @@ of a jar (`crawlog.streams.http.cookies`), so a row stays small whatever a recor
 """
 
 from crawlog.schemas import urls as u
+from crawlog.schemas.requests import MAX_JAR_BYTES
 from crawlog.streams.http import CookieJar, StoredCookie
 
 from . import rows as r
@@ -29,9 +30,9 @@ class JarRows:
 
     def take(self, job: int, domain: int, result: u.Result, at: float) -> bool:
         """Take the changes that a done names; False if its jar has no name that a key can hold."""
-        key = r.jar_key(job, domain, result.jar)
-        if len(result.jar.encode()) > u.MAX_JAR_BYTES:
+        if len(result.jar.encode()) > MAX_JAR_BYTES:
             return False
+        key = r.jar_key(job, domain, result.jar)
         jar = CookieJar(self.read(job, domain, result.jar))
         jar.apply(result.cookies, at)
         if cookies := jar.stored():

@@ -28,7 +28,7 @@ from .codings import BadCoding, TooLarge, decoder
 from .cookie_walls import CookieWalls
 from .cookies import CookieJar, StoredCookie
 from .egress import address_refusal, literal_refusal, port_refusal
-from .hidden import named_request, shown_found, shown_page, shown_request
+from .hidden import named_request, shown_found, shown_page, shown_request, shown_result
 from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, no_login, read_form
 from .request import (
     REACHED_NOT,
@@ -132,6 +132,7 @@ __all__ = [
     "shown_found",
     "shown_page",
     "shown_request",
+    "shown_result",
     "validators",
     "within",
     "without_login",

@@ -10,7 +10,7 @@ import msgspec
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
-from crawlog.schemas.urls import FoundUrl
+from crawlog.schemas.urls import FoundUrl, Result
 from crawlog.streams.printable import HIDDEN
 
 SECRET_HEADERS = frozenset(
@@ -45,6 +45,14 @@ def shown_found(found: FoundUrl) -> dict[str, Any]:
     """A found without the secrets of its request."""
     told: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(found, request=None))
     return told if found.request is None else {**told, "request": shown_request(found.request)}
+
+
+def shown_result(result: Result) -> dict[str, Any]:
+    """A done without the values of cookies."""
+    told: dict[str, Any] = msgspec.to_builtins(result)
+    if result.cookies:
+        told["cookies"] = [{**msgspec.to_builtins(one), "value": HIDDEN} for one in result.cookies]
+    return told
 
 
 def shown_page(meta: PageMeta) -> dict[str, Any]:

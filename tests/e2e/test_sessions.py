@@ -4,9 +4,11 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -16,7 +18,10 @@ import pytest
 
 from crawlog.streams.crash_points import VARIABLE
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import load
+from crawlog.streams.state.verify import verify
 from tests.support.cluster import log_of
+from tests.support.crawls import workers
 from tests.support.processes import Process, crawlog, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -101,10 +106,10 @@ class Shop:
                 return 200, f"token={token}", f'<form><input name="token" value="{token}"></form>'
             case "POST /login":
                 is_right = f"token={form['token'][0]}" in cookies and form["user"] == ["ann"]
-                return (302, "sid=7", "") if is_right else (403, "", "<p>wrong token")
+                return (302, "sid=s3cr3t", "") if is_right else (403, "", "<p>wrong token")
             case "GET /start":
-                return 200, "sid=7", "<a href=/next>next</a>"
-        return 200, "", f"<p>{'known' if 'sid=7' in cookies else 'unknown'}"
+                return 200, "sid=s3cr3t", "<a href=/next>next</a>"
+        return 200, "", f"<p>{'known' if 'sid=s3cr3t' in cookies else 'unknown'}"
 
     def close(self) -> None:
         """End it."""
@@ -121,16 +126,21 @@ def shop() -> Iterator[Shop]:
 
 
 class Crawl:
-    """`crawlog run` of the shop, whose workers die at crash points."""
+    """`crawlog run` of the shop, whose workers die at crash points.
 
-    def __init__(self, folder: Path, cluster: Settings, url: str, *options: str, deaths: str = "") -> None:
+    Args:
+        cluster: Where the log is; None for an engine of its own.
+    """
+
+    def __init__(self, folder: Path, cluster: Settings | None, url: str, *options: str, deaths: str = "") -> None:
         self.folder = folder
         self.spent = folder / "spent"
         self.spent.mkdir()
-        keep = {"network.allow_private": "true", "fetch.cookies": "true", "politeness.delay_s": "1"} | log_of(cluster)
+        keep = {"network.allow_private": "true", "fetch.cookies": "true", "politeness.delay_s": "1"}
+        keep |= {name: str(value) for name, value in log_of(cluster).items()} if cluster is not None else {}
         pairs = [f"-s{name}={value}" for name, value in keep.items()]
-        where = ["--data", folder / "data", "-o", folder / "rows.jsonl"]
-        self._command = ["run", url, *where, *pairs, *options]
+        self.where = ["--data", folder / "data", *pairs]
+        self._command = ["run", url, "-o", folder / "rows.jsonl", *self.where, *options]
         self._environment = os.environ | ({VARIABLE: f"{self.spent} {deaths}"} if deaths else {})
 
     def start(self) -> Process:
@@ -147,6 +157,11 @@ class Crawl:
         out, errors = run.communicate(timeout=240)
         assert run.returncode == 0, out + errors
         return self.rows()
+
+
+def has_another(data: Path, name: str, pid: int) -> bool:
+    """Whether a worker of a name runs that is not this process."""
+    return workers(data).get(name, pid) != pid
 
 
 def kill(run: Process) -> None:
@@ -169,8 +184,27 @@ def test_a_session_outlives_the_worker_that_got_it(tmp_path: Path, cluster: Sett
     """Also if the page is all that the log has of it."""
     crawl = Crawl(tmp_path, cluster, f"{shop.origin}/start", deaths=deaths)
     crawl.ends()
-    assert (shop.heard, shop.cookies) == (["GET /start", "GET /next"], ["", "sid=7"])
+    assert (shop.heard, shop.cookies) == (["GET /start", "GET /next"], ["", "sid=s3cr3t"])
     assert len(list(crawl.spent.iterdir())) == len(deaths.split())
+    state = load({**log_of(cluster), "run.data": str(tmp_path / "data")})
+    assert all(verdict.equal for verdict in verify(state, tmp_path / "data" / "state"))
+    out, _ = crawlog("why", f"{shop.origin}/start", *crawl.where, "--json").communicate()
+    assert ("sid" in out, "HttpOnly" in out, "s3cr3t" in out) == (True, False, False)
+
+
+def test_a_session_goes_to_the_next_owner(tmp_path: Path, shop: Shop) -> None:
+    """Both workers are told to stop while the host rests, one after the other; the partition goes to and fro."""
+    crawl = Crawl(tmp_path, None, f"{shop.origin}/start", "--workers", "fetch=2", "-spoliteness.delay_s=20")
+    run = crawl.start()
+    until(lambda: shop.heard, "the first page")
+    time.sleep(2)
+    for name in ("fetch-0", "fetch-1"):
+        pid = workers(tmp_path / "data")[name]
+        os.kill(pid, signal.SIGTERM)
+        until(partial(has_another, tmp_path / "data", name, pid), "another worker")
+    out, errors = run.communicate(timeout=240)
+    assert run.returncode == 0, out + errors
+    assert (shop.heard, shop.cookies) == (["GET /start", "GET /next"], ["", "sid=s3cr3t"])
 
 
 def test_a_session_outlives_the_death_of_all_and_a_deleted_state(tmp_path: Path, cluster: Settings, shop: Shop) -> None:
@@ -183,7 +217,7 @@ def test_a_session_outlives_the_death_of_all_and_a_deleted_state(tmp_path: Path,
     assert shop.heard == ["GET /start"]
     shutil.rmtree(tmp_path / "data" / "state")
     crawl.ends()
-    assert (shop.heard, shop.cookies) == (["GET /start", "GET /next"], ["", "sid=7"])
+    assert (shop.heard, shop.cookies) == (["GET /start", "GET /next"], ["", "sid=s3cr3t"])
 
 
 LOGIN = ["GET /login", "POST /login", "GET /home", "POST /buy"]

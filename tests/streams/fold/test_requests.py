@@ -75,6 +75,7 @@ def test_a_request_goes_on_to_its_partition_whole() -> None:
         {"meta": {"n": 1 << 70}},
         {"meta": {"deep": json.loads("[" * 200 + "]" * 200)}},
         {"body": "A" * (2 * MAX_REQUEST_BYTES)},
+        {"jar": "j" * 257},
         {"attempts": -1},
         {"method": 5},
     ],

@@ -10,7 +10,7 @@ from crawlog.commands.dead import _shown, _without_secrets
 from crawlog.schemas import pages, urls
 from crawlog.schemas.pages import RequestPageMeta
 from crawlog.schemas.requests import CookieGiven, RequestRecord, packed
-from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec
+from crawlog.schemas.urls import CookieChange, FoundUrl, JobSpec, Result, ScopeSpec
 from crawlog.streams.fold import rows
 from crawlog.streams.fold.described import decoded
 from crawlog.streams.fold.history import History
@@ -80,6 +80,20 @@ def test_the_history_of_a_url_names_its_requests() -> None:
     assert posted.what == "found as a seed (POST for two, id 00000000000000ab), depth 0 → queued"
     assert plain.what == "found as a seed, depth 0 → queued"
     assert is_hidden([msgspec.to_builtins(event) for event in history.events])
+
+
+def test_a_done_tells_which_cookies_changed_and_not_to_what() -> None:
+    """In `crawlog why`, and in a dead letter."""
+    cookies = (CookieChange("sid", "7777", "a.com"), CookieChange("old", domain="a.com", gone=True))
+    record = urls.UrlsRecord(job="j", results=[Result("http://a.com/x", 1 << 16, "fetched", cookies=cookies)])
+    history = History("http://a.com/x", Places(1))
+    history.take(urls.encode(urls.UrlsRecord(job="j", spec=JobSpec(scope=ScopeSpec(kind="any")))), 0, 1.0)
+    history.take(urls.encode(urls.UrlsRecord(job="j", urls=[FoundUrl("http://a.com/x")])), 1, 2.0)
+    history.take(urls.encode(record), 2, 3.0)
+    assert history.events[-1].what == "attempt 1: fetched, cookies sid, -old"
+    for told in (history.events[-1].detail, (_without_secrets(urls.encode(record)) or b"").decode()):
+        assert "sid" in str(told)
+        assert "7777" not in str(told)
 
 
 @pytest.mark.parametrize(
