@@ -19,7 +19,7 @@ from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured, SpiderDied
-from crawlog.streams.sink import CloseNote, MadeRows, RawBlock, SinkState, lines, read_note, write_note
+from crawlog.streams.sink import CloseNote, MadeRows, RawBlock, SinkState, lines, read_note, summed, write_note
 from crawlog.streams.spiders import MadeItem, MadeItems
 
 log = structlog.get_logger()
@@ -66,7 +66,6 @@ class RowMaker:
     Attributes:
         goes_on: Whether a fresh child goes on behind the last row; else the rows are made anew.
         trouble: Why no row is made; empty if all is well.
-        stats: Of the pipelines, summed.
     """
 
     def __init__(
@@ -79,12 +78,12 @@ class RowMaker:
     ) -> None:
         self.goes_on = False
         self.trouble = ""
-        self.stats: dict[str, float] = {}
         self._results = results
         self._start = start
         self._bury = bury
         self._record = record
         self._topic = topic
+        self._stats: dict[str, float] = {}
         self._child: PipelinesProcess | None = None
         self._made: MadeRows | None = None
         self._began_s = self._rests_until_s = 0.0
@@ -139,7 +138,7 @@ class RowMaker:
             return False
         note = self._note()
         if made.is_done and note is not None:
-            self._say_closed(note)
+            self._say_closed(made, note)
         if made.is_done or not (made.has_more or note is not None):
             return False
         await self._opened(made)
@@ -169,7 +168,7 @@ class RowMaker:
             return
         if not self.goes_on and (made.meta.at or made.meta.is_stale):
             made.begin_again()
-        self._made, self._began_s = made, time.monotonic()
+        self._made, self._began_s, self._stats = made, time.monotonic(), {}
         self._child = await self._start()
         await self._call("open")
         self.trouble = ""
@@ -177,8 +176,7 @@ class RowMaker:
     async def _call(self, name: str, argument: bytes = b"") -> list[MadeItem]:
         assert self._child is not None
         answer = _decode(await self._child.call(name, argument))
-        for stat, change in answer.stats.items():
-            self.stats[stat] = self.stats.get(stat, 0) + change
+        self._stats = summed(self._stats, answer.stats)
         return answer.items
 
     async def _make(self, made: MadeRows, blocks: list[RawBlock]) -> None:
@@ -223,7 +221,12 @@ class RowMaker:
             rows.append((block, texts))
         if self._results.made is not made:
             return  # the state began again meanwhile
-        made.take(rows)
+        made.take(rows, self._taken_stats())
+
+    def _taken_stats(self) -> dict[str, float]:
+        """What the pipelines counted since the last rows."""
+        stats, self._stats = self._stats, {}
+        return stats
 
     async def _fail(self, made: MadeRows, block: RawBlock, errors: dict[int, MadeItem]) -> None:
         known = made.failed(block)
@@ -256,12 +259,12 @@ class RowMaker:
             log.warning("pipelines_close_failed", error=str(error))  # as in Scrapy: the rows stay
         crash_points.point("pipelines.closed")
         if self._results.made is made and not made.has_more and not made.meta.is_stale:
-            made.closed()
-            self._say_closed(note)
+            made.closed(self._taken_stats())
+            self._say_closed(made, note)
         self.drop()
 
-    def _say_closed(self, note: CloseNote) -> None:
-        path = self._results.closed_note
+    def _say_closed(self, made: MadeRows, note: CloseNote) -> None:
+        path, note = self._results.closed_note, CloseNote(note.offsets, note.reason, made.meta.stats)
         with contextlib.suppress(OSError):
             if read_note(path) != note:
                 write_note(path, note)

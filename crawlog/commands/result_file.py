@@ -50,6 +50,12 @@ class ResultFile:
         final = final_of(self.sink.folder(self._data))
         return final.rows if final else None
 
+    def stats(self) -> dict[str, float]:
+        """Stats that the job's pipelines counted, by name, once the file is made."""
+        from crawlog.streams.sink import closed_stats
+
+        return closed_stats(self._data, self.sink)
+
     def partial(self) -> "Path | None":
         """The file with the rows so far, if there is one."""
         partial = self.sink.partial(self._data)

@@ -302,6 +302,10 @@ class Run:
         reason = self.summary.closed or self.summary.reason.replace("already_", "")
         rows = self.file.make(finish, reason, was_damaged=self.whole.was_damaged)
         self.summary.rows = rows if self.summary.output else None
+        if self.job.order.dumps_stats:
+            from crawlog.streams.sink import summed
+
+            self.summary.stats = dict(sorted(summed(self.summary.stats, self.file.stats()).items()))
 
     def _count_losses(self, gains: Gains, within_s: float) -> None:
         """Adds this run's dead letters to the summary.

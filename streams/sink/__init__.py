@@ -18,6 +18,7 @@ from .base import ResultRows, Sink
 from .batch import Entry, RawItems, entry, lines
 from .closing import (
     CloseNote,
+    closed_stats,
     forget_close,
     forget_closed,
     has_pipelines,
@@ -27,7 +28,7 @@ from .closing import (
     write_note,
 )
 from .finish import finalise, is_complete
-from .made import MadeRows, RawBlock
+from .made import MadeRows, RawBlock, summed
 from .registry import NOWHERE, is_file, sink_of
 from .state import SinkState, empty, final_of, forget_others, state_of
 
@@ -41,6 +42,7 @@ __all__ = [
     "ResultRows",
     "Sink",
     "SinkState",
+    "closed_stats",
     "empty",
     "entry",
     "final_of",
@@ -57,5 +59,6 @@ __all__ = [
     "read_note",
     "sink_of",
     "state_of",
+    "summed",
     "write_note",
 ]

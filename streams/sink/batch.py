@@ -95,6 +95,7 @@ class MadeMeta(msgspec.Struct):
         length, live, rows, tail: Of FILE.partial, as in `SinkMeta`.
         is_stale: Whether raw items were replaced that had entered the pipelines.
         is_closed: Whether the pipelines were closed behind all raw items up to `at`.
+        stats: Stats that the pipelines counted, by name.
     """
 
     at: int = 0
@@ -104,6 +105,7 @@ class MadeMeta(msgspec.Struct):
     tail: tuple[int, int, int] = (0, 0, _EMPTY)
     is_stale: bool = False
     is_closed: bool = False
+    stats: dict[str, float] = {}
 
 
 def entry(value: bytes | None, sink: SinkSpec, *, raw: bool = False) -> Entry | None:

@@ -28,10 +28,12 @@ class CloseNote(msgspec.Struct, frozen=True):
     Attributes:
         offsets: Of crawl.items, by partition, behind which the pipelines are closed.
         reason: Why the job ended, as `closed(reason)` of a spider gets it.
+        stats: Of the pipelines that were closed, by name.
     """
 
     offsets: dict[int, int]
     reason: str = ""
+    stats: dict[str, float] = {}
 
     def reaches(self, offsets: Mapping[int, int]) -> bool:
         """Whether it is behind these offsets."""
@@ -63,6 +65,12 @@ def is_closed(data: Path, spec: SinkSpec, offsets: Mapping[int, int]) -> bool:
     """Whether the worker has closed the pipelines behind these offsets."""
     note = read_note(spec.folder(data) / CLOSED)
     return note is not None and note.reaches(offsets)
+
+
+def closed_stats(data: Path, spec: SinkSpec) -> dict[str, float]:
+    """Stats that the pipelines counted, by name."""
+    note = read_note(spec.folder(data) / CLOSED)
+    return note.stats if note is not None else {}
 
 
 def read_note(path: Path) -> CloseNote | None:

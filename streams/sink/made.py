@@ -14,7 +14,7 @@ are. At the start FILE.partial is cut to that length; if that is impossible, the
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from struct import Struct as Layout
 from typing import NamedTuple
@@ -28,6 +28,8 @@ from crawlog.streams.state import Rocks
 
 from .batch import LENGTH, START, Block, Entry, MadeMeta, SinkBatch, SinkMeta
 from .rows_file import joined, pieces, write_at
+
+_NO_STATS: Mapping[str, float] = {}
 
 MOST_BLOCKS = 200
 MOST_BYTES = 1 << 20
@@ -153,12 +155,12 @@ class MadeRows:
                 break
         return found
 
-    def take(self, made: Iterable[tuple[RawBlock, list[bytes]]]) -> None:
+    def take(self, made: Iterable[tuple[RawBlock, list[bytes]]], stats: Mapping[str, float] = _NO_STATS) -> None:
         """Append the rows that the pipelines made of blocks, then note how far they are.
 
         After an exception nothing has changed. Rows of blocks that were replaced meanwhile are left out.
         """
-        meta = msgspec.structs.replace(self.meta, is_closed=False)
+        meta = msgspec.structs.replace(self.meta, is_closed=False, stats=summed(self.meta.stats, stats))
         changes, blocks = WriteBatch(raw_mode=True), list[bytes]()
         for block, rows in made:
             meta.at = block.start + sum(len(line) + 1 for line in block.lines)
@@ -197,9 +199,10 @@ class MadeRows:
         if self.meta.is_stale:
             self.write(WriteBatch(raw_mode=True), msgspec.structs.replace(self.meta, is_stale=False))
 
-    def closed(self) -> None:
-        """Note that the pipelines were closed."""
-        self.write(WriteBatch(raw_mode=True), msgspec.structs.replace(self.meta, is_closed=True))
+    def closed(self, stats: Mapping[str, float] = _NO_STATS) -> None:
+        """Note that the pipelines were closed, and what they counted since the last rows."""
+        meta = msgspec.structs.replace(self.meta, is_closed=True, stats=summed(self.meta.stats, stats))
+        self.write(WriteBatch(raw_mode=True), meta)
 
     def failed(self, block: RawBlock) -> dict[int, str]:
         """The items of a block that failed before, by number, with the errors that crawl.dead has."""
@@ -242,6 +245,11 @@ class MadeRows:
 
     def _next(self, most: int) -> list[tuple[bytes, bytes]]:
         return self._db.read(b"s" + START.pack(self.meta.at), b"t", most)
+
+
+def summed(stats: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    """Stats with further differences."""
+    return {name: stats.get(name, 0) + more.get(name, 0) for name in {**stats, **more}}
 
 
 def made_length(db: Rocks) -> int:

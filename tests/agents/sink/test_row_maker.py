@@ -20,7 +20,7 @@ from crawlog.streams.errors import Misconfigured, SinkBehind, SpiderDied
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.sink.batch import RawItems, entry
-from crawlog.streams.sink.closing import has_pipelines, is_closed, order_close
+from crawlog.streams.sink.closing import closed_stats, has_pipelines, is_closed, order_close
 from crawlog.streams.sink.finish import finalise
 from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.sink.state import SinkState
@@ -305,6 +305,31 @@ async def test_they_are_closed_once_behind_all_items(bench: Bench) -> None:
     assert finalise(bench.data, bench.sink, {0: 1}, io.BytesIO()) == 1
     assert text_of(bench.sink) == '{"n":1,"by":1}\n'
     bench.kill_all_closed()
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_what_the_pipelines_count_is_told_at_the_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """Each item counts once, however often the rows were made anew."""
+
+    def stats(self: Pipelines) -> dict[str, float]:
+        counted, self.__dict__["counted"] = self.__dict__.get("counted", 0), 0
+        return {"item_scraped_count": counted} if counted else {}
+
+    async def scraped(self: Pipelines, _item: object) -> None:
+        self.__dict__["counted"] = self.__dict__.get("counted", 0) + 1
+
+    monkeypatch.setattr(Pipelines, "stats", stats)
+    monkeypatch.setattr(Pipelines, "scraped", scraped)
+    bench.maker.goes_on = goes_on
+    bench.give("a", {"n": 1}, {"n": 2})
+    await bench.work()
+    bench.kill_all()
+    bench.maker.goes_on = goes_on
+    bench.give("b", {"n": 3})
+    await bench.close()
+    assert closed_stats(bench.data, bench.sink) == {"item_scraped_count": 3}
 
 
 async def test_a_finished_job_that_goes_on_makes_its_rows_anew(bench: Bench) -> None:
