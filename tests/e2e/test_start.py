@@ -194,3 +194,47 @@ def test_up_goes_on_with_the_start_of_a_run_that_was_killed(tmp_path: Path, page
     assert command(SLOWLY).wait() == 0
     assert rows(tmp_path) == Counter(range(-1, 60))
     assert pages.asked == before
+
+
+CLOSING = """
+import asyncio
+import scrapy
+from scrapy.exceptions import CloseSpider
+
+class Numbers(scrapy.Spider):
+    name = "numbers"
+    custom_settings = {"DOWNLOAD_DELAY": 0, "ROBOTSTXT_OBEY": False}
+
+    def __init__(self, origin, **more):
+        super().__init__(**more)
+        self.origin = origin
+
+    async def start(self):
+        for number in range(200):
+            yield scrapy.Request(f"{self.origin}/{number}", self.parse_number, cb_kwargs={"number": number})
+            await asyncio.sleep(0.05)
+
+    def parse_number(self, response, number):
+        if number == 10:
+            raise CloseSpider("ten are enough")
+        yield {"number": number}
+"""
+
+
+def test_a_spider_that_closes_its_job_ends_the_run(tmp_path: Path, pages: Pages) -> None:
+    """`start` ends with it; FILE is made. The same command has nothing to do, `--fresh` crawls again."""
+    (tmp_path / "numbers.py").write_text(CLOSING)
+    options = ["--spider", tmp_path / "numbers.py", "-a", f"origin={pages.origin}", "--data", tmp_path / "data"]
+    options += ["-o", tmp_path / "rows.jsonl", "--json", "-s", "network.allow_private=true"]
+    for more, reason in ((), "closed"), ((), "already_finished"), (("--fresh",), "closed"):
+        before = len(pages.asked)
+        process = crawlog("run", *options, *more)
+        out, err = process.communicate()
+        summary = json.loads(out)
+        assert (process.returncode, summary["reason"]) == (0, reason), err
+        assert summary["closed"] == ("ten are enough" if reason == "closed" else "")
+        assert 10 <= len(pages.asked) < 190
+        assert set(range(10)) <= set(rows(tmp_path))
+        assert set(rows(tmp_path).values()) == {1}
+        if reason == "already_finished":
+            assert len(pages.asked) == before
