@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,15 +11,28 @@ from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.html import Outlink
 from crawlog.streams.url import InvalidUrl, fingerprint
 
+from . import scrapy_names
 from .exchange import CallResult, RequestOut
 from .identity import request_id, unfiltered_id
+from .item_classes import shape_of
 from .request_records import record_of
 from .spider_request import Request
 from .values import Values
 
 _HTTP = ("http://", "https://")
 
-_encode = msgspec.json.Encoder().encode
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has no form for: a mapping, or an object with fields."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    shape = shape_of(type(value))
+    if shape is None:
+        raise NotImplementedError(f"Encoding objects of type {type(value).__name__} is unsupported")
+    return shape.fields(type(value), value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 class TooMuch(Exception):
@@ -131,6 +144,8 @@ class OwnOutputs:
                 request.url, None if request.url.startswith(_HTTP) else self._parent.url or None
             )
         except InvalidUrl:
+            if not self._parent.url:
+                raise ValueError(f"start gives {request.url!r:.200}: its URLs are absolute, http or https") from None
             return
         identity = self._identity(url, record) if record is not None else 0
         known = self._requests.get((url, identity))
@@ -175,18 +190,22 @@ def _written(output: object) -> bytes:
         try:
             return _encode(output)
         except UnicodeEncodeError:  # a lone surrogate, from JSON or a script: no valid character
-            return json.dumps(msgspec.to_builtins(output), ensure_ascii=False).encode("utf-8", "replace")
-    except TypeError as error:
+            return json.dumps(msgspec.to_builtins(output, enc_hook=_plain), ensure_ascii=False).encode(
+                "utf-8", "replace"
+            )
+    except (TypeError, NotImplementedError) as error:
         raise TypeError(f"{_unwritable(output)}: {error}") from None
 
 
 def _unwritable(output: object) -> str:
     """The part of an item that JSON cannot express."""
+    if type(output).__module__.startswith("scrapy.http"):
+        return f"a {type(output).__name__} of Scrapy's; {scrapy_names.IMPORT}"
     if isinstance(output, Mapping):
         for key, value in output.items():
             try:
                 _encode({key: value})
-            except TypeError:
+            except (TypeError, NotImplementedError):
                 return f"an item's {key!r:.80} is no JSON"
             except UnicodeEncodeError:
                 continue

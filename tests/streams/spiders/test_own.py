@@ -4,10 +4,14 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import attrs
+import pydantic
 import pytest
+import scrapy
 
 from crawlog import Request, Response, Spider
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
@@ -485,3 +489,41 @@ def test_settings_that_the_documentation_names_are_there(page: str) -> None:
     named = {word for word in re.findall(r"`([a-z]+\.[a-z_0-9]+)(?:=[a-z]+)?`", text) if word.split(".")[0] in sections}
     assert len(named) > 5
     assert named - {"response.tree"} <= known.keys()
+
+
+class Tag(pydantic.BaseModel):
+    """An item of pydantic."""
+
+    name: str
+    price: Decimal
+
+
+@attrs.define
+class Shelf:
+    """An item of attrs."""
+
+    tags: list[Tag]
+
+
+def test_items_of_any_class_with_fields_are_rows() -> None:
+    """Also within others, and Scrapy's own."""
+
+    class Card(scrapy.Item):
+        name = scrapy.Field()
+
+    tag = Tag(name="x", price=Decimal("1.50"))
+    found = rows(result_of(Once(tag, Shelf([tag]), Card(name="c"), {"at": {"t": tag}, "s": "\ud800"})))
+    told = {"name": "x", "price": "1.50"}
+    assert found == [told, {"tags": [told]}, {"name": "c"}, {"at": {"t": told}, "s": "?"}]
+
+
+def test_a_request_of_scrapys_is_told_the_import_to_change() -> None:
+    """In a spider of crawlog's own."""
+    error = result_of(Once(scrapy.Request("http://a.test/"))).error
+    assert "a Request of Scrapy's; crawlog has its own: `from crawlog import Request, Spider`" in error
+
+
+def test_start_wants_absolute_urls(tmp_path: Path) -> None:
+    """There is no page that they could belong to."""
+    *_, failed = started(runner(tmp_path, FILE.replace("http://a.test/{self.section}", "/{self.section}")))
+    assert failed.error == "ValueError: start gives '/all/0': its URLs are absolute, http or https"
