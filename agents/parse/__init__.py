@@ -1,9 +1,10 @@
 """Parse: pages in, items and founds out; an offset is committed once the log has all outputs before it.
 
-    crawl.pages ─► parse_agent ─► stage ─► spider, under the guard ─► outputs ─┬─► crawl.items, .urls, .control
+    crawl.pages ─► parse_agent ─► stage ─► default spider, under the guard ─► outputs ─┬─► crawl.items, .urls, .control
                                   │   ▲                                        └─► crawl.dead
                                   ▼   │ turns
-                     large pages, untried pages, pages of unknown jobs, pages without a body (`stored_bodies`)
+                     large pages, untried pages, pages of unknown jobs, pages without a body (`stored_bodies`),
+                     pages for users' spiders, in processes of their own (`spider_pages`)
 
 `guard` bounds the time and memory of one page. `turns` decides when a waiting page is parsed. The decisions about a
 page are in `streams/parse/`. Only `parse_agent` knows Faust.

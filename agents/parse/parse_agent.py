@@ -8,7 +8,8 @@
 A page is parsed inside its event: this takes 0.2 ms, and no queue can be lost. Only its founds wait for others of their
 partition, at most `GATHER_S` or `GATHER_PAGES` pages. A page gives all its outputs or none: they are sent once all are
 decided (`outputs.py`). A page goes to crawl.dead if every try fails, if it takes too long, or if it kills its worker
-(`guard.py`). A page that may be too complex for the HTML parser waits until a child process has tried it. A large page
+(`guard.py`). A page that may be too complex for the HTML parser waits until a child process has tried it. A page for
+a user's spider waits for that spider's process (`spider_pages.py`). A large page
 waits until smaller ones are parsed (`turns.py`). `stage.py` handles one page; this module handles the events.
 """
 

@@ -227,7 +227,7 @@ class ParseStage:
             self.bodiless[message.partition, message.offset] = Bodiless(message, meta, page)
             self.lacks_bodies()
             return
-        if job.is_for_spider(meta):
+        if job.spec.spider and job.is_for_spider(meta):
             self._give_to_spider(SpiderPage(job, message, meta, page, body))
             return
         if (

@@ -116,8 +116,8 @@ class Job:
         return meta.kind == "page" and is_html(meta) and not is_redirect(meta) and not self.is_probe(meta)
 
     def is_for_spider(self, meta: PageMeta) -> bool:
-        """Whether a page may be for the user's spider; `wants_spider` says more once that is loaded."""
-        return bool(self.spec.spider) and meta.kind == "page" and not self.is_probe(meta)
+        """Whether a page of a job with a user's spider may be for it; `wants_spider` says more once that is loaded."""
+        return meta.kind == "page" and not self.is_probe(meta)
 
     def is_probe(self, meta: PageMeta) -> bool:
         """Whether the page is only the answer to a probe."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -229,6 +231,32 @@ def test_the_child_ends_with_its_worker(child: SpiderChild) -> None:
     pid = child.pid
     child.close()
     wait_gone(pid)
+
+
+OWNER = """
+import sys, time
+from crawlog.agents.sandbox import SpiderChild
+from crawlog.schemas.pages import PageMeta
+from crawlog.streams.spiders import PageCall, SpiderRef
+
+child = SpiderChild(SpiderRef("spider"), loader="tests.support.hostile_spiders:load")
+child.page(PageCall(PageMeta("http://a.test/", "j"), b"orphan"))
+print(child.pid, flush=True)
+child.page(PageCall(PageMeta("http://a.test/", "j"), b"endless"))
+"""
+
+
+def test_a_worker_that_is_killed_leaves_no_process() -> None:
+    """Neither its zygote nor the child, which is busy, nor what that started."""
+    owner = subprocess.Popen([sys.executable, "-P", "-c", OWNER], stdout=subprocess.PIPE, text=True)
+    with owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        zygote = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        (orphan,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        owner.kill()
+    for left in (pid, zygote, int(orphan)):
+        wait_gone(left)
 
 
 def test_frames_come_in_pieces() -> None:
