@@ -187,8 +187,7 @@ class MadeRows:
     def begin_again(self) -> None:
         """Remove all rows: the pipelines begin with the first raw item."""
         changes = WriteBatch(raw_mode=True)
-        for key, _ in self._places():
-            changes.delete(key)
+        changes.delete_range(b"r", b"s")
         self.write(changes, MadeMeta())
         self.taken = 0
         os.ftruncate(self._file, 0)
@@ -226,22 +225,23 @@ class MadeRows:
 
         Raises: Unusable: the state or the file is damaged.
         """
-        places = [_place.unpack(value) for _, value in self._places()]
-        if (live := sum(length for _, length, _ in places)) != self.meta.live:
+        if (live := sum(length for _, length in self._places())) != self.meta.live:
             self._db.condemn(f"it has {live} bytes of rows, and should have {self.meta.live}")
         rows = 0
-        for start, length in joined((start, length) for start, length, _ in places):
+        for start, length in joined(self._places()):
             for piece in pieces(self._file, start, length):
                 rows += piece.count(b"\n")
                 yield piece
         if rows != self.meta.rows:
             self._db.condemn(f"{self.path} has {rows} rows, and should have {self.meta.rows}")
 
-    def _places(self) -> Iterator[tuple[bytes, bytes]]:
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """(start, length) of the rows, in the file's order."""
         for key, value in self._db.scan(b"r"):
             if not key.startswith(b"r"):
                 return
-            yield key, value
+            start, length, _ = _place.unpack(value)
+            yield start, length
 
     def _next(self, most: int) -> list[tuple[bytes, bytes]]:
         return self._db.read(b"s" + START.pack(self.meta.at), b"t", most)

@@ -457,3 +457,23 @@ def test_a_state_says_that_an_older_crawlog_cannot_read_it(tmp_path: Path) -> No
     spec = SinkSpec("j", str(tmp_path / "o.jsonl"), pipelines=True)
     with SinkState(tmp_path, spec, LOG) as state:
         assert (state.meta.version, state.meta.raw, state.path.name) == (2, True, "items.partial")
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
+async def test_rows_of_items_that_were_replaced_are_left_out_of_the_file(tmp_path: Path, name: str) -> None:
+    """They stay in the partial file where the rows go on."""
+    Seen.said = []
+    bench = Bench(tmp_path)
+    bench.results.close()
+    bench.sink = sink_of("j", str(tmp_path / name))
+    bench.kill_all_closed()
+    bench.maker.goes_on = True
+    bench.give("a", {"n": 1})
+    bench.give("b", {"n": 2})
+    await bench.work()
+    bench.give("a", {"n": 3}, page=1)
+    await bench.close()
+    bench.results.close()
+    assert finalise(tmp_path, bench.sink, {0: 3}, io.BytesIO()) == 2
+    csv = "n,by\n2,2\n3,3\n"
+    assert text_of(bench.sink) == (csv if name.endswith("csv") else '{"n":2,"by":2}\n{"n":3,"by":3}\n')

@@ -1,0 +1,95 @@
+"""The real process of the pipelines: what it answers, and what ends it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crawlog.agents.sandbox import ChildRules
+from crawlog.agents.sink import pipelines_child
+from crawlog.agents.sink.pipelines_child import PipelinesChild, pipelines_of
+from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.spiders import MadeItems, SpiderRef
+
+SPIDER = """
+import os, sys, time
+from crawlog import DropItem, Spider
+
+class Odd:
+    def open_spider(self, spider):
+        if spider.opens == "badly":
+            raise OSError("no database")
+
+    def process_item(self, item, spider):
+        if item["n"] == 2:
+            os._exit(3)
+        if item["n"] == 3:
+            while True:
+                pass
+        if item["n"] == 4:
+            raise DropItem("four")
+        print("garbage")
+        return item
+
+class Odds(Spider):
+    opens = "well"
+    start_urls = ["http://a.test/"]
+    pipelines = [Odd]
+
+    def parse(self, response):
+        yield {"n": 1}
+"""
+
+
+@pytest.fixture
+async def child(tmp_path: Path) -> AsyncIterator[PipelinesChild]:
+    """With a short patience."""
+    made = PipelinesChild(_ref(tmp_path), ChildRules(), patience_s=5.0)
+    yield made
+    made.close()
+
+
+def _ref(folder: Path, *args: tuple[str, str]) -> SpiderRef:
+    file = folder / "odds.py"
+    file.write_text(SPIDER)
+    return SpiderRef(str(file), args)
+
+
+async def test_it_answers_with_rows(child: PipelinesChild) -> None:
+    """What the pipelines print goes to the worker's log."""
+    await child.call("open")
+    made = msgspec.json.decode(await child.call("rows", b'~{"n":1}\n~{"n":4}\n={"n":5}'), type=MadeItems)
+    assert [bytes(item.row) for item in made.items] == [b'{"n":1}', b"null", b'{"n":5}']
+
+
+@pytest.mark.parametrize(
+    ("line", "told"), [(b'~{"n":2}', "exited with code 3"), (b'~{"n":3}', "pipelines.timeout_s = 5")]
+)
+async def test_what_ends_it_ends_no_worker(child: PipelinesChild, line: bytes, told: str) -> None:
+    """`os._exit`, and a loop without end: the maker of rows begins with a fresh one."""
+    await child.call("open")
+    with pytest.raises(SpiderDied, match=told):
+        await child.call("rows", line)
+
+
+async def test_what_its_code_raises_is_told(tmp_path: Path) -> None:
+    """A database that is away; a file that is gone."""
+    child = PipelinesChild(_ref(tmp_path, ("opens", "badly")), ChildRules(), 30.0)
+    with pytest.raises(Misconfigured, match="OSError: no database"):
+        await child.call("open")
+    child.close()
+    child = PipelinesChild(SpiderRef(str(tmp_path / "none.py")), ChildRules(), 30.0)
+    with pytest.raises(Misconfigured, match=r"none\.py"):
+        await child.call("open")
+    child.close()
+    await asyncio.sleep(0)
+
+
+async def test_a_job_that_the_log_does_not_know_has_no_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its raw items wait, and the run says why."""
+    monkeypatch.setattr(pipelines_child, "known_job", lambda *_: None)
+    with pytest.raises(Misconfigured, match="does not name its spider"):
+        await pipelines_of(Settings(), "j")
