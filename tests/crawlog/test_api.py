@@ -15,18 +15,9 @@ from crawlog.commands.run_process import Ended
 from crawlog.streams.errors import DamagedLog
 
 PROMISED = {
-    *(
-        "DropItem",
-        "Spider",
-        "Request",
-        "Response",
-        "Settings",
-        "Sink",
-        "SnapshotStore",
-        "Summary",
-        "Transport",
-        "crawl",
-    ),
+    *("BadAnswer", "ConnectionFailed", "DnsFailed", "Failure", "FetchError", "HttpError", "NotSent", "TimedOut"),
+    *("DropItem", "Request", "Response", "Rule", "Spider", "TlsFailed", "Tried", "try_page"),
+    *("Settings", "Sink", "SnapshotStore", "Summary", "Transport", "crawl"),
     *("CrawlError", "EngineError", "Misconfigured", "GiveUp", "RetryLater", "__version__"),
 }
 

@@ -28,11 +28,14 @@ class Titles(Spider):
     settings = {"network.allow_private": True, "politeness.delay_s": 0.02}
     follow_links = True
 
+    def __init__(self, of="nothing"):
+        self.of = of
+
     def parse(self, response):
-        yield {"title": response.css("title::text").get()}
+        yield {"title": response.css("title::text").get(), "of": self.of}
 
 if __name__ == "__main__":
-    summary = asyncio.run(crawl([sys.argv[1]], spider=Titles, output="rows.jsonl"))
+    summary = asyncio.run(crawl([sys.argv[1]], spider=Titles, output="rows.jsonl", arguments={"of": "x"}))
     print(summary.reason, summary.counts.fetched, summary.rows)
 """
 
@@ -101,4 +104,5 @@ def test_it_works_from_a_plain_script_with_a_spider_in_it(site: Site, tmp_path: 
     command = [sys.executable, "-P", "script.py", site.url]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert (done.returncode, done.stdout) == (0, f"finished {PAGES} {PAGES}\n"), done.stderr
-    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == PAGES
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["of"] for row in rows] == ["x"] * PAGES
