@@ -4,12 +4,14 @@ The measure is Scrapy itself, which is not killed.
 """
 
 import os
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from crawlog.streams.crash_points import POINTS, VARIABLE
 from tests.support.both import Items, by_scrapy, copied, differing
 from tests.support.crawls import there, workers
 from tests.support.processes import until
@@ -59,7 +61,7 @@ def test_two_workers_of_each_stage_give_the_same(
 def test_three_kills_of_everything_give_the_same(
     project: Path, quotes: Quotes, theirs: tuple[Items, Counter[str]], tmp_path: Path
 ) -> None:
-    """Supervisor, workers, children and broker; only what was in flight is asked for again."""
+    """Supervisor, workers, children and broker, at last the state too; only what was in flight is asked for again."""
     items, asked = theirs
     quotes.latency_s = 0.15
     try:
@@ -67,6 +69,7 @@ def test_three_kills_of_everything_give_the_same(
         for share in (0.2, 0.45, 0.7):
             run.start().reaches(quotes, int(share * asked.total()))
             run.kill_all()
+        shutil.rmtree(run.data / "state")  # jars are folded again from the log
         code, summary, err = run.start().end()
     finally:
         quotes.latency_s = 0.0
@@ -77,19 +80,39 @@ def test_three_kills_of_everything_give_the_same(
     assert again.total() <= 12, again
 
 
-def test_a_session_outlives_the_fetch_worker_that_logged_in(
-    project: Path, quotes: Quotes, there: list[str], tmp_path: Path
+def test_deaths_at_every_point_give_the_same(
+    project: Path, quotes: Quotes, theirs: tuple[Items, Counter[str]], there: list[str], tmp_path: Path
 ) -> None:
-    """It is killed once the login is answered; later the state is gone too. The site sees one login."""
+    """Between any two writes of fetch, parse and sink a worker dies once: pages without dones, items without founds."""
+    items, _ = theirs
+    spent = tmp_path / "spent"
+    spent.mkdir()
+    points = [name for name in POINTS if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "parse", "sink")]
+    run = QuotesRun(project, SPIDER, tmp_path, *there)
+    run.environment = {VARIABLE: " ".join([str(spent), *(f"{name}:{1 if 'sink' in name else 3}" for name in points)])}
+    code, summary, err = run.start().end()
+    assert (code, summary["reason"], summary["dead"]) == (0, "finished", 0), err
+    assert differing(run.items(), items) == ""
+    assert len(list(spent.iterdir())) > len(points) / 2
+    quotes.take()
+
+
+def test_a_session_outlives_its_worker(project: Path, quotes: Quotes, there: list[str], tmp_path: Path) -> None:
+    """The fetch workers are stopped in turn, so that another takes the session over, then killed: there is one login."""
     theirs = by_scrapy(copied("quotes", tmp_path, quotes), {"login": {}})["login"]
     quotes.take()
-    quotes.latency_s = 0.2
+    quotes.latency_s = 0.3
     try:
-        run = QuotesRun(project, "login", tmp_path, *there).start()
-        until(lambda: any(one.path == "/page/3/" for one in list(quotes.asked)), "a page behind the login")
-        for name, pid in workers(run.data).items():
-            if name.startswith("fetch"):
-                os.kill(pid, signal.SIGKILL)
+        run = QuotesRun(project, "login", tmp_path, *there).start("--workers", "fetch=2")
+        for page, worker, number in (
+            ("/page/3/", "fetch-0", signal.SIGTERM),
+            ("/page/5/", "fetch-1", signal.SIGTERM),
+            ("/page/7/", "fetch", signal.SIGKILL),
+        ):
+            until(lambda page=page: any(one.path == page for one in list(quotes.asked)), f"{page} behind the login")
+            for name, pid in workers(run.data).items():
+                if name.startswith(worker):
+                    os.kill(pid, number)
         code, summary, err = run.end()
     finally:
         quotes.latency_s = 0.0

@@ -31,12 +31,13 @@ class QuotesRun:
         self.data = folder / "data"
         self.output = folder / "rows.jsonl"
         self._command = ["run", "--spider", spider, "--data", self.data, "-o", self.output, "--json", *QUICK, *options]
+        self.environment: dict[str, str] = {}
         self._project = project
         self._run: Process | None = None
 
     def start(self, *more: object) -> "QuotesRun":
         """The command, started."""
-        self._run = crawlog(*self._command, *more, cwd=self._project)
+        self._run = crawlog(*self._command, *more, cwd=self._project, env=os.environ | self.environment)
         return self
 
     def end(self) -> tuple[int, dict[str, Any], str]:
