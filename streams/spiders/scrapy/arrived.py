@@ -17,11 +17,14 @@ DECODED = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd"})
 def response_of(meta: PageMeta, body: bytes, request: Request) -> Response:
     """The response of a page; its class is found by Scrapy's own rules."""
     headers = _headers(meta)
+    is_moved = bool(meta.location) and 200 <= (meta.http or 0) < 300  # a rendered page went there by itself
+    if is_moved:
+        headers["Location"] = meta.location
     url = request.url.partition("#")[0]
     kind = responsetypes.from_args(headers=headers, url=url, body=body)
     return kind(
         url=url,
-        status=meta.http or 200,
+        status=302 if is_moved else meta.http or 200,
         headers=headers,
         body=body,
         request=request,

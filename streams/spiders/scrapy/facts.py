@@ -170,7 +170,7 @@ def _if_set(settings: BaseSettings, spider: object) -> JobSettings:
     """Settings whose default is crawlog's, where the project sets them."""
     job: JobSettings = {}
     if is_set(settings, "ROBOTSTXT_OBEY") or obeys_none(settings):
-        job["robots.obey"] = settings.getbool("ROBOTSTXT_OBEY") and not obeys_none(settings)
+        job["robots.obey"] = obeys_robots(settings)
     if token := _token(settings, spider):
         job["robots.token"] = token
     if is_set(settings, "DOWNLOAD_DELAY"):
@@ -192,6 +192,13 @@ def _tls(settings: BaseSettings) -> JobSettings:
     if settings["DOWNLOAD_TLS_MIN_VERSION"] in ("TLSv1.2", "TLSv1.3"):
         job["network.min_tls"] = str(settings["DOWNLOAD_TLS_MIN_VERSION"])[-3:]
     return job
+
+
+def obeys_robots(settings: BaseSettings) -> bool:
+    """Whether robots.txt is obeyed: it is where the project does not say otherwise."""
+    if obeys_none(settings):
+        return False
+    return settings.getbool("ROBOTSTXT_OBEY") if is_set(settings, "ROBOTSTXT_OBEY") else True
 
 
 def obeys_none(settings: BaseSettings) -> bool:

@@ -29,6 +29,7 @@ class Kinds:
 
     def __init__(self, modules: Iterable[tuple[str, ModuleType]]) -> None:
         modules = tuple(modules)
+        self._modules = {"scrapy.spidermiddlewares.referer", *(name for name, _ in modules)}
         own = {
             f"{name}:{kind.__qualname__}": kind
             for name, module in modules
@@ -55,6 +56,10 @@ class Kinds:
         if name not in self._requests:
             raise ValueError(f"{name!r:.200} is no class of requests of Scrapy or of this project; it is not loaded")
         return self._requests[name]
+
+    def has(self, path: str) -> bool:
+        """Whether an import path leads into the project, or to one of Scrapy's policies of referers."""
+        return path.rpartition(".")[0] in self._modules
 
     def _name(self, kind: type) -> str:
         if kind not in self._names:

@@ -35,7 +35,8 @@ def of_class(found: FoundClass, ref: SpiderRef) -> ScrapyRunner:
 def _logging(runner: ScrapyRunner) -> ScrapyRunner:
     """Write the spider's lines to standard error, which is the log of this process."""
     settings = runner.crawler.settings
-    level = str(settings["LOG_LEVEL"]) if is_set(settings, "LOG_LEVEL") else "INFO"
+    given = settings["LOG_LEVEL"] if is_set(settings, "LOG_LEVEL") else "INFO"
+    level = int(given) if str(given).isdigit() else str(given)
     logging.basicConfig(format=settings["LOG_FORMAT"], datefmt=settings["LOG_DATEFORMAT"])
     logging.getLogger().setLevel(level if settings.getbool("LOG_ENABLED") else logging.CRITICAL + 1)
     if not is_set(settings, "LOG_LEVEL"):

@@ -21,6 +21,7 @@ from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.http import header_refusal
 from crawlog.streams.url import Canonicaliser, InvalidUrl
 
+from . import facts
 from .kinds import Kinds
 from .meta_table import LEFT_BEHIND, refusal
 
@@ -58,8 +59,8 @@ class Recorder:
         self._kinds = kinds
         self._defaults = dict(defaults)
         self._retries = retries
-        self._has_cookies = settings.getbool("COOKIES_ENABLED")
-        self._obeys_robots = settings.getbool("ROBOTSTXT_OBEY")
+        self._has_cookies = facts.has_cookies(settings)
+        self._obeys_robots = facts.obeys_robots(settings)
         self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
         self._names: dict[Callable[..., Any], str] = {}
         self.warnings: set[str] = set()
@@ -119,6 +120,9 @@ class Recorder:
             meta, kwargs = values.unpacked_dict(record.meta), values.unpacked_dict(record.kwargs)
         except ValueError as error:
             raise Unsendable(f"the request of {url} cannot be made again: {error}") from None
+        policy = meta.get("referrer_policy")
+        if isinstance(policy, str) and "." in policy and not self._kinds.has(policy):
+            raise Unsendable(f"meta['referrer_policy'] = {policy[:100]!r}: no class of Scrapy's or of the project")
         beside = meta.pop(BESIDE, {})
         request = kind(
             **cast("dict[str, Any]", beside.get("attributes", {})),

@@ -4,9 +4,11 @@ import asyncio
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 import scrapy
 from scrapy import Request, Spider, signals
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import CloseSpider, DropItem, IgnoreRequest, NotSupported
@@ -16,7 +18,7 @@ from scrapy.pipelines.images import ImagesPipeline
 from twisted.internet.defer import Deferred, succeed
 
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.spiders.exchange import CallResult
+from crawlog.streams.spiders.exchange import CallResult, PageCall
 from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of
 from crawlog.streams.spiders.scrapy.failures import RAISED
 from tests.support.adapting import HTML, SITE, asking, failed_page_of, given_by, page_of, runner_of, started
@@ -747,6 +749,53 @@ def test_a_class_of_another_module_is_not_loaded() -> None:
         result = given_by(runner_of(Everything), page_of(asking("one", **given), "<p>"))
         assert "cannot be made again" in result.error
         assert result.items == []
+
+
+def test_a_policy_of_another_module_is_not_loaded() -> None:
+    """Scrapy would import what `meta["referrer_policy"]` names, and call it."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield Request(f"{SITE}/a", meta=response.meta)
+
+    runner = runner_of(spider(parse))
+    result = given_by(runner, page_of(asking(meta={"referrer_policy": "os.abort"}), "<p>"))
+    assert "no class of Scrapy's or of the project" in result.error
+    good = "scrapy.spidermiddlewares.referer.NoReferrerPolicy"
+    [out] = given_by(runner, page_of(asking(meta={"referrer_policy": good}), "<p>")).requests
+    assert out.request is not None
+    assert out.request.headers == ()
+
+
+def test_a_page_that_its_scripts_left_is_a_redirect() -> None:
+    """The browser says where it went; its body is there."""
+    call = page_of(asking("one", "/from"), "", rendered="rule")
+    moved = PageCall(msgspec.structs.replace(call.meta, location="/there"), b"")
+    [out] = given_by(runner_of(Everything), moved).requests
+    assert (out.url, out.hops) == (f"{SITE}/there", 1)
+
+
+class OwnCookies(CookiesMiddleware):
+    """Of the project, in place of Scrapy's."""
+
+
+def test_a_subclassed_cookies_middleware_sends_its_own() -> None:
+    """Crawlog keeps none then; the header that the subclass wrote is sent."""
+    settings = {
+        "DOWNLOADER_MIDDLEWARES": {
+            "scrapy.downloadermiddlewares.cookies.CookiesMiddleware": None,
+            f"{HERE}.OwnCookies": 700,
+        }
+    }
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield Request(f"{SITE}/a", cookies={"id": "7"})
+
+    runner = runner_of(spider(parse), settings)
+    assert runner.facts.settings["fetch.cookies"] is False
+    [out] = given_by(runner, page_of(asking(), "<p>")).requests
+    assert out.request is not None
+    assert ("Cookie", "id=7") in out.request.headers
+    assert (out.request.cookies, out.request.keeps_cookies) == ((), False)
 
 
 def test_a_callback_that_is_no_method_is_not_called() -> None:
