@@ -18,9 +18,13 @@ class Headers(MutableMapping[str, str]):
 
     def __init__(self, given: GivenHeaders = ()) -> None:
         self._values: dict[str, tuple[str, list[str]]] = {}
-        for name, value in given.items() if isinstance(given, Mapping) else given:
-            if value is not None:
-                self._values.setdefault(name.lower(), (name, []))[1].extend(_texts(name, value))
+        pairs: Iterable[tuple[str, HeaderValues | None]]
+        pairs = given.items() if isinstance(given, Mapping) else given
+        pairs = given.pairs() if isinstance(given, Headers) else pairs
+        for name, value in pairs:
+            texts = _texts(name, value) if value is not None else []
+            if texts:
+                self._values.setdefault(name.lower(), (name, []))[1].extend(texts)
 
     def __getitem__(self, name: str) -> str:
         return ", ".join(self._values[name.lower()][1])

@@ -166,6 +166,7 @@ def test_a_new_spider_loads_and_its_test_passes(crawlog: Callable[..., Said], te
     """Of every template; nothing is overwritten."""
     assert crawlog("init", "shop").code == 0
     os.chdir(tmp_path / "shop")
+    assert crawlog("settings").code == 0  # the settings file is read
     said = crawlog("genspider", "old_books", "shop.example", "-t", template)
     assert said.code == 0, said.err
     spider, test = map(Path, said.out.splitlines())
