@@ -98,7 +98,7 @@ def test_deaths_at_every_point_give_the_same(
 
 
 def test_a_session_outlives_its_worker(project: Path, quotes: Quotes, there: list[str], tmp_path: Path) -> None:
-    """The fetch workers are stopped in turn, so that another takes the session over, then killed: there is one login."""
+    """The fetch workers are stopped in turn, so that another takes the session over, then killed: one login."""
     theirs = by_scrapy(copied("quotes", tmp_path, quotes), {"login": {}})["login"]
     quotes.take()
     quotes.latency_s = 0.3
