@@ -109,7 +109,11 @@ def test_a_session_outlives_its_worker(project: Path, quotes: Quotes, there: lis
             ("/page/5/", "fetch-1", signal.SIGTERM),
             ("/page/7/", "fetch", signal.SIGKILL),
         ):
-            until(lambda page=page: any(one.path == page for one in list(quotes.asked)), f"{page} behind the login")
+
+            def is_asked(page: str = page) -> bool:
+                return any(one.path == page for one in list(quotes.asked))
+
+            until(is_asked, f"{page} behind the login")
             for name, pid in workers(run.data).items():
                 if name.startswith(worker):
                     os.kill(pid, number)
