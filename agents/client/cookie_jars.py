@@ -42,8 +42,11 @@ def _no_row(_job: str, _url: str, _name: str) -> None:
 
 
 class _Held(NamedTuple):
+    """A jar in memory, and the state and epoch that its row was of; it does not keep that state alive."""
+
     jar: CookieJar
-    row: StoredJar | None
+    fold: object | None
+    epoch: int
 
 
 class CookieJars:
@@ -66,8 +69,8 @@ class CookieJars:
         key = job, registrable_domain(urlsplit(url).hostname or ""), name
         held = self._held.get(key)
         row = self._row_of(job, url, name) if is_stored else None
-        if held is None or (row is not None and not _is_same(row, held.row)):
-            held = self._held[key] = _Held(_read(row, held), row)
+        if held is None or (row is not None and not (row.fold is held.fold and row.epoch == held.epoch)):
+            held = self._held[key] = _read(row, held)
             if len(self._held) > MOST_JARS:
                 self._held.popitem(last=False)
         self._held.move_to_end(key)
@@ -79,15 +82,11 @@ class CookieJars:
         return held.jar.changes() if held is not None else ()
 
 
-def _is_same(row: StoredJar, known: StoredJar | None) -> bool:
-    return known is not None and row.fold is known.fold and row.epoch == known.epoch
-
-
-def _read(row: StoredJar | None, old: _Held | None) -> CookieJar:
+def _read(row: StoredJar | None, old: _Held | None) -> _Held:
     """The jar of a row, with what no done has named of the jar that it replaces in the same epoch."""
     if row is None:
-        return CookieJar()
+        return _Held(CookieJar(), None, 0)
     jar = CookieJar(row.read())
-    if old is not None and (old.row is None or old.row.epoch == row.epoch):
+    if old is not None and (old.fold is None or old.epoch == row.epoch):
         jar.apply(old.jar.changes(), time.time())
-    return jar
+    return _Held(jar, row.fold, row.epoch)
