@@ -131,6 +131,7 @@ class StartSower:
             stats=result.stats,
         )
         key = items.key(job, url)
+        crash_points.point("start.item.sending")
         try:
             self._producer.send(
                 self._topics.items, items.encode(record), key=key, partition=hashed_to(key, self._count)

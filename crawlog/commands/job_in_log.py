@@ -102,7 +102,8 @@ class JobInLog:
         if known is not None:
             self._go_on(known, None if self._supervisor.has_lost_founds else before)
             assert self.copy is not None
-            self.start = start_ended(said, self.copy, self.order.spider_hash)
+            if not self._supervisor.has_lost_founds:  # else those of `start` may be among them
+                self.start = start_ended(said, self.copy, self.order.spider_hash)
 
     def _go_on(self, known: JobCopy, end: Finished | None) -> None:
         """Decides whether the job goes on as it is, goes on changed, or begins again."""

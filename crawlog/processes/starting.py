@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crawlog.schemas.control import Command, Control, JobCopy, Join, StartEnded
+from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, Misconfigured, SpiderDied
 
 if TYPE_CHECKING:
@@ -258,7 +259,9 @@ class Starting:
             items=sower.items if sower else 0,
             error=self.error,
         )
+        crash_points.point("start.noting")
         write_control(self._producer, self._topics, [record])
+        crash_points.point("start.noted")
         if sower and sower.refused:
             self._say(f"`start` of job {self._copy.job} gave {sower.refused:,} requests whose URL is none")
         self.close()

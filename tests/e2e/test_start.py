@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from crawlog.streams import crash_points
 from tests.support.processes import LIMIT_S, Process, crawlog
 from tests.support.sites import Answer, Threaded
 
@@ -134,6 +135,22 @@ def test_a_start_that_is_killed_halfway_begins_again_and_what_is_known_falls_awa
     before = pages.asked.copy()
     assert command(SLOWLY, "--fresh").wait() == 0
     assert sum(pages.asked.values()) == sum(before.values()) + 60
+
+
+def test_a_command_that_dies_at_each_of_its_writes_goes_on(
+    tmp_path: Path, pages: Pages, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before requests, before an item, before and after the note of the end: each one is one row, asked once."""
+    spent = tmp_path / "spent"
+    spent.mkdir()
+    points = ("start.sending:2", "start.item.sending:1", "start.noting:1", "start.noted:1")
+    monkeypatch.setenv(crash_points.VARIABLE, f"{spent} {' '.join(points)}")
+    start = SLOWLY.replace("0.05", "0")
+    ends = [command(start).wait() for _ in range(len(points) + 1)]
+    assert ends == [-signal.SIGKILL] * len(points) + [0]
+    assert {path.name for path in spent.iterdir()} == {point.partition(":")[0] for point in points}
+    assert rows(tmp_path) == Counter(range(-1, 60))
+    assert set(pages.asked) == {f"/{number}" for number in range(60)}
 
 
 def test_an_endless_start_goes_at_the_pace_of_the_job(tmp_path: Path, pages: Pages, command: Command) -> None:
