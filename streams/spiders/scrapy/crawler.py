@@ -3,6 +3,7 @@
 settings of the project, `custom_settings`, `-s` ─► StandInCrawler ─► spider, signals, stats, extensions, middlewares
 """
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from scrapy import signals
@@ -73,6 +74,14 @@ class StandInCrawler(Crawler):
         """Send the signals of a start; handlers get what they connect to before the first request."""
         await self.signals.send_catch_log_async(signal=signals.engine_started)
         await self.signals.send_catch_log_async(signal=signals.spider_opened, spider=self.spider)
+
+    def in_vain(self) -> Iterator[str]:
+        """A line for each part of the project that waits for what never comes."""
+        yield from self.signals.in_vain()
+        for one in self.spidermw.middlewares:
+            if hasattr(one, "process_start_requests") and not hasattr(one, "process_start"):
+                name = type(one).__qualname__
+                yield f"{name}.process_start_requests is called by no Scrapy since 2.13: write process_start"
 
     def get_spider_middleware(self, cls: type[T]) -> T | None:
         """As in Scrapy."""

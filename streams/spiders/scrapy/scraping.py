@@ -287,7 +287,8 @@ class Scraping:
             self._given[fingerprint] = count + 1
             identity = unfiltered_id(self._origin.id, self._origin.attempt, fingerprint, count)
         priority = max(-MAX_PRIORITY, min(MAX_PRIORITY, request.priority))
-        depth = request.meta.get("depth", 0)
+        given = request.meta.get("depth", 0)
+        depth = min(max(given, 0), MAX_PRIORITY) if isinstance(given, int) else 0  # it is the user's to write
         self.result.requests.append(
             RequestOut(request.url.partition("#")[0], identity, priority, record, min(hops, MAX_HOPS), depth)
         )

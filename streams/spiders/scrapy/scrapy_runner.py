@@ -88,7 +88,7 @@ class ScrapyRunner:
             is_scrapy=True,
             takes_errors=True,
             has_pipelines=self.has_pipelines,
-            notes=(*facts.notes(settings, self.spider), *self.crawler.signals.in_vain()),
+            notes=(*facts.notes(settings, self.spider), *self.crawler.in_vain()),
         )
 
     async def open(self) -> None:

@@ -649,6 +649,25 @@ def test_what_counts_on_one_process_is_warned_of_once() -> None:
     assert given_by(runner, page_of(asking(), "<p>")).warnings == []
 
 
+class Older:
+    """A spider middleware for Scrapy before 2.13."""
+
+    def process_start_requests(self, start_requests: Any, spider: Any) -> Any:  # noqa: ARG002  # Scrapy's signature
+        """Never called."""
+        return start_requests
+
+
+def test_a_method_that_scrapy_does_not_call_any_more_is_named() -> None:
+    """At the start; and a depth that is no number harms nobody."""
+    notes = runner_of(Everything, {"SPIDER_MIDDLEWARES": {f"{HERE}.Older": 1}}).facts.notes
+    assert any("Older.process_start_requests is called by no Scrapy since 2.13" in note for note in notes)
+
+    async def start(self: Any) -> Any:  # a method
+        yield Request(f"{SITE}/", meta={"depth": "deep"})
+
+    assert started(runner_of(spider(None, start=start)))[0].requests[0].depth == 0
+
+
 # What cannot work is refused by name, with the way out.
 
 
