@@ -1,0 +1,156 @@
+"""Scrapy's item pipelines without its engine: signals, order, stats, and what becomes of each kind of item."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawlog.streams.spiders import MadeItems, SpiderRef, load_runner
+from crawlog.streams.spiders.pipelines import PipelinesService
+
+SPIDER = """
+from dataclasses import dataclass
+import attr
+import scrapy
+from scrapy import signals
+from scrapy.exceptions import DropItem
+
+SAID = []
+
+
+class Thing(scrapy.Item):
+    n = scrapy.Field(serializer=lambda n: n * 100)
+    by = scrapy.Field()
+
+
+@dataclass
+class Data:
+    n: int
+    by: str = ""
+
+
+@attr.s(auto_attribs=True)
+class Attrs:
+    n: int
+    by: str = ""
+
+
+class First:
+    @classmethod
+    def from_crawler(cls, crawler):
+        made = cls()
+        made.crawler = crawler
+        made.word = crawler.settings["WORD"]
+        crawler.signals.connect(made.heard_drop, signals.item_dropped)
+        crawler.signals.connect(made.heard_error, signals.item_error)
+        crawler.signals.connect(made.heard_item, signals.item_scraped)
+        crawler.signals.connect(made.heard_close, signals.spider_closed)
+        crawler.signals.connect(made.heard_open, signals.spider_opened)
+        return made
+
+    def heard_drop(self, item, exception, spider):
+        SAID.append(f"dropped {item['n']}: {exception}")
+
+    def heard_error(self, item, failure):
+        SAID.append(f"error {item['n']}: {failure.value!r}")
+
+    def heard_item(self, item):
+        SAID.append(f"scraped {type(item).__name__}")
+
+    def heard_open(self, spider):
+        SAID.append(f"opened {spider.name}")
+
+    def heard_close(self, reason):
+        SAID.append(f"closed {reason}")
+
+    def open_spider(self, spider):
+        SAID.append("first opens")
+
+    def process_item(self, item, spider):
+        from itemadapter import ItemAdapter
+        ItemAdapter(item)["by"] = self.word
+        return item
+
+    def close_spider(self, spider):
+        SAID.append("first closes")
+
+
+class Second:
+    async def process_item(self, item, spider):
+        from itemadapter import ItemAdapter
+        if ItemAdapter(item)["n"] == 2:
+            raise DropItem("two")
+        if ItemAdapter(item)["n"] == 3:
+            raise ValueError("three")
+        return item
+
+    def close_spider(self, spider):
+        SAID.append("second closes")
+
+
+class Things(scrapy.Spider):
+    name = "things"
+    custom_settings = {"ITEM_PIPELINES": {Second: 900, First: 100}, "WORD": "me"}
+
+    def parse(self, response):
+        yield Thing(n=1)
+
+    def closed(self, reason):
+        SAID.append(f"spider closed {reason}")
+"""
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Any:
+    """The spider, loaded."""
+    file = tmp_path / "things.py"
+    file.write_text(SPIDER)
+    return load_runner(SpiderRef(str(file)))
+
+
+@pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
+async def test_pipelines_signals_and_rows_are_those_of_scrapy(runner: Any) -> None:
+    """All kinds of items; DropItem and errors; the order of opening and closing."""
+    module = sys.modules[type(runner.spider).__module__]
+    values = runner.kinds.values
+    given = [{"n": 1}, module.Thing(n=2), {"n": 3}, module.Thing(n=4), module.Data(5), module.Attrs(6)]
+    lines = [b"~" + msgspec.json.encode({"$item": values.packed(item, "an item")}) for item in given]
+    service = PipelinesService(runner)
+    await service.call("open", b"")
+    made = msgspec.json.decode(await service.call("rows", b"\n".join(lines)), type=MadeItems)
+    await service.call("close", b"finished")
+    assert [msgspec.json.decode(item.row) for item in made.items] == [
+        {"n": 1, "by": "me"},
+        None,
+        None,
+        {"n": 400, "by": "me"},
+        {"n": 5, "by": "me"},
+        {"n": 6, "by": "me"},
+    ]
+    assert [item.error for item in made.items if item.error] == ["ValueError: three"]
+    assert made.stats["item_scraped_count"] == 4
+    assert made.stats["item_dropped_reasons_count/DropItem"] == 1
+    said = module.SAID
+    assert said[:2] == ["first opens", "opened things"]
+    assert sorted(said[2:8]) == [
+        "dropped 2: two",
+        "error 3: ValueError('three')",
+        "scraped Attrs",
+        "scraped Data",
+        "scraped Thing",
+        "scraped dict",
+    ]
+    assert sorted(said[8:10]) == ["first closes", "second closes"]
+    assert sorted(said[10:]) == ["closed finished", "spider closed finished"]
+
+
+def test_a_spider_that_is_told_of_its_end_needs_the_process_too(tmp_path: Path) -> None:
+    """`closed` is called there; a spider with neither gives rows at once."""
+    file = tmp_path / "ends.py"
+    plain = "import scrapy\nclass Ends(scrapy.Spider):\n    name = 'ends'\n    def parse(self, response): pass\n"
+    file.write_text(plain)
+    assert not load_runner(SpiderRef(str(file))).facts.has_pipelines
+    file.write_text(plain + "    def closed(self, reason): pass\n")
+    assert load_runner(SpiderRef(str(file))).facts.has_pipelines
