@@ -227,9 +227,13 @@ class SpiderPages:
                 continue
             line.flying.append(page)
             line.flying_bytes += len(page.body)
-            child.submit_page(
-                PageCall(page.meta, page.body, page.is_whole), partial(self._answered, line, page, self._epoch)
-            )
+            call = PageCall(page.meta, page.body, page.is_whole)
+            try:
+                child.submit_page(call, partial(self._answered, line, page, self._epoch))
+            except OSError as error:
+                line.waiting.appendleft(line.flying.pop())
+                line.flying_bytes -= len(page.body)
+                self._not_started(line, error)
 
     def _runs(self, line: _Line) -> bool:
         """Whether the line has a process; it is started if a place is free."""
@@ -242,8 +246,16 @@ class SpiderPages:
         child.heard_facts = partial(self._heard_facts, line, child)
         line.began_s = line.used_s = time.monotonic()
         line.facts = child.loaded
-        child.load()
+        try:
+            child.load()
+        except OSError as error:
+            self._not_started(line, error)
         return line.child is child
+
+    def _not_started(self, line: _Line, error: OSError) -> None:
+        """Wait for memory, or for a free descriptor; `tend` tries again."""
+        log.warning("spider_not_started", job=line.job.name, error=str(error))
+        self._close(line)
 
     def _make_room(self, running: list[_Line]) -> bool:
         """End an idle process; else let a busy one end soon."""

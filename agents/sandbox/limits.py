@@ -31,7 +31,7 @@ class ChildLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     memory_bytes: int = 2 << 30
-    tasks: int = 128
+    tasks: int = 512
 
     def apply(self) -> None:
         """Limit this process, and those that it will start."""

@@ -168,7 +168,10 @@ class Zygote:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if number != DATA:
             os.dup2(number, DATA)
-        os.closerange(DATA + 1, os.sysconf("SC_OPEN_MAX"))
+        for other in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+            if other > DATA:
+                with contextlib.suppress(OSError):  # that of the listing itself
+                    os.close(other)
         return socket.socket(fileno=DATA), limits
 
     def _look(self) -> None:

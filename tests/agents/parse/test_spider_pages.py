@@ -266,6 +266,27 @@ def test_the_least_recently_used_process_makes_room(monkeypatch: pytest.MonkeyPa
     assert world.children[3].ref.job == "x"
 
 
+def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory for a fork is no fault of a page."""
+    world = World()
+
+    def fail(*_: object) -> None:
+        raise OSError("Cannot allocate memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FarChild, "load", fail)
+        world.add("a")
+    world.pages.tend()
+    world.children[-1].ready()
+    with monkeypatch.context() as patched:
+        patched.setattr(FarChild, "submit_page", fail)
+        world.add("b")
+    assert world.children[-2].is_closed
+    world.children[-1].ready()
+    assert world.sent() == ["a", "b"]
+    assert (world.buried, world.pages.count) == ([], 2)
+
+
 def test_no_page_goes_while_the_stage_is_paused() -> None:
     """It goes on when it is tended after that."""
     world = World()

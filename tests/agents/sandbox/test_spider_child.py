@@ -82,6 +82,7 @@ def test_a_page_goes_in_and_its_result_comes_out(child: SpiderChild) -> None:
     for size in (0, 100, 1 << 17, 9 << 20):
         row = row_of(child.page(call_of(b"-" * size)))
         assert (row["bytes"], row["url"], row["pid"]) == (size, "http://a.test/", child.pid)
+    assert row_of(child.page(PageCall(PageMeta("http://a.test/", "j"), b"whole", is_whole=True)))["bytes"] == 5
 
 
 def test_a_page_keeps_its_request(child: SpiderChild) -> None:
