@@ -258,6 +258,7 @@ class Run:
                 reading=f"{passed} of {count} partitions so far" if passed < count else "",
                 left_s=gains.pace.left_s(counts, longest, now, self._rest_s),
                 commonest=gains.commonest,
+                is_starting=self.planting.is_starting,
                 naming=naming,
                 unanswered=unanswered,
             )

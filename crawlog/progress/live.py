@@ -39,6 +39,7 @@ class Frame(NamedTuple):
         reading: How much of the log is folded, in words; empty once all of it is. Counts are valid only then.
         naming: Hosts that wait for DNS.
         unanswered: Requests in flight to hosts that have not answered yet, or not recently.
+        is_starting: Whether the spider's `start` may give more requests.
         left_s: Estimated time until all queued URLs are fetched, seconds; None if unknown.
     """
 
@@ -52,6 +53,7 @@ class Frame(NamedTuple):
     dead: int = 0
     commonest: "CommonestError | None" = None
     left_s: float | None = None
+    is_starting: bool = False
     reading: str = ""
     naming: int = 0
     unanswered: int = 0
@@ -156,6 +158,7 @@ def line(frame: Frame) -> str:
     paused = f" ({frame.paused}: see `crawlog control list`)" if frame.paused else ""
     needs = f" ({told})" if (told := needed(counts.needs)) else ""
     left = f" (about {span(frame.left_s)})" if frame.left_s is not None else ""
+    left += ", `start` goes on" if frame.is_starting else ""
     lost = sum(counts.dropped.values())
     dropped = f", {lost} dropped ({by_rule(counts.dropped)})" if lost else ""
     strangers = f" ({told})" if (told := _strangers(frame)) else ""
@@ -194,6 +197,13 @@ def _commonest(frame: Frame) -> str:
     return f"; {frame.commonest.records:,} × {frame.commonest.error[:ERROR_CHARS]}" if frame.commonest else ""
 
 
+def _ahead(frame: Frame) -> list[tuple[str, str, str]]:
+    """Rows of the table about what is still to come."""
+    start = [("start", "", "goes on: it may give more requests")] if frame.is_starting else []
+    end = [("end", "", f"in about {span(frame.left_s)}, if no more is found")] if frame.left_s is not None else []
+    return start + end
+
+
 def table(frame: Frame) -> "Table":
     """A frame as a table."""
     from rich.table import Table
@@ -215,8 +225,8 @@ def table(frame: Frame) -> "Table":
     )
     if counts.held:
         shown.add_row("held", f"{counts.held:,}", "not waited for: crawlog control list")
-    if frame.left_s is not None:
-        shown.add_row("end", "", f"in about {span(frame.left_s)}, if no more is found")
+    for row in _ahead(frame):
+        shown.add_row(*row)
     shown.add_row("in flight", f"{counts.in_flight:,}", _strangers(frame))
     shown.add_row("done", f"{done(counts):,}", f"{counts.redirected:,} redirects, {counts.refused:,} refused")
     shown.add_row("failed", f"{counts.failed:,}", f"{counts.retried:,} retries")

@@ -36,6 +36,13 @@ def test_links_that_rules_dropped_are_shown(text: Callable[[Frame], str]) -> Non
 
 
 @pytest.mark.parametrize("text", [line, shown])
+def test_a_start_that_goes_on_is_shown(text: Callable[[Frame], str]) -> None:
+    """Else a crawl that waits for a spider's next request looks as if it could not end."""
+    assert "goes on" in text(Frame("j", 1.0, JobCounts(), 0.0, {}, [], is_starting=True))
+    assert "goes on" not in text(Frame("j", 1.0, JobCounts(), 0.0, {}, []))
+
+
+@pytest.mark.parametrize("text", [line, shown])
 def test_a_crawl_without_dead_letters_shows_none(text: Callable[[Frame], str]) -> None:
     """The common case takes no room."""
     assert "not handled" not in text(Frame("j", 1.0, JobCounts(), 0.0, {}, []))
