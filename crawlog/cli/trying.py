@@ -93,7 +93,7 @@ def parse(
     """
     import msgspec
 
-    from crawlog.commands.tried_spider import parsed_page
+    from crawlog.commands.tried_spider import parsed_page, unlike_a_crawl
 
     from . import arguments, tried_text
     from .options import scrapy_apart
@@ -103,10 +103,10 @@ def parse(
     if named is None:
         raise Misconfigured("--spider: name a spider")
     settings = settings_of(given, spider=named.facts.settings)
-    result = parsed_page(settings, named, _page(settings, url, stored, job), callback, cb_kwargs)
+    page = _page(settings, url, stored, job)
+    result = parsed_page(settings, named, page, callback, cb_kwargs)
     answer(*([msgspec.json.encode(result).decode()] if as_json else tried_text.lines(result)))
-    for line in tried_text.faults(result):
-        tell(line)
+    tell(*unlike_a_crawl(settings, named, page), *tried_text.faults(result))
     return outcome.DEAD_LETTERS if result.error else outcome.FINISHED
 
 

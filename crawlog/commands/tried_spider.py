@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.http import essence
 from crawlog.streams.spiders import CallResult, PageCall, StoredPage, ref_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,20 @@ def parsed_page(
             return child.page(PageCall(page.meta, page.body))
     except SpiderDied as error:
         raise Misconfigured(f"--spider {ref.path}: {error}") from None
+
+
+def unlike_a_crawl(settings: "Settings", spider: "NamedSpider", page: StoredPage) -> list[str]:
+    """What a crawl would do otherwise with the page, a line each."""
+    meta, facts = page.meta, spider.facts
+    told = []
+    is_answer = meta.http is not None and (200 <= meta.http < 300 or meta.http in facts.statuses)
+    if not is_answer and not facts.is_scrapy:
+        status = f"status {meta.http}" if meta.http is not None else meta.error
+        told.append(f"{status}: no page for a callback; see handle_httpstatus_list, and the errback of its request")
+    kept, kind = settings.fetch.content_types, meta.sniffed or essence(meta.content_type)
+    if kind and page.body and kind not in kept and "*/*" not in kept:
+        told.append(f"a crawl keeps no body of type {kind}: add it to the setting fetch.content_types")
+    return told
 
 
 def _object(text: str) -> dict[str, Any]:

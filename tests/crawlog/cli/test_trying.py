@@ -128,6 +128,15 @@ def test_parse_shows_what_a_spider_makes_of_a_page(crawlog: Callable[..., Said],
     assert "books.py" in broken.err
 
 
+def test_parse_says_where_a_crawl_would_do_otherwise(crawlog: Callable[..., Said], web: str) -> None:
+    """A status that no callback gets, a type that is not kept."""
+    said = crawlog("parse", "--spider", "books.py", f"{web}/none", *PRIVATE)
+    assert "status 404: no page for a callback; see handle_httpstatus_list" in said.err
+    said = crawlog("parse", "--spider", "books.py", "-c", "parse_item", "--cb-kwargs", '{"n": [1]}', f"{web}/robots.txt",
+                   *PRIVATE)  # fmt: skip
+    assert "a crawl keeps no body of type text/plain: add it to the setting fetch.content_types" in said.err
+
+
 def test_a_saved_page_is_parsed_without_a_request(crawlog: Callable[..., Said], web: str, tmp_path: Path) -> None:
     """On the command line, and in a test."""
     assert crawlog("fetch", f"{web}/1", "--save", "one.page", *PRIVATE).code == 0
