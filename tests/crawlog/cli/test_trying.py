@@ -132,8 +132,8 @@ def test_parse_says_where_a_crawl_would_do_otherwise(crawlog: Callable[..., Said
     """A status that no callback gets, a type that is not kept."""
     said = crawlog("parse", "--spider", "books.py", f"{web}/none", *PRIVATE)
     assert "status 404: no page for a callback; see handle_httpstatus_list" in said.err
-    said = crawlog("parse", "--spider", "books.py", "-c", "parse_item", "--cb-kwargs", '{"n": [1]}', f"{web}/robots.txt",
-                   *PRIVATE)  # fmt: skip
+    item = ("-c", "parse_item", "--cb-kwargs", '{"n": [1]}')
+    said = crawlog("parse", "--spider", "books.py", *item, f"{web}/robots.txt", *PRIVATE)
     assert "a crawl keeps no body of type text/plain: add it to the setting fetch.content_types" in said.err
 
 
