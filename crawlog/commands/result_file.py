@@ -1,5 +1,6 @@
 """The file of `-o`: made from the sink's state once the job is finished. A damaged state is filled again first."""
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 FILL_TRIES = 5
 """Attempts to make FILE; after an attempt with a damaged state, the sink reads the log again."""
+
+TOLD_S = 5.0
+"""Wait for pipelines after which the user is told of it, seconds."""
 
 LOOK_S = 0.1
 """Between two looks at the sink's worker, seconds."""
@@ -107,7 +111,11 @@ class ResultFile:
         if not has_pipelines(self._data, self.sink):
             return
         order_close(self._data, self.sink, ends, reason)
+        told_at = time.monotonic() + TOLD_S
         while not is_closed(self._data, self.sink, ends):
+            if time.monotonic() > told_at:
+                told_at = float("inf")
+                self._say("the pipelines are not through with the items yet; the job ends when they were closed")
             self._supervisor.look(LOOK_S)
             self._trouble.tell()
 

@@ -203,7 +203,7 @@ def test_kills_lose_and_double_no_row(tmp_path: Path, quotes: Quotes, cluster: S
     points = "parse.page.done:3 pipelines.rows.written:1 pipelines.state.written:1 pipelines.closed:1"
     crawl.environ = {VARIABLE: f"{spent} {points}"}
     before = len(quotes.asked)
-    run = crawl.start()
+    run = crawl.start("--workers", "fetch=2,parse=2")
     kills, end = 0, time.monotonic() + 120
     while kills < 3 and run.poll() is None and time.monotonic() < end:
         if len(quotes.asked) - before >= 8 * (kills + 1):
