@@ -1,6 +1,6 @@
 """Warnings about a spider whose callbacks count on one process: objects shared by requests, changed attributes."""
 
-from collections.abc import Sized
+from collections import deque
 from functools import cached_property
 from typing import Any
 
@@ -52,7 +52,11 @@ class SharedState:
 
 
 def _seen(spider: object) -> dict[str, tuple[Any, int]]:
-    return {name: (value, len(value) if isinstance(value, Sized) else -1) for name, value in vars(spider).items()}
+    return {name: (value, len(value) if isinstance(value, _GROWING) else -1) for name, value in vars(spider).items()}
+
+
+_GROWING = (list, dict, set, deque, bytearray)
+"""Kinds whose length is asked for; that of a user's own class may be a query."""
 
 
 def _is_cache(spider: object, name: str) -> bool:
