@@ -1,15 +1,21 @@
 """Scrapy's spiders by Scrapy and by crawlog: equal multisets of items. The measure is Scrapy itself."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.settings.browser import find_browser
+from crawlog.streams.settings.settings import Settings
 from tests.support.both import Items, by_scrapy, copied, differing, without
 from tests.support.cases import OWN, PROJECTS
+from tests.support.crawls import there
 from tests.support.quotes import Quotes, quotes
+from tests.support.quotes_runs import QuotesRun
 from tests.support.walking import walk
 
-__all__ = ["quotes"]  # a fixture
+__all__ = ["quotes", "there"]  # fixtures
 
 pytestmark = [pytest.mark.slow]
 
@@ -56,3 +62,26 @@ def test_a_spider_of_crawlogs_own_class_gives_the_same(name: str, own: Path, bas
     walked = walk(f"{own}:{name}", {})
     assert differing(without(walked.items), baseline.of("quotes")[OWN[name]]) == ""
     assert (walked.errors, walked.warnings) == ([], [])
+
+
+@pytest.fixture
+def chromium() -> None:
+    """Skips where there is no browser."""
+    try:
+        find_browser(Settings())
+    except Misconfigured as error:
+        pytest.skip(str(error).replace("\n", " "))
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("name", "pages"), [("Rendered", 3), ("RenderedDelayed", 1)])
+def test_a_rendered_page_gives_what_its_script_has(
+    name: str, pages: int, chromium: None, own: Path, baseline: Baseline, there: list[str], tmp_path: Path
+) -> None:
+    """A browser runs the script, from which Scrapy's spider reads the same quotes."""
+    sandbox = "true" if os.geteuid() else "false"
+    run = QuotesRun(own.parent, f"{own}:{name}", tmp_path, *there, "-s", f"render.sandbox={sandbox}").start()
+    code, _, err = run.end()
+    assert code == 0, err
+    assert run.items().total() == 10 * pages
+    assert not run.items() - baseline.of("quotes")["script"]

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,10 @@ def _paths(site: Quotes) -> Counter[str]:
     for key, count in site.take().items():
         counts[" ".join(key.split(" ")[:2])] += count
     return counts
+
+
+def _is_asked(site: Quotes, path: str) -> bool:
+    return any(one.path == path for one in list(site.asked))
 
 
 def test_two_workers_of_each_stage_give_the_same(
@@ -109,11 +114,7 @@ def test_a_session_outlives_its_worker(project: Path, quotes: Quotes, there: lis
             ("/page/5/", "fetch-1", signal.SIGTERM),
             ("/page/7/", "fetch", signal.SIGKILL),
         ):
-
-            def is_asked(page: str = page) -> bool:
-                return any(one.path == page for one in list(quotes.asked))
-
-            until(is_asked, f"{page} behind the login")
+            until(partial(_is_asked, quotes, page), f"{page} behind the login")
             for name, pid in workers(run.data).items():
                 if name.startswith(worker):
                     os.kill(pid, number)
