@@ -1,6 +1,7 @@
 """Scrapy's spiders by Scrapy and by crawlog: equal multisets of items. The measure is Scrapy itself."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,13 @@ def test_scrapy_gives_what_the_table_says(project: str, baseline: Baseline) -> N
     """A spider that gave nothing would be equal to another that gives nothing."""
     counts = {name: items.total() for name, items in baseline.of(project).items()}
     assert counts == {name: case.items for name, case in PROJECTS[project].items()}
+
+
+def test_the_page_of_the_docs_lists_every_spider() -> None:
+    """With the number of its items."""
+    page = (Path(__file__).parents[2] / "docs" / "same-as-scrapy.md").read_text()
+    listed = {name: int(items) for name, items in re.findall(r"^\| `([\w-]+)` \| .* \| (\d+) \|$", page, re.MULTILINE)}
+    assert listed == {name: case.items for cases in PROJECTS.values() for name, case in cases.items()}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Every spider that is run by Scrapy and by crawlog: how many items it gives, its arguments, and what may differ."""
+"""Every spider that is run by Scrapy and by crawlog: how many items it gives, and its arguments."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,12 +11,10 @@ class Case(NamedTuple):
     Attributes:
         items: That it gives by Scrapy.
         arguments: `-a`.
-        differs: What crawlog gives instead, and why; empty where both are equal.
     """
 
     items: int
     arguments: Mapping[str, str] = MappingProxyType({})
-    differs: str = ""
 
 
 QUOTES = {
