@@ -25,7 +25,10 @@ class ReactorOnDemand(Loader):
         """The reactor, installed on the loop of this process."""
         from twisted.internet import asyncioreactor
 
-        asyncioreactor.install(asyncio.get_event_loop())  # type: ignore[no-untyped-call]  # Twisted's
+        loop = asyncio.get_event_loop()
+        asyncioreactor.install(loop)  # type: ignore[no-untyped-call]  # Twisted's
+        if loop.is_running():
+            start_if_installed()
         return sys.modules[NAME]
 
     def exec_module(self, module: ModuleType) -> None:
