@@ -260,7 +260,7 @@ class Inquiry:
             return Event(at, "items", partition, offset, "items", f"an item record that cannot be read: {error}")
         rows = [bytes(row) for row in item.items]
         first = f": {rows[0].decode('utf-8', 'replace')}" if rows else ""
-        count = counted(len(rows), "row")
+        count = counted(len(rows), "raw item" if item.raw else "row")
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         what = f"parsed by {item.spider or '?'} from page {item.page[0]}:{item.page[1]} → {count}{first}{more}"
         detail = {"spider": item.spider, "page": list(item.page), "items": [msgspec.json.decode(row) for row in rows]}
