@@ -192,6 +192,39 @@ def test_a_fork_bomb_ends(child: SpiderChild) -> None:
     assert sum(title.startswith(b"crawlog: spider") for title in titles) <= 4, "those of other tests among them"
 
 
+def _forks_within(tasks: int) -> bool:
+    """Whether a user who is not root gets an error before 64 forks."""
+    made: list[int] = []
+    if not os.geteuid():
+        os.setgid(65534)
+        os.setuid(65534)
+    ChildLimits(tasks=tasks).apply()
+    try:
+        while len(made) < 64:
+            made.append(os.fork())
+            if not made[-1]:
+                time.sleep(60)
+                os._exit(0)
+    except BlockingIOError:
+        return True
+    finally:
+        for pid in filter(None, made):
+            os.kill(pid, 9)
+    return False
+
+
+def test_without_a_cgroup_the_processes_of_the_user_are_limited() -> None:
+    """By the kernel's limit for each user, which counts those that run already."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            code = 0 if _forks_within(8) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 def test_what_a_spider_prints_is_in_the_log(child: SpiderChild) -> None:
     """As lines without control characters; garbage cannot reach the frames."""
     with capture_logs() as logs:
