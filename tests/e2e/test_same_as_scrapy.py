@@ -1,4 +1,7 @@
-"""Scrapy's spiders by Scrapy and by crawlog: equal multisets of items. The measure is Scrapy itself."""
+"""Spiders of crawlog's own class give what Scrapy's give by Scrapy, page for page of the training site.
+
+Scrapy's spiders by the adapter are in tests/streams/spiders/scrapy/, by whole crawls in `python -m bench as_scrapy`.
+"""
 
 import os
 import re
@@ -21,34 +24,11 @@ __all__ = ["quotes", "there"]  # fixtures
 pytestmark = [pytest.mark.slow]
 
 
-class Baseline:
-    """What Scrapy gives, each project run once, when it is first asked for."""
-
-    def __init__(self, folder: Path, site: Quotes) -> None:
-        self._folder, self._site = folder, site
-        self._items: dict[str, dict[str, Items]] = {}
-        self.projects: dict[str, Path] = {}
-
-    def of(self, name: str) -> dict[str, Items]:
-        """The items of each spider of a project."""
-        if name not in self._items:
-            self.projects[name] = copied(name, self._folder, self._site)
-            spiders = {spider: case.arguments for spider, case in PROJECTS[name].items()}
-            self._items[name] = by_scrapy(self.projects[name], spiders)
-        return self._items[name]
-
-
 @pytest.fixture(scope="module")
-def baseline(tmp_path_factory: pytest.TempPathFactory, quotes: Quotes) -> Baseline:
-    """By Scrapy, for this module."""
-    return Baseline(tmp_path_factory.mktemp("projects"), quotes)
-
-
-@pytest.mark.parametrize("project", PROJECTS)
-def test_scrapy_gives_what_the_table_says(project: str, baseline: Baseline) -> None:
-    """A spider that gave nothing would be equal to another that gives nothing."""
-    counts = {name: items.total() for name, items in baseline.of(project).items()}
-    assert counts == {name: case.items for name, case in PROJECTS[project].items()}
+def theirs(tmp_path_factory: pytest.TempPathFactory, quotes: Quotes) -> dict[str, Items]:
+    """What Scrapy's spiders give by Scrapy."""
+    project = copied("quotes", tmp_path_factory.mktemp("projects"), quotes)
+    return by_scrapy(project, {name: {} for name in OWN.values()})
 
 
 def test_the_page_of_the_docs_lists_every_spider() -> None:
@@ -65,10 +45,10 @@ def own(tmp_path_factory: pytest.TempPathFactory, quotes: Quotes) -> Path:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_spider_of_crawlogs_own_class_gives_the_same(name: str, own: Path, baseline: Baseline) -> None:
+def test_a_spider_of_crawlogs_own_class_gives_the_same(name: str, own: Path, theirs: dict[str, Items]) -> None:
     """In its real child, with a loop of the test in place of the crawl."""
     walked = walk(f"{own}:{name}", {})
-    assert differing(without(walked.items), baseline.of("quotes")[OWN[name]]) == ""
+    assert differing(without(walked.items), theirs[OWN[name]]) == ""
     assert (walked.errors, walked.warnings) == ([], [])
 
 
@@ -84,7 +64,7 @@ def chromium() -> None:
 @pytest.mark.broker
 @pytest.mark.parametrize(("name", "pages"), [("Rendered", 3), ("RenderedDelayed", 1)])
 def test_a_rendered_page_gives_what_its_script_has(
-    name: str, pages: int, chromium: None, own: Path, baseline: Baseline, there: list[str], tmp_path: Path
+    name: str, pages: int, chromium: None, own: Path, theirs: dict[str, Items], there: list[str], tmp_path: Path
 ) -> None:
     """A browser runs the script, from which Scrapy's spider reads the same quotes."""
     sandbox = "true" if os.geteuid() else "false"
@@ -92,4 +72,4 @@ def test_a_rendered_page_gives_what_its_script_has(
     code, _, err = run.end()
     assert code == 0, err
     assert run.items().total() == 10 * pages
-    assert not run.items() - baseline.of("quotes")["script"]
+    assert not run.items() - theirs["script"]

@@ -17,11 +17,8 @@ pytestmark = [pytest.mark.slow]
 
 PLAYING = Path(__file__).parents[3] / "support" / "play_spiders.py"
 
-NOT_ALONE = {
-    "quotes": {"random", "script", "script-click", "script-delayed"},  # chance; a browser
-    "idioms": {"robots"},  # robots.txt is read by crawlog's fetch
-}
-"""Spiders whose items need more than the adapter."""
+NOT_ALONE = {"robots"}
+"""Spiders whose items need more than the adapter: robots.txt is read by crawlog's fetch."""
 
 
 def by_adapter(project: Path, spiders: dict[str, dict[str, str]]) -> tuple[dict[str, Items], dict[str, list[str]]]:
@@ -39,14 +36,15 @@ def by_adapter(project: Path, spiders: dict[str, dict[str, str]]) -> tuple[dict[
 def test_the_items_are_those_of_scrapy(
     name: str, quotes: Quotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equal multisets, spider by spider; the site's counters are fresh for each."""
+    """Equal multisets, spider by spider, of as many items as the table says; the site's counters are fresh for each."""
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # sets have one order in both
-    spiders = {
-        spider: dict(case.arguments) for spider, case in PROJECTS[name].items() if spider not in NOT_ALONE.get(name, ())
-    }
+    given = {spider: dict(case.arguments) for spider, case in PROJECTS[name].items()}
     (tmp_path / "a").mkdir()
-    theirs = by_scrapy(copied(name, tmp_path / "a", quotes), spiders)
+    theirs = by_scrapy(copied(name, tmp_path / "a", quotes), given)
+    counts = {spider: items.total() for spider, items in theirs.items()}
+    assert counts == {spider: case.items for spider, case in PROJECTS[name].items()}
     (tmp_path / "b").mkdir()
+    spiders = {spider: words for spider, words in given.items() if spider not in NOT_ALONE}
     ours, errors = by_adapter(copied(name, tmp_path / "b", quotes), spiders)
     differ = {spider: differing(ours[spider], theirs[spider]) for spider in spiders}
     told = {spider: [text, *errors[spider]] for spider, text in differ.items() if text}
