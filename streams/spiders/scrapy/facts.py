@@ -6,7 +6,7 @@ and certificates: there crawlog's own count, which the job says.
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from scrapy.settings import BaseSettings, Settings
 from scrapy.settings.default_settings import DOWNLOAD_TIMEOUT
@@ -14,6 +14,7 @@ from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
 
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.http import header_refusal, read_header
 
 from .downloading import _ROOM, components, of_the_project
 from .settings_table import SETTINGS
@@ -123,13 +124,13 @@ def is_changed(settings: BaseSettings, name: str) -> bool:
 
 def job_settings(settings: BaseSettings, spider: object) -> JobSettings:
     """The settings of the job, by crawlog's names."""
-    job = dict(ALWAYS)
+    job, headers = dict(ALWAYS), default_headers(settings, spider)
     job |= {
         "fetch.attempts": (retries_of(settings) or 0) + 1,
         "fetch.retry_statuses": [str(int(code)) for code in settings.getlist("RETRY_HTTP_CODES")],
         "fetch.cookies": has_cookies(settings),
-        "fetch.user_agent": str(getattr(spider, "user_agent", None) or settings["USER_AGENT"] or ""),
-        "fetch.headers": [f"{name}: {value}" for name, value in default_headers(settings).items()],
+        "fetch.user_agent": headers.user_agent,
+        "fetch.headers": [f"{name}: {value}" for name, value in headers.of_job.items()],
         "frontier.order": "fifo" if "Fifo" in _path(settings["SCHEDULER_MEMORY_QUEUE"]) else "lifo",
     }
     return job | timeouts(settings, spider) | _if_set(settings, spider)
@@ -147,12 +148,49 @@ def has_cookies(settings: BaseSettings) -> bool:
     return has_own and settings.getbool("COOKIES_ENABLED")
 
 
-def default_headers(settings: BaseSettings) -> dict[str, str]:
-    """Headers of every request of the job, but its User-Agent."""
-    if f"{_ROOM}defaultheaders.DefaultHeadersMiddleware" not in map(_path, components(settings)):
-        return {}
+class DefaultHeaders(NamedTuple):
+    """DEFAULT_REQUEST_HEADERS and the user agent.
+
+    Attributes:
+        of_job: Headers of every request of the job.
+        of_each: Headers that only a request itself may have; they go into each record.
+        user_agent: DEFAULT_REQUEST_HEADERS counts before USER_AGENT, as in Scrapy.
+        left_out: Names of those that crawlog writes by itself.
+    """
+
+    of_job: dict[str, str]
+    of_each: dict[str, str]
+    user_agent: str
+    left_out: tuple[str, ...]
+
+
+def default_headers(settings: BaseSettings, spider: object) -> DefaultHeaders:
+    """The headers that requests have if they do not say otherwise."""
     given = settings.getdict("DEFAULT_REQUEST_HEADERS")
-    return {str(name): str(value) for name, value in given.items() if value is not None}
+    if f"{_ROOM}defaultheaders.DefaultHeadersMiddleware" not in map(_path, components(settings)):
+        given = {}
+    headers = {str(name): str(value).strip() for name, value in given.items() if value is not None}
+    agent = str(getattr(spider, "user_agent", None) or settings["USER_AGENT"] or "").strip()
+    of_job, of_each, left_out = {}, {}, []
+    for name, value in headers.items():
+        lower = name.lower()
+        if lower == "user-agent":
+            agent = value
+        elif lower == "authorization" or (lower == "cookie" and not has_cookies(settings)):
+            of_each[name] = value
+        elif _is_for_job(name, value):
+            of_job[name] = value
+        else:
+            left_out.append(name)
+    return DefaultHeaders(of_job, of_each, agent, tuple(left_out))
+
+
+def _is_for_job(name: str, value: str) -> bool:
+    try:
+        read_header(f"{name}: {value}")
+    except ValueError:
+        return False
+    return not header_refusal(name, value)
 
 
 def timeouts(settings: BaseSettings, spider: object) -> JobSettings:
@@ -231,6 +269,8 @@ def notes(settings: BaseSettings, spider: object) -> Iterator[str]:
     for name, row in SETTINGS.items():
         if row.is_said and is_changed(settings, name):
             yield f"{name}: {row.what}"
+    if left_out := default_headers(settings, spider).left_out:
+        yield f"DEFAULT_REQUEST_HEADERS: crawlog writes {', '.join(left_out)} by itself"
     yield from _of_middlewares(settings)
     yield from _of_spider(spider)
 

@@ -46,22 +46,21 @@ class Recorder:
 
     Args:
         kinds: Classes that may travel.
-        defaults: Headers that the job sends with every request; they are not in the records.
-        has_cookies: Whether the job keeps cookies.
+        headers: Those of the job, which are not in the records, and those of each request.
         retries: Retries of a request; None if a middleware of the project retries, not crawlog.
-        timeout_s: Of the job.
-        obeys_robots: Whether the job obeys robots.txt.
     """
 
-    def __init__(self, crawler: Crawler, kinds: Kinds, *, defaults: Mapping[bytes, bytes], retries: int | None) -> None:
+    def __init__(self, crawler: Crawler, kinds: Kinds, *, headers: facts.DefaultHeaders, retries: int | None) -> None:
         self._spider = crawler.spider
         settings = crawler.settings
         self._kinds = kinds
-        self._defaults = dict(defaults)
+        own = headers.of_job | {"User-Agent": headers.user_agent}
+        self._defaults = {name.title().encode(): value.encode() for name, value in own.items()}
+        self._of_each = headers.of_each
         self._retries = retries
         self._has_cookies = facts.has_cookies(settings)
         self._obeys_robots = facts.obeys_robots(settings)
-        self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
+        self._timeout_s = facts.timeout_of(settings, crawler.spider)
         self._names: dict[Callable[..., Any], str] = {}
         self.warnings: set[str] = set()
 
@@ -73,6 +72,8 @@ class Recorder:
 
         Raises: Unsendable: Part of it cannot travel.
         """
+        for name, value in self._of_each.items():
+            request.headers.setdefault(name, value)
         meta = dict(request._meta or ())  # noqa: SLF001  # reading `meta` would make an empty one
         self._check(request, meta)
         merges = self._has_cookies and not meta.get("dont_merge_cookies", False)

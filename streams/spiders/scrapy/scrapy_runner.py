@@ -62,11 +62,8 @@ class ScrapyRunner:
         self._ref = ref
         self._retries = facts.retries_of(settings)
         self._timeout_s = facts.timeout_of(settings, self.spider)
-        defaults = {name.title().encode(): value.encode() for name, value in facts.default_headers(settings).items()}
-        agent = getattr(self.spider, "user_agent", None) or settings["USER_AGENT"]
-        self._recorder = Recorder(
-            self.crawler, self.kinds, defaults=defaults | {b"User-Agent": str(agent).encode()}, retries=self._retries
-        )
+        headers = facts.default_headers(settings, self.spider)
+        self._recorder = Recorder(self.crawler, self.kinds, headers=headers, retries=self._retries)
         self._scraping = Scraping(
             self.crawler,
             self._recorder,

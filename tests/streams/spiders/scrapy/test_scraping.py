@@ -18,6 +18,7 @@ from scrapy.pipelines.images import ImagesPipeline
 from twisted.internet.defer import Deferred, succeed
 
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.settings import Sources, resolve
 from crawlog.streams.spiders.exchange import CallResult, PageCall
 from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of
 from crawlog.streams.spiders.scrapy.failures import RAISED
@@ -235,6 +236,39 @@ def test_headers_of_the_job_are_not_in_each_record() -> None:
     assert out.request is not None
     assert out.request.headers == (("Referer", f"{SITE}/"),)
     assert out.request.meta == {"depth": 1}
+
+
+COPIED = {
+    "Accept": "a/b",
+    "Accept-Encoding": "gzip, deflate, br",
+    "Connection": "keep-alive",
+    "Host": "shop.test",
+    "User-Agent": "copied/1",
+    "Authorization": "Bearer x",
+    "Cookie": "a=1",
+    "Upgrade-Insecure-Requests": "1",
+}
+"""Headers as users copy them from a browser."""
+
+
+@pytest.mark.parametrize("cookies", [False, True])
+def test_headers_that_were_copied_from_a_browser_do_no_harm(cookies: bool) -> None:  # a parameter
+    """The job has what a job may have, a request what only a request may; the rest is named."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield Request(f"{SITE}/a")
+
+    runner = runner_of(spider(parse), {"DEFAULT_REQUEST_HEADERS": COPIED, "COOKIES_ENABLED": cookies})
+    settings = runner.facts.settings
+    assert settings["fetch.headers"] == ["Accept: a/b", "Upgrade-Insecure-Requests: 1"]
+    assert settings["fetch.user_agent"] == "copied/1"
+    resolve(Sources(flags={}, spider=settings))
+    [out] = given_by(runner, page_of(asking(), "<p>")).requests
+    assert out.request is not None
+    headers = dict(out.request.headers)
+    assert headers.pop("Referer") == f"{SITE}/"
+    assert headers == {"Authorization": "Bearer x"} | ({} if cookies else {"Cookie": "a=1"})
+    assert any("Accept-Encoding, Connection, Host" in note for note in runner.facts.notes)
 
 
 def test_the_same_page_gives_the_same_identities_in_any_order() -> None:
