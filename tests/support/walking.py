@@ -142,7 +142,7 @@ class Walk:
             connection.endheaders(record.body or None)
             answer = connection.getresponse()
             headers = answer.getheaders()
-            if record.keeps_cookies and settings.get("fetch.cookies", True):
+            if record.keeps_cookies and settings.get("fetch.cookies", False):
                 for name, value in headers:
                     if name.lower() == "set-cookie":
                         jar |= {one.key: one.value for one in SimpleCookie(value).values()}

@@ -192,9 +192,10 @@ class RenderedDelayed(Rendered):
 
 
 class Login(Spider):
-    """The token by hand."""
+    """The token by hand. Cookies are off by default."""
 
     name = "login"
+    settings = {"fetch.cookies": True}
     start_urls = ["http://quotes.test/login"]
 
     def parse(self, response):
