@@ -5,6 +5,7 @@ refused.
 """
 
 from collections.abc import Callable, Collection
+from types import MethodType
 from typing import Annotated, Any
 
 import msgspec
@@ -73,7 +74,7 @@ class _AnySpider:
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _nothing
+        return MethodType(_nothing, self)
 
 
 def _nothing(*_: object) -> None:

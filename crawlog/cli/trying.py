@@ -141,7 +141,7 @@ def init(name: str) -> int:
 
     for path in new_project(Path(name)):
         answer(str(path))
-    tell(f"next: cd {name} && crawlog genspider NAME DOMAIN")
+    tell(f"next: `cd {name}`, then `crawlog genspider NAME DOMAIN`")
     return outcome.FINISHED
 
 
@@ -155,5 +155,5 @@ def genspider(name: str, domain: str, template: str) -> int:
 
     spider, test = new_spider(Path.cwd(), name, domain, template)
     answer(str(spider), str(test))
-    tell(f"next: crawlog run --spider {spider} -o {spider.stem}.jsonl --max-pages 20")
+    tell(f"next: `crawlog run --spider {spider} -o {spider.stem}.jsonl --max-pages 20`")
     return outcome.FINISHED

@@ -286,7 +286,7 @@ async def running(
     for module in (frontier_agent, restoring):
         monkeypatch.setattr(module, "Producer", Log)
     web.addresses = Addresses(app.crawl.politeness, web.addresses_of)
-    monkeypatch.setattr(fetch_agent, "Client", web.as_client)
+    monkeypatch.setattr(fetch_agent, "Client", getattr(web, "as_client", lambda *_: web))  # or a real client
     stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
     log: Log = stage.producer  # type: ignore[assignment]  # patched above
     fetcher = Fetcher(stage, wrap)

@@ -158,7 +158,7 @@ def test_seeds_are_canonical_by_the_rules_of_the_job() -> None:
         (b'{"url": "http://a.example/", "depth": -1}', ">= 0"),
         (b'{"href": "http://a.example/"}', "unknown field `href`"),
         (b'{"url": "http://a.example/", "title": null}', "unknown field `title`"),
-        (b'{"url": "http://a.example/", "headers": {"Host": "b"}}', "the header Host cannot be set"),
+        (b'{"url": "http://a.example/", "headers": {"Host": "b"}}', "the header 'Host' cannot be set"),
         (b'{"depth": 1}', "missing required field `url`"),
         (b'{"url": "http://a.example/"', "truncated"),
         (b'{"url": "http://a.example/", "meta": {"x": ' + b"[" * 20_000 + b"]" * 20_000 + b"}}", "nested too deeply"),
@@ -420,7 +420,7 @@ def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     assert known - known_keys() == {"scope.names"}
     groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
     marked = job_records.setting_of(JobSpec)
-    others = {"rev", "spider", "args", "scrapy", "starts", "state", "requests"}
+    others = {"rev", "spider", "args", "scrapy", "starts", "pipelines", "state", "requests"}
     assert set(JobSpec.__struct_fields__) - marked.keys() - groups == others
     of_requests = job_records.setting_of(RequestRules)
     assert of_requests.keys() == set(RequestRules.__struct_fields__)

@@ -466,7 +466,6 @@ async def test_a_token_that_changes_with_each_visit_opens_the_form(
 
     async with sites(site, forms=forms) as client:
         real: Web = client  # type: ignore[assignment]  # a real one in its place
-        monkeypatch.setattr(client, "as_client", lambda *_: client, raising=False)
         async with running(
             tmp_path, monkeypatch, real, fetch__forms=forms((site,)), network__allow_private=True
         ) as world:
