@@ -317,8 +317,8 @@ def test_all_text_leaves_by_one_function() -> None:
         "main.py: click.echo(error.ctx.get_help() if error.ctx else '', err=True)",
         "terminal.py: print(escaped(line), file=out, flush=True)",
         (
-            "zygote.py: sys.stderr.write('no cgroup can be made and the user is root: nothing limits a spider that forks "
-            "endlessly\\n')"
+            "zygote.py: sys.stderr.write('no cgroup can be made and the user is root: nothing limits a spider that "
+            "forks endlessly\\n')"
         ),
     ]
 
