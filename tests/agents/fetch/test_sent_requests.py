@@ -154,7 +154,7 @@ async def test_a_proxy_at_a_metadata_address_ends_its_request_alone(
         url = f"http://127.0.0.1:{port}/x"
         inside = RequestRecord(proxy="http://ann:s3cret@169.254.169.254:80", errback="failed")
         find(world, u.FoundUrl(url, id=7, request=inside), u.FoundUrl(url, id=8, request=POST))
-        await world.until(lambda: len(world.log.pages) == 2 and world.is_folded)
+        await world.until(lambda: {done.id for done in world.log.dones} == {7, 8})
         pages = {meta.id: meta for meta, _ in world.log.pages}
         dones = {done.id: done for done in world.log.dones}
     assert (pages[7].error, pages[7].request) == ("bad_proxy: metadata address 169.254.169.254", inside)
