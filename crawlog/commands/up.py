@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COUNTS = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
 """The counts of a job that `status` shows."""
 
-STOP_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 30.0
 """How long `down` waits; a clean stop takes at most 5 s."""
 
 REPORTS_TIMEOUT_S = 3.0
