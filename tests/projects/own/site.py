@@ -136,6 +136,7 @@ class AuthorsMeta(AuthorsKwargs):
 class Scroll(Spider):
     name = "scroll"
     start_urls = ["http://quotes.test/api/quotes?page=1"]
+    settings = {"fetch.content_types": ["application/json"]}
 
     def parse(self, response):
         data = response.json()
