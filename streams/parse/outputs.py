@@ -19,7 +19,7 @@ from crawlog.streams.url import fingerprint
 
 from .founds import Batch, Sent
 from .job import Job, Redirect
-from .requested import requested
+from .requested import is_answer, requested
 from .soft_404 import SoftErrors
 
 PROBE_PRIORITY = 20
@@ -77,7 +77,8 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parse
     refusal = partial(job.refusal, joining=name) if name else job.refusal
     is_probe = job.is_probe(meta)
     sketch = SoftErrors.sketch(meta, body) if is_probe else None
-    is_followed = is_redirect(meta) and not is_probe and not parsed.takes_redirects
+    is_taken = parsed.takes_redirects or (meta.request is not None and is_answer(meta, meta.request))
+    is_followed = is_redirect(meta) and not is_probe and not is_taken
     redirect = job.redirect(meta, dropped, name) if is_followed else None
     founds: list[Found] = [(redirect.link, redirect.found)] if redirect is not None else []
     probe = None if is_probe else job.probe(meta, body)

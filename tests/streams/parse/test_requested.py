@@ -185,3 +185,12 @@ def test_a_page_waits_for_the_batch_of_a_request_that_is_only_named() -> None:
     of.sent(0).on_way[7] = (1, batch)
     given = outputs(page(), RequestOut(B, 7, is_known=True), of=of)
     assert (list(given.founds), set(given.awaited)) == ([], {batch})
+
+
+@pytest.mark.parametrize(
+    "request_of_page", [RequestRecord(follows=False), RequestRecord(answers=(302,)), RequestRecord(all_answers=True)]
+)
+def test_a_redirect_that_goes_to_the_callback_is_not_followed(request_of_page: RequestRecord) -> None:
+    """The callback decides; crawlog's own spiders said so, and the worker followed it all the same."""
+    assert founds(page(http=302, location="/b", request=request_of_page)) == []
+    assert [found.url for found in founds(page(http=302, location="/b", request=RequestRecord(callback="c")))] == [B]
