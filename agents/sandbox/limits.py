@@ -6,15 +6,11 @@ and does not bind root
 """
 
 import contextlib
-import ctypes
 import os
 import resource
-import signal
 from pathlib import Path
 
 import msgspec
-
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -56,19 +52,6 @@ def _tasks_of_user() -> int:
             if entry.name.isdigit() and entry.stat().st_uid == user:
                 count += sum(1 for _ in (entry / "task").iterdir())
     return count
-
-
-def prctl(option: int, value: int) -> None:
-    """Set an attribute of this process in the kernel."""
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), f"prctl {option}")
-
-
-def die_with(parent: int) -> None:
-    """Make the kernel kill this process when its parent ends, however it ends."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent ended before the call
-        os._exit(0)
 
 
 class Corral:

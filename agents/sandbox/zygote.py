@@ -21,9 +21,9 @@ from pathlib import Path
 
 import msgspec
 
-from .limits import ChildLimits, Corral, die_with, prctl
+from crawlog.streams.kernel import PR_SET_CHILD_SUBREAPER, die_with, prctl
 
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+from .limits import ChildLimits, Corral
 
 CONTROL = 0
 """Standard input: the worker's socket."""

@@ -30,8 +30,8 @@ class Ended(msgspec.Struct):
 def main() -> None:
     """Runs, and writes how it ended."""
     from crawlog import outcome
-    from crawlog.processes.forkserver import die_with
     from crawlog.progress.live import Lines
+    from crawlog.streams.kernel import die_with
     from crawlog.streams.settings import NO_FILE, load
     from crawlog.terminal import tell
 

@@ -15,11 +15,9 @@ A worker waits at its gate, its standard input, until the supervisor sends the s
 gate closes before, the worker exits.
 """
 
-import ctypes
 import gc
 import json
 import os
-import signal
 import socket
 import sys
 import time
@@ -28,25 +26,12 @@ from pathlib import Path
 
 from setproctitle import setproctitle
 
-READY = b"ready"
+from crawlog.streams.kernel import die_with
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+READY = b"ready"
 
 ADOPTION_S = 0.0005
 """Pause between two looks at the parent's pid, seconds; the process between the forks takes a millisecond to exit."""
-
-
-def prctl(option: int, value: int) -> None:
-    """Sets an attribute of this process in the kernel."""
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), f"prctl {option}")
-
-
-def die_with(parent: int) -> None:
-    """Makes the kernel kill this process when its parent ends, however it ends."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent ended before the call
-        os._exit(0)
 
 
 def load_modules() -> None:

@@ -19,8 +19,9 @@ from typing import IO, NamedTuple
 
 from crawlog.streams import exit_codes, files
 from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.kernel import PR_SET_CHILD_SUBREAPER, prctl
 
-from .forkserver import PR_SET_CHILD_SUBREAPER, READY, prctl
+from .forkserver import READY
 
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 8.0

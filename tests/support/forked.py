@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
-from crawlog.processes.forkserver import die_with, load_modules, refuse_threads
+from crawlog.processes.forkserver import load_modules, refuse_threads
+from crawlog.streams.kernel import die_with
 
 LIMIT_S = 180.0
 """For a process to end that no limit is named for."""
