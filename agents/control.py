@@ -1,6 +1,7 @@
 """Follows crawl.control from its beginning, and finds bad records on it and on crawl.progress.
 
     crawl.control  ─► ControlTail ─┬─► commands ─► Obedience: may the stage work?
+                                   ├─► an order to this process ─► it ends as at SIGTERM
     crawl.progress ─►              ├─► jobs, joins, probes ─► the stage
                                    └─► bad records ─► the parse stage ─► crawl.dead
 
@@ -30,6 +31,7 @@ from crawlog.streams.log import (
     read_error,
 )
 from crawlog.streams.settings import Settings
+from crawlog.streams.worker import is_for_us, stop_as_ordered
 
 if TYPE_CHECKING:
     from crawlog.streams.worker import CrawlApp
@@ -211,6 +213,11 @@ class Obedience:
         return self._commands.of_stage(self._stage).paused
 
     @property
+    def is_known(self) -> bool:
+        """Whether all records were read that crawl.control held at the start."""
+        return self._known
+
+    @property
     def works(self) -> bool:
         """Whether the stage may work."""
         return self._known and not self.paused
@@ -270,6 +277,8 @@ def follow(app: "CrawlApp", obedience: Obedience, told: Told | None = None, foun
     """
 
     def hear(record: control.Control) -> None:
+        if isinstance(record, control.WorkerOrder) and is_for_us(record, app.worker_name):
+            stop_as_ordered(record)
         obedience.heard(record)
         if told is not None:
             told(record)

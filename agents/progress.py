@@ -1,6 +1,6 @@
 """Writes the worker's progress to crawl.progress: one report per owned partition, once a second.
 
-    app.reports of the stage ─► ReportPace: which are due? ─► Reporter ─► crawl.progress
+    app.reports of the stage ─► ReportPace: which are due? ─► ToldJobs: which jobs changed? ─► crawl.progress
 
 A partition that came to rest is reported within `2 * LOOK_S`, so that the end of a crawl is seen soon. A late report is
 worthless, so no report is sent while many wait for the log. `attach` adds this to any stage.
@@ -9,19 +9,25 @@ worthless, so no report is sent while many wait for the log. `attach` adds this 
 import asyncio
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
 import structlog
 
+from crawlog import __version__
 from crawlog.schemas import progress
-from crawlog.schemas.progress import Progress
+from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.streams.fetch import ToldJobs
 from crawlog.streams.log import Producer
-from crawlog.streams.worker import CrawlApp
+from crawlog.streams.worker import CrawlApp, OwnProcess
 
 log = structlog.get_logger()
 
 EVERY_S = 1.0
 """Time between two reports of a moving partition."""
+
+TOGETHER_S = 0.6
+"""Age from which a report is sent with one that is due: each send wakes the broker and all readers of the topic."""
 
 LOOK_S = 0.2
 """Time between two looks. A partition that rested since the last look is reported if its last report is out of date."""
@@ -42,20 +48,39 @@ class ReportPace:
     def __init__(self) -> None:
         self._last: dict[int, State] = {}
         self._told: dict[int, tuple[State, float]] = {}
+        self._sums: dict[int, tuple[Mapping[str, JobCounts], int, int]] = {}
 
     def due(self, reports: Iterable[Progress], now: float) -> list[Progress]:
         """Reports last sent a second ago, and reports of partitions that came to rest; `now` is of any steady clock."""
-        seen = {report.partition: (report, _state(report)) for report in reports}
+        seen = {report.partition: (report, self._state(report)) for report in reports}
         due = [report for partition, (report, state) in seen.items() if self._is_due(partition, state, now)]
+        if any(now - self._told_at(report.partition, now) >= EVERY_S for report in due):
+            late = {report.partition for report in due}
+            due += [
+                report
+                for partition, (report, _) in seen.items()
+                if partition not in late and now - self._told_at(partition, now) >= TOGETHER_S
+            ]
         self._last = {partition: state for partition, (_, state) in seen.items()}
         self._told = {partition: told for partition, told in self._told.items() if partition in seen}
         self._told |= {report.partition: (self._last[report.partition], now) for report in due}
         return due
 
+    def _told_at(self, partition: int, now: float) -> float:
+        return self._told.get(partition, (None, now - EVERY_S))[1]
+
     def _is_due(self, partition: int, state: State, now: float) -> bool:
         told, told_at = self._told.get(partition, (None, now - EVERY_S))
         rests = self._last.get(partition) == state
         return now - told_at >= EVERY_S or (rests and state != told)
+
+    def _state(self, report: Progress) -> State:
+        jobs, queued, in_flight = self._sums.get(report.partition, ({}, 0, 0))
+        if jobs is not report.jobs:
+            queued = sum(job.queued for job in report.jobs.values())
+            in_flight = sum(job.in_flight for job in report.jobs.values())
+            self._sums[report.partition] = report.jobs, queued, in_flight
+        return report.offset, report.checkpoint, queued, in_flight
 
 
 class Reporter:
@@ -65,6 +90,8 @@ class Reporter:
         self._app = app
         self._topic: str = app.topics.progress
         self._pace = ReportPace()
+        self._own = OwnProcess(__version__)
+        self._told: dict[int, ToldJobs] = {}
 
     async def run(self) -> None:
         """Look, send, sleep. An error is only logged: otherwise Faust would end the worker."""
@@ -84,13 +111,27 @@ class Reporter:
         producer.poll()
         if producer.outstanding > MOST_OUTSTANDING:
             return
-        for report in self._pace.due(self._app.reports(), time.monotonic()):
-            producer.send(self._topic, progress.encode(report), key=progress.key(report), partition=0)
+        reports = self._app.reports()
+        due = self._pace.due(reports, time.monotonic())
+        self._own.sign(due)
+        for report in due:
+            for record in self._records(report):
+                producer.send(self._topic, progress.encode(record), key=progress.key(record), partition=0)
+        held = {report.partition for report in reports}
+        self._told = {partition: told for partition, told in self._told.items() if partition in held}
 
+    def _records(self, report: Progress) -> Iterator[Progress]:
+        """The report without jobs that did not change; several records if very many changed, the last with the offset.
 
-def _state(report: Progress) -> State:
-    jobs = report.jobs.values()
-    return report.offset, report.checkpoint, sum(job.queued for job in jobs), sum(job.in_flight for job in jobs)
+        A record with the offset says that no other job has changed up to there.
+        """
+        told = self._told.setdefault(report.partition, ToldJobs())
+        before, gone = told.offset, told.gone(report.jobs)
+        *pieces, last = told.named(report.jobs, report.offset)
+        is_partial = len(last) < len(report.jobs)
+        for piece in pieces:
+            yield msgspec.structs.replace(report, jobs=piece, offset=before, is_partial=True)
+        yield msgspec.structs.replace(report, jobs=last, is_partial=is_partial, gone=gone)
 
 
 def positions(

@@ -24,7 +24,7 @@ ALL = (
     "runs",
     "faults",
 )
-ANY = (*ALL, "web", "crashes", "parse", "spider_cost", "walk", "realsite", "politeness", "as_scrapy", "site")
+ANY = (*ALL, "web", "crashes", "parse", "spider_cost", "walk", "realsite", "politeness", "as_scrapy", "site", "idle")
 
 
 def main() -> int:

@@ -30,9 +30,8 @@ import uvloop
 from bench.results import section, table, versions
 from bench.site import WORK, free_port
 from crawlog.processes.hold import holder
-from crawlog.progress.picture import Picture
-from crawlog.progress.watch import Watch
 from crawlog.streams.engine import engine
+from crawlog.streams.fleet import Picture, Watch
 from crawlog.streams.settings.settings import Settings
 
 URLS = 2_000_000

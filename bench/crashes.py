@@ -34,12 +34,12 @@ LIMIT_S = 120.0
 GARBAGE = {"parse.dead.sending", "forward.sending", "forward.acknowledged"}
 """Points that only records of other clients reach; tests/e2e/test_kcat.py sends those with kcat's partitioner."""
 
-ELSEWHERE = ("rewind.", "pipelines.", "start.", "fetch.began.", "restore.dones.")
+ELSEWHERE = ("rewind.", "order.", "delete.", "pipelines.", "start.", "fetch.began.", "restore.dones.")
 NOT_HERE = GARBAGE | {"restore.checkpointed"} | {name for name in POINTS if name.startswith(ELSEWHERE)}
 """And one that takes a log of very many URLs (tests/e2e/test_crash_points.py), those of a rewind
-(tests/streams/log/test_rewind.py), of item pipelines (tests/e2e/test_item_pipelines.py), of a spider's start
-(tests/e2e/test_start.py), of requests that are never sent twice and of pages whose done was lost
-(tests/e2e/test_sessions.py)."""
+(tests/streams/log/test_rewind.py), of orders and deletions (tests/streams/log/test_job_changes.py), of item pipelines
+(tests/e2e/test_item_pipelines.py), of a spider's start (tests/e2e/test_start.py), of requests that are never sent twice
+and of pages whose done was lost (tests/e2e/test_sessions.py)."""
 
 
 class Case(NamedTuple):

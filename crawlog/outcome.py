@@ -31,6 +31,8 @@ NOTHING_FETCHED = 6
 """Finished, and no URL could be fetched."""
 CANCELLED = 7
 """The job is cancelled: its rows stay partial."""
+PARTIAL = 8
+"""`export`: not all rows of the job are in the file: it goes on, or it was stopped."""
 INTERRUPTED = 130
 """128 + SIGINT; a SIGTERM gives 143."""
 READER_GONE = 141

@@ -1,7 +1,8 @@
 """crawl.control: jobs, commands and rewinds, which every worker reads; compacted by name.
 
-Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (the supervisor's note that a job ended,
-and how), `start/NAME` (the spider's `start` has given all its requests), `join/NAME/HOST` (a host that a seed
+Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (a note that a job ended, and how),
+`start/NAME` (the spider's `start` has given all its requests), `output/JOB/NAME` (what became of an output),
+`worker/NAME` (a planned stop), `code/PROJECT/VERSION` (a version was hidden), `join/NAME/HOST` (a host that a seed
 redirected to and that joined the job's scope; `HOST+HASH` if the record names more hosts), `missing/NAME/URL` (the
 answer to a probe for soft 404s), `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
 `command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (a command of the operator: the newest one for a target is
@@ -12,35 +13,45 @@ in force, until `resume`, `unblock` or a tombstone). Any Kafka client with the l
 """
 
 import re
+from collections.abc import Callable
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from .codec import decoded
 from .progress import JobCounts
-from .urls import JobSpec
+from .urls import MAX_EPOCH, JobSpec
 
 VERSION = 1
 
 
 class JobCopy(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
-    """A copy of a job record."""
+    """A copy of a job record, written when every partition has the record.
+
+    Attributes:
+        answers: Offset of the last order for this job that was folded, taken or refused; -1 before the first.
+        refusal: Why that order was refused; empty if it was taken.
+    """
 
     job: str
     spec: JobSpec
     epoch: int = 0
+    answers: int = -1
+    refusal: str = ""
 
 
 class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """A job has ended: every fold, parse and sink had passed these offsets.
 
     Attributes:
-        reason: `finished`, `max_pages` or `cancelled`.
+        reason: `finished`, `max_pages`, `cancelled`, `failed`, or the reason with which its spider closed it.
         urls: End of each partition of crawl.urls at that moment.
         dead: Records of this job in crawl.dead by then.
         counts: The counts of all folds; None in records written before this field existed.
         spider: Hash of the spider's file in that run; empty for the default spider and in older records.
+        rev: Revision of the job's record that ended it: another one means that the job goes on, or ended again. 0 in
+            records written before this field existed.
     """
 
     job: str
@@ -53,6 +64,7 @@ class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     dead: int = 0
     counts: JobCounts | None = None
     spider: str = ""
+    rev: int = 0
 
 
 class StartEnded(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -73,6 +85,66 @@ class StartEnded(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     requests: int = 0
     items: int = 0
     error: str = ""
+
+
+class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """What became of an output of a job on a fleet: written by the sink worker that has it.
+
+    Attributes:
+        rev: Revision of the job's end after which the output was completed; 0 while it is not complete.
+        is_partial: Whether the job was stopped or cancelled: its rows stay in `place`, FILE.partial.
+        rows: Rows in it.
+        place: For people: the file's path on that worker's machine, or the declared output's name.
+        worker: Name of the worker.
+        error: Why it cannot be written, one line; empty if all is well.
+    """
+
+    job: str
+    output: str
+    at: float
+    epoch: int = 0
+    rev: int = 0
+    rows: int = 0
+    place: str = ""
+    worker: str = ""
+    error: str = ""
+    is_partial: bool = False
+
+
+class WorkerOrder(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """An operator's order to one process of a worker: a planned stop. Another process of that name ignores it.
+
+    Attributes:
+        pid: Of the process.
+        started: UTC epoch seconds of its start, as in its reports: with `pid` and the name it is one process.
+        action: `drain`: it hands its partitions over and ends; its supervisor starts no other one. `stop`: it ends, and
+            a supervisor starts another one.
+    """
+
+    worker: str
+    pid: int
+    started: float
+    action: Literal["drain", "stop"] = "stop"
+    at: float = 0.0
+    by: str = ""
+
+
+class CodeNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """A project's version was hidden (deleted) or its code revoked; a later note replaces it.
+
+    Attributes:
+        version: Empty for the whole project.
+        hidden: Whether lists leave it out and nothing new can be submitted with it; jobs that pin it go on. It concerns
+            versions that were deployed before `at`.
+        revoked: Whether no worker starts it any more, jobs that pin it included.
+    """
+
+    project: str
+    version: str = ""
+    hidden: bool = True
+    revoked: bool = False
+    at: float = 0.0
+    by: str = ""
 
 
 class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -210,6 +282,19 @@ class Rewound(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     upto: dict[int, int] = {}
     mark: str = ""
 
+    def check(self) -> "Rewound":
+        """The rewind, if one can be so. Raises: ValueError: it cannot; readers would stumble over it.
+
+        Its epoch is later than those of before, no offset is negative, and pages belong to rewound partitions.
+        """
+        offsets = (*self.start.values(), *self.end.values(), *self.pages.values(), *self.upto.values())
+        is_later = all(0 <= epoch < self.epoch for epoch in self.before.values())
+        if not 0 < self.epoch <= MAX_EPOCH or not is_later or min(offsets, default=0) < 0:
+            raise ValueError(f"no rewind begins epoch {self.epoch} so: its epochs or offsets are impossible")
+        if self.complete and (self.pages.keys() - self.start.keys() or self.pages.keys() - self.end.keys()):
+            raise ValueError(f"the rewind of epoch {self.epoch} names pages of partitions that it does not rewind")
+        return self
+
 
 class Layout(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """Properties that the log keeps for its life: written when its topics are made.
@@ -222,13 +307,18 @@ class Layout(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fro
     partitions: Annotated[int, msgspec.Meta(ge=1)]
 
 
-Control = JobCopy | Finished | StartEnded | Join | Missing | Command | Rewound | Layout
+Control = (
+    JobCopy | Finished | StartEnded | OutputNote | WorkerOrder | CodeNote | Join | Missing | Command | Rewound | Layout
+)
 
 LAYOUT = b"layout"
 """Key of the one record of this kind."""
 
 _command = msgspec.json.Decoder(Command)
-_decoders: dict[bytes, msgspec.json.Decoder[JobCopy | Finished | StartEnded | Join | Missing | Rewound | Layout]] = {
+_decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
+    b"output": msgspec.json.Decoder(OutputNote),
+    b"worker": msgspec.json.Decoder(WorkerOrder),
+    b"code": msgspec.json.Decoder(CodeNote),
     b"job": msgspec.json.Decoder(JobCopy),
     b"finished": msgspec.json.Decoder(Finished),
     b"start": msgspec.json.Decoder(StartEnded),
@@ -248,16 +338,25 @@ def key(record: Control) -> bytes:
     """The compaction key of a record."""
     if isinstance(record, JobCopy | Finished | StartEnded):
         return f"{_OF_JOB[type(record)]}/{record.job}".encode()
-    if isinstance(record, Command):
-        return f"command/{record.kind}/{record.target}".encode()
-    if isinstance(record, Rewound):
-        return f"rewind/{record.epoch}.{record.mark}/{record.job}".encode()
-    if isinstance(record, Missing):
-        return f"missing/{record.job}/{record.url}".encode()
-    if isinstance(record, Layout):
-        return LAYOUT
+    return _KEYS[type(record)](record).encode()
+
+
+def _join_key(record: Join) -> str:
     others = f"+{sha256(','.join(record.more).encode()).hexdigest()[:16]}" if record.more else ""
-    return f"join/{record.job}/{record.name}{others}".encode()
+    return f"join/{record.job}/{record.name}{others}"
+
+
+_KEYS: dict[type[Control], Callable[[Any], str]] = {
+    Command: lambda record: f"command/{record.kind}/{record.target}",
+    Rewound: lambda record: f"rewind/{record.epoch}.{record.mark}/{record.job}",
+    Missing: lambda record: f"missing/{record.job}/{record.url}",
+    Layout: lambda _: LAYOUT.decode(),
+    OutputNote: lambda record: f"output/{record.job}/{record.output}",
+    WorkerOrder: lambda record: f"worker/{record.worker}",
+    CodeNote: lambda record: f"code/{record.project}/{record.version}",
+    Join: _join_key,
+}
+"""The keys of the other kinds of records."""
 
 
 def encode(record: Control) -> bytes:
@@ -276,7 +375,8 @@ def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
     if not value:
         return None
     if kind in _decoders:
-        return decoded(_decoders[kind], value)
+        record: Control = decoded(_decoders[kind], value)
+        return record.check() if isinstance(record, Rewound) else record
     raise ValueError(f"nothing is known by the key {record_key!r:.100}")
 
 

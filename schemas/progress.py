@@ -17,6 +17,16 @@ MAX_PARSED_TOLD = 50
 """Jobs that a report names, at most: those with the latest parsed pages."""
 
 
+TOOK_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds of the durations of requests that `Progress.took` counts, seconds."""
+
+SUPERVISOR = "CRAWLOG_SUPERVISOR"
+"""Environment variable that tells a worker `Progress.supervisor`."""
+
+FLEET = "fleet"
+"""`Progress.sink` of a sink worker that writes the outputs of all jobs."""
+
+
 class JobCounts(msgspec.Struct, omit_defaults=True):
     """Counts of one job in one partition; all are folds of the log except `in_flight`.
 
@@ -61,7 +71,8 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         stage: `fetch` (input crawl.urls), `parse` (crawl.pages), `sink` (crawl.items).
         offset: Everything before it is folded (fetch) or acknowledged (parse, sink).
         checkpoint: Offset of the state on disk (fetch), of the last commit elsewhere.
-        jobs: By job name (fetch): all jobs except those that ended long ago and have nothing left to do.
+        jobs: By job name (fetch): jobs whose counts changed since the last report, and others in turns. Jobs that ended
+            long ago and have nothing left to do are left out.
         pages, bytes: Totals since the worker started, over all its partitions.
         parsed: By job, the pages of `pages` (parse); at most the last `MAX_PARSED_TOLD` of the first `MAX_PARSED` jobs.
             For other jobs, earlier reports of this process are still true.
@@ -73,6 +84,21 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         note: Why its state begins again, or which records are missing; empty if all is well.
         cut: The offset at which this worker wanted to continue, if its input ended before it; else 0.
         sink: Id of the sink (sink): each sink is its own consumer group, with its own offset in a partition.
+            `FLEET` for a sink worker of a fleet.
+        passed: Of a sink worker of a fleet: by partition of crawl.items, the offset that all its outputs have passed
+            that belong to this partition. Output number k belongs to partition k modulo their count.
+        supervisor: The command that keeps the worker alive, `up` or `run`; empty for a worker without one. A fleet has
+            a worker of another kind than `run`.
+        host: Name of its machine.
+        version: Of crawlog.
+        started: UTC epoch seconds of the process's start.
+        cpu_s: CPU seconds of the process since its start, with its child processes.
+        rss: Resident memory of the process, bytes.
+        took: Counts of requests by duration since the start (fetch): number k took at most TOOK_S[k] seconds, the last
+            one longer.
+        took_s: Sum of these durations, seconds.
+        is_partial: Whether `jobs` leaves out jobs whose counts are as in an earlier report of this process.
+        gone: Jobs that earlier reports of this process named and that further ones do not: they ended long ago.
     """
 
     worker: str
@@ -94,6 +120,17 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     note: str = ""
     cut: int = 0
     sink: str = ""
+    passed: list[int] = []
+    supervisor: str = ""
+    host: str = ""
+    version: str = ""
+    started: float = 0.0
+    cpu_s: float = 0.0
+    rss: int = 0
+    took: list[int] = []
+    took_s: float = 0.0
+    is_partial: bool = False
+    gone: list[str] = []
 
 
 _decoder = msgspec.json.Decoder(Progress)

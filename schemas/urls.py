@@ -1,8 +1,8 @@
 """crawl.urls: the URLs found for a domain and the results of their attempts.
 
-A record is one of five, told apart by the field it has: `urls` (found), `results` (done), `spec` (job), `joins` (scope
-names of a job), `rewind` (epoch). A bare `{"url": …}` from any Kafka client is a found of one URL. All are JSON, so
-that kcat reads the crawl.
+A record is one of six, told apart by the field it has: `urls` (found), `results` (done), `spec` (job), `joins` (scope
+names of a job), `rewind` (epoch), `order` (change of a job). A bare `{"url": …}` from any Kafka client is a found of
+one URL. All are JSON, so that kcat reads the crawl.
 Keyed by registrable domain; a batch over several domains of one partition has no key and the partition set.
 """
 
@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from .codec import decoded_as
+from .job_orders import CodeRef, JobStateName, OutputSpec
 from .requests import RequestRecord
 
 VERSION = 1
@@ -337,6 +338,14 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         confirm: Whether the seen table keeps whole fingerprints, or a Bloom filter alone.
         fingerprint_headers: Names of headers that tell requests apart, beside URL, method and body.
         state: Only a running job's URLs are fetched; other jobs keep their queues and still queue found URLs.
+        reason: Why the state is so, one word or short phrase (`max_pages`, `closespider_itemcount`); empty if plain.
+        by: User or program that submitted it, for people; no permission follows from it.
+        at: UTC epoch seconds when it was submitted.
+        changed_at: UTC epoch seconds of the last order.
+        outputs: Outputs that the fleet's sink workers write.
+        items: End of each partition of crawl.items when it was submitted: its rows lie behind these offsets. Empty if
+            nobody noted them.
+        code: The deployed project whose spider `spider` names; None for a file or an installed module.
         links: Sources of links; see the setting `links.sources`.
         nofollow: Whether links with rel=nofollow are taken.
         meta_robots: Whether `meta` robots and X-Robots-Tag are obeyed.
@@ -366,7 +375,14 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     order: Annotated[Literal["fifo", "lifo"], Setting("frontier.order", is_fixed=True)] = "fifo"
     confirm: Annotated[bool, Setting("dedup.confirm", is_fixed=True)] = True
     fingerprint_headers: Annotated[tuple[str, ...], Setting("fingerprint.headers", is_fixed=True)] = ()
-    state: Literal["running", "stopped", "cancelled"] = "running"
+    state: JobStateName = "running"
+    reason: str = ""
+    by: str = ""
+    at: float = 0.0
+    changed_at: float = 0.0
+    outputs: tuple[OutputSpec, ...] = ()
+    items: tuple[int, ...] = ()
+    code: CodeRef | None = None
     links: Annotated[tuple[str, ...], Setting("links.sources")] = ("a", "area")
     nofollow: Annotated[bool, Setting("links.nofollow", true_if="follow")] = True
     meta_robots: Annotated[bool, Setting("robots.meta", true_if="obey")] = False
@@ -395,8 +411,31 @@ class Rewind(msgspec.Struct, frozen=True):
     start: int = 0
 
 
+class JobOrder(msgspec.Struct, omit_defaults=True, frozen=True):
+    """A change of a job; a record of partition 0 of crawl.urls only.
+
+    The fold takes it if `expects` is the job's revision at that point of the log; its new revision is then the order's
+    own offset, or one more than before if that is greater. Else nothing changes.
+
+    Attributes:
+        expects: The revision that the writer has read; 0 for a job that does not exist yet.
+        state: The new state; None to keep it.
+        spec: The new record, whose `rev` is ignored; None to keep it.
+        reason: See `JobSpec.reason`; it replaces the old one.
+        by: Who ordered it, for people.
+        at: UTC epoch seconds when it was ordered.
+    """
+
+    expects: int
+    state: JobStateName | None = None
+    spec: JobSpec | None = None
+    reason: str = ""
+    by: str = ""
+    at: float = 0.0
+
+
 class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
-    """A record of crawl.urls, of any of the five kinds.
+    """A record of crawl.urls, of any of the six kinds.
 
     Attributes:
         job: Its job; None means the only active job, else `default`.
@@ -405,7 +444,7 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
         fwd: Times it was forwarded to the partition it belongs to: 0 or 1.
         joins: Scope names that join the job; their domains belong to this partition.
         dropped: With `urls`: the number of links that parse dropped and did not send, by rule.
-        url: A bare found: one URL, with the fields of `FoundUrl` in the record itself.
+        url: A bare found: one URL, with the fields of `FoundUrl` in the record itself; `decode` fills `urls` too.
     """
 
     job: str | None = None
@@ -418,6 +457,7 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
     spec: JobSpec | None = None
     joins: tuple[str, ...] | None = None
     rewind: Rewind | None = None
+    order: JobOrder | None = None
     url: str | None = None
     depth: int = 0
     priority: int = 0
@@ -435,7 +475,7 @@ DEFAULT_JOB = "default"
 
 DEFAULT_SPEC = JobSpec(rev=0, scope=ScopeSpec(kind="host"))
 
-_KINDS = ("urls", "results", "spec", "joins", "rewind", "url")
+_KINDS = ("urls", "results", "spec", "joins", "rewind", "order", "url")
 """Fields that say of which kind a record is: each record has one of them."""
 
 _parts = attrgetter(*_KINDS)
@@ -469,11 +509,12 @@ def decode(value: bytes | None) -> UrlsRecord:
     record = decoded_as(_decoders, value)
     if _parts(record).count(None) != len(_KINDS) - 1:
         raise ValueError(f"a record has exactly one of {', '.join(_KINDS)}")
-    if record.job is None and not (record.results is None and record.spec is None and record.joins is None):
-        raise ValueError("a done or job record, or one of scope names, names its job")
+    if record.job is None and any(
+        part is not None for part in (record.results, record.spec, record.joins, record.order)
+    ):
+        raise ValueError("each done, job record, order and record of scope names names its job")
     if record.url is not None:
         record.urls = [FoundUrl(record.url, record.depth, record.priority, record.source, record.parent, record.hops)]
-        record.url = None
     if record.rewind is not None:
         _check_rewind(record, record.rewind)
     if isinstance(record, RequestsRecord):

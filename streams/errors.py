@@ -13,7 +13,12 @@ CrawlError
 ├── DamagedSnapshot      pass this snapshot over and try the next one
 ├── RestoreInterrupted   stop: the restore was asked to stop
 ├── Misconfigured        tell the user and stop: exit code 2
+│   ├── RefusedOutput    a job names an output that no worker ever writes
+│   ├── UnknownName      nothing has the name: look for the right one
+│   ├── NotPossible      the state of the job or worker does not allow it
+│   └── OrderRefused     the job was changed by somebody else: look again, then order again
 └── EngineError          the log cannot be reached or started: exit code 3
+    ├── NotAnswered      the order is in the log, and is obeyed when a worker runs
     ├── DamagedLog       no restart helps: the log holds records that cannot be read
     └── AccessDenied     try again a few times; if it persists, no restart helps
 
@@ -87,8 +92,50 @@ class Misconfigured(CrawlError):
     """A setting, a file or an argument is wrong; the message names it, the likely cause and the next command."""
 
 
+class UnknownName(Misconfigured):
+    """There is no job or worker of this name; the message says how to find those that there are."""
+
+
+class NotPossible(Misconfigured):
+    """The state of a job or worker does not allow what was asked for."""
+
+
+class OrderRefused(Misconfigured):
+    """An order for a job changed nothing: the job is not as the writer saw it.
+
+    Args:
+        why: The answer in the log.
+    """
+
+    def __init__(self, job: str, why: str) -> None:
+        super().__init__(
+            f"job {job} was not changed: {why}. It has changed since it was looked at; see `crawlog jobs show {job}`, "
+            "and repeat the command if it is still wanted."
+        )
+        self.job, self.why = job, why
+
+
+class RefusedOutput(Misconfigured):
+    """The record of a job names an output that no worker ever writes, such as one with a path for a name."""
+
+
 class EngineError(CrawlError):
     """Kafka cannot be started or reached; the message names what, where, the likely cause and the next command."""
+
+
+class NotAnswered(EngineError):
+    """No worker has answered an order for a job in time; it stays in the log.
+
+    Args:
+        offset: Of the order, in partition 0 of crawl.urls.
+    """
+
+    def __init__(self, job: str, offset: int, waited_s: float) -> None:
+        super().__init__(
+            f"the order for job {job} is in the log, and no worker has answered it for {waited_s:.0f} s. It is obeyed"
+            " as soon as a fetch worker runs (`crawlog up`); `crawlog status` shows the workers."
+        )
+        self.job, self.offset = job, offset
 
 
 class AccessDenied(EngineError):

@@ -26,6 +26,9 @@ EX_DATAERR = 65
 EX_NOPERM = 77
 """Exit code when the cluster denies access (sysexits.h); the supervisor gives up if that persists."""
 
+DRAINED = 79
+"""Exit code of a supervised worker that an operator drained: its supervisor starts no other one."""
+
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (Misconfigured, 2),
     (DamagedLog, EX_DATAERR),

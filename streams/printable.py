@@ -1,8 +1,12 @@
 """Text that is safe to show: without the control characters of pages and records, and without secrets."""
 
 import re
+from datetime import UTC, datetime, tzinfo
 
 HIDDEN = "********"
+
+LAST_S = 253_402_000_000.0
+"""A moment of the year 9999, UTC epoch seconds: no calendar here knows much later ones."""
 
 _SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
@@ -13,6 +17,16 @@ _control = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-
 def escaped(text: str) -> str:
     """The text on one line, with control characters escaped as in JSON; escaped JSON keeps its data."""
     return text if text.isprintable() else _control.sub(_written, text)
+
+
+def shown_time(at: float, zone: tzinfo | None = UTC) -> datetime:
+    """A time of a record, which anybody may have written: within the years 1970 to 9999.
+
+    Args:
+        at: UTC epoch seconds.
+        zone: None for this machine's time.
+    """
+    return datetime.fromtimestamp(min(max(at, 0.0), LAST_S), zone)
 
 
 def one_line(line: bytes) -> bytes:

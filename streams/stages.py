@@ -26,8 +26,10 @@ class StageRow(NamedTuple):
     polled: int
 
 
+_ALL = ("crawlog.agents.progress", "crawlog.agents.job_lines")
+
 STAGES: dict[Stage, StageRow] = {
-    "fetch": StageRow("urls", ("crawlog.agents.fetch.fetch_agent", "crawlog.agents.progress"), 64, 256),
-    "parse": StageRow("pages", ("crawlog.agents.parse.parse_agent", "crawlog.agents.progress"), 16, 64),
-    "sink": StageRow("items", ("crawlog.agents.sink.sink_agent", "crawlog.agents.progress"), 32, 256),
+    "fetch": StageRow("urls", ("crawlog.agents.fetch.fetch_agent", *_ALL), 64, 256),
+    "parse": StageRow("pages", ("crawlog.agents.parse.parse_agent", *_ALL), 16, 64),
+    "sink": StageRow("items", ("crawlog.agents.sink.sink_worker", *_ALL), 32, 256),
 }

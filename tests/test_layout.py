@@ -160,9 +160,13 @@ def test_the_errors_that_cross_rooms_are_one_tree() -> None:
 
 
 def test_every_request_to_a_host_leaves_by_the_one_client() -> None:
-    """Pages, robots.txt, sitemaps, forms and what a browser asks for: whose connector looks at lease and address."""
+    """Pages, robots.txt, sitemaps, forms and what a browser asks for: whose connector looks at lease and address.
+
+    The service answers requests and makes none: it imports aiohttp's server.
+    """
     sources = {f"{path.parent.name}/{path.name}": path.read_text() for folder in FOLDERS for path in _modules(folder)}
-    speaks = re.compile(r"^\s*(?:import|from) (?:aiohttp|http\.client|httpx|requests)\b", re.MULTILINE)
+    server = r"aiohttp import (?:BodyPartReader, )?web$"
+    speaks = re.compile(rf"^\s*(?:import|from) (?!{server})(?:aiohttp|http\.client|httpx|requests)\b", re.MULTILINE)
     assert {name.split("/")[0] for name, text in sources.items() if speaks.search(text)} == {"client"}
     assert [name for name, text in sources.items() if "ClientSession(" in text] == ["client/client.py"]
 

@@ -24,6 +24,7 @@ import structlog
 from crawlog import __version__
 from crawlog.agents.browser import Browsing
 from crawlog.agents.client import Client, CookieJars, LeaseLost, Transport
+from crawlog.agents.coordinator import coordinator
 from crawlog.agents.frontier import Hosts, Snapshotter, Stage, Standby, frontier_agent
 from crawlog.streams.fetch import Retrying, Unfolded
 from crawlog.streams.frontier import MET, NameTask, Patience, RobotsTask, Shares, Task, by_partition
@@ -297,6 +298,7 @@ def late_connections(concurrency: int) -> int:
 def attach(app: CrawlApp) -> None:
     """Make an app the fetch stage: the frontier, and the service beside it. A failed task ends the worker."""
     stage = frontier_agent.attach(app)
+    coordinator.attach(app, stage)
     app.task(Snapshotter(stage).run)
     app.task(Standby(stage).run)
     fetcher = Fetcher(stage)

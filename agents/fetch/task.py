@@ -113,6 +113,7 @@ class Tasks:
         self._sitemaps, self._logins, self._caution, self._transport, self._addresses = means[:5]
         self.browsing, self._retrying, self._patience, self._outcomes = means[5:]
         self._begun = Begun(stage)
+        self._durations = stage.durations
         self._lows = lows
         self._release = release
 
@@ -198,13 +199,13 @@ class Tasks:
         try:
             failed()
         except Exception:
-            log.exception("failure_broken", url=task.row.url, then="asked for again")
+            log.exception("failure_broken", job=task.job.name, url=task.row.url, then="asked for again")
             return False
         return True
 
     def _broken(self, task: Task, held: HeldBytes, error: Exception) -> Callable[[], None]:
         """A function that writes this error as the result. The answer's memory is returned now."""
-        log.error("answer_broken", url=task.row.url, exc_info=error)
+        log.error("answer_broken", job=task.job.name, url=task.row.url, exc_info=error)
         held.give()
         return partial(self._outcomes.failed, task, f"answer_broken: {type(error).__name__}")
 
@@ -217,7 +218,7 @@ class Tasks:
             return _End(is_sent=False, write=partial(self._outcomes.failed, task, INTERRUPTED))
         end = unasked(task.host, url, manner, time.monotonic())
         if end is None and self._caution.gives_up(url):
-            log.error("crash_loop", url=url, then="failed without another try")
+            log.error("crash_loop", job=task.job.name, url=url, then="failed without another try")
             end = Unasked("failed", CRASH_LOOP)
         if end is None:
             return None
@@ -306,6 +307,7 @@ class Tasks:
         if (needed := needs(answer, manner)) and not self._is_sent_once(task):
             return _End(is_sent=not answer.is_closed, held=answer.held, needs=needed)
         self._patience.heard(task.host, answer, is_page=True)
+        self._durations.note(answer.took_s)
         rest_s = self._retrying.rest_s(task.host, answer, now, manner)
         again = self._retrying.again(answer, task.row.attempt + 1, rest_s, manner, task.request)
         if again is None:

@@ -22,7 +22,7 @@ from crawlog.schemas.progress import Progress
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.fetch import ReportedJobs
+from crawlog.streams.fetch import Durations, ReportedJobs
 from crawlog.streams.frontier import Commands, Frontier, KeptRests
 from crawlog.streams.log import Producer, Topics, limits_of, own_manner
 from crawlog.streams.state import Partition, Restorer, Snapshots, States
@@ -36,6 +36,11 @@ from .restoring import Restoring
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from crawlog.schemas.control import Control
+    from crawlog.streams.fold import Answered
+
+    from .job_counts import JobCountsCache
+
 log = structlog.get_logger()
 
 LINGER_MS = 50
@@ -47,7 +52,13 @@ SIZE_WINDOWS_EVERY = 10
 
 
 class Stage:
-    """The partitions that this worker owns; it alone folds, checkpoints and closes them."""
+    """The partitions that this worker owns; it alone folds, checkpoints and closes them.
+
+    Attributes:
+        listeners: Called with each record of crawl.control.
+        on_changed: Called when partitions came or went, and after each command.
+        on_answered: Called with the orders that the fold of partition 0 has answered.
+    """
 
     def __init__(self, app: CrawlApp) -> None:
         settings = app.crawl
@@ -61,7 +72,13 @@ class Stage:
         self.live: dict[int, Partition] = {}
         self.dispatching = False
         self.orders = Obedience("fetch", self._obey)
+        self.obeyed = 0
         self.reported_jobs = ReportedJobs()
+        self.job_counts: dict[int, JobCountsCache] = {}
+        self.durations = Durations()
+        self.listeners: list[Callable[[Control], None]] = [self.reported_jobs.heard]
+        self.on_changed: Callable[[], None] = lambda: None
+        self.on_answered: Callable[[list[Answered]], None] = lambda _: None
         self.wake: Callable[[], None] = lambda: None
         self.waits: Callable[[], tuple[Counter[int], Counter[int]]] = lambda: (Counter(), Counter())
         self.drain: Callable[[], Awaitable[None]] | None = None
@@ -78,7 +95,19 @@ class Stage:
 
     def _obey(self, commands: Commands) -> None:
         self.frontier.obey(commands)
+        self.obeyed += 1
+        self.on_changed()
         self.wake()
+
+    def _heard(self, record: "Control") -> None:
+        for listener in self.listeners:
+            listener(record)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions crawl.urls has; known since the first partition came."""
+        assert self.states.places is not None
+        return self.states.places.partitions
 
     def place(self, url: str) -> Place:
         """Where a URL belongs; known since the first partition came."""
@@ -101,7 +130,7 @@ class Stage:
         """Restore what was assigned; returns at once."""
         if not self._follows:
             self._follows = True
-            follow(self.app, self.orders, self.reported_jobs.heard)
+            follow(self.app, self.orders, self._heard)
         await self.restoring.end()
         self._close()  # what a revocation that ran out of time has left
         self._kept_rests.assigned(self.app.consumer_generation_id, partitions)
@@ -114,6 +143,7 @@ class Stage:
                 self.live[number] = partition
                 self.frontier.own(number, partition.fold, partition.db, self._kept_rests.taken_up(number))
         self.dispatching = True
+        self.on_changed()
         self.wake()
 
     async def revoking(self, _partitions: set[int]) -> None:
@@ -143,6 +173,8 @@ class Stage:
             self.frontier.disown(number)
             self.abort(number)
         self.live.clear()
+        self.job_counts.clear()
+        self.on_changed()
 
     def owned_now(self) -> frozenset[int]:
         """Partitions that are this worker's."""
@@ -181,6 +213,8 @@ class Stage:
             return
         if effects.forward or effects.dead:
             self._forwarding.send(number, offset, key, value, effects)
+        if effects.answered:
+            self.on_answered(effects.answered)
         if partition.changes >= self.settings.state.checkpoint_changes:
             self.checkpoint(partition)
 
@@ -193,6 +227,7 @@ class Stage:
         self.frontier.disown(number)
         self.abort(number)
         self.live.pop(number)
+        self.on_changed()
         self.restoring.again(number, end)
 
     # ------------------------------------------------------------------ checkpoints

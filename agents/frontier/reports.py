@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
 from crawlog.schemas.progress import JobCounts, Progress
+
+from .job_counts import JobCountsCache, JobsNamed
 
 if TYPE_CHECKING:
     from crawlog.agents.control import Obedience
-    from crawlog.streams.fetch import ReportedJobs
-    from crawlog.streams.fold import JobState
-    from crawlog.streams.frontier import Frontier, OwnedPartition
+    from crawlog.streams.fetch import Durations, ReportedJobs
+    from crawlog.streams.frontier import Frontier
     from crawlog.streams.state import Partition
     from crawlog.streams.worker import CrawlApp
 
@@ -28,6 +27,8 @@ class Reported(Protocol):
 
     Attributes:
         waits: By partition, hosts whose name is being resolved, and requests without an answer so far.
+        obeyed: Changes of commands since the start.
+        job_counts: By partition, the counts that were reported last.
         pages: Pages fetched since the start.
         bytes: Their bodies' bytes.
     """
@@ -37,7 +38,10 @@ class Reported(Protocol):
     live: "dict[int, Partition]"
     restoring: "Restoring"
     orders: "Obedience"
+    obeyed: int
     reported_jobs: "ReportedJobs"
+    job_counts: dict[int, JobCountsCache]
+    durations: "Durations"
     waits: Callable[[], tuple[Counter[int], Counter[int]]]
     pages: int
     bytes: int
@@ -48,6 +52,7 @@ def reports(stage: Reported) -> list[Progress]:
     hosts = stage.frontier.slowest(HOSTS_SHOWN)
     naming, unanswered = stage.waits()
     now = time.time()
+    named = JobsNamed(stage.reported_jobs.left_out, stage.reported_jobs.take_asked(), stage.obeyed, stage.orders.paused)
     return [
         Progress(
             worker=stage.app.worker_name,
@@ -57,7 +62,7 @@ def reports(stage: Reported) -> list[Progress]:
             offset=partition.offset,
             checkpoint=partition.checkpointed,
             pid=os.getpid(),
-            jobs=_counts(stage, number, partition) if number in stage.live else {},
+            jobs=_counts(stage, number, partition, named) if number in stage.live else {},
             pages=stage.pages,
             bytes=stage.bytes,
             hosts=hosts.get(number, []),
@@ -66,34 +71,16 @@ def reports(stage: Reported) -> list[Progress]:
             paused=stage.orders.paused,
             note=partition.note,
             cut=partition.cut,
+            took=stage.durations.counts,
+            took_s=round(stage.durations.sum_s, 3),
         )
         for number, partition in list(stage.restoring.opened.items())
         if number in stage.live or partition.note
     ]
 
 
-def _counts(stage: Reported, number: int, partition: "Partition") -> dict[str, JobCounts]:
-    owned, left_out = stage.frontier.owned[number], stage.reported_jobs.left_out
-    return {
-        job.name: _reported(stage, owned, job)
-        for job in partition.fold.jobs.values()
-        if job.name not in left_out or owned.under_way[job.number] or (job.counts.queued and job.running)
-    }
-
-
-def _reported(stage: Reported, owned: "OwnedPartition", job: "JobState") -> JobCounts:
-    """A job's counts as a run sees them: it waits for paused URLs, but not for a stopped job or a blocked host."""
-    queued = job.counts.queued
-    paused, held = owned.held.counts(job)
-    if job.spec.state != "running" or stage.frontier.of_job(job.name).stopped:
-        held = queued
-    if stage.orders.paused:
-        paused = queued
-    return msgspec.structs.replace(
-        job.counts,
-        queued=queued - held,
-        held=held,
-        paused=min(paused, queued - held),
-        in_flight=owned.under_way[job.number],
-        needs=owned.needs(job.number),
-    )
+def _counts(stage: Reported, number: int, partition: "Partition", named: JobsNamed) -> dict[str, JobCounts]:
+    cache = stage.job_counts.get(number)
+    if cache is None or cache.partition is not partition:
+        cache = stage.job_counts[number] = JobCountsCache(partition, stage.frontier)
+    return cache.counts(named)

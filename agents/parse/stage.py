@@ -198,7 +198,9 @@ class ParseStage:
 
     def _parse(self, message: Message, meta: PageMeta, page: Page, *, aside: bool = False) -> None:
         job = self._jobs.get(meta.job)
-        if job is None or job.spec.rev < meta.rev:
+        if self._jobs.is_deleted(meta):
+            page.one_done()
+        elif job is None or self._jobs.is_behind(meta):
             fault = self._jobs.fault(meta)
             if fault is None:
                 self._held.add(message, meta, page)
@@ -262,7 +264,7 @@ class ParseStage:
 
     def _failed(self, message: Message, meta: PageMeta, page: Page, error: BaseException) -> None:
         """Bury a page because of an error of this process."""
-        log.error("page_failed", url=meta.url, at=_key(message), error=error_line(error))
+        log.error("page_failed", job=meta.job, url=meta.url, at=_key(message), error=error_line(error))
         self._outputs.bury(message, meta.job, error_line(error), page, error_trace(error))
 
     def _gather(self) -> None:
@@ -302,7 +304,7 @@ class ParseStage:
 
     def bury_page(self, waited: SpiderPage, error: str, trace: str = "") -> None:
         """Send a page as a dead letter."""
-        log.error("page_failed", url=waited.meta.url, at=_key(waited.message), error=error)
+        log.error("page_failed", job=waited.meta.job, url=waited.meta.url, at=_key(waited.message), error=error)
         self._outputs.bury(waited.message, waited.meta.job, error, waited.page, trace)
 
     # Waiting pages, when their turn has come.
@@ -337,7 +339,7 @@ class ParseStage:
         if not refusal:
             self._handle(self._jobs[meta.job], message, meta, page, body, tried=True)
             return
-        log.error("page_refused", url=meta.url, at=_key(message), error=refusal)
+        log.error("page_refused", job=meta.job, url=meta.url, at=_key(message), error=refusal)
         self._outputs.bury(message, meta.job, refusal, page)
 
     def body_came(self, at: tuple[int, int], old: PageMeta | None, body: bytes) -> None:
@@ -358,7 +360,7 @@ class ParseStage:
 
     def _fetch_again(self, meta: PageMeta, page: Page) -> None:
         job = self._jobs[meta.job]
-        log.info("body_gone", url=meta.url, was=meta.same_as, then="fetched once more")
+        log.info("body_gone", job=meta.job, url=meta.url, was=meta.same_as, then="fetched once more")
         self._outputs.give(job, again_of(job, meta), page)
         self.gathered += 1
 
@@ -394,7 +396,7 @@ def _judged(job: Job, meta: PageMeta, body: bytes) -> PageMeta:
     """The page, marked if it is a soft 404."""
     judged = job.judged(meta, body)
     if judged is not meta:
-        log.info("soft_404", url=meta.url)
+        log.info("soft_404", job=meta.job, url=meta.url)
     return judged
 
 
@@ -412,15 +414,15 @@ def _parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
         except BaseException as error:
             if tries == MAX_TRIES:
                 raise
-            log.debug("page_tried_again", url=meta.url, error=error_line(error))
+            log.debug("page_tried_again", job=meta.job, url=meta.url, error=error_line(error))
     raise AssertionError("the last try returns or raises")
 
 
 def _tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:
     """Log the unusual outputs of a page."""
     if parsed.reached:
-        log.warning("limit_reached", url=meta.url, limit=parsed.reached, links=len(parsed.outlinks))
+        log.warning("limit_reached", job=meta.job, url=meta.url, limit=parsed.reached, links=len(parsed.outlinks))
     if outputs.is_duplicate:
-        log.info("links_skipped", url=meta.url, rule="duplicate", links=len(parsed.outlinks))
+        log.info("links_skipped", job=meta.job, url=meta.url, rule="duplicate", links=len(parsed.outlinks))
     if outputs.is_soft_404 is not None:
-        log.info("probed", url=meta.url, http=meta.http, soft_404=outputs.is_soft_404)
+        log.info("probed", job=meta.job, url=meta.url, http=meta.http, soft_404=outputs.is_soft_404)

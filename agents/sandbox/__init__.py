@@ -8,7 +8,8 @@
                        └ printed ◄─ its output                     limits: memory, processes, time of a page
 
 A trial has limits of time and memory; a worker never parses a page that its child did not survive. A spider's code runs
-in its own process only: a crash, an endless loop or a leak costs that process and one page.
+in its own process only: a crash, an endless loop or a leak costs that process and one page. Deployed code is found in
+the log first (`child_code`), and runs as a user of its own where the worker is root (`child_user`).
 
     with SpiderChild(ref, ChildRules.of(settings, trust)) as child:       # blocks: supervisor, commands, tests
         child.facts()                   → SpiderFacts, or Misconfigured: it cannot be loaded
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .calls import Died as Died
+    from .child_rules import ChildRules as ChildRules
     from .frames import CALL as CALL
     from .frames import DONE as DONE
     from .frames import ENDED as ENDED
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from .frames import NEXT as NEXT
     from .frames import SpiderFrame as SpiderFrame
     from .spider_child import BackgroundChild as BackgroundChild
-    from .spider_child import ChildRules as ChildRules
     from .spider_child import SpiderChild as SpiderChild
     from .spider_child import fault_of as fault_of
     from .spider_child import result_of as result_of
@@ -75,7 +76,7 @@ _HOMES = {
     "FAILED": "frames",
     "Fault": "spider_process",
     "NEXT": "frames",
-    "ChildRules": "spider_child",
+    "ChildRules": "child_rules",
     "Died": "calls",
     "SpiderChild": "spider_child",
     "SpiderFrame": "frames",

@@ -48,6 +48,7 @@ class Calls:
     Attributes:
         open: The calls without an answer; the first one runs.
         unsent: Bytes that the socket did not take yet.
+        is_held: Whether nothing is sent: the first call is not known yet.
     """
 
     def __init__(self, data: socket.socket) -> None:
@@ -56,6 +57,7 @@ class Calls:
         self._frames = FrameReader(MAX_ANSWER_BYTES)
         self.open: deque[Call] = deque()
         self.unsent: deque[memoryview] = deque()
+        self.is_held = False
 
     def fileno(self) -> int:
         """The socket; -1 if it is closed."""
@@ -66,8 +68,16 @@ class Calls:
         self.open.append(call)
         self.unsent.extend(map(memoryview, call.frame.parts()))
 
+    def begin(self, call: Call) -> None:
+        """Put a call before all others, and hold none back any more."""
+        self.is_held = False
+        self.open.appendleft(call)
+        self.unsent.extendleft(map(memoryview, reversed(call.frame.parts())))
+
     def write(self) -> None:
         """Send what the socket takes. An error shows at the next read."""
+        if self.is_held:
+            return
         unsent = self.unsent
         with contextlib.suppress(OSError):
             while unsent:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from .child_user import settle
+
 CGROUPS = Path("/sys/fs/cgroup")
 
 MARK = "crawlog-spider-"
@@ -24,15 +26,21 @@ class ChildLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         memory_bytes: Of each of its processes.
         tasks: Processes and threads, all together.
+        home: Folder of a child that runs deployed code, see `child_code`; empty for other children.
+        is_own_user: Whether such a child gets a user of its own.
     """
 
     memory_bytes: int = 2 << 30
     tasks: int = 512
+    home: str = ""
+    is_own_user: bool = False
 
     def apply(self) -> None:
         """Limit this process, and those that it will start."""
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _lower(resource.RLIMIT_DATA, self.memory_bytes)
+        if self.home:
+            settle(self.home, is_own_user=self.is_own_user)
         if os.geteuid():
             _lower(resource.RLIMIT_NPROC, _tasks_of_user() + self.tasks)
 

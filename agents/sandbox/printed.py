@@ -26,10 +26,12 @@ class Printed:
 
     Args:
         path: Of the spider, for the log.
+        job: The job that it works for: its lines go to crawl.logs as well.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, job: str = "") -> None:
         self._path = path
+        self._about = {"job": job} if job else {}
         self._file = -1
         self._begun = b""
         self._lines = 0
@@ -79,13 +81,12 @@ class Printed:
         if self._lines > LINES:
             self._left_out += 1
         elif line.strip():
-            log.info(
-                "spider_printed", spider=self._path, line=escaped(line[:MAX_LINE].decode(errors="backslashreplace"))
-            )
+            text = escaped(line[:MAX_LINE].decode(errors="backslashreplace"))
+            log.info("spider_printed", spider=self._path, line=text, **self._about)
 
     def _tell_left_out(self) -> None:
         if self._left_out and time.monotonic() - self._window_s > WINDOW_S:
-            log.warning("spider_prints_much", spider=self._path, lines_left_out=self._left_out)
+            log.warning("spider_prints_much", spider=self._path, lines_left_out=self._left_out, **self._about)
             self._left_out = 0
 
     def close(self) -> None:

@@ -13,20 +13,21 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 import msgspec
 
 from crawlog.schemas import pages
 from crawlog.streams.errors import Misconfigured, SpiderDied
-from crawlog.streams.settings import Settings
-from crawlog.streams.spiders import Bounds, CallResult, PageCall, SpiderFacts, SpiderRef, Trust
+from crawlog.streams.spiders import CallResult, PageCall, SpiderFacts, SpiderRef
 
 from .calls import Call, Calls, Died, Then
+from .child_code import ChildCode
+from .child_rules import ChildRules
 from .frames import CALL, ENDED, FAILED, LOAD, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
-from .limits import ChildLimits
-from .spider_process import Fault, LoadOrder
+from .spider_process import Fault, LoadOrder, error_line, error_trace
 from .zygote import ChildGone
 from .zygote_process import ZygoteProcess
 
@@ -52,28 +53,6 @@ _decode_result = msgspec.json.Decoder(CallResult).decode
 _decode_facts = msgspec.json.Decoder(SpiderFacts).decode
 _decode_fault = msgspec.json.Decoder(Fault).decode
 _encode = msgspec.json.Encoder().encode
-
-
-class ChildRules(NamedTuple):
-    """What each child of a process gets.
-
-    Attributes:
-        timeout_s: CPU seconds of one page; thrice that by the clock.
-        env: Names of further variables of the environment that it gets, see `zygote_process.PASSED`.
-        trust: The files that may be run; None if the operator's own command names the spider.
-    """
-
-    timeout_s: float = 10.0
-    limits: ChildLimits = ChildLimits()
-    env: tuple[str, ...] = ()
-    trust: Trust | None = None
-    bounds: Bounds = Bounds()
-
-    @classmethod
-    def of(cls, settings: Settings, trust: Trust | None, bounds: Bounds = Bounds()) -> "ChildRules":  # noqa: B008  # frozen
-        """The rules by the settings."""
-        limits = ChildLimits(settings.parse.max_memory_mb << 20)
-        return cls(settings.parse.timeout_s, limits, settings.spider.env, trust, bounds)
 
 
 class HasFile(Protocol):
@@ -114,6 +93,7 @@ class BackgroundChild:
         self._loop = loop
         self._zygote: ZygoteProcess | None = None
         self._calls: Calls | None = None
+        self._code: ChildCode | None = None
         self._pid = 0
         self._closed = ""
         self._closed_ticks = 0
@@ -191,6 +171,9 @@ class BackgroundChild:
         if not calls.open:
             self._begin_call()
         calls.put(call)
+        self._write_soon()
+
+    def _write_soon(self) -> None:
         if self._loop is not None and not self._is_writing:
             self._is_writing = True  # calls of one turn of the loop are written together
             self._loop.call_soon(self._write)
@@ -198,7 +181,7 @@ class BackgroundChild:
     def _write(self) -> None:
         self._is_writing = False
         calls = self._calls
-        if calls is None or self.died_of:
+        if calls is None or self.died_of or calls.is_held:
             return
         was_full = bool(calls.unsent)
         calls.write()
@@ -246,21 +229,60 @@ class BackgroundChild:
         if self._calls is not None:
             return self._calls
         if self._zygote is None:
-            self._zygote = ZygoteProcess(self.ref.path, self.rules.env)
+            self._zygote = ZygoteProcess(self.ref.path, self.rules.env, self.ref.job)
             self._watch(self._zygote, self._zygote.printed)
         self.died_of, self._closed, self.fault = "", "", None
         again = self.loaded is not None and self.loaded.is_scrapy
-        self._calls = calls = Calls(self._zygote.fork(self.rules.limits, SCRAPY if again else ()))
+        limits = self.rules.limits
+        is_deployed = bool(self.ref.folder) or self.ref.spec.code is not None
+        if is_deployed:
+            self._code = ChildCode(self.ref, self.rules.code, is_own_user=self.rules.is_own_user)
+            limits = self._code.limits(limits)
+        self._calls = calls = Calls(self._zygote.fork(limits, SCRAPY if again else ()))
         self._watch(calls)
-        trust = self.rules.trust
-        folders = None if trust is None else tuple(map(str, trust.folders))
-        named = "" if trust is None or trust.named is None else str(trust.named)
-        order = LoadOrder(
-            self.ref, self._loader, folders, named, (self.rules.bounds.outputs, self.rules.bounds.size_bytes)
-        )
-        self._put(calls, Call(SpiderFrame(LOAD, _encode(order)), self._take_facts, LOAD_S))
+        calls.is_held = True
+        if self._code is None:
+            self._begin(calls, self.ref)
+        else:
+            self._find_code(calls, self._code)
         self._tick_later()
         return calls
+
+    def _begin(self, calls: Calls, ref: SpiderRef) -> None:
+        """Send the order to load the spider, before the calls that wait."""
+        rules, trust = self.rules, self.rules.trust
+        folders = None if trust is None else tuple(map(str, trust.folders))
+        named = "" if trust is None or trust.named is None else str(trust.named)
+        order = LoadOrder(ref, self._loader, folders, named, (rules.bounds.outputs, rules.bounds.size_bytes))
+        self._begin_call()
+        calls.begin(Call(SpiderFrame(LOAD, _encode(order)), self._take_facts, LOAD_S))
+        self._write_soon()
+
+    def _find_code(self, calls: Calls, code: ChildCode) -> None:
+        """Look for the code in the log, in a thread where an event loop waits."""
+        if self._loop is not None:
+            found = self._loop.run_in_executor(None, code.ready)
+            found.add_done_callback(lambda done: self._found_code(calls, done))
+            return
+        done: Future[SpiderRef] = Future()
+        try:
+            done.set_result(code.ready())
+        except Exception as error:  # noqa: BLE001  # raised again where the result is asked for
+            done.set_exception(error)
+        self._found_code(calls, done)
+
+    def _found_code(self, calls: Calls, done: "asyncio.Future[SpiderRef] | Future[SpiderRef]") -> None:
+        error = None if done.cancelled() else done.exception()
+        if self._calls is not calls or done.cancelled():
+            return
+        if error is None:
+            self._begin(calls, done.result())
+            return
+        whole = f"Misconfigured: {error}" if isinstance(error, Misconfigured) else error_line(error)
+        self.fault = fault = Fault(whole, error_trace(error))
+        while calls.open:
+            calls.open.popleft().then(SpiderFrame(FAILED, _encode(fault)))
+        self.heard_facts()
 
     def _take_facts(self, answer: SpiderFrame | Died) -> None:
         if not isinstance(answer, Died):
@@ -286,7 +308,7 @@ class BackgroundChild:
             self._closed_ticks += 1
             if self._closed_ticks > CLOSED_TICKS:
                 self.kill(self._closed)
-        if self._calls is None or not self._calls.open or self.died_of:
+        if self._calls is None or not self._calls.open or self.died_of or self._calls.is_held:
             return
         limit_s = self._calls.open[0].limit_s
         self._ticks += 1
@@ -311,6 +333,9 @@ class BackgroundChild:
             self._unwatch(self._zygote, self._zygote.printed)
             self._zygote.close()
             self._zygote = None
+        if self._code is not None:
+            self._code.close()
+            self._code = None
         if calls is not None:
             self._unwatch(calls)
             calls.close()

@@ -113,7 +113,10 @@ class SpiderService:
             module, _, name = order.loader.partition(":")
             loader = getattr(import_module(module), name)
             runner: Runner = loader(order.ref, bounds=Bounds(*order.bounds), trust=order.trust)
-            text = _encode(runner.facts)
+            facts = runner.facts
+            if order.ref.folder:  # a name in deployed code: its folder is another one in each child
+                facts = msgspec.structs.replace(facts, path=order.ref.path)
+            text = _encode(facts)
         except BaseException as error:  # noqa: BLE001  # a user's module may raise anything
             whole = f"Misconfigured: {error}" if isinstance(error, Misconfigured) else error_line(error)
             self._fault = Fault(whole, error_trace(error))

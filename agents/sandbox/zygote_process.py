@@ -29,13 +29,14 @@ class ZygoteProcess:
     Args:
         path: Of its spider, for the log.
         env: Names of further variables of the environment that it gets.
+        job: The job that its spider works for.
 
     Attributes:
         printed: What its child prints.
     """
 
-    def __init__(self, path: str, env: Collection[str]) -> None:
-        self.printed = Printed(path)
+    def __init__(self, path: str, env: Collection[str], job: str = "") -> None:
+        self.printed = Printed(path, job)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         environment = {name: os.environ[name] for name in (*PASSED, *env) if name in os.environ}

@@ -63,11 +63,15 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     topics = Topics(settings.kafka.prefix)
     said = control_entries(settings, topics, joins=True)
     copy = said.get(f"job/{job}".encode())
+    epoch = 0
+    if isinstance(copy, JobCopy) and copy.spec.state == "deleted":  # a new job of the name has a later epoch
+        epoch = copy.epoch + 1
+        copy = None
     kind = copy.spec.scope.kind if isinstance(copy, JobCopy) else settings.scope.kind
     names = scope_names(source, kind)
     if not isinstance(copy, JobCopy):
         listed = sorted(names)[:MAX_NAMES]
-        copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed, requests))
+        copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed, requests), epoch)
     elif line := kept_settings(job, copy.spec, settings, requests):
         report(line)
     if f"finished/{job}".encode() in said:

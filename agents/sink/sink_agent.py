@@ -366,7 +366,8 @@ def _emptied(settings: "Settings", topic: str, sink: SinkSpec, why: str) -> str:
     return f"the rows are read again from the log: the sink's state was {why} (the old one is kept: {aside})"
 
 
-async def _pipelines(settings: "Settings", job: str) -> "PipelinesProcess":
+async def pipelines_process(settings: "Settings", job: str) -> "PipelinesProcess":
+    """A fresh child with a job's pipelines. Raises: Misconfigured: the log does not name its spider."""
     from .pipelines_child import pipelines_of  # a sink without pipelines needs no child
 
     return await pipelines_of(settings, job)
@@ -377,7 +378,7 @@ def attach(app: CrawlApp) -> None:
     results, note = opened(app.crawl, app.input_name, sink_from(os.environ))
     producer = Producer(app.crawl, app.worker_name)
     stage = SinkStage(app.crawl, (app.input_name, app.topics.dead), results, producer, note)
-    start = partial(_pipelines, app.crawl, results.sink.job)
+    start = partial(pipelines_process, app.crawl, results.sink.job)
     rows = RowMaker(results, start, stage.bury, stage.original, app.input_name)
     rows.goes_on = app.crawl.pipelines.resume == "continue"
     worker = SinkWorker(app, stage, rows)

@@ -4,6 +4,7 @@
       │ main          the commands in their order; errors become one message and one code (crawlog/outcome.py)
       ▼
     crawling  run, seed                     local     up, down, status, worker, engine
+    jobs      submit, jobs                  fleet     workers, pages
     stored    topics, verify, repair,       operate   control, dead
               replay, snapshot, kcat-config questions why, doctor, settings, probe
       │ options       makes Settings of `-s`, `--config`, `--data` …     arguments  checks URLs, files, names

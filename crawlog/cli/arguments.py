@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from crawlog.streams.log import TargetKind
     from crawlog.streams.settings import Settings
 
-JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""Job names are parts of keys (`JOB URL`, `job/NAME`) and of file names."""
-
 OF_SEED = ("kafka.", "engine.", "log.")
 """Sections of settings that `seed` itself uses."""
 
@@ -167,12 +164,9 @@ def job_name(name: str) -> str:
 
     Raises: Misconfigured: it is not.
     """
-    if not JOB_NAME.fullmatch(name):
-        raise Misconfigured(
-            f"--job {name!r}: a job's name is 1 to 100 letters, digits, dots, dashes or underscores,"
-            " and starts with a letter or digit"
-        )
-    return name
+    from crawlog.commands.submission import named_job
+
+    return named_job(name)
 
 
 def existing_file(path: Path, option: str) -> Path:

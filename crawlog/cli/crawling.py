@@ -61,6 +61,11 @@ def run(
     from .options import scrapy_apart
 
     flags: dict[str, object] = {"run.depth": depth, "run.max_pages": max_pages}
+    if workers is None and _is_for_fleet(given):
+        from .attached import attached
+
+        of_job = {"urls": urls, "seeds": seeds, "spider": spider, "args": args, "job": job, "fresh": fresh}
+        return attached(given | of_job | {"depth": depth, "max_pages": max_pages}, output, as_json=as_json)
     given, scrapy = scrapy_apart(given)
     flags |= arguments.worker_counts(workers) if workers else {}
     named = arguments.spider(spider, args, scrapy, lambda: settings_of(given, flags))
@@ -83,6 +88,15 @@ def run(
     return summary_text.exit_code(summary)
 
 
+def _is_for_fleet(given: dict[str, Any]) -> bool:
+    """Whether workers run already that take the job."""
+    from crawlog.commands.attached_run import has_fleet
+
+    from .options import scrapy_apart
+
+    return has_fleet(settings_of(scrapy_apart(given)[0]))
+
+
 @click.command()
 @click.argument("sources", nargs=-1, metavar="FILE|-|URL|sitemap:URL…")
 @click.option("--from-log", metavar="PREFIX", help="Give the job all seeds that it has in the log of this prefix.")
@@ -98,8 +112,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     arguments.seeds(sources, from_log)
     arguments.seed_settings(given["pairs"], sources)
     from crawlog.agents.seed import Source, collect, old_seeds, plant
-    from crawlog.progress.picture import Picture
-    from crawlog.progress.watch import Watch
+    from crawlog.streams.fleet import Picture, Watch
     from crawlog.streams.log import Producer, ensure_topics, said_rules
 
     with ExitStack() as stack:

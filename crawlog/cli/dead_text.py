@@ -1,7 +1,6 @@
 """The answers of `crawlog dead`: lines, or a JSON object a letter."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -9,6 +8,7 @@ import msgspec
 from crawlog.commands.dead import Dropping, Listing, Opened, Redriving
 from crawlog.outcome import counted
 from crawlog.streams.log import Letter, letter_fate, letters_by_error
+from crawlog.streams.printable import shown_time
 from crawlog.terminal import hinted
 
 SHOWN_BYTES = 4096
@@ -125,4 +125,4 @@ def _numbers(group: list[Letter]) -> str:
 
 
 def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return shown_time(at).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,7 +1,7 @@
 """`crawlog up`, `down`, `status`, `worker` and `engine`: the processes of this machine."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import rich_click as click
 
@@ -14,7 +14,7 @@ from .reach import running_log
 if TYPE_CHECKING:
     from crawlog.streams.stages import Stage
 
-STAGES = ("fetch", "parse", "sink")
+STAGES = ("fetch", "parse", "sink", "service", "start")
 
 
 @click.command()
@@ -33,6 +33,8 @@ def up(workers: str | None, **given: Any) -> int:
     started = start(settings)
     tell(f"Apache Kafka   {started.bootstrap}")
     tell(f"workers        {started.workers}, logs in {started.data / 'logs'}")
+    if started.service:
+        tell(f"service        {started.service}  (token: {started.data / 'run' / 'service.json'})")
     tell(f"data           {started.data}")
     tell("seed it with   `crawlog seed URL… --job NAME`")
     tell("stop it with   `crawlog down`")
@@ -72,16 +74,32 @@ def status(as_json: bool, **given: Any) -> int:
 @click.command()
 @click.argument("stage", type=click.Choice(STAGES))
 @settings_options
-def worker(stage: "Stage", **given: Any) -> int:
-    """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
+def worker(stage: "Stage | Literal['service', 'start']", **given: Any) -> int:
+    """Run one worker, the HTTP service, or the `start` of spiders.
+
+    A worker is the same as `faust -A crawlog.streams.app:STAGE worker`. The other two are no Faust apps.
+    """
     from crawlog.processes.folder import prepare
     from crawlog.streams.log import ensure_topics
     from crawlog.streams.settings import for_stage
 
     settings = settings_of(given)
+    if stage == "service":
+        from crawlog.service import check_reach
+
+        check_reach(settings)
     prepare(settings.run.data)
     settings = running_log(settings)
     ensure_topics(settings)  # asks the cluster before Faust does, which would end with a traceback
+    if stage == "service":
+        from crawlog.service import serve
+
+        serve(lambda: for_stage(settings, stage))
+    if stage == "start":
+        from crawlog.processes.start_process import run_starts
+
+        run_starts(for_stage(settings, stage), tell)
+        return outcome.FINISHED
     from crawlog.streams.app import worker as work
 
     work(stage, lambda: for_stage(settings, stage))

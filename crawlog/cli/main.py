@@ -15,7 +15,7 @@ from crawlog import __version__, outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import repeat
 
-from . import crawling, local, operate, questions, stored, trying
+from . import crawling, deploying, exporting, fleet, jobs, local, operate, questions, stored, trying
 from .group import CommandGroup
 
 click.rich_click.MAX_WIDTH = 120
@@ -28,6 +28,10 @@ IN_ORDER = (
     local.status,
     local.worker,
     local.engine,
+    jobs.submit,
+    jobs.jobs,
+    exporting.export,
+    fleet.workers,
     crawling.seed,
     stored.topics,
     operate.control,
@@ -35,7 +39,11 @@ IN_ORDER = (
     stored.verify,
     questions.why,
     operate.dead,
+    deploying.deploy,
+    deploying.projects,
+    deploying.key,
     stored.repair,
+    fleet.pages,
     stored.replay,
     trying.shell,
     trying.fetch,

@@ -88,3 +88,11 @@ def running_log(settings: "Settings") -> "Settings":
             "Start one with `crawlog up`."
         )
     return local.point(settings)
+
+
+def fleet_log(settings: "Settings") -> "Settings":
+    """The same for the commands of a fleet, whose standard output is for answers."""
+    from crawlog.streams.worker import logs
+
+    logs.configure("error")
+    return running_log(settings)

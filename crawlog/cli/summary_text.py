@@ -5,8 +5,8 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from crawlog import outcome
-from crawlog.progress.picture import by_rule
 from crawlog.schemas.progress import JobCounts
+from crawlog.streams.fleet import by_rule
 
 if TYPE_CHECKING:
     from crawlog.commands.summary import Summary
@@ -45,6 +45,8 @@ def lines(summary: "Summary") -> list[str]:
         "max_pages": "ended: the number of pages asked for is reached",
         "already_finished": "was finished already; --fresh crawls it again",
         "interrupted": "interrupted; the same command goes on from here" + _elsewhere(summary),
+        "detached": "goes on without this command; the same command follows it again,"
+        f" `crawlog jobs show {summary.job}` tells how far it is, and `crawlog jobs cancel {summary.job}` ends it",
         "cancelled": "is cancelled: nothing more of it is fetched; --fresh crawls it again from its seeds",
         "blocked": f"ended: {outcome.counted(counts.held, 'URL')} held, as commands block their hosts; "
         f"after `crawlog control unblock --host {summary.blocked}` the same command goes on",

@@ -13,6 +13,8 @@
     fetch, parse, shell       one_page: a page asked for now, or stored; tried_spider, shell: what is made of it
     init, genspider           new_spider writes spider_templates
 
+    submit                    submission: a job for a fleet, checked; its record and its seeds
+
     up (down, status)   control   why   dead   replay   repair   snapshot   verify   doctor   probe
 
 run works through `processes` (the supervisor) and `progress` (the reports). Each of the other commands is one file.

@@ -5,9 +5,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crawlog.progress.pace import Pace
-from crawlog.progress.picture import ended
-from crawlog.progress.watch import Losses
 from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import Losses, ended
 
 if TYPE_CHECKING:
     from crawlog.processes.supervisor import Supervisor

@@ -1,11 +1,10 @@
 """A run's job in the log: its record, and the run's own records about it (limit, end, new spider)."""
 
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.processes.starting import start_ended
+from crawlog.processes.starting import STARTABLE, start_ended
 from crawlog.schemas.control import Command, Finished, JobCopy, StartEnded
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Topics
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
     from crawlog.agents.seed import Source
     from crawlog.processes.supervisor import Supervisor
-    from crawlog.progress.finish import Finish
     from crawlog.schemas.urls import JobSpec, RequestRules
     from crawlog.streams.log import Producer, Void
 
@@ -25,6 +23,9 @@ REPARSE = (
     "the spider has changed since its pages were parsed:"
     " `crawlog replay --group parse --job {} --to-earliest --execute`, then this command again"
 )
+
+KEPT = ("rev", "state", "reason", "by", "at", "changed_at", "outputs", "code")
+"""Fields of a job's record that a run does not decide."""
 
 
 class JobInLog:
@@ -92,7 +93,8 @@ class JobInLog:
         said = settled_control(self._settings, self._producer, self.topics)
         known = said.get(f"job/{self.name}".encode())
         known = known if isinstance(known, JobCopy) else None
-        if known is None and self.order.source is None and not self.order.starts:
+        is_there = known is not None and known.spec.state != "deleted"
+        if not is_there and self.order.source is None and not self.order.starts:
             raise Misconfigured(f"there is no job {self.name} in the log; give the URLs that it starts with.")
         if (before := job_end(said, self.name)) is not None and before.counts is not None:
             self.was_back = before.counts.page_back
@@ -106,8 +108,8 @@ class JobInLog:
                 self.start = start_ended(said, self.copy, self.order.spider_hash)
 
     def _go_on(self, known: JobCopy, end: Finished | None) -> None:
-        """Decides whether the job goes on as it is, goes on changed, or begins again."""
-        self.is_known = True
+        """Decides whether the job goes on as it is, goes on changed, or begins again; a deleted one begins again."""
+        self.is_known = known.spec.state != "deleted"
         self.is_cancelled = known.spec.state == "cancelled" and not self.order.fresh
         self.end = end
         self.copy = known if self.is_cancelled else self._changed(known, self.order.source)
@@ -131,12 +133,13 @@ class JobInLog:
         compared = msgspec.structs.replace(spec, requests=copy.spec.requests, pipelines=copy.spec.pipelines)
         is_other = compared != copy.spec
         is_done = _is_finished(self.end)
-        if not is_other and not self.order.fresh and (spec == copy.spec or (is_done and not self.order.job)):
+        is_fresh = self.order.fresh or not self.is_known
+        if not is_other and not is_fresh and (spec == copy.spec or (is_done and not self.order.job)):
             return copy  # other request rules alone change no page of a finished job
         # a stopped job still has its queue
-        spec = msgspec.structs.replace(spec, rev=copy.spec.rev + 1, state="running")
-        is_anew = self.order.fresh or (is_done and is_other)
-        if is_anew and not self.order.fresh:
+        spec = msgspec.structs.replace(spec, rev=copy.spec.rev + 1, state="running", reason="")
+        is_anew = is_fresh or (is_done and is_other)
+        if is_anew and not is_fresh:
             self._say("the job was finished under other settings: it is crawled again")
         return JobCopy(copy.job, spec, copy.epoch + is_anew)
 
@@ -152,47 +155,25 @@ class JobInLog:
             return spec
         kind = self._settings.scope.kind
         listed: Iterable[str] = spec.scope.names if kind == spec.scope.kind else ()
-        if source is not None and kind != spec.scope.kind:
+        if source is not None and (kind != spec.scope.kind or not self.is_known):
             listed = sorted(scope_names(source, kind))[:MAX_NAMES]
         wanted = resolve_spec(self._settings, self.order.of_spider(), listed, self.requests)
-        return msgspec.structs.replace(wanted, rev=spec.rev, state=spec.state)
+        kept = KEPT if self.is_known else ("rev",)
+        return msgspec.structs.replace(wanted, **{name: getattr(spec, name) for name in kept})
 
     @property
     def starts(self) -> bool:
         """Whether the spider's `start` is to give requests in this run."""
         copy = self.copy
-        return copy is not None and copy.spec.starts and copy.spec.state == "running" and self.start is None
+        return copy is not None and copy.spec.starts and copy.spec.state in STARTABLE and self.start is None
 
-    def within_limit(self, copy: JobCopy) -> JobCopy:
-        """Stops the job once it has `max_pages` pages; returns its record."""
-        from crawlog.streams.log import known_job, write_job
-
-        limit, fetched = copy.spec.max_pages, self._supervisor.picture.counts(copy.job).fetched
-        if limit is None or copy.spec.state != "running" or fetched < limit:
-            return copy
-        copy = known_job(self._settings, self.topics, copy.job) or copy  # another command may have cancelled the job
-        if copy.spec.state != "running":
-            return copy
-        spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state="stopped")
-        return write_job(self._settings, self._producer, self.topics, copy.job, spec, copy.epoch)
-
-    def write_end(self, copy: JobCopy, finish: "Finish", reason: str, dead: int) -> None:
-        """Writes the end of the job to the log."""
+    def amend_end(self, end: Finished, dead: int) -> None:
+        """Adds to the end of the job what this run alone knows: the hash of its spider's file, and its dead letters."""
         from crawlog.streams.log import write_finished
 
-        record = Finished(
-            job=copy.job,
-            at=time.time(),
-            epoch=copy.epoch,
-            reason=reason,
-            urls=finish.passed["fetch"],
-            pages=finish.passed["parse"],
-            items=finish.passed["sink"],
-            dead=dead,
-            counts=self._supervisor.picture.counts(copy.job),
-            spider=self.order.spider_hash,
-        )
-        write_finished(self._producer, self.topics, record)
+        amended = msgspec.structs.replace(end, dead=dead, spider=self.order.spider_hash)
+        if amended != end:
+            write_finished(self._producer, self.topics, amended)
 
     def note_new_spider(self) -> None:
         """Tells how to parse the pages again if the spider's file has changed since the job ended.

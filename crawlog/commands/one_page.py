@@ -131,13 +131,22 @@ def stored_page(settings: "Settings", url: str, job: str, report: Callable[[str]
     story = why(settings, url, None, job, report)
     places = [(event.at, event.partition, event.offset) for event in story.events if event.kind == "page"]
     for _, partition, offset in sorted(places, reverse=True):
-        page = _read(settings, partition, offset)
-        if page is not None and page.meta.same_as is not None:
-            older = _read(settings, *page.meta.same_as)
-            page = None if older is None else StoredPage(pages.with_body(page.meta, older.meta), older.body)
+        page = page_at(settings, partition, offset)
         if page is not None:
             return page
     raise Misconfigured(f"{url}: the log has no page of it; `crawlog why {url}` tells its life")
+
+
+def page_at(settings: "Settings", partition: int, offset: int) -> StoredPage | None:
+    """The page at a place of crawl.pages, with the body of the older page that it repeats; None if it is not there.
+
+    Raises: ValueError: the record there is no page.
+    """
+    page = _read(settings, partition, offset)
+    if page is None or page.meta.same_as is None:
+        return page
+    older = _read(settings, *page.meta.same_as)
+    return None if older is None else StoredPage(pages.with_body(page.meta, older.meta), older.body)
 
 
 def _read(settings: "Settings", partition: int, offset: int) -> StoredPage | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crawlog.processes.supervisor import Supervisor
-    from crawlog.progress.finish import Finish
+    from crawlog.streams.fleet import Finish
     from crawlog.streams.log import SinkSpec
 
     from .trouble import Trouble

@@ -6,18 +6,20 @@ the job and its seeds are written. After any kill the same command goes on: the 
 
 import time
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from crawlog.processes.supervisor import Stop, Supervisor, names
-from crawlog.progress.finish import Finish
 from crawlog.progress.live import Frame, View
 from crawlog.streams.errors import AccessDenied, EngineError
+from crawlog.streams.fleet import Finish, is_begun
 from crawlog.streams.settings import find_browser, wants_browser
 
 from .gains import Gains
 from .job_in_log import JobInLog
+from .job_tail import JobTail
 from .order import Order, refused
 from .planting import Planting
 from .result_file import ResultFile
@@ -26,12 +28,19 @@ from .trouble import Trouble
 from .whole import Whole
 
 if TYPE_CHECKING:
-    from crawlog.progress.watch import Watch
-    from crawlog.schemas.control import JobCopy
+    from crawlog.schemas.control import Finished
+    from crawlog.schemas.progress import JobCounts
+    from crawlog.streams.fleet import Watch
     from crawlog.streams.settings import Settings
 
 LOOK_S = 0.1
 """Between two looks at workers and engine."""
+
+END_LOOK_S = 0.02
+"""The same while only the end of the job is waited for: it takes the coordinator some 0.1 s."""
+
+TOLD_S = 10.0
+"""After this time the user is told why the run has not ended, seconds."""
 
 HURRY_S = 1.5
 """How long an interrupted run may ask for the group's members, or read crawl.dead: Ctrl-C ends within 5 s."""
@@ -111,6 +120,7 @@ class Run:
         self.trouble = Trouble(supervisor.picture, shown.say)
         self.whole = Whole(supervisor, summary.job, shown.say)
         self.file: ResultFile | None = None
+        self.tail: JobTail | None = None
         self.gains: Gains | None = None
         self._shown = shown
         self._started = started
@@ -136,16 +146,17 @@ class Run:
         self.gains = Gains(self.job, self.supervisor)
         self.summary.is_clean = self.gains.is_clean
         self.supervisor.go(("fetch", "parse"))
-        copy = self._plant()
+        self._plant()
+        self.tail = JobTail(self.supervisor, self.job.name)
         if self.file:
             self.file.go()
         self._seeded = self.watch.ends("fetch")
-        finish = self._follow(copy, self.gains, self._seeded)
+        finish = self._follow(self.gains, self._seeded)
         while not self.whole.holds(finish):
-            finish = self._follow(copy, self.gains, self.watch.ends("fetch"))
+            finish = self._follow(self.gains, self.watch.ends("fetch"))
         self.summary.missing = self.whole.missing + self.planting.lost()
         self._count_losses(self.gains, CATCH_UP_S)
-        self._record(finish, self.gains)
+        self._record(self._await_end(self.tail), self.gains)
         self._sum_stats()
         self._write_file(finish)
 
@@ -187,7 +198,7 @@ class Run:
         self.summary.rows = self.file.rows() if self.file and self.summary.output else None
         self.job.note_new_spider()
 
-    def _plant(self) -> "JobCopy":
+    def _plant(self) -> None:
         """Writes the job and its seeds, and notes the job's delay per host."""
         from crawlog.streams.http import manner_of
         from crawlog.streams.log import limits_of, own_manner
@@ -196,16 +207,14 @@ class Run:
         settings = self.supervisor.settings
         rules = manner_of(copy.spec, own_manner(settings), limits_of(settings)).rules
         self._rest_s = rules.delay_s / rules.per_host
-        return copy
 
-    def _follow(self, copy: "JobCopy", gains: Gains, seeded: tuple[int, ...]) -> Finish:
-        """Shows progress until the job is finished."""
+    def _follow(self, gains: Gains, seeded: tuple[int, ...]) -> Finish:
+        """Shows progress until nothing is left of the job, neither in the workers nor in this run's file."""
         finish = self._finish(seeded)
         while not self._is_finished(finish):
             self.supervisor.look(LOOK_S)
             if self.planting.look():
                 finish = self._finish(self.watch.ends("fetch"))
-            copy = self.job.within_limit(copy)
             gains.look(has_read_seeds=self.supervisor.picture.has_passed("fetch", self._seeded))
             self.trouble.tell()
             if self._shown.is_due(time.monotonic()):
@@ -264,19 +273,41 @@ class Run:
             )
         )
 
-    def _record(self, finish: Finish, gains: Gains) -> None:
-        """Records the end of the job, unless it is known. A job that is stopped, or held by blocks, has not ended."""
-        from crawlog.streams.log import commands_in_force, known_job
+    def _await_end(self, tail: JobTail) -> "Finished | None":
+        """Waits until the coordinator has recorded the end; None for a job that stays open.
+
+        It looks at the same reports as this run, so it is about as fast. A job without any URL never ends by itself.
+        """
+        told_at = time.monotonic() + TOLD_S
+        while True:
+            with suppress(EngineError):  # the broker may be restarting
+                tail.poll()
+            counts = self.supervisor.picture.counts(self.job.name)
+            is_running = tail.copy is not None and tail.copy.spec.state == "running"
+            if tail.end is not None or (is_running and self._stays_open(tail, counts)):
+                return tail.end
+            if time.monotonic() > told_at:
+                told_at = inf
+                self._shown.say("no worker has recorded the end of the job yet; waiting for the one with partition 0")
+            self.supervisor.look(END_LOOK_S)
+            self.trouble.tell()
+
+    def _stays_open(self, tail: JobTail, counts: "JobCounts") -> bool:
+        """Whether the coordinator leaves a running job open although nothing is left to do for this run."""
+        is_closed = tail.command is not None and tail.command.action == "stop" and not tail.is_stopped
+        return not is_closed and (tail.is_stopped or bool(counts.held) or not (counts.queued or is_begun(counts)))
+
+    def _record(self, end: "Finished | None", gains: Gains) -> None:
+        """Notes how the job ended. A job that the operator stopped, or that is held by blocks, has not ended."""
+        from crawlog.streams.log import commands_in_force
 
         settings, job = self.supervisor.settings, self.job
-        copy = known_job(settings, job.topics, job.name)
-        assert copy is not None
-        reason = {"running": "finished", "stopped": "max_pages"}.get(copy.spec.state, copy.spec.state)
-        counts, orders = self.supervisor.picture.counts(copy.job), commands_in_force(settings, job.topics)
-        if orders.of_job(copy.job).stopped:
-            self.summary.closed = orders.reason(copy.job)
+        counts, orders = self.supervisor.picture.counts(job.name), commands_in_force(settings, job.topics)
+        reason = end.reason if end is not None else "finished"
+        if orders.of_job(job.name).stopped:
+            self.summary.closed = orders.reason(job.name)
             reason = "closed" if self.summary.closed else "stopped"
-        elif reason == "finished" and counts.held:
+        elif end is None and counts.held:
             reason = "blocked"
             hosts = [one.host for one in orders.in_force if one.action == "block"]
             self.summary.blocked = hosts[0] if len(hosts) == 1 else "HOST"
@@ -284,9 +315,11 @@ class Run:
         is_known = job.end is not None and not gains.pages()
         self.summary.reason = "already_finished" if is_known and not is_open and reason != "cancelled" else reason
         if is_known:
+            if not is_open:
+                self.summary.closed = ""  # an earlier run said so
             job.note_new_spider()
-        elif not is_open:
-            job.write_end(copy, finish, reason, self.summary.dead)
+        elif end is not None and not is_open:
+            job.amend_end(end, self.summary.dead)
 
     def _sum_stats(self) -> None:
         """Adds Scrapy's stats to the summary, as Scrapy dumps them at the end."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crawlog.progress.picture import Picture
+    from crawlog.streams.fleet import Picture
 
 
 class Trouble:

@@ -9,23 +9,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from crawlog.processes.hold import Holder, holder, same_log, wait_for_end
-from crawlog.progress.picture import Picture
-from crawlog.schemas.control import Command, Control, Finished, JobCopy
+from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams import engine, files
 from crawlog.streams.errors import EngineError, Misconfigured
-
-from .control import in_force
+from crawlog.streams.fleet import FleetStatus
 
 if TYPE_CHECKING:
+    from crawlog.streams.fleet import FleetState
     from crawlog.streams.settings import Settings
 
 COUNTS = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
@@ -37,19 +34,18 @@ STOP_TIMEOUT_S = 30.0
 REPORTS_TIMEOUT_S = 3.0
 """How long `status` waits for the workers' reports; there is one a second."""
 
-REPORTS_LOOK_S = 0.02
-"""Pause between two looks for these reports, seconds."""
-
-RECENT_S = 1.5
-"""`status` accepts earlier reports up to this age, seconds."""
-
 
 class Started(msgspec.Struct):
-    """The engine and workers that `up` has started."""
+    """The engine and workers that `up` has started.
+
+    Attributes:
+        service: Address of the HTTP service; empty if it is not enabled.
+    """
 
     bootstrap: str
     workers: int
     data: Path
+    service: str = ""
 
 
 class Stopped(msgspec.Struct):
@@ -73,6 +69,7 @@ class Status(msgspec.Struct):
         engine: The pid of the local engine.
         jobs: Each with its name, epoch and state, and with its counts if workers report.
         commands: The commands in force.
+        fleet: Workers of all machines, jobs, stages and hosts; None if no log runs.
     """
 
     data: Path
@@ -81,6 +78,7 @@ class Status(msgspec.Struct):
     holder: Holder | None = None
     jobs: list[dict[str, Any]] = []
     commands: list[Command] = []
+    fleet: FleetStatus | None = None
 
 
 def up(settings: "Settings") -> Started:
@@ -109,7 +107,7 @@ def up(settings: "Settings") -> Started:
     came_up = json.loads(told or b"{}")
     if "bootstrap" not in came_up:
         _raise(came_up, log)
-    return Started(came_up["bootstrap"], came_up["workers"], data)
+    return Started(came_up["bootstrap"], came_up["workers"], data, came_up.get("service", ""))
 
 
 def _raise(answer: dict[str, Any], log: Path) -> None:
@@ -137,56 +135,53 @@ def down(settings: "Settings") -> Stopped:
 
 
 def status(settings: "Settings") -> Status:
-    """The processes of the folder, and the progress of its jobs."""
-    from crawlog.streams.log import Topics, control_entries, partition_count_if_any
+    """The processes of the folder, and the whole fleet of its log: workers of all machines, jobs, lag."""
+    from crawlog.streams.log import partition_count_if_any
 
     data = settings.run.data
     held, local = holder(data), engine.running(data)
     settings = same_log(settings)
     if local and not settings.kafka.bootstrap:
         settings = local.point(settings)
-    jobs, commands = ([], [])
+    found = Status(data, settings.kafka.bootstrap, local.pid if local else None, held)
     if settings.kafka.bootstrap and (count := partition_count_if_any(settings)):
-        said = control_entries(settings, Topics(settings.kafka.prefix))
-        jobs, commands = _jobs(settings, said, count, has_workers=held is not None), in_force(said)
-    return Status(data, settings.kafka.bootstrap, local.pid if local else None, held, jobs, commands)
+        kafka = settings.kafka.model_copy(update={"partitions": count})
+        _look(settings.model_copy(update={"kafka": kafka}), found)
+    return found
 
 
-def _jobs(
-    settings: "Settings", said: Mapping[bytes, Control], count: int, *, has_workers: bool
-) -> list[dict[str, Any]]:
+def _look(settings: "Settings", found: Status) -> None:
+    """Adds the fleet of the log."""
+    from crawlog.streams.fleet import FleetView
+
+    count = settings.kafka.partitions
+    wait_s = REPORTS_TIMEOUT_S if found.holder is not None else 0.0
+    view = FleetView.read(settings, until=lambda state: len(_reported(state)) >= count, wait_s=wait_s)
+    found.fleet = view.status()
+    found.jobs = view.look(lambda state: _jobs(state, count))
+    found.commands = view.look(lambda state: state.commands.in_force)
+
+
+def _reported(state: "FleetState") -> set[int]:
+    """The partitions of crawl.urls whose owners have reported."""
+    return {report.partition for report in state.picture.of("fetch")}
+
+
+def _jobs(state: "FleetState", count: int) -> list[dict[str, Any]]:
     """The jobs in the log, with their counts if workers report; also jobs without a record, made by bare URLs."""
-    copies = {entry.job: entry for entry in said.values() if isinstance(entry, JobCopy)}
-    picture = _picture(settings, count) if has_workers else Picture()
+    reported = len(_reported(state))
     jobs: list[dict[str, Any]] = []
-    for name in sorted(copies.keys() | picture.jobs()):
-        copy = copies.get(name, JobCopy(name, DEFAULT_SPEC))
-        end = said.get(f"finished/{name}".encode())
-        job = {"name": name, "epoch": copy.epoch, "state": _state(copy, end)}
-        if picture.newest:
-            counts, reports = picture.counts(name), [name in report.jobs for report in picture.of("fetch")]
-            if not all(reports) and isinstance(end, Finished) and end.counts is not None:  # it ended long ago
-                counts = end.counts
+    for name in sorted({*state.names(), *state.picture.jobs()}):
+        copy = state.copy(name) or JobCopy(name, DEFAULT_SPEC)
+        end = state.end(copy)
+        view = state.job(name)
+        is_plain = view is None or view.state in ("pending", "running")
+        job = {"name": name, "epoch": copy.epoch, "state": copy.spec.state if is_plain or view is None else view.state}
+        if end is not None:
+            job["state"] = end.reason
+        if reported:
+            counts = state.counts(copy, end)
             job |= {field: getattr(counts, field) for field in (*COUNTS, "dropped", "needs")}
-            job |= {"reported": len(reports), "partitions": count}
+            job |= {"reported": reported, "partitions": count}
         jobs.append(job)
     return jobs
-
-
-def _state(copy: JobCopy, end: Control | None) -> str:
-    if isinstance(end, Finished) and end.epoch >= copy.epoch:
-        return end.reason
-    return copy.spec.state
-
-
-def _picture(settings: "Settings", partitions: int) -> Picture:
-    """The recent reports of all partitions that arrive in time."""
-    from crawlog.progress.watch import Watch
-
-    picture = Picture()
-    watch = Watch(settings, picture, since=time.time() - RECENT_S)
-    deadline = time.monotonic() + REPORTS_TIMEOUT_S
-    while time.monotonic() < deadline and len(list(picture.of("fetch"))) < partitions:
-        watch.poll(REPORTS_LOOK_S)
-    watch.close()
-    return picture

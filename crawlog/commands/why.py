@@ -13,12 +13,12 @@ import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.outcome import counted
-from crawlog.progress.picture import needed
 from crawlog.schemas import items, pages, progress
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams.errors import DamagedLog, Misconfigured
+from crawlog.streams.fleet import needed
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
 from crawlog.streams.frontier import FREE, Commands, Orders
 from crawlog.streams.http import RobotsRules, named_request, shown_page
@@ -38,6 +38,7 @@ from crawlog.streams.log import (
     read_records,
     stage_group,
 )
+from crawlog.streams.printable import shown_time
 from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, serialise
 
 if TYPE_CHECKING:
@@ -416,7 +417,7 @@ def _timestamp(record: "Message") -> float:
 
 def clock(at: float) -> str:
     """A time for people, in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return shown_time(at).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def why(settings: "Settings", url: str, at: float | None, job: str, report: Report) -> Story:

@@ -10,7 +10,12 @@
       ├─ disk       tells whether a disk is full
       └─ workers    starts, watches, restarts and stops the worker processes
            ▼
-         forkserver imports the workers' modules once, and forks one worker for each name
+         forkserver imports the workers' modules once, and forks one worker for each name, and the HTTP service
+                    (service_note: where it listens, and the token of the data folder)
+
+    crawlog worker start
+      ▼
+    start_process   runs the `start` of spiders without a supervisor, for workers that no `up` has started
 
 A worker dies with its supervisor, however the supervisor ends.
 """

@@ -11,8 +11,10 @@ from crawlog import outcome
 from crawlog.streams.errors import CrawlError
 from crawlog.terminal import tell
 
+from .forkserver import SERVICE
+from .service_note import service_note
 from .starting import Starts
-from .supervisor import Stop, Supervisor, names
+from .supervisor import Stop, Supervisor, names, with_service
 
 LOOK_S = 0.5
 """Pause between two looks at workers and engine, seconds; no user waits for it."""
@@ -23,22 +25,26 @@ WORKING_S = 60.0
 
 def main() -> None:
     """The supervisor in the background, until SIGTERM."""
+    from crawlog.streams.code import folder_key
     from crawlog.streams.log import Producer, Topics, settled_control
     from crawlog.streams.settings import NO_FILE, load
 
     out, sys.stdout = sys.stdout, sys.stderr
     settings = load(config=NO_FILE)
+    workers = names(settings, with_sink=True)
     try:
-        with Supervisor(settings, "up", names(settings, with_sink=False), tell) as supervisor:
+        with Supervisor(settings, "up", with_service(settings, workers), tell) as supervisor:
+            folder_key(settings.run.data)  # signs what is deployed on this folder; its workers trust it
             supervisor.launch()
             supervisor.connect()
             own = supervisor.settings
             producer = Producer(own, "crawlog-up")
             settled_control(own, producer, Topics(own.kafka.prefix))
-            supervisor.go(("fetch", "parse"))
+            supervisor.go(("fetch", "parse", "sink", SERVICE))
             supervisor.until_working(WORKING_S)
-            workers = len(names(settings, with_sink=False))
-            out.write(json.dumps({"bootstrap": supervisor.settings.kafka.bootstrap, "workers": workers}) + "\n")
+            note = service_note(settings.run.data) if settings.service.enabled else None
+            started = {"bootstrap": supervisor.settings.kafka.bootstrap, "workers": len(workers)}
+            out.write(json.dumps(started | {"service": note.url if note else ""}) + "\n")
             out.close()
             starts = Starts(supervisor, producer, tell)
             while True:

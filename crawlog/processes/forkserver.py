@@ -30,6 +30,9 @@ from crawlog.streams.kernel import die_with
 
 READY = b"ready"
 
+SERVICE = "service"
+"""The stage of the HTTP service, which is no Faust app."""
+
 ADOPTION_S = 0.0005
 """Pause between two looks at the parent's pid, seconds; the process between the forks takes a millisecond to exit."""
 
@@ -127,8 +130,11 @@ def main() -> None:
         return
     environ = json.loads(told)
     os.environ.update({name: value for name, value in environ.items() if "__" not in name})  # its name, its sink
-    from crawlog.streams.app import worker
     from crawlog.streams.settings import NO_FILE, load
+
+    if stage == SERVICE:  # a room above this one: it is known by its name
+        import_module("crawlog.service.process").serve(lambda: load(config=NO_FILE, environ=environ))
+    from crawlog.streams.app import worker
 
     worker(stage, lambda: load(config=NO_FILE, environ=environ))  # type: ignore[arg-type]  # the supervisor sends valid stages
 

@@ -11,7 +11,7 @@ the job knows falls away. When it has ended, and all that it gave is in the log,
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from crawlog.schemas.control import Command, Control, JobCopy, Join, StartEnded
 from crawlog.streams import crash_points
@@ -20,17 +20,16 @@ from crawlog.streams.errors import EngineError, Misconfigured, SpiderDied
 if TYPE_CHECKING:
     from crawlog.agents.sandbox import Died, SpiderChild, SpiderFrame
     from crawlog.agents.seed import StartSower
+    from crawlog.streams.fleet import Picture, Watch
     from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import CallResult
-
-    from .supervisor import Supervisor
 
 MOST_WAITING = 10_000
 """Requests of a job that are queued or not yet folded, from which on `start` waits."""
 
 AHEAD = 64
-"""Parts that are asked for at a time: the supervisor looks ten times a second."""
+"""Parts that are asked for at a time: the process looks two to ten times a second."""
 
 TRIES = 3
 """Attempts of a `start` whose process died; each begins at the beginning."""
@@ -41,8 +40,11 @@ AGAIN_S = 1.0
 HELD_LOOK_S = 2.0
 """Time between two looks whether the job was stopped, seconds."""
 
-JOBS_LOOK_S = 5.0
-"""Time between two looks for jobs whose `start` is due, seconds."""
+JOBS_LOOK_S = 0.5
+"""Time between two looks whether crawl.control has grown: then a job's `start` may be due, seconds."""
+
+STARTABLE = ("running", "finished")
+"""States of jobs whose `start` may give requests: after an error, or with another spider, it begins again."""
 
 TRACE_LINES = 20
 """Lines of a traceback that are said."""
@@ -62,7 +64,9 @@ def start_ended(said: Mapping[bytes, Control], copy: JobCopy, digest: str = "") 
 
 
 def startable(said: Mapping[bytes, Control]) -> dict[tuple[str, int], JobCopy]:
-    """The jobs whose spiders may give requests, by name and epoch: they run, and no command stops them.
+    """The jobs whose spiders may give requests, by name and epoch: no command stops them.
+
+    A finished job runs again when its spider gives it a new URL.
 
     Args:
         said: The records of crawl.control.
@@ -75,9 +79,25 @@ def startable(said: Mapping[bytes, Control]) -> dict[tuple[str, int], JobCopy]:
         for copy in said.values()
         if isinstance(copy, JobCopy)
         and copy.spec.starts
-        and copy.spec.state == "running"
+        and copy.spec.state in STARTABLE
         and not commands.of_job(copy.job).stopped
     }
+
+
+class LogFollower(Protocol):
+    """A process that follows the log: the supervisor of `run` and `up`, or `crawlog worker start`."""
+
+    @property
+    def settings(self) -> "Settings":
+        """Those of now: a broker that was started again may have another address."""
+
+    @property
+    def picture(self) -> "Picture":
+        """The reports of the workers."""
+
+    @property
+    def watch(self) -> "Watch | None":
+        """It reads them; None before the log is reached."""
 
 
 class Starting:
@@ -88,16 +108,14 @@ class Starting:
         error: With which it ended, one line; empty without one.
     """
 
-    def __init__(
-        self, copy: JobCopy, supervisor: "Supervisor", producer: "Producer", say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, copy: JobCopy, follower: LogFollower, producer: "Producer", say: Callable[[str], None]) -> None:
         from crawlog.streams.log import Topics
 
         self.is_running = True
         self.error = ""
         self._copy = copy
-        self._supervisor = supervisor
-        self._topics = Topics(supervisor.settings.kafka.prefix)
+        self._follower = follower
+        self._topics = Topics(follower.settings.kafka.prefix)
         self._producer = producer
         self._say = say
         self._child: SpiderChild | None = None
@@ -130,8 +148,8 @@ class Starting:
 
     @property
     def _settings(self) -> "Settings":
-        """Those of the supervisor; a broker that was started again may have another address."""
-        return self._supervisor.settings
+        """Those of now."""
+        return self._follower.settings
 
     def close(self) -> None:
         """Ends the child. Without a note of the end, the next command begins `start` again."""
@@ -177,7 +195,7 @@ class Starting:
         from crawlog.agents.sandbox import NEXT, SpiderFrame
 
         child.pump()
-        picture = self._supervisor.picture
+        picture = self._follower.picture
         waiting = picture.counts(self._copy.job).queued + sower.unfolded(picture.of("fetch"))
         if self._has_ended or self._sower is not sower:
             return
@@ -279,17 +297,18 @@ class Starting:
 
 
 class Starts:
-    """The `start` of each job in the log whose spider may run here, for `crawlog up`.
+    """The `start` of each job in the log whose spider may run here, for `crawlog up` and `crawlog worker start`.
 
-    On a cluster, a `run` elsewhere may give the same requests at the same time; what is known falls away.
+    Another process of the cluster may give the same requests at the same time; what is known falls away.
     """
 
-    def __init__(self, supervisor: "Supervisor", producer: "Producer", say: Callable[[str], None]) -> None:
-        self._supervisor = supervisor
+    def __init__(self, follower: LogFollower, producer: "Producer", say: Callable[[str], None]) -> None:
+        self._follower = follower
         self._producer = producer
         self._say = say
         self._running: dict[tuple[str, int], Starting] = {}
         self._look_at = 0.0
+        self._read_to = -1
 
     def look(self) -> None:
         """Begins those that are due, and lets each go on."""
@@ -297,7 +316,7 @@ class Starts:
         if now >= self._look_at:
             self._look_at = now + JOBS_LOOK_S
             with suppress(EngineError):  # as in `Starting`
-                self._begin()
+                self._look_at_control()
         for one, starting in list(self._running.items()):
             starting.look()
             if not starting.is_running:
@@ -308,16 +327,25 @@ class Starts:
         for starting in self._running.values():
             starting.close()
 
+    def _look_at_control(self) -> None:
+        """Begins what is due, if crawl.control has grown since the last look."""
+        assert self._follower.watch is not None
+        end = self._follower.watch.control_end()
+        if end != self._read_to:
+            self._begin()
+            self._read_to = end
+
     def _begin(self) -> None:
         from crawlog.streams.log import Topics, control_entries
         from crawlog.streams.spiders import code_of, trust_of
 
-        settings = self._supervisor.settings
+        settings = self._follower.settings
         trust = trust_of(settings)
         said = control_entries(settings, Topics(settings.kafka.prefix))
         for one, copy in startable(said).items():
             code = code_of(copy.spec.spider)
             ended = said.get(f"start/{copy.job}".encode())
             is_ended = isinstance(ended, StartEnded) and (ended.epoch, ended.args) == (copy.epoch, copy.spec.args)
-            if one not in self._running and not is_ended and code is not None and not trust.refusal(code):
-                self._running[one] = Starting(copy, self._supervisor, self._producer, self._say)
+            may_run = copy.spec.code is not None or (code is not None and not trust.refusal(code))
+            if one not in self._running and not is_ended and may_run:  # deployed code is judged where it is run
+                self._running[one] = Starting(copy, self._follower, self._producer, self._say)

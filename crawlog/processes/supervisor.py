@@ -18,17 +18,19 @@ from typing import TYPE_CHECKING, NoReturn, Self
 import xxhash
 
 from crawlog import outcome
-from crawlog.progress.picture import Picture
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import Picture
 
 from .disk import FULL_AGAIN_S, Disk
+from .forkserver import SERVICE
 from .hold import Hold
 from .log_care import LogCare
+from .service_note import service_note
 from .workers import Name, Workers
 
 if TYPE_CHECKING:
-    from crawlog.progress.watch import Watch
+    from crawlog.streams.fleet import Watch
     from crawlog.streams.log import Check, CutPartition
     from crawlog.streams.settings import Settings
 
@@ -80,7 +82,7 @@ class Supervisor:
         self._heard = 0
         self._closing = False
         self._signals = {number: signal.signal(number, self._on_signal) for number in _heard()}
-        self._workers = Workers(names, self._data, report, self.picture.has_reported)
+        self._workers = Workers(names, self._data, report, self._has_worked, command=what)
         self._noted: dict[str, int] = {}
         self._more: dict[str, dict[str, str]] = {}
         self._disk = Disk(self._data, report)
@@ -100,7 +102,7 @@ class Supervisor:
         """Starts or finds the log, creates its topics, and restores records that it has lost."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
-        from crawlog.progress.watch import Watch
+        from crawlog.streams.fleet import Watch
         from crawlog.streams.log import ensure_topics
         from crawlog.streams.worker import logs
 
@@ -206,6 +208,13 @@ class Supervisor:
             for number, handler in self._signals.items():
                 signal.signal(number, handler)
 
+    def _has_worked(self, pid: int) -> bool:
+        """Whether a process has ever reported, or has begun to serve."""
+        if self.picture.has_reported(pid):
+            return True
+        note = service_note(self._data) if SERVICE in self.names else None
+        return note is not None and note.pid == pid
+
     def _told(self, stage: str) -> dict[str, str]:
         from crawlog.streams.settings import for_stage, to_environ
 
@@ -249,7 +258,7 @@ class Supervisor:
 
     def _begin_again(self) -> None:
         """Starts new workers with the environment of the old ones."""
-        from crawlog.progress.watch import Watch
+        from crawlog.streams.fleet import Watch
 
         assert self.watch is not None
         self.watch.close()
@@ -284,7 +293,7 @@ class Supervisor:
 
 def _load() -> None:
     """Imports, while the broker starts, the modules needed afterwards; they take a quarter of a second."""
-    for module in ("progress.watch", "streams.sink", "streams.log.rewind", "agents.seed.planting"):
+    for module in ("streams.fleet.watch", "streams.sink", "streams.log.rewind", "agents.seed.planting"):
         import_module(f"crawlog.{module}")
 
 
@@ -303,3 +312,8 @@ def names(settings: "Settings", *, with_sink: bool) -> list[Name]:
     counts = {"fetch": settings.run.fetch_workers, "parse": settings.run.parse_workers, "sink": int(with_sink)}
     numbers = range(max(counts.values()))  # workers start in this order: one of each stage first
     return [Name(stage, f"{stage}-{at}{mark}") for at in numbers for stage, count in counts.items() if at < count]
+
+
+def with_service(settings: "Settings", workers: list[Name]) -> list[Name]:
+    """The same workers, and the HTTP service if it is enabled."""
+    return [*workers, Name(SERVICE, SERVICE)] if settings.service.enabled else workers

@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from crawlog.schemas.progress import SUPERVISOR
 from crawlog.streams import exit_codes, files
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.kernel import PR_SET_CHILD_SUBREAPER, prctl
 
-from .forkserver import READY
+from .forkserver import READY, SERVICE
 
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 8.0
@@ -119,6 +120,7 @@ class KeptProcess:
         self.backoff_s = FIRST_BACKOFF_S
         self.start_at = 0.0
         self.ended = ""
+        self.is_vital = True  # a crawl goes on without a service that has worked before
         self.broke_at = ""
         self.started_at = 0.0
 
@@ -265,6 +267,7 @@ class Workers:
     Args:
         report: Takes one line for the user.
         has_worked: Whether the process of this pid has ever sent a report.
+        command: The command that keeps them alive, `up` or `run`; their reports say it.
     """
 
     def __init__(
@@ -274,11 +277,13 @@ class Workers:
         report: Callable[[str], None],
         has_worked: Callable[[int], bool],
         forkserver: Forkserver | None = None,
+        command: str = "",
     ) -> None:
         self._workers = [Worker(who, data) for who in names]
         self._retired: list[Worker] = []
         self._forkserver = forkserver or Forkserver(data)
         self._told: dict[str, dict[str, str]] = {}
+        self._who_told = {SUPERVISOR: command} if command else {}
         self._report = report
         self._has_worked = has_worked
 
@@ -306,7 +311,8 @@ class Workers:
             worker.who.stage
             for worker in self._workers
             if worker.process and worker.is_alive()
-            if now - worker.started_at >= HEALTHY_S or self._has_worked(worker.process.pid)
+            if (now - worker.started_at >= HEALTHY_S and worker.who.stage != SERVICE)
+            or self._has_worked(worker.process.pid)
         }
         return {worker.who.stage for worker in self._workers} - working
 
@@ -321,8 +327,10 @@ class Workers:
         Raises: EngineError, Misconfigured: a worker is broken.
         """
         now = time.monotonic()
-        for worker in self._workers:
-            if worker.process and worker.process.poll() is not None:
+        for worker in list(self._workers):
+            if worker.process and worker.process.poll() == exit_codes.DRAINED:
+                self._let_go(worker)
+            elif worker.process and worker.process.poll() is not None:
                 self._bury(worker, now, has_worked=self._has_worked(worker.process.pid))
         server = self._forkserver
         if server.process and server.process.poll() is not None:
@@ -331,16 +339,27 @@ class Workers:
             server.start(now)
         self._start_due(now)
 
+    def _let_go(self, worker: Worker) -> None:
+        """Forgets a worker that an operator drained: no other one of its name is started."""
+        worker.forget()
+        self._workers.remove(worker)
+        self._report(f"{worker.title} was drained; the next start of this command starts it again")
+
     def _start_due(self, now: float) -> None:
         for worker in self._workers:
             told = self._told.get(worker.who.stage)
             if worker.process is None and told is not None and now >= worker.start_at and self._forkserver.is_ready():
-                worker.start(now, self._forkserver, told)
+                worker.start(now, self._forkserver, told | self._who_told)
 
     def _bury(self, one: KeptProcess, now: float, *, has_worked: bool) -> None:
         assert one.process is not None
         code = one.process.returncode
         why = one.bury(now, has_worked=has_worked)
+        if has_worked and one.title == f"worker {SERVICE}":
+            one.is_vital = False
+        if not one.is_vital:
+            self._report(f"{one.title} {why}; started again in {one.start_at - now:.1f} s")
+            return
         if code in exit_codes.FOR_GOOD or one.denials >= MAX_DENIALS:
             kind = Misconfigured if code == 2 else EngineError
             raise kind(f"{one.title} {why}\nIts log: {one.log}")
@@ -377,8 +396,8 @@ class Workers:
 
 
 def _timeless(words: str) -> str:
-    """A log line without its leading time."""
-    return words.partition(" ")[2]
+    """A log line without its time: that of a text comes first, that of a JSON line as its first field."""
+    return words.partition(",")[2] if words.startswith("{") else words.partition(" ")[2]
 
 
 def _stop(workers: Sequence[KeptProcess], timeout_s: float) -> bool:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from crawlog.outcome import counted
 from crawlog.schemas.progress import JobCounts
+from crawlog.streams.fleet import by_rule, needed
 from crawlog.streams.printable import escaped
 from crawlog.terminal import hinted, tell
-
-from .picture import by_rule, needed
 
 if TYPE_CHECKING:
     from rich.table import Table

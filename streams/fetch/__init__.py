@@ -10,10 +10,12 @@
 
 `lost_dones`: the dones of pages whose own were lost. `robots_answer`: what an answer for robots.txt means.
 `back_pressure`: how many requests parse and the fold allow. `reported_jobs`: which jobs a worker's reports name.
+`durations`: how long requests took, for reports.
 """
 
 from . import outcome, robots_answer
 from .back_pressure import Pressure, Sown, Unfolded
+from .durations import Durations
 from .lost_dones import LostDones, first_page, most_pages
 from .outcome import (
     CRASH_LOOP,
@@ -28,7 +30,7 @@ from .outcome import (
     wants_headers,
 )
 from .rendering import CACHED, Cors, Reach, Rendering, Verdict, Wish, emptiness, forwarded, is_shown, refusal
-from .reported_jobs import ReportedJobs
+from .reported_jobs import ReportedJobs, ToldJobs
 from .retry import Again, Retrying, is_sent_once, may_pass
 from .robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later
 
@@ -41,6 +43,7 @@ __all__ = [
     "Again",
     "Cors",
     "Counts",
+    "Durations",
     "Later",
     "LostDones",
     "Needs",
@@ -50,6 +53,7 @@ __all__ = [
     "ReportedJobs",
     "Retrying",
     "Sown",
+    "ToldJobs",
     "Unasked",
     "Unfolded",
     "Verdict",

@@ -1,6 +1,7 @@
 """The fold: what each record of crawl.urls does to the state of its partition.
 
-    crawl.urls ── fold ─┬─ job record ──────────→ jobs ──────────→ rows j c s     scope, epoch, counts of a job
+    crawl.urls ── fold ─┬─ job record, order ───→ revisions: does it count?
+                        │                         jobs ──────────→ rows j c s     scope, epoch, counts of a job
                         ├─ found URLs ──────────→ offers ──┬─ seen (fingerprints) → rows n e b f
                         │                                  ├─ traps             → rows t u v
                         │                                  └─ host_queues ──→ rows g q w d ──→ dispatcher (Listener)
@@ -14,7 +15,7 @@ verdicts off a fold, `explained` says them. `described` shows a row to people.
 
 from . import rows
 from .described import DescribedRow, decoded
-from .effects import Effects, effective
+from .effects import Answered, Effects, effective
 from .fold import FOLD_VERSION, Fold
 from .history import Event, History, Offer, Spelling, UrlState, in_order
 from .jobs import JobState
@@ -23,6 +24,7 @@ from .rows import HostRow, Skip
 
 __all__ = [
     "FOLD_VERSION",
+    "Answered",
     "Changes",
     "DescribedRow",
     "Effects",

@@ -1,10 +1,23 @@
-"""What a record asks of the outside: to forward URLs, to send dead letters, to fold again."""
+"""What a record asks of the outside: to forward URLs, to send dead letters, to fold again, to answer orders."""
 
 import msgspec
 
 from crawlog.schemas import urls as u
 
 from .rows import Skip
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """An order that was folded.
+
+    Attributes:
+        offset: Of its record.
+        refusal: Why nothing was changed; empty if the order was taken.
+    """
+
+    job: str
+    offset: int
+    refusal: str = ""
 
 
 class Effects(msgspec.Struct):
@@ -15,11 +28,13 @@ class Effects(msgspec.Struct):
         dead: Why the record, or a part of it, goes to crawl.dead.
         rewind: The range that the record takes back. Nothing was changed yet: the state must be folded again, with
             `effective(fold.skipped, rewind)`.
+        answered: Orders that were taken or refused (partition 0). `JobState.answers` keeps the last one of each job.
     """
 
     forward: dict[int, u.UrlsRecord] = {}
     dead: list[str] = []
     rewind: Skip | None = None
+    answered: list[Answered] = []
 
 
 NO_EFFECTS = Effects()

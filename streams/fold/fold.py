@@ -4,30 +4,33 @@
 worker's settings or the network. A bad entry is counted or becomes a dead letter, never an exception. So one log gives
 the same rows, byte for byte, on every worker.
 
+Two writers may change a job at once. `revisions` decides which record counts, so that all partitions end with the same
+one. A deleted job leaves a tombstone: its older records are dropped without a trace.
+
 A rewind of the crawl takes records back, and a fold cannot run backwards. So the fold asks for a rewind in its effects,
 and the partition folds again from before `start`, with the range in `skipped`: the state is the fold of the effective
-log, the log without those ranges. A rewind inside the range of a later one does not count.
+log, the log without those ranges. A rewind inside the range of a later one does not count. A deletion
+inside a range counts: no rewind brings a deleted job back.
 
 A change of a result here for a record already in a log needs a new `FOLD_VERSION`.
 """
 
 from collections import deque
 
-import msgspec
-
 from crawlog.schemas import urls as u
 from crawlog.streams.url import Places
 
 from . import rows as r
 from .dones import Dones
-from .effects import NO_EFFECTS, Effects, effective
+from .effects import NO_EFFECTS, Answered, Effects, effective
 from .host_queues import HostQueues, Listener
 from .jobs import JobState, JobStates
 from .offers import Offers
 from .overlay import Rows
+from .revisions import is_deletion, kept_for_life, ordered, refusal, supersedes, tombstone
 from .seen import SeenTable
 
-FOLD_VERSION = 7
+FOLD_VERSION = 8
 
 
 class Fold:
@@ -68,14 +71,16 @@ class Fold:
         Args:
             timestamp_s: The record's own timestamp, UTC epoch seconds: used where the record names no time.
         """
-        if self._skips and self._is_skipped(offset):
+        if self._skips and self._is_skipped(offset) and not _may_delete(value):
             return NO_EFFECTS
         try:
             record = u.decode(value)
         except ValueError as error:
             return Effects(dead=[f"does not decode: {error}"])
+        if self._skips and self._is_skipped(offset):
+            return self._take_deletion(record)
         if record.urls is not None:
-            return self.offers.take(self._jobs.of(record), record, offset)
+            return self._take_urls(record, offset)
         if record.results is not None:
             return self._take_results(record, record.results, timestamp_s)
         return self._take_rare(record, offset)
@@ -84,13 +89,26 @@ class Fold:
         """Fold a record of a kind without URLs: a new kind gets its line here."""
         if record.spec is not None:
             return self._take_job(record, record.spec)
+        if record.order is not None:
+            return self._take_order(record, record.order, offset)
         if record.rewind is not None:
             return self._take_rewind(record, record.rewind, offset)
         return self._take_joins(record, record.joins or ())
 
+    def _take_urls(self, record: u.UrlsRecord, offset: int) -> Effects:
+        job = self._jobs.of(record)
+        if job is not None and record.url is not None and not job.deleted:
+            record.epoch = max(record.epoch, job.epoch)  # other clients do not know it
+        if job is not None and job.after >= 0:
+            if record.epoch <= job.after:
+                return NO_EFFECTS
+            if job.deleted:
+                job = None
+        return self.offers.take(job, record, offset)
+
     def _take_results(self, record: u.UrlsRecord, results: list[u.Result], timestamp_s: float) -> Effects:
         job = self._jobs.of(record)
-        if job is not None:
+        if job is not None and record.epoch > job.after:
             job.count_record()
             for result in results:
                 self.dones.take(job, result, record.epoch, timestamp_s)
@@ -101,6 +119,10 @@ class Fold:
         self.offers.flush()
         self.queues.flush()
         self._jobs.flush()
+
+    def with_queue(self) -> list[JobState]:
+        """The jobs that have something queued or waiting, by number."""
+        return self._jobs.with_queue()
 
     @property
     def seen(self) -> SeenTable:
@@ -132,42 +154,92 @@ class Fold:
         reason = self._jobs.refusal(record.job, record.epoch, spec)
         if reason is not None:
             return Effects(dead=[reason])
-        job = self.jobs.get(record.job)
-        if job is None:
-            job = self._jobs.create(record.job, record.epoch, spec)
+        job = self._jobs.known(record.job)
+        if job is not None:
+            job.count_record()
+            if not supersedes(job, record.epoch, spec):
+                self._jobs.note_deleted(job, record.epoch, spec)
+                return NO_EFFECTS
+        self._set_job(record.job, record.epoch, spec)
+        return NO_EFFECTS
+
+    def _set_job(self, name: str, epoch: int, spec: u.JobSpec) -> None:
+        """Give a job its new record; after a deletion only one of a greater epoch counts."""
+        job = self.jobs.get(name)
+        if is_deletion(spec):
+            self._delete(job, name, epoch, spec)
+            return
+        if job is None or job.deleted:
+            if job is not None and epoch <= job.after:
+                return
+            job = self._jobs.create(name, epoch, spec)
             job.count_record()
             self.offers.unpark(job)
         else:
-            job.count_record()
-            self._revise(job, spec, record.epoch)
-        self._tell_changed(job)
-        return NO_EFFECTS
-
-    def _revise(self, job: JobState, spec: u.JobSpec, epoch: int) -> None:
-        if spec.rev > job.spec.rev:
             if epoch > job.epoch:
                 self._begin(job, epoch, awaited=False)
-            # Queue keys depend on the order, pages on confirmation: both are fixed for the job's life.
-            job.set(msgspec.structs.replace(spec, order=job.spec.order, confirm=job.spec.confirm))
-            self._jobs.put(job)
-        if job.awaited and epoch >= job.epoch:
+            job.set(kept_for_life(spec, job))
             job.awaited = False
             self._jobs.put(job)
+        self._tell_changed(job)
+
+    def _delete(self, job: JobState | None, name: str, epoch: int, spec: u.JobSpec) -> None:
+        """Drop all rows of a job and leave a tombstone."""
+        stone = tombstone(spec)
+        if job is None:
+            self.offers.drop_parked(name)
+            job = self._jobs.create(name, epoch, stone)
+        elif job.deleted and not supersedes(job, epoch, stone):
+            return
+        elif not job.deleted:
+            self._forget(job)
+        self._jobs.bury(job, epoch, stone)
+        if self.listener is not None:
+            self.listener.forgotten(job.number)
+        self._tell_changed(job)
+
+    def _take_deletion(self, record: u.UrlsRecord) -> Effects:
+        """Fold a record that a rewind took back: only a deletion still counts."""
+        return self._take_job(record, record.spec) if record.spec and is_deletion(record.spec) else NO_EFFECTS
+
+    def _take_order(self, record: u.UrlsRecord, order: u.JobOrder, offset: int) -> Effects:
+        name = record.job
+        assert name is not None
+        if self.partition != 0:
+            return Effects(dead=[f"an order belongs to partition 0, not to {self.partition}"])
+        job = self._jobs.known(name)
+        if job is not None:
+            job.count_record()
+        reason = refusal(self.jobs.get(name), name, record.epoch, order)
+        if not reason:
+            spec = ordered(job, order, offset)
+            reason = self._jobs.refusal(name, record.epoch, spec) or ""
+            if not reason:
+                self._set_job(name, record.epoch, spec)
+        job = self.jobs.get(name)
+        if job is not None:
+            job.answers, job.refusal = offset, reason
+            self._jobs.put(job)
+        return Effects(answered=[Answered(name, offset, reason)])
 
     def _begin(self, job: JobState, epoch: int, *, awaited: bool) -> None:
-        """Drop all rows of a job but its record: it begins again, in a new epoch. Hosts keep their rests."""
-        for kind in r.OF_JOB:
-            self.rows.drop(r.of_job(kind, job.number))
-        self.offers.forget(job)
-        self.queues.forget(job.number)
+        """A job begins again, in a new epoch."""
+        self._forget(job)
         job.begin(epoch, awaited=awaited)
         self._jobs.put(job)
         if self.listener is not None:
             self.listener.forgotten(job.number)
 
+    def _forget(self, job: JobState) -> None:
+        """Drop all rows of a job but its record. Hosts keep their rests."""
+        for kind in r.OF_JOB:
+            self.rows.drop(r.of_job(kind, job.number))
+        self.offers.forget(job)
+        self.queues.forget(job.number)
+
     def _take_joins(self, record: u.UrlsRecord, names: tuple[str, ...]) -> Effects:
         job = self._jobs.of(record)
-        if job is not None:
+        if job is not None and record.epoch > job.after:
             job.count_record()
             self._jobs.join(job, names)
         return NO_EFFECTS
@@ -186,7 +258,7 @@ class Fold:
     def _take_rewind(self, record: u.UrlsRecord, rewind: u.Rewind, offset: int) -> Effects:
         if record.job is not None:
             job = self.jobs.get(record.job)
-            if job is not None and record.epoch > job.epoch:
+            if job is not None and record.epoch > job.epoch and not job.deleted:
                 self._begin(job, record.epoch, awaited=True)
             return NO_EFFECTS
         if rewind.start > offset:
@@ -198,13 +270,22 @@ class Fold:
             if skip.start < skip.end:
                 return Effects(rewind=skip)
             self.skipped = effective(self.skipped, skip)
-        for job in self.numbers.values():
-            job.epoch, job.awaited = record.epoch, True
-            self._jobs.put(job)
-            self._tell_changed(job)
+        self._await_records(record.epoch)
         return NO_EFFECTS
+
+    def _await_records(self, epoch: int) -> None:
+        """Every job that is not deleted goes on in a new epoch, once its record of it has come."""
+        for job in self.jobs.values():
+            if not job.deleted:
+                job.epoch, job.awaited = epoch, True
+                self._jobs.put(job)
+                self._tell_changed(job)
 
     def _epoch(self, offset: int) -> int:
         """The latest epoch of any job, or of a rewind before `offset`."""
         began = [skip.epoch for skip in self.skipped if skip.end < offset]
-        return max([0, *began, *(job.epoch for job in self.numbers.values())])
+        return max([0, *began, *(job.epoch for job in self.jobs.values())])
+
+
+def _may_delete(value: bytes | None) -> bool:
+    return value is not None and b'"deleted"' in value and b'"spec"' in value

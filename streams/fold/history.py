@@ -15,7 +15,7 @@ from crawlog.streams.http import shown_found, shown_result
 from crawlog.streams.url import Places, plain, serialise
 
 from . import rows as r
-from .effects import effective
+from .effects import Answered, effective
 from .explained import acting, attempted, dropping_rules, explained, found_by, in_epoch
 from .jobs import JobState
 from .needle import Needle
@@ -123,6 +123,8 @@ class History:
         self._last: dict[str, UrlState] = {}
         for record in self._supposed:
             self._fold.take(record, 0, 0.0)
+        self._fold.told.changed.clear()
+        self._revisions = {name: (job.epoch, job.spec.rev) for name, job in self._fold.jobs.items()}
 
     @property
     def children(self) -> int:
@@ -137,13 +139,13 @@ class History:
         Returns: Whether to go on. False if the record rewinds the log: read it again from its start.
         """
         fold = self._fold
-        revisions = {name: job.spec.rev for name, job in fold.jobs.items()}
-        rewind = fold.take(value, offset, timestamp_s).rewind
-        if rewind is not None:
-            self._rewind(rewind)
+        effects = fold.take(value, offset, timestamp_s)
+        if effects.rewind is not None:
+            self._rewind(effects.rewind)
             return False
         self._note_rewind(offset, timestamp_s)
-        self._note_jobs(revisions, offset, timestamp_s)
+        self._note_jobs(offset, timestamp_s)
+        self._note_refusals(effects.answered, offset, timestamp_s)
         for job, found, verdict, reason in fold.verdicts:
             self._note_found(job, found, verdict, reason, offset, timestamp_s)
         for job, result, epoch, effect in fold.results:
@@ -179,18 +181,32 @@ class History:
         for number in self._fold.told.forgot:
             job = self._fold.numbers[number]
             self._last.pop(job.name, None)
-            what = f"job {job.name} begins again in epoch {job.epoch}: what was known of it is forgotten"
+            does = "is deleted" if job.deleted else f"begins again in epoch {job.epoch}"
+            what = f"job {job.name} {does}: what was known of it is forgotten"
             self._add(self._event("rewind", what, offset, at, job))
         self._fold.told.forgot.clear()
 
     def _event(self, kind: Any, what: str, offset: int, at: float, job: JobState, **detail: Any) -> Event:
         return Event(at, "urls", self.place.partition, offset, kind, what, job.name, job.epoch, detail)
 
-    def _note_jobs(self, before: dict[str, int], offset: int, at: float) -> None:
-        for name, job in self._fold.jobs.items():
-            if job.spec.rev and before.get(name) != job.spec.rev:
-                what = f"job {name}, revision {job.spec.rev}{in_epoch(job.epoch)}: {dropping_rules(job.spec)}"
-                self._add(self._event("job", what, offset, at, job, rev=job.spec.rev, state=job.spec.state))
+    def _note_jobs(self, offset: int, at: float) -> None:
+        for number in self._fold.told.changed:
+            job = self._fold.numbers[number]
+            mark = job.epoch, job.spec.rev
+            if job.awaited or not job.spec.rev or self._revisions.get(job.name) == mark:
+                continue
+            self._revisions[job.name] = mark
+            what = f"job {job.name}, revision {job.spec.rev}{in_epoch(job.epoch)}: {_said_of(job.spec)}"
+            self._add(self._event("job", what, offset, at, job, rev=job.spec.rev, state=job.spec.state))
+        self._fold.told.changed.clear()
+
+    def _note_refusals(self, answered: list[Answered], offset: int, at: float) -> None:
+        """Orders that changed nothing."""
+        for answer in answered:
+            job = self._fold.jobs.get(answer.job)
+            if answer.refusal and job is not None:
+                what = f"an order for job {job.name} changed nothing: {answer.refusal}"
+                self._add(self._event("job", what, offset, at, job, refusal=answer.refusal))
 
     def _note_found(self, job: JobState, found: u.FoundUrl, verdict: str, reason: str, offset: int, at: float) -> None:
         url = self._fold.wanted(job)
@@ -258,7 +274,7 @@ class History:
 
     def spellings(self) -> list[Spelling]:
         """The canonical URL in each job; by the default rules if there is no job."""
-        jobs = [job for job in self._fold.jobs.values() if not self._only or job.name == self._only]
+        jobs = [job for job in self._fold.jobs.values() if self._only in ("", job.name) and not job.deleted]
         if not jobs:
             return [Spelling("", self._fold.wanted(None), acting(u.CanonicalRules(), self.serialised))]
         return [Spelling(job.name, self._fold.wanted(job), acting(job.spec.canonical, self.serialised)) for job in jobs]
@@ -272,7 +288,7 @@ class History:
         fold = self._fold
         told = []
         for name, job in list(fold.jobs.items()):
-            if self._only and name != self._only:
+            if job.deleted or (self._only and name != self._only):
                 continue
             limit, pages = job.spec.max_depth, fold.pages_at_limit(job)
             if limit and pages:  # the likely reason that the job does not know it
@@ -292,6 +308,14 @@ class History:
         fold.verdicts.clear()
         fold.met.clear()
         return told
+
+
+def _said_of(spec: u.JobSpec) -> str:
+    """The state of a job and the rules by which it drops URLs."""
+    if spec.state == "deleted":
+        return "deleted"
+    state = "" if spec.state == "running" else f"{spec.state}{f' ({spec.reason})' if spec.reason else ''}, "
+    return state + dropping_rules(spec)
 
 
 _EFFECTS = {

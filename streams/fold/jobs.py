@@ -1,5 +1,9 @@
 """The jobs of one partition: their records, epochs and counts, and the names that joined their scopes."""
 
+from collections.abc import Callable
+from functools import cached_property
+
+import msgspec
 import re2
 
 from crawlog.schemas import urls as u
@@ -11,8 +15,8 @@ from crawlog.streams.url import RULES, Canonicaliser, Place, Scope, any_of, scop
 from . import rows as r
 from .overlay import Rows
 
-MAX_JOBS = 0xFFFE
-"""JobStates of one partition: their numbers and epochs are two bytes in keys; the last number is kept for `default`."""
+MAX_NUMBER = 0xFFFFFFFE
+"""Numbers of jobs are four bytes in keys; each job gets a new one. The last number is kept for `default`."""
 
 MAX_DROPPED = 1 << 31
 """Links of one record that parse says it dropped by one rule, at most: the sums of many have to fit into a row."""
@@ -57,6 +61,11 @@ class JobState:
 
     Attributes:
         number: Of the job in this partition: it stands in keys.
+        spec: Its newest record; `set` replaces it.
+        after: Epoch of the deleted job that had its name: records of it and before do not count. Of a deleted job its
+            own epoch. -1 without one.
+        answers: Offset of the last order for it (partition 0); -1 before the first.
+        refusal: Why that order was refused; empty if it was taken.
         hosts: Hosts that have a host queue, as far as they are in memory.
         dirty: Whether `counts` differ from their row.
     """
@@ -70,20 +79,41 @@ class JobState:
         self.epoch = row.epoch
         self.since = row.since
         self.awaited = row.awaited
+        self.after = row.after
+        self.answers = row.answers
+        self.refusal = row.refusal
         self.hosts: set[str] = set()
         self.set(row.spec)
 
     def set(self, spec: u.JobSpec) -> None:
         """Take a revision of the job's record."""
         self.spec = spec
-        self.scope = Scope(spec)
-        self.canonical = Canonicaliser(spec.canonical).canonical
+        for made_of_it in ("scope", "canonical"):
+            self.__dict__.pop(made_of_it, None)
         self.lifo = spec.order == "lifo"
+        self.deleted = spec.state == "deleted"
+
+    @cached_property
+    def scope(self) -> Scope:
+        """Its scope; made when it is needed, for most of many jobs have ended."""
+        return Scope(self.spec)
+
+    @cached_property
+    def canonical(self) -> Callable[[str], str]:
+        """Gives a URL the spelling that the job has for it."""
+        return Canonicaliser(self.spec.canonical).canonical
 
     @property
     def running(self) -> bool:
         """Whether its URLs are fetched."""
         return self.spec.state == "running" and not self.awaited
+
+    @property
+    def row(self) -> r.JobRow:
+        """Its row; the counts have their own."""
+        return r.JobRow(
+            self.name, self.epoch, self.spec, self.since, self.awaited, self.after, self.answers, self.refusal
+        )
 
     def begin(self, epoch: int, *, awaited: bool) -> None:
         """Begin again from the seeds in a new epoch; its rows are dropped by the caller."""
@@ -92,6 +122,13 @@ class JobState:
         self.epoch = self.since = epoch
         self.awaited = awaited
         self.counts = JobCounts(folded=self.counts.folded)
+
+    def bury(self, epoch: int) -> None:
+        """Become a tombstone; the rows are dropped by the caller."""
+        self.begin(epoch, awaited=False)
+        self.after = epoch
+        self.counts = JobCounts()
+        self.dirty = False
 
     def join(self, place: Place) -> None:
         """Let a seed's host or domain join the scope."""
@@ -138,16 +175,24 @@ class JobState:
 
 
 class JobStates:
-    """All jobs of one partition.
+    """All jobs of one partition, deleted ones included.
 
     Args:
         rows: The state, from which they are read; `put` and `flush` write them.
+
+    Attributes:
+        by_number: Also former jobs whose names have a new job: requests in flight may have their numbers.
     """
 
     def __init__(self, rows: Rows) -> None:
         self.by_name: dict[str, JobState] = {}
         self.by_number: dict[int, JobState] = {}
+        self._running: dict[str, JobState] = {}
+        self._touched: dict[int, JobState] = {}
+        self._unsorted: dict[int, JobState] = {}
+        self._with_queue: dict[int, JobState] = {}
         self._rows = rows
+        self._last_number = 0
         for key, value in list(rows.scan(b"j")):
             number = int.from_bytes(key[1:], "big")
             counts = rows.get(r.counts_key(number))
@@ -156,35 +201,87 @@ class JobStates:
     def _add(self, job: JobState) -> None:
         self.by_name[job.name] = job
         self.by_number[job.number] = job
+        self._last_number = max(self._last_number, job.number)
+        self._unsorted[job.number] = job
+        self._note_state(job)
+
+    def _touch(self, job: JobState) -> None:
+        """Note that a job's counts may change, so that no job that rests is looked at."""
+        self._touched[job.number] = self._unsorted[job.number] = job
+
+    def with_queue(self) -> list[JobState]:
+        """The jobs that have something queued or waiting, by number; costs nothing for other jobs."""
+        for number, job in self._unsorted.items():
+            if job.counts.queued:
+                self._with_queue[number] = job
+            else:
+                self._with_queue.pop(number, None)
+        self._unsorted.clear()
+        return [self._with_queue[number] for number in sorted(self._with_queue)]
 
     def of(self, record: u.UrlsRecord) -> JobState | None:
         """The job of a record; None if it is named and not known yet."""
         if record.job is not None and record.job != u.DEFAULT_JOB:
-            return self.by_name.get(record.job)
-        if record.job is None and (only := self._only_active()) is not None:
-            return only
-        return self.by_name.get(u.DEFAULT_JOB) or self.create(u.DEFAULT_JOB, 0, u.DEFAULT_SPEC)
+            job = self.by_name.get(record.job)
+        elif record.job is not None or (job := self._only_active()) is None:
+            job = self.by_name.get(u.DEFAULT_JOB) or self.create(u.DEFAULT_JOB, 0, u.DEFAULT_SPEC)
+        if job is not None:
+            self._touch(job)
+        return job
+
+    def known(self, name: str) -> JobState | None:
+        """A job by its name, whose counts the caller changes; None if it is not known yet, or deleted."""
+        job = self.by_name.get(name)
+        if job is None or job.deleted:
+            return None
+        self._touch(job)
+        return job
 
     def _only_active(self) -> JobState | None:
-        active = [job for job in self.by_name.values() if job.running and job.name != u.DEFAULT_JOB]
-        return active[0] if len(active) == 1 else None
+        return next(iter(self._running.values())) if len(self._running) == 1 else None
+
+    def _note_state(self, job: JobState) -> None:
+        if job.running and job.name != u.DEFAULT_JOB:
+            self._running[job.name] = job
+        else:
+            self._running.pop(job.name, None)
 
     def create(self, name: str, epoch: int, spec: u.JobSpec) -> JobState:
-        """Add a job."""
-        job = JobState(len(self.by_number) + 1, r.JobRow(name, epoch, spec, since=epoch), JobCounts(), self._rows)
+        """Add a job, in the place of a deleted one of its name."""
+        was = self.by_name.get(name)
+        row = r.JobRow(name, epoch, spec, since=epoch)
+        if was is not None:
+            row = msgspec.structs.replace(row, after=was.after, answers=was.answers, refusal=was.refusal)
+            self._rows.delete(r.job_key(was.number))
+        job = JobState(self._last_number + 1, row, JobCounts(), self._rows)
         self._add(job)
         self.put(job)
         return job
 
     def put(self, job: JobState) -> None:
         """Write what changed of a job beside its counts."""
-        job.dirty = True
-        self._rows.put(r.job_key(job.number), r.pack(r.JobRow(job.name, job.epoch, job.spec, job.since, job.awaited)))
+        self._note_state(job)
+        self._rows.put(r.job_key(job.number), r.pack(job.row))
+        self._touch(job)
+        job.dirty = not job.deleted
+
+    def bury(self, job: JobState, epoch: int, spec: u.JobSpec) -> None:
+        """Leave a tombstone of a job; the caller drops its rows that `OF_JOB` names."""
+        job.set(spec)
+        job.bury(epoch)
+        self._rows.delete(r.counts_key(job.number))
+        self.put(job)
+
+    def note_deleted(self, job: JobState, epoch: int, spec: u.JobSpec) -> None:
+        """Take a late deletion of an earlier epoch: the job has begun again since, and its records count."""
+        if spec.state == "deleted" and job.after < epoch < job.epoch:
+            job.after = epoch
+            self.put(job)
 
     def refusal(self, name: str, epoch: int, spec: u.JobSpec) -> str | None:
         """Why a job's record cannot be stored and obeyed; None if it can."""
-        if name not in self.by_name and len(self.by_number) >= MAX_JOBS and name != u.DEFAULT_JOB:
-            return f"job {name!r} is one more than the {MAX_JOBS} a partition can hold"
+        if name not in self.by_name and self._last_number >= MAX_NUMBER and name != u.DEFAULT_JOB:
+            return f"job {name!r} is one more than the {MAX_NUMBER} that a partition can number"
         try:
             _check(epoch, spec)
         except (ValueError, OverflowError, Misconfigured) as error:
@@ -205,10 +302,11 @@ class JobStates:
 
     def flush(self) -> None:
         """Write the counts that changed into the rows."""
-        for job in self.by_number.values():
+        for job in self._touched.values():
             if job.dirty:
                 self._rows.put(r.counts_key(job.number), r.pack(job.counts))
                 job.dirty = False
+        self._touched.clear()
 
 
 def _check(epoch: int, spec: u.JobSpec) -> None:

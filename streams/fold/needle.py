@@ -11,6 +11,10 @@ _OTHER_IP = re.compile(
 """A host that WHATWG may read as an IPv4 address."""
 
 
+_OF_JOBS = re.compile(rb'"(?:spec|rewind|order)"')
+"""Records that change jobs, whatever their domain."""
+
+
 class Needle:
     """Tells by its bytes whether a record may concern a domain.
 
@@ -23,9 +27,9 @@ class Needle:
         self._odd = _OTHER_IP if domain.rpartition(".")[2].isdigit() else _OTHER_HOST
 
     def may_concern(self, value: bytes | None) -> bool:
-        """False only if the value has no URL of the domain and is no job or epoch record."""
+        """False only if the value has no URL of the domain and is no job record, order or epoch record."""
         if not value:
             return False
-        if self._domain in value or not value.isascii() or b"\\" in value or b'"spec"' in value or b'"rewind"' in value:
+        if self._domain in value or not value.isascii() or b"\\" in value or _OF_JOBS.search(value) is not None:
             return True
         return self._domain in value.lower() or self._odd.search(value) is not None

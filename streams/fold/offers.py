@@ -98,6 +98,15 @@ class Offers:
                 found = r.read_parked(value)
                 self.offer(job, found, self.place(job, found), int.from_bytes(key[1:9], "big"))
 
+    def drop_parked(self, job: str) -> None:
+        """Forget the URLs that were found for a job before its record came."""
+        if not self._parked:
+            return
+        for key, _ in list(self._rows.scan(b"p")):
+            if key[9:] == job.encode():
+                self._rows.delete(key)
+                self._parked -= 1
+
     def flush(self) -> None:
         """Write into the rows what is held beside them."""
         self.seen.flush()

@@ -1,26 +1,27 @@
 """The state's rows: their keys and their values.
 
 Numbers in keys are big-endian, so key order is fetch order. A job has a number local to its partition (order of
-appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key and of the registrable domain.
+appearance in the log), which no other job gets, even after a deletion.
+`host` and `domain` in keys are xxh3_64 of the host key and of the registrable domain.
 
     b"m"                                                   meta: where in which log this state is
-    b"j" job:2                                             job: name, epochs, spec
-    b"c" job:2                                             counts of the job
-    b"n" job:2 epoch:2 domain:8                            domain: how many pages, URLs queued, the first fingerprints
-    b"e" job:2 epoch:2 domain:8 page:4                     page of exact fingerprints: 8 bytes each, low first, sorted
-    b"e" job:2 epoch:2 domain:8 page:4 b"+"                the latest of the same page, in order of coming
-    b"b" job:2 epoch:2 domain:8 level:1 page:4             page of a Bloom filter: count:4, filter
-    b"f" job:2 epoch:2 domain:8 fingerprint:8              depth and queue row of a URL, in a depth-limited job
-    b"g" job:2 host:8                                      host queue: host key, URLs queued
-    b"q" job:2 host:8 priority:4 sequence:8                URL to fetch
-    b"w" job:2 host:8 sequence:8                           URL that waits for its next attempt
-    b"d" job:2 due_ms:8 host:8 sequence:8                  due-time index of the waiting ones: empty
+    b"j" job:4                                             job: name, epochs, spec
+    b"c" job:4                                             counts of the job
+    b"n" job:4 epoch:2 domain:8                            domain: how many pages, URLs queued, the first fingerprints
+    b"e" job:4 epoch:2 domain:8 page:4                     page of exact fingerprints: 8 bytes each, low first, sorted
+    b"e" job:4 epoch:2 domain:8 page:4 b"+"                the latest of the same page, in order of coming
+    b"b" job:4 epoch:2 domain:8 level:1 page:4             page of a Bloom filter: count:4, filter
+    b"f" job:4 epoch:2 domain:8 fingerprint:8              depth and queue row of a URL, in a depth-limited job
+    b"g" job:4 host:8                                      host queue: host key, URLs queued
+    b"q" job:4 host:8 priority:4 sequence:8                URL to fetch
+    b"w" job:4 host:8 sequence:8                           URL that waits for its next attempt
+    b"d" job:4 due_ms:8 host:8 sequence:8                  due-time index of the waiting ones: empty
     b"h" host:8                                            host: what politeness must know after a restart
-    b"s" job:2 name                                        name that joined the job's scope: empty
-    b"k" job:2 domain:8 name                               cookie jar: its cookies
-    b"t" job:2 host:8                                      strays of a host: their number, hashes of dates
-    b"u" job:2 host:8 path:8                               facets of a path: parameters, hashes of values
-    b"v" job:2 domain:8                                    hosts of a domain
+    b"s" job:4 name                                        name that joined the job's scope: empty
+    b"k" job:4 domain:8 name                               cookie jar: its cookies
+    b"t" job:4 host:8                                      strays of a host: their number, hashes of dates
+    b"u" job:4 host:8 path:8                               facets of a path: parameters, hashes of values
+    b"v" job:4 domain:8                                    hosts of a domain
     b"p" sequence:8 job name                               URL found for a job that is not known yet
 
 All rows of a job lie under a kind and its number, so that a rewind drops them as a few ranges. The epoch in keys is the
@@ -38,7 +39,7 @@ from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import FoundUrl, JobSpec
 from crawlog.streams.http import StoredCookie
 
-FORMAT = 5
+FORMAT = 6
 """Version of the keys and values in a state database."""
 
 META = b"m"
@@ -48,16 +49,16 @@ OF_JOB = (b"n", b"e", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"k", b"t", b"u"
 SEQUENCE_INDEX_BITS = 16
 """A sequence is (offset << 16) + index: 65,536 URLs in one found record, 2^47 records in a partition."""
 
-_queue = Layout(">cHQIQ")
-_wait = Layout(">cHQQ")
-_due = Layout(">cHQQQ")
-_host_queue = Layout(">cHQ")
+_queue = Layout(">cIQIQ")
+_wait = Layout(">cIQQ")
+_due = Layout(">cIQQQ")
+_host_queue = Layout(">cIQ")
 _host = Layout(">cQ")
-_job = Layout(">cH")
-_domain = Layout(">cHHQ")
-_depth = Layout(">cHHQQ")
-_exact = Layout(">cHHQI")
-_page = Layout(">cHHQBI")
+_job = Layout(">cI")
+_domain = Layout(">cIHQ")
+_depth = Layout(">cIHQQ")
+_exact = Layout(">cIHQI")
+_page = Layout(">cIHQBI")
 
 QUEUE_KEY_BYTES = _queue.size
 QUEUE_PREFIX_BYTES = _host_queue.size
@@ -109,6 +110,9 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         since: The epoch in which it began from its seeds; a part of keys.
         awaited: Whether its job record of this epoch is still to come; none of its URLs is fetched until then.
+        after: Epoch of the deleted job that had its name; records of it and before do not count. -1 without one.
+        answers: Offset of the last order for the job (partition 0); -1 before the first.
+        refusal: Why that order was refused; empty if it was taken.
     """
 
     name: str
@@ -116,6 +120,9 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
     spec: JobSpec
     since: int = 0
     awaited: bool = False
+    after: int = -1
+    answers: int = -1
+    refusal: str = ""
 
 
 class DomainRow(msgspec.Struct, frozen=True, array_like=True):
@@ -321,7 +328,7 @@ def hosts_key(job: int, domain: int) -> bytes:
 
 def job_of(key: bytes) -> int:
     """The job in the key of a row that belongs to one."""
-    return int.from_bytes(key[1:3], "big")
+    return int.from_bytes(key[1:5], "big")
 
 
 def parked_key(sequence: int, job: str) -> bytes:

@@ -26,6 +26,7 @@ class _Told:
         self.heard: set[str] = set()
         self.rows: dict[bytes, r.QueueRow] = {}
         self.forgot: list[int] = []
+        self.changed: list[int] = []
 
     def clear(self) -> None:
         """Forget what was told of founds and dones."""
@@ -50,7 +51,7 @@ class _Told:
         self.heard.add("outdated")
 
     def job_changed(self, job: int) -> None:
-        """Nothing to note: the history compares revisions."""
+        self.changed.append(job)
 
     def forgotten(self, job: int) -> None:
         self.forgot.append(job)

@@ -83,6 +83,7 @@ class Frontier:
                 elif is_crowded:
                     schedule.give_place(host, now)
         schedule.size_windows()
+        self._prune_turns()
 
     # ------------------------------------------------------------------ commands
 
@@ -128,6 +129,9 @@ class Frontier:
         turns = schedule.turns
         for _ in range(len(turns)):
             name = turns[0]
+            if schedule.lines[name].is_empty:
+                turns.rotate(-1)
+                continue
             task = self._next_of(name, now, admitted) if self._may_have_more(name) else None
             if task is None and not self._keeps_turns(name):
                 schedule.lines.pop(turns.popleft()).let_go(name)
@@ -136,6 +140,13 @@ class Frontier:
             if task is not None:
                 return task
         return None
+
+    def _prune_turns(self) -> None:
+        """Forget jobs that have no host in line and nothing queued: they had their last turn."""
+        schedule = self.schedule
+        for name in [name for name in schedule.turns if schedule.lines[name].is_empty and not self._keeps_turns(name)]:
+            schedule.turns.remove(name)
+            del schedule.lines[name]
 
     def _keeps_turns(self, name: str) -> bool:
         """Whether a job without a task now keeps its place among the turns: it has URLs and may go on.

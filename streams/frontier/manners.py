@@ -42,8 +42,7 @@ class Manners:
 
     def greatest_delay_s(self) -> float:
         """The longest delay of the jobs that have something queued."""
-        queued = [job.number for job in self._fold.numbers.values() if job.counts.queued]
-        return max([0.0, *(self.of_job(number).rules.delay_s for number in queued)])
+        return max([0.0, *(self.of_job(job.number).rules.delay_s for job in self._fold.with_queue())])
 
     def job_changed(self, job: int) -> None:
         """Read the job's record anew, and try its URLs by it."""

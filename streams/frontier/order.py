@@ -87,14 +87,20 @@ class HostLine:
 
 
 class HostLines:
-    """The lines of one job, by standing. Every second turn is for hosts that have answered, if there are any."""
+    """The lines of one job, by standing. Every second turn is for hosts that have answered, if there are any.
+
+    Attributes:
+        is_empty: Whether no host stands in them, as far as that is known: with many jobs, most lines are empty.
+    """
 
     def __init__(self) -> None:
+        self.is_empty = True
         self._lines = (HostLine(), HostLine(), HostLine())
         self._turns = cycle((MET, NEW, MET, SILENT))
 
     def add(self, host: Host, queue: HostQueue) -> None:
         """Take a host, or note how its queue has grown."""
+        self.is_empty = False
         self._lines[host.standing].add(host, queue)
 
     def pop(self, admitted: Sequence[bool] = EVERYBODY) -> Host | None:
@@ -102,6 +108,7 @@ class HostLines:
         for standing in (next(self._turns), MET, NEW, SILENT):
             if admitted[standing] and (host := self._lines[standing].pop()) is not None:
                 return host
+        self.is_empty = all(admitted)
         return None
 
     def let_go(self, job: str) -> None:

@@ -97,6 +97,7 @@ class OwnedPartition:
         for host in self.hosts.values():
             queue = host.queues.pop(job, None)
             if queue is not None:
+                self._schedule.left(queue.job.name)
                 self.waits.woken -= len(queue.overdue)
         for key in [key for key, task in self.pending.items() if task.job.number == job]:
             self.ended(key)
@@ -155,12 +156,15 @@ class OwnedPartition:
         """The host's entry for a job that found something on it; None if it sleeps, or must for want of room."""
         entry = self.hosts.get(key)
         if entry is None and (self.sleepers.times or not self._schedule.has_room):
-            mark = hashed(key)
+            mark, has_room = hashed(key), self._schedule.has_room
             until = self.sleepers.times.get(mark)
-            is_free = until == KEPT and self.may_go_on(key, mark, self.fold.numbers[job])
+            may_go_on = self.may_go_on(key, mark, self.fold.numbers[job])
+            is_free = until == KEPT and may_go_on
+            if not has_room and may_go_on and self._schedule.has_few(self.fold.numbers[job].name):
+                return self.host(key, domain)
             if until is not None and not is_free:
                 return None
-            if is_free or not self._schedule.has_room:
+            if is_free or not has_room:
                 self.sleepers.add(mark, self._schedule.now())
                 return None
         return entry or self.host(key, domain)
@@ -170,6 +174,7 @@ class OwnedPartition:
         del self.hosts[host.key]
         self._schedule.awake -= 1
         for queue in host.queues.values():
+            self._schedule.left(queue.job.name)
             self.waits.forget(queue)
         host.queues.clear()
         host.where = IDLE
@@ -180,8 +185,8 @@ class OwnedPartition:
     def _queues(self, host: int) -> dict[int, r.HostQueueRow]:
         """The queues of a host that hold something, by job."""
         found = {}
-        for job in self.fold.numbers.values():
-            row = self.fold.host_queue(job.number, host) if job.counts.queued else None
+        for job in self.fold.with_queue():
+            row = self.fold.host_queue(job.number, host)
             if row is not None and row.queued > 0:
                 found[job.number] = row
         return found
@@ -217,6 +222,7 @@ class OwnedPartition:
         queue = host.queues.get(job)
         if queue is None:
             queue = host.queues[job] = HostQueue(self.fold.numbers[job], host.hash)
+            self._schedule.entered(queue.job.name)
             self._schedule.order(host)
         return queue
 
@@ -238,7 +244,8 @@ class OwnedPartition:
                 self.held.note(stored.host)
             number, mark = r.unpack_host_queue(key)
             host = self.hosts.get(stored.host)
-            if host is None and (mark in asleep or not schedule.has_room):
+            may_enter = schedule.has_room or schedule.has_few(self.fold.numbers[number].name)
+            if host is None and (mark in asleep or not may_enter):
                 if mark not in asleep:
                     usual = now + (self.manners.greatest_delay_s() if is_new else 0.0)
                     self.sleepers.add(mark, rests.get(mark, usual))
@@ -310,6 +317,8 @@ class OwnedPartition:
         if task is None:
             return False
         self.under_way[task.job.number] -= 1
+        if not self.under_way[task.job.number]:
+            del self.under_way[task.job.number]
         return True
 
     def back(self, task: Task) -> None:

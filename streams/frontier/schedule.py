@@ -12,7 +12,7 @@ must be read from the rows anyway, where it rests for long, or where none of its
 turn.
 """
 
-from collections import deque
+from collections import Counter, deque
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,6 +36,10 @@ WINDOW_LEAST = 4
 
 HOSTS_AWAKE = 20_000
 """Hosts in memory, about, 1 kB each and their windows: asked every few seconds, so many are more than one can fetch."""
+
+OWN_HOSTS = 64
+"""Hosts that each of several jobs may have in memory where there is no room left. Sleeping hosts wake in the order of
+their times, so a small job's would wait for all those of a large one."""
 
 LONG_REST_S = 60.0
 """A host that rests longer gives its place, and its window, to one that sleeps."""
@@ -64,6 +68,7 @@ class Schedule:
         lines: By the job's name, its hosts that may be asked now.
         turns: The names of these jobs, in the order of their turns.
         awake: Number of hosts in memory.
+        awake_of: By the job's name, how many of these have a queue of it.
         window: URLs of one host queue in memory, at most.
         commands: The commands in force.
         holding: The commands that keep hosts waiting.
@@ -80,6 +85,7 @@ class Schedule:
         self.lines: dict[str, HostLines] = {}
         self.turns: deque[str] = deque()
         self.awake = 0
+        self.awake_of: Counter[str] = Counter()
         self.window = WINDOW
         self.commands = Commands()
         self.holding: frozenset[Command] = frozenset()
@@ -163,6 +169,21 @@ class Schedule:
         """Whether one more host may be in memory."""
         return self.awake < HOSTS_AWAKE
 
+    def has_few(self, job: str) -> bool:
+        """Whether a job, given by its name, has so few hosts in memory beside other jobs that it may have one more."""
+        others = len(self.awake_of) - (job in self.awake_of)
+        return others > 0 and self.awake_of[job] < OWN_HOSTS
+
+    def entered(self, job: str) -> None:
+        """A host in memory has a queue of a job now."""
+        self.awake_of[job] += 1
+
+    def left(self, job: str) -> None:
+        """A host in memory has no queue of a job any more."""
+        self.awake_of[job] -= 1
+        if self.awake_of[job] <= 0:
+            del self.awake_of[job]
+
     def is_crowded(self, now: float) -> bool:
         """Whether there is no room, or a sleeping host is due and takes what there is."""
         return not self.has_room or any(sleepers.next_at() <= now for sleepers in self.sleepers.values())
@@ -202,7 +223,10 @@ class Schedule:
 
     def _is_dear(self, host: Host, next_at: float, now: float) -> bool:
         """Whether keeping a host awake saves little: it rests for long, or its next URL must be read anyway."""
-        is_spent = all(queue.is_spent for queue in host.queues.values() if self.goes_on(host, queue))
+        going = [queue for queue in host.queues.values() if self.goes_on(host, queue)]
+        if any(self.has_few(queue.job.name) for queue in going):
+            return False
+        is_spent = all(queue.is_spent for queue in going)
         return is_spent or next_at > now + LONG_REST_S
 
     def _line_up(self, host: Host, next_at: float, now: float) -> None:

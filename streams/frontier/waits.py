@@ -107,7 +107,7 @@ class RetryWaits:
     def _on_disk(self, start: bytes) -> Iterator[bytes]:
         """Keys of the due-time index from a place on, over all jobs that may go on."""
         runs = self._schedule.runs
-        jobs = [job for job in self._fold.numbers.values() if job.counts.queued]
+        jobs = self._fold.with_queue()
         self.left.update(job.number for job in jobs if not runs(job))
         prefixes = [r.of_job(b"d", job.number) for job in jobs if runs(job)]
         scans = [self._fold.rows.scan(prefix, prefix + start[:8]) for prefix in prefixes]
@@ -144,4 +144,4 @@ def _place(wait_key: bytes, due_ms: int) -> bytes:
 
 def _place_of(due_key: bytes) -> bytes:
     """The place in the due-time index, over all jobs, of a key in it."""
-    return due_key[3:11] + due_key[1:3] + due_key[11:]
+    return due_key[5:13] + due_key[1:5] + due_key[13:]

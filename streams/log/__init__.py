@@ -4,6 +4,7 @@
       │  address,         commits: offset and metadata of a commit           admin ───► requests to the cluster
       │  credentials                                                         provision ► creates and verifies topics
       └► producer ──────► never gives a record up ◄── job_records, seed_batches: jobs, seeds, commands, joins
+                                                      job_changes: orders, and their answers
 
     reset by a user     groups (members, commits) ─► offsets (new ones, pure) ─► groups.move; rewind: a job or the crawl
     lost or damaged     marks, damage (is something missing?) ─► check + ledger (which pages?) ─► power_cut (recovery)
@@ -59,12 +60,13 @@ from .dead_letters import (
     redrive_refusal,
 )
 from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
+from .job_changes import ANSWERED_S, cancel_job, change_job, remove_notes
 from .job_records import (
     NO_SPIDER,
     JobSpider,
-    cancel_job,
     commands_in_force,
     control_entries,
+    is_end_of,
     job_end,
     job_keys,
     kept_settings,
@@ -81,6 +83,7 @@ from .job_records import (
     write_joins,
     write_names,
 )
+from .job_values import job_values
 from .marks import Marks
 from .offsets import Move, Target, TargetKind
 from .producer import Producer
@@ -101,6 +104,7 @@ from .sink_groups import SINK_ENVIRONMENT, SINK_FILE, STDOUT, SinkSpec, Void, kn
 from .topics import TOPIC_KINDS, Topics, stage_group
 
 __all__ = [
+    "ANSWERED_S",
     "BROKER_AWAY",
     "CLUSTER_TIMEOUT_S",
     "DAMAGE_CODES",
@@ -143,6 +147,7 @@ __all__ = [
     "access_denied",
     "aiokafka_credentials",
     "cancel_job",
+    "change_job",
     "check_group_name",
     "check_jump",
     "check_readable",
@@ -157,11 +162,13 @@ __all__ = [
     "find_cuts",
     "foreign_config",
     "groups",
+    "is_end_of",
     "is_log_end",
     "is_ours",
     "is_transient",
     "job_end",
     "job_keys",
+    "job_values",
     "kafka_config",
     "kept_settings",
     "known_job",
@@ -191,6 +198,7 @@ __all__ = [
     "read_records",
     "redrive_refusal",
     "remove_groups",
+    "remove_notes",
     "replay_order",
     "resolve_spec",
     "rewind_crawl",

@@ -21,13 +21,14 @@ from crawlog.streams.http import Manner, WorkerLimits, within
 from crawlog.streams.url import Places
 
 from .client import log_bounds
-from .producer import Producer
 from .provision import partition_count
 from .read import read_records
-from .topics import Topics
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
+
+    from .producer import Producer
+    from .topics import Topics
 
 JOINS = b"join/"
 """Prefix of the keys of joins in crawl.control."""
@@ -222,19 +223,6 @@ def write_job(
     return copy
 
 
-def cancel_job(settings: "Settings", job: str) -> JobCopy | None:
-    """End a job for good, by a change of its record. Its queued URLs stay in the state and are not fetched.
-
-    Returns: The copy of the record; None when there is no such job.
-    """
-    topics = Topics(settings.kafka.prefix)
-    copy = known_job(settings, topics, job)
-    if copy is None or copy.spec.state == "cancelled":
-        return copy
-    spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state="cancelled")
-    return write_job(settings, Producer(settings, "crawlog-control"), topics, job, spec, copy.epoch)
-
-
 def write_joins(producer: "Producer", topics: "Topics", job: str, names: Iterable[str]) -> None:
     """Tell parse about scope names that join a job: names of new seeds, or of a host that a seed led to."""
     write_control(producer, topics, (Join(job, name, tuple(more)) for name, *more in _batched(sorted(set(names)))))
@@ -309,11 +297,16 @@ def known_job(settings: "Settings", topics: "Topics", job: str) -> JobCopy | Non
 
 
 def job_end(said: Mapping[bytes, Control], job: str) -> Finished | None:
-    """The end of a job; None while it runs, or when it goes on in a later epoch."""
+    """The end of a job; None while it runs, or when it goes on in a later epoch or revision."""
     copy, end = said.get(f"job/{job}".encode()), said.get(f"finished/{job}".encode())
-    if not isinstance(end, Finished) or (isinstance(copy, JobCopy) and copy.epoch > end.epoch):
+    if not isinstance(end, Finished) or (isinstance(copy, JobCopy) and not is_end_of(end, copy)):
         return None
     return end
+
+
+def is_end_of(end: Finished, copy: JobCopy) -> bool:
+    """Whether a job ended so and has not changed since. Older records of ends do not name a revision."""
+    return end.epoch >= copy.epoch and (not end.rev or end.rev == copy.spec.rev)
 
 
 def pages_done(value: bytes | None, job: str) -> int:

@@ -104,6 +104,12 @@ def _config(kind: TopicKind, settings: "Settings") -> dict[str, str]:
     }
     if kind.name == "pages":
         config["segment.bytes"] = str(128 << 20)  # trimming frees whole segments
+    if kind.name == "logs":
+        config |= {
+            "retention.ms": str(7 * 86_400_000),
+            "retention.bytes": str(256 << 20),
+            "segment.bytes": str(16 << 20),
+        }
     if kind.cleanup == "compact":
         config["segment.ms"] = str(3_600_000)  # only closed segments are compacted
     return config

@@ -28,6 +28,7 @@ import xxhash
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Control, JobCopy, Rewound
+from crawlog.schemas.job_orders import JobStateName
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
 
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
 LOOK_BACK = 1000
 """First number of records read backwards to find the last page done before a rewind's start; mostly enough."""
+
+DECIDED: tuple[JobStateName, ...] = ("paused", "cancelled", "failed", "deleted")
+"""States that a job keeps when the crawl is rewound."""
 
 POLL_EVERY = 64
 """Number of records sent between two polls."""
@@ -65,7 +69,7 @@ def rewind_crawl(settings: "Settings", to: Mapping[int, int]) -> int:
         EngineError: The log does not answer.
     """
     topics, producer = Topics(settings.kafka.prefix), Producer(settings, "crawlog-rewind")
-    for begun in unfinished(control_entries(settings, topics)):
+    for begun in _possible(settings, topics, unfinished(control_entries(settings, topics))):
         _carry_out(settings, producer, topics, begun)
         if not begun.job and begun.start == dict(to):
             return begun.epoch
@@ -95,7 +99,7 @@ def rewind_job(
 def settled_control(settings: "Settings", producer: Producer, topics: Topics) -> dict[bytes, Control]:
     """The content of crawl.control; first completes each unfinished rewind."""
     said = control_entries(settings, topics)
-    begun = unfinished(said)
+    begun = _possible(settings, topics, unfinished(said))
     for rewound in begun:
         _carry_out(settings, producer, topics, rewound)
     return control_entries(settings, topics) if begun else said
@@ -119,6 +123,19 @@ def counted(said: Mapping[bytes, Control]) -> list[Rewound]:
     return sorted(counts, key=lambda note: note.epoch)
 
 
+def _possible(settings: "Settings", topics: Topics, begun: list[Rewound]) -> list[Rewound]:
+    """The rewinds that begin within the log: a stranger's note of another place stops no command."""
+    if not begun:
+        return []
+    ends = log_bounds(settings, topics.urls, list(range(partition_count(settings))))
+    return [one for one in begun if (one.spec is not None if one.job else _is_within(one, ends))]
+
+
+def _is_within(begun: Rewound, ends: Mapping[int, tuple[int, int]]) -> bool:
+    places = begun.start
+    return begun.spec is None and places.keys() == ends.keys() and all(places[at] <= ends[at][1] for at in places)
+
+
 def _notes(said: Iterable[Control]) -> Iterator[Rewound]:
     return (entry for entry in said if isinstance(entry, Rewound))
 
@@ -138,7 +155,7 @@ def mend(settings: "Settings", producer: Producer, topics: Topics) -> None:
     """Repeat the rewinds that may be incomplete because the log lost its last records, as after a power cut."""
     ends = log_bounds(settings, topics.urls, list(range(partition_count(settings))))
     for entry in counted(control_entries(settings, topics)):
-        if any(ends[at][1] < end for at, end in entry.upto.items()):
+        if any(ends[at][1] < end for at, end in entry.upto.items() if at in ends):
             _carry_out(settings, producer, topics, entry)
 
 
@@ -223,11 +240,15 @@ def _renew_job(settings: "Settings", producer: Producer, topics: Topics, copy: J
 
 
 def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch: int) -> None:
-    """Writes every job's record in the new epoch: after the rewind the fold does not know jobs that began later."""
+    """Writes every job's record in the new epoch: after the rewind the fold does not know jobs that began later.
+
+    A job that ended by itself runs again; what an operator decided stays.
+    """
     for entry in control_entries(settings, topics).values():
         if isinstance(entry, JobCopy) and entry.epoch < epoch:
-            state = "cancelled" if entry.spec.state == "cancelled" else "running"
-            spec = msgspec.structs.replace(entry.spec, rev=entry.spec.rev + 1, state=state)
+            state = entry.spec.state if entry.spec.state in DECIDED else "running"
+            reason = entry.spec.reason if state == entry.spec.state else ""
+            spec = msgspec.structs.replace(entry.spec, rev=entry.spec.rev + 1, state=state, reason=reason)
             write_job(settings, producer, topics, entry.job, spec, epoch)
 
 

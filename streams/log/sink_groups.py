@@ -39,6 +39,7 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         voids: Rows of these pages are left out too.
         formulas: Whether a CSV file keeps texts that a spreadsheet would run as formulas.
         pipelines: Whether the job's items pass pipelines before they are rows.
+        is_fleet: Whether it is an output of a job on a fleet.
     """
 
     job: str
@@ -47,6 +48,7 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     voids: tuple[Void, ...] = ()
     formulas: bool = False
     pipelines: bool = False
+    is_fleet: bool = False
 
     @property
     def id(self) -> str:

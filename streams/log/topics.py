@@ -1,7 +1,8 @@
-"""The six topics: one table with their keys, cleanup and readers, and their names under a prefix.
+"""The eight topics: one table with their keys, cleanup and readers, and their names under a prefix.
 
 The number of partitions is fixed when the topics are created, and equal for all topics keyed by domain or URL: the
-place of a URL and the state depend on it. No record expires by itself: crawlog trims crawl.pages, by offset.
+place of a URL and the state depend on it. Only the records of crawl.logs expire by themselves: crawlog trims
+crawl.pages, by offset.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,6 +40,8 @@ TOPIC_KINDS = (
     TopicKind("dead", "as it was", split=False, cleanup="delete", kept="for the crawl's life"),
     TopicKind("control", "name", split=False, cleanup="compact", kept="the newest per key"),
     TopicKind("progress", "worker, partition", split=False, cleanup="compact", kept="the newest per key"),
+    TopicKind("code", "project/version/sha256/part", split=False, cleanup="compact", kept="the newest per key"),
+    TopicKind("logs", "job", split=False, cleanup="delete", kept="7 days, 256 MiB"),
 )
 
 
@@ -52,6 +55,8 @@ class Topics:
         self.dead = f"{prefix}dead"
         self.control = f"{prefix}control"
         self.progress = f"{prefix}progress"
+        self.code = f"{prefix}code"
+        self.logs = f"{prefix}logs"
 
         self.inputs = {"frontier": self.urls, "parse": self.pages, "sink": self.items}
         """The input topic of each stage, by the stage's name in dead letters."""

@@ -244,9 +244,12 @@ class Job:
 
 Check = Callable[[str], None]
 
+Mark = tuple[int, int]
+"""Epoch and revision of a job's record."""
+
 
 class Jobs:
-    """The newest revision of each job in crawl.control.
+    """The newest revision of each job in crawl.control; a later epoch is newer, whatever its revisions.
 
     Args:
         check: Called with the spider in a job's record. Raises: Misconfigured: it may not be run.
@@ -256,9 +259,11 @@ class Jobs:
         self._places = places
         self._check = check
         self._known: dict[str, Job] = {}
-        self._broken: dict[str, tuple[int, str]] = {}
+        self._marks: dict[str, Mark] = {}
+        self._broken: dict[str, tuple[Mark, str]] = {}
+        self._deleted: dict[str, int] = {}
         self._learned: dict[str, Learned] = {}
-        self._learn(DEFAULT_JOB, DEFAULT_SPEC)
+        self._learn(DEFAULT_JOB, DEFAULT_SPEC, 0)
 
     def __getitem__(self, name: str) -> Job:
         """A job by its name. Raises: KeyError: it is not known."""
@@ -270,13 +275,21 @@ class Jobs:
 
     def fault(self, meta: PageMeta) -> str | None:
         """Why a page's job cannot be used at the page's revision or a newer one; None if no fault is known."""
-        rev, error = self._broken.get(meta.job, (-1, ""))
-        return error if rev >= meta.rev else None
+        mark, error = self._broken.get(meta.job, ((-1, -1), ""))
+        return error if mark >= (meta.epoch, meta.rev) else None
+
+    def is_behind(self, meta: PageMeta) -> bool:
+        """Whether a page was fetched under a newer revision of its job than the one that is known."""
+        return self._marks.get(meta.job, (-1, -1)) < (meta.epoch, meta.rev) and meta.job != DEFAULT_JOB
+
+    def is_deleted(self, meta: PageMeta) -> bool:
+        """Whether a page's job is deleted; a later job of its name has later epochs."""
+        return meta.epoch <= self._deleted.get(meta.job, -1)
 
     def learn(self, record: control.Control) -> Revised | None:
         """Apply a record of crawl.control: a job's revision, a name that joined a scope, a host's answer to a probe."""
         if isinstance(record, control.JobCopy):
-            return Revised(record.job, record.spec.rev, self._learn(record.job, record.spec))
+            return Revised(record.job, record.spec.rev, self._learn(record.job, record.spec, record.epoch))
         if isinstance(record, control.Join):
             self._learned_of(record.job).joined.update(record.names)
         elif isinstance(record, control.Missing):
@@ -287,15 +300,22 @@ class Jobs:
     def _learned_of(self, job: str) -> Learned:
         return self._learned.setdefault(job, Learned(Names(), {}))
 
-    def _learn(self, name: str, spec: JobSpec) -> Misconfigured | None:
-        known = self._known.get(name)
-        if known is not None and known.spec.rev >= spec.rev:
+    def _learn(self, name: str, spec: JobSpec, epoch: int) -> Misconfigured | None:
+        mark, known = (epoch, spec.rev), self._known.get(name)
+        if known is not None and (mark < self._marks[name] or spec == known.spec):
+            self._marks[name] = max(mark, self._marks[name])
+            return None
+        if spec.state == "deleted":
+            self._deleted[name] = epoch
+            for of_job in (self._known, self._marks, self._broken, self._learned):
+                of_job.pop(name, None)
             return None
         try:
-            if spec.spider:
+            if spec.spider and spec.code is None:  # deployed code is judged where its process starts
                 self._check(spec.spider)
             self._known[name] = Job(name, spec, self._places, self._learned_of(name))
+            self._marks[name] = mark
         except Misconfigured as error:
-            self._broken[name] = (spec.rev, str(error)[:MAX_FAULT])
+            self._broken[name] = (mark, str(error)[:MAX_FAULT])
             return error
         return None

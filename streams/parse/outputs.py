@@ -14,12 +14,12 @@ from crawlog.schemas import control, items
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import FoundUrl
 from crawlog.streams.html import Outlink
-from crawlog.streams.spiders import Parsed, is_redirect
+from crawlog.streams.spiders import Parsed, is_answer, is_redirect
 from crawlog.streams.url import fingerprint
 
 from .founds import Batch, Sent
 from .job import Job, Redirect
-from .requested import is_answer, requested
+from .requested import requested
 from .soft_404 import SoftErrors
 
 PROBE_PRIORITY = 20

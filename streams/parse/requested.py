@@ -18,8 +18,7 @@ from crawlog.streams.spiders import (
     Parsed,
     RequestOut,
     SpiderFacts,
-    is_followed,
-    is_redirect,
+    receiver,
     request_id,
     unfiltered_id,
 )
@@ -36,25 +35,9 @@ _OF_ORIGIN = ("authorization", "cookie", "proxy-authorization")
 
 def wants_spider(meta: PageMeta, facts: SpiderFacts) -> bool:
     """Whether a page goes to its job's spider; other pages give only what a redirect gives."""
-    if meta.kind != "page":
-        return False
-    request = meta.request
-    if facts.is_scrapy or (request is not None and is_answer(meta, request)):
-        return True
-    if is_redirect(meta):
-        return False
-    if meta.kept and (is_followed(meta) or meta.http in facts.statuses):
-        return True
-    return request is not None and bool(request.errback or (is_followed(meta) and meta.http is not None))
-
-
-def is_answer(meta: PageMeta, request: RequestRecord) -> bool:
-    """Whether a request says that an answer of this status goes to its callback: a redirect is then not followed."""
-    if meta.http is None:
-        return False
-    if is_redirect(meta) and not request.follows:
-        return True
-    return request.all_answers or (request.answers is not None and meta.http in request.answers)
+    if facts.is_scrapy:
+        return meta.kind == "page"
+    return receiver(meta, facts.statuses) != "nobody"
 
 
 def parsed_of(result: CallResult, facts: SpiderFacts) -> Parsed:

@@ -15,10 +15,10 @@ and the reference read it from there. docs/extending.md shows one.
 
 from .browser import browser_version, find_browser, wants_browser
 from .machine import PREFIX, Kafka, Parse
-from .reference import as_markdown, shown
+from .reference import as_markdown, shown, suggestion
 from .sections import Fetch, Politeness, Robots
-from .settings import RECORD_HEADROOM, SHORT, Settings, for_stage, to_environ
-from .sources import NO_FILE, Sources, load, origins, resolve
+from .settings import RECORD_HEADROOM, SHORT, Settings, for_stage, known_keys, masked, to_environ, values
+from .sources import NO_FILE, Sources, load, origins, parse_pairs, resolve
 
 __all__ = [
     "NO_FILE",
@@ -36,10 +36,15 @@ __all__ = [
     "browser_version",
     "find_browser",
     "for_stage",
+    "known_keys",
     "load",
+    "masked",
     "origins",
+    "parse_pairs",
     "resolve",
     "shown",
+    "suggestion",
     "to_environ",
+    "values",
     "wants_browser",
 ]

@@ -7,12 +7,26 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from .field_types import Count, NotNegative, Positive, Section
 
 PREFIX = "crawl."
 """Default prefix of the topics' names."""
+
+ROLES = ("read", "operate", "deploy")
+"""What users of the service may do; each may also do what stands before it."""
+
+NAME = re.compile(r"[!-9;-~]{1,100}")
+"""Names of users and tokens: HTTP's Basic separates name and password by a colon."""
+
+HASH_PREFIXES = ("scrypt$", "pbkdf2_sha256$")
+"""A password that begins so is a hash."""
+
+HASHED = re.compile(
+    r"(scrypt\$[0-9]{1,8}\$[0-9]{1,3}\$[0-9]{1,3}|pbkdf2_sha256\$[0-9]{1,8})\$[!-#%-~]{1,200}\$[A-Za-z0-9+/]{20,200}={0,2}"
+)
+"""The hashes of passwords that the service takes; the second is Django's form."""
 
 
 class Engine(Section):
@@ -124,6 +138,8 @@ class Log(Section):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severity that workers log."""
+    format: Literal["text", "json"] = "text"
+    """Form of the workers' own log files: lines for people, or one JSON object a line."""
     pages_keep_days: Positive = 7.0
     """Pages older than this and parsed are trimmed from crawl.pages, days."""
     max_unparsed_mb: Annotated[int, Field(ge=1)] = 512
@@ -147,8 +163,71 @@ class Results(Section):
     calculate. Else an apostrophe stands before it, which says that it is text. Numbers stay numbers."""
 
 
+class Sink(Section):
+    """Outputs of jobs on a fleet."""
+
+    folder: Path | None = None
+    """Folder of the files that jobs on a fleet write, below which they name plain names; none for `outputs` in the data
+    folder."""
+    outputs: dict[str, str] = Field(default_factory=dict)
+    """Outputs that jobs may name, on these workers: name to FILE or the address of a store, as `-o` takes it."""
+    optional: tuple[str, ...] = ()
+    """Declared outputs whose failures do not hold a job's end up."""
+
+
+class Service(Section):
+    """The HTTP service."""
+
+    enabled: bool = True
+    """Whether `crawlog up` starts it."""
+    address: str = "127.0.0.1"
+    """Address that it listens on. On one that is not loopback it refuses to start without `service.users` or
+    `service.tokens`."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 6800
+    """Port; the next free one if it is taken. 0 for any free one."""
+    hosts: tuple[str, ...] = ()
+    """Further names by which browsers may reach it (`Host`), beside its address and `localhost`."""
+    users: dict[str, str | dict[str, str]] = Field(default_factory=dict, repr=False)
+    """Users: name to password, to its hash, or to `{"password": …, "role": "read|operate|deploy"}`. Without a role a
+    user may do all."""
+    tokens: dict[str, str | dict[str, str]] = Field(default_factory=dict, repr=False)
+    """Tokens for programs (`Authorization: Bearer …`), by the name that is shown: to the token, to its hash, or to
+    `{"token": …, "role": …}`."""
+
+    @field_validator("users", "tokens")
+    @classmethod
+    def accounts_are_whole(
+        cls, value: dict[str, str | dict[str, str]], info: ValidationInfo
+    ) -> dict[str, str | dict[str, str]]:
+        """The message names no secret: an account is told by its number."""
+        word = "token" if info.field_name == "tokens" else "password"
+        for number, (name, account) in enumerate(value.items(), 1):
+            if fault := _fault(name, {word: account} if isinstance(account, str) else account, word):
+                raise ValueError(f"number {number}: {fault}")
+        return value
+
+
+def _fault(name: str, account: dict[str, str], word: str) -> str:
+    """What is wrong with an account; empty if nothing is."""
+    if not NAME.fullmatch(name):
+        return "a name has 1 to 100 printable characters of ASCII, without spaces and colons"
+    if unknown := account.keys() - {word, "role"}:
+        return f"{', '.join(sorted(unknown))}: unknown; an account has `{word}` and `role`"
+    secret = account.get(word, "")
+    if not secret:
+        return f"its {word} is missing"
+    if secret.startswith(HASH_PREFIXES) and not HASHED.fullmatch(secret):
+        return "its hash is scrypt$N$R$P$SALT$HASH or pbkdf2_sha256$ITERATIONS$SALT$HASH, with the hash in base64"
+    if account.get("role", "read") not in ROLES:
+        return f"its role is one of {', '.join(ROLES)}"
+    return ""
+
+
 class Security(Section):
     """Files that workers may run."""
+
+    trusted_keys: tuple[str, ...] = ()
+    """Public keys (`crawlog key new`) of Ed25519, base64: deployed projects that one of them has signed may run."""
 
     spider_folders: tuple[str, ...] = ()
     """Folders whose files workers may run as spiders, absolute paths. Without them a worker runs only files that

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from crawlog.streams.printable import HIDDEN, without_secrets
 
-from .machine import Engine, Kafka, Log, Parse, Results, Run, Security, Snapshots, State
+from .machine import Engine, Kafka, Log, Parse, Results, Run, Security, Service, Sink, Snapshots, State
 from .sections import (
     Canonical,
     Dedup,
@@ -35,7 +35,17 @@ ENVIRON_PREFIX = "CRAWLOG_"
 RECORD_HEADROOM = 256 * 1024
 """Room in a record beside the largest body: metadata with two URLs of 64 KiB each, keys, framing; bytes."""
 
-NAMED_ONLY = ("engine.java", "render.browser", "security.spider_folders")
+NAMED_ONLY = (
+    "engine.java",
+    "render.browser",
+    "security.spider_folders",
+    "security.trusted_keys",
+    "service.address",
+    "service.users",
+    "service.tokens",
+    "sink.folder",
+    "sink.outputs",
+)
 """Settings that decide which programs and files are run. A file that was only found in the working folder may not set
 them: it may have come with a clone or an archive."""
 
@@ -71,6 +81,8 @@ class Settings(BaseModel):
     spider: Spider = Spider()
     pipelines: Pipelines = Pipelines()
     results: Results = Results()
+    sink: Sink = Sink()
+    service: Service = Service()
     security: Security = Security()
     run: Run = Run()
 
@@ -124,14 +136,16 @@ def masked(key: str, value: object) -> object:
 
 
 def for_stage(settings: Settings, stage: str) -> Settings:
-    """The settings without the secrets that a stage does not need: parse and sink log in only at the cluster."""
-    if stage == "fetch":
-        return settings
+    """The settings without the secrets that a stage does not need.
+
+    All log in at the cluster. Only fetch logs in at other places, and only the service has users.
+    """
     sections: dict[str, dict[str, object]] = {}
     for key, section in known_keys().items():
         name, _, field = key.partition(".")
-        if is_secret(key) and name != "kafka":
-            sections.setdefault(name, {})[field] = section.model_fields[field].default
+        is_needed = name == "kafka" or (stage == "service" if name == "service" else stage == "fetch")
+        if is_secret(key) and not is_needed:
+            sections.setdefault(name, {})[field] = section.model_fields[field].get_default(call_default_factory=True)
     update = {name: getattr(settings, name).model_copy(update=fields) for name, fields in sections.items()}
     return settings.model_copy(update=update)
 
@@ -150,6 +164,6 @@ def as_text(value: object) -> str:
     """A value as sources take it: `_from_text` and pydantic convert it back."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | dict):
         return json.dumps(value)
     return "" if value is None else str(value)

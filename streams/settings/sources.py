@@ -231,17 +231,28 @@ def _converted(key: str, value: object) -> object:
 
 
 def _from_text(key: str, text: str) -> object:
-    """The value that a text stands for, where pydantic does not know: none and lists."""
+    """The value that a text stands for, where pydantic does not know: none, lists and tables."""
     known = json_schema(key)
     if {"type": "null"} in known.get("anyOf", ()):
         nothing = ("", "none", "null") if "path" not in str(known) else ("",)
         return None if text in nothing else text
+    if known.get("type") == "object":
+        return _json_table(text)
     if known.get("type") != "array":
         return text
     if (listed := _json_list(text)) is not None:
         return listed
     parts = [text] if key in ONE_PATTERN else text.split(",")
     return tuple(part.strip() for part in parts if part.strip())
+
+
+def _json_table(text: str) -> object:
+    """A table; other texts stay as they are, and pydantic refuses them."""
+    try:
+        table = json.loads(text or "{}")
+    except ValueError:
+        return text
+    return table if isinstance(table, dict) else text
 
 
 def _json_list(text: str) -> tuple[str | int, ...] | None:

@@ -10,6 +10,7 @@
       ▼
     Sink.write     base: the class to derive from; formats: JSON lines, JSON, CSV, standard output
                    registry: which class writes `-o OUTPUT`, built-in or a plug-in of the group `crawlog.sinks`
+    fleet_outputs  where the output of a job on a fleet lies: the record names no path; scraped: raw items as plain rows
 
 The worker (agents/sink) runs the fold; `crawlog run` finishes.
 """
@@ -28,9 +29,11 @@ from .closing import (
     write_note,
 )
 from .finish import finalise, is_complete
+from .fleet_outputs import fleet_sink_of, is_final, outputs_folder, places_of
 from .made import MadeRows, RawBlock, summed
-from .registry import NOWHERE, is_file, sink_of
-from .state import SinkState, empty, final_of, forget_others, state_of
+from .registry import NOWHERE, is_file, sink_for, sink_of
+from .scraped import plain_row
+from .state import SinkState, empty, final_of, forget_others, forget_output, state_of
 
 __all__ = [
     "NOWHERE",
@@ -47,16 +50,23 @@ __all__ = [
     "entry",
     "final_of",
     "finalise",
+    "fleet_sink_of",
     "forget_close",
     "forget_closed",
     "forget_others",
+    "forget_output",
     "has_pipelines",
     "is_closed",
     "is_complete",
     "is_file",
+    "is_final",
     "lines",
     "order_close",
+    "outputs_folder",
+    "places_of",
+    "plain_row",
     "read_note",
+    "sink_for",
     "sink_of",
     "state_of",
     "summed",

@@ -354,6 +354,23 @@ def forget_others(data: Path, sink: SinkSpec) -> list[SinkSpec]:
     return removed
 
 
+def forget_output(data: Path, sink: SinkSpec) -> bool:
+    """Remove the state and the partial file of a sink; FILE stays. False if another process has the state."""
+    folder = sink.folder(data)
+    try:
+        lock = _locked(folder / "lock")
+    except RetryLater:
+        return False
+    except FileNotFoundError:
+        return True
+    try:
+        sink.partial(data).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+    return True
+
+
 def final_of(folder: Path) -> Final | None:
     """The note about the file made last; None when there is none."""
     try:

@@ -7,7 +7,9 @@
                               │                          values: `meta`, `cb_kwargs`, raw items as tagged JSON
     without a spider: parse_page: one row, all links; a sitemap, a robots.txt: parse_listing (`default.py`) ─► Parsed
 
-All modules are pure, except `loading` and `trust`, which read files.
+    deployed code: folder in the cache, a name ─► deployed ─► the same runners; `remote_settings`: those of a record
+
+All modules are pure, except `loading`, `deployed` and `trust`, which read files.
 """
 
 from .default import SPIDER, parse_listing, parse_page
@@ -26,8 +28,9 @@ from .failure import (
 from .identity import request_id, unfiltered_id
 from .loading import file_of
 from .own_outputs import Bounds, TooMuch
-from .page import NOTHING, SOFT_404, Parse, Parsed, is_followed, is_html, is_redirect
+from .page import NOTHING, SOFT_404, Parse, Parsed, is_answer, is_followed, is_html, is_redirect, receiver
 from .pipelines import DropItem, MadeItem, MadeItems, Pipelines
+from .remote_settings import wire_refusal
 from .request_records import record_of
 from .response import Response
 from .rules import Rule
@@ -80,6 +83,7 @@ __all__ = [
     "bare_record",
     "code_of",
     "file_of",
+    "is_answer",
     "is_followed",
     "is_html",
     "is_redirect",
@@ -88,10 +92,12 @@ __all__ = [
     "parse_listing",
     "parse_page",
     "read_page",
+    "receiver",
     "record_of",
     "ref_of",
     "request_id",
     "trust_of",
     "try_page",
     "unfiltered_id",
+    "wire_refusal",
 ]

@@ -7,7 +7,7 @@ A `Runner` is one loaded spider: `own.py` has crawlog's own, `scrapy/` Scrapy's.
 """
 
 from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -26,6 +26,7 @@ class SpiderRef(msgspec.Struct, frozen=True, omit_defaults=True):
         job: Name of the job.
         epoch: Epoch of the job: requests of `start` have it in their identity.
         spec: The job's record, for its canonical rules and its sources of links; see `ref_of`.
+        folder: Of deployed code: where it is unpacked; `path` is then the spider's name in it.
     """
 
     path: str
@@ -34,11 +35,24 @@ class SpiderRef(msgspec.Struct, frozen=True, omit_defaults=True):
     job: str = ""
     epoch: int = 0
     spec: JobSpec = JobSpec()
+    folder: str = ""
+
+
+_UNSEEN: dict[str, Any] = {
+    "rev": 1,
+    "state": "running",
+    "reason": "",
+    "by": "",
+    "at": 0.0,
+    "changed_at": 0.0,
+    "outputs": (),
+}
+"""Fields of a job's record that a spider does not see, with a value."""
 
 
 def ref_of(job: str, epoch: int, spec: JobSpec) -> SpiderRef:
     """The spider of a job. Revisions that differ only in what a spider does not see give one reference."""
-    seen = msgspec.structs.replace(spec, rev=1, state="running", scope=ScopeSpec(), max_pages=None, requests=None)
+    seen = msgspec.structs.replace(spec, scope=ScopeSpec(), max_pages=None, requests=None, **_UNSEEN)
     return SpiderRef(spec.spider, spec.args, spec.scrapy, job, epoch, seen)
 
 

@@ -1,13 +1,13 @@
 """Runs crawlog's own spiders: a page to its callback, and what it yields to records.
 
-    PageCall ─► wanted: callback, errback or nothing ─► Response ─► the spider's method ─► OwnOutputs ─► CallResult
+    PageCall ─► receiver: callback, errback or nothing ─► Response ─► the spider's method ─► OwnOutputs ─► CallResult
     start ─────────────────────────────────────────────────────────────────────────────► OwnOutputs ─► CallResult …
 
 A page is all or nothing: after an exception its items and requests are dropped.
 """
 
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from types import GeneratorType
 from typing import Any
@@ -25,7 +25,7 @@ from .failure import failure_of
 from .own_outputs import Bounds, OutputRules, OwnOutputs, Parent, TooMuch, parent_of, row_of, start_parent
 from .own_start import PAUSE, each_output, each_start
 from .own_warnings import SharedState
-from .page import SOFT_404, is_followed, is_redirect
+from .page import SOFT_404, receiver
 from .pipelines import Pipelines, of_spider
 from .request_records import request_of
 from .response import Response
@@ -130,8 +130,8 @@ class OwnRunner:
     def _called(self, page: PageMeta, body: bytes, outputs: OwnOutputs) -> Iterator[Call]:
         """The methods that get the page, with their arguments."""
         spider, record = self._spider, page.request
-        goes_to = wanted(page, self._statuses)
-        if goes_to == "nobody" or (goes_to == "errback" and (record is None or not record.errback)):
+        goes_to = receiver(page, self._statuses)
+        if goes_to == "nobody":
             return
         if goes_to == "callback" and not self._may_be_read(page, body, outputs):
             return
@@ -178,26 +178,6 @@ def _take(output: object, outputs: OwnOutputs, given: object) -> None:
     except TypeError as error:
         kind = Untravelled if isinstance(error, Untravelled) else TypeError
         raise kind(f"{error}{_where(given)}") from error
-
-
-def wanted(page: PageMeta, statuses: Iterable[int]) -> str:
-    """Who gets a page: `callback`, `errback` or `nobody`.
-
-    Args:
-        page: As spiders see it (`as_told`).
-        statuses: Status codes beside 2xx that the spider takes (`handle_httpstatus_list`).
-    """
-    record = page.request
-    if page.kind != "page":
-        return "nobody"
-    is_asked = record is not None and (
-        record.all_answers or (record.answers is not None and page.http in record.answers)
-    )
-    if is_redirect(page) and not is_asked:
-        return "callback" if record is not None and not record.follows else "nobody"
-    if page.http is not None and page.kept and (is_asked or is_followed(page) or page.http in statuses):
-        return "callback"
-    return "errback"
 
 
 def as_told(page: PageMeta) -> PageMeta:

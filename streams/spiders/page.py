@@ -3,12 +3,13 @@
 No spider sees a redirect: it becomes a link of the same depth.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.html import (
     Links,
@@ -76,3 +77,29 @@ def is_followed(meta: PageMeta) -> bool:
     if meta.error == SOFT_404:
         return False
     return meta.same_as is not None or (meta.http is not None and 200 <= meta.http < 300)
+
+
+def is_answer(meta: PageMeta, request: RequestRecord) -> bool:
+    """Whether a request says that an answer of this status goes to its callback: a redirect is then not followed."""
+    if meta.http is None:
+        return False
+    if is_redirect(meta) and not request.follows:
+        return True
+    return request.all_answers or (request.answers is not None and meta.http in request.answers)
+
+
+def receiver(meta: PageMeta, statuses: Collection[int]) -> Literal["callback", "errback", "nobody"]:
+    """Who gets a page in a spider of crawlog's own; an errback only where the request has one.
+
+    Args:
+        statuses: Status codes beside 2xx that the spider takes (`handle_httpstatus_list`).
+    """
+    record = meta.request
+    if meta.kind != "page":
+        return "nobody"
+    is_asked = record is not None and is_answer(meta, record)
+    if is_redirect(meta):
+        return "callback" if is_asked else "nobody"
+    if meta.http is not None and meta.kept and (is_asked or is_followed(meta) or meta.http in statuses):
+        return "callback"
+    return "errback" if record is not None and record.errback else "nobody"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from crawlog.streams.errors import Misconfigured
 
+from .deployed import check_settings, deployed_class, explained, is_scrapy_project
 from .exchange import Runner, SpiderRef
 from .loading import FoundClass, found_class, is_kind_of, project_of
 from .own_loading import own_runner
@@ -50,9 +51,26 @@ def load_runner(ref: SpiderRef, bounds: Bounds | None = None, trust: Trust | Non
 
     Raises: Misconfigured: there is no such spider, it may not be run, or it is broken.
     """
+    if ref.folder:
+        return _deployed(ref, bounds or Bounds())
     project = project_of(ref.path)
     if project is not None:
         return _of_project(*project, ref, trust)
-    found = found_class(ref.path, trust)
+    return _of_class(found_class(ref.path, trust), ref, bounds or Bounds())
+
+
+def _of_class(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> Runner:
     make = next(make for base, make in RUNNERS.items() if is_kind_of(found.kind, base))
-    return make(found, ref, bounds or Bounds())
+    return make(found, ref, bounds)
+
+
+def _deployed(ref: SpiderRef, bounds: Bounds) -> Runner:
+    """The runner of a spider of deployed code. Raises: Misconfigured: as `load_runner`."""
+    check_settings(ref)
+    folder = Path(ref.folder)
+    try:
+        if is_scrapy_project(folder):
+            return _of_project(folder, ref.path, ref, None)
+        return _of_class(deployed_class(folder, ref.path), ref, bounds)
+    except Misconfigured as error:
+        raise explained(error) from error

@@ -8,6 +8,8 @@
     watchdog   ends a worker that is stuck            lease     until when no other worker can own our partitions
     suspects   which URL was in work at each death    memory    freed memory goes back to the system
     contract   the app as these parts see it          logs      one line per event on standard error
+    own_process  what it tells of itself in reports   job_lines  lines about jobs, for crawl.logs
+    planned_stop  an operator's order to end
 
 Each wait of a stop or a rebalance has a limit: `finish_within`.
 """
@@ -15,9 +17,12 @@ Each wait of a stop or a rebalance has a limit: `finish_within`.
 from . import logs
 from .consumer import COMMIT_S, finish_within
 from .crawl_app import CrawlApp
+from .job_lines import JobLines
 from .lease import boottime
 from .member import LARGE_BYTES
 from .memory import give_back_memory
+from .own_process import OwnProcess
+from .planned_stop import is_for_us, stop_as_ordered
 from .process import refuse_to_start, run_worker
 from .suspects import Suspects, Verdict
 
@@ -25,12 +30,16 @@ __all__ = [
     "COMMIT_S",
     "LARGE_BYTES",
     "CrawlApp",
+    "JobLines",
+    "OwnProcess",
     "Suspects",
     "Verdict",
     "boottime",
     "finish_within",
     "give_back_memory",
+    "is_for_us",
     "logs",
     "refuse_to_start",
     "run_worker",
+    "stop_as_ordered",
 ]

@@ -1,13 +1,17 @@
 """Logs of a worker: one line per event on standard error, `time level event key=value …`.
 
-Lines of crawlog (structlog) and of libraries (logging) have the same form. Faust, mode and aiokafka log much at level
+With `log.format=json` each line is a JSON object instead, with the worker and its stage. Lines of crawlog (structlog)
+and of libraries (logging) have the same form. Faust, mode and aiokafka log much at level
 info, with tables. So unless the level is debug, only their warnings are shown, each at most every `AGAIN_S`: while a
 broker is away, some come ten times a second.
 """
 
+import json
 import logging
 import sys
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 
@@ -24,6 +28,14 @@ password goes in the clear: the user chose that, or the broker is on loopback.""
 
 AGAIN_S = 10.0
 """Least time between two lines of a library that differ in their arguments only."""
+
+
+_listeners: list[Callable[[Mapping[str, Any]], None]] = []
+
+
+def listen(heard: Callable[[Mapping[str, Any]], None]) -> None:
+    """Call this with each event of crawlog that is logged, from whatever thread; what it raises is dropped."""
+    _listeners.append(heard)
 
 
 class Seldom(logging.Filter):
@@ -44,8 +56,13 @@ class Seldom(logging.Filter):
         return True
 
 
-def configure(level: str) -> None:
-    """Send everything at `level` and above to standard error."""
+def configure(level: str, form: str = "text", **worker: str) -> None:
+    """Send everything at `level` and above to standard error.
+
+    Args:
+        form: `text` or `json`.
+        worker: Fields of every JSON line.
+    """
     severity = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -53,7 +70,7 @@ def configure(level: str) -> None:
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*shared, _tell_listeners, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(severity),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
@@ -62,7 +79,10 @@ def configure(level: str) -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.PositionalArgumentsFormatter()],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, one_line],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                one_line if form == "text" else JsonLine(worker),
+            ],
         )
     )
     handler.addFilter(Seldom())
@@ -77,6 +97,27 @@ def configure(level: str) -> None:
 
 def _least(name: str, severity: int, least: int) -> None:
     logging.getLogger(name).setLevel(severity if severity <= logging.DEBUG else max(severity, least))
+
+
+def _tell_listeners(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    for heard in _listeners:
+        try:
+            heard(event)
+        except Exception:  # noqa: BLE001, S112  # logging it would begin again here
+            continue
+    return event
+
+
+class JsonLine:
+    """Renders an event as a JSON object: time, level, event, the worker's fields, then the event's."""
+
+    def __init__(self, worker: Mapping[str, str]) -> None:
+        self._worker = dict(worker)
+
+    def __call__(self, _: object, __: str, event: structlog.typing.EventDict) -> str:
+        """The line; what JSON does not have is written as Python shows it."""
+        first = {key: event.pop(key, "") for key in ("time", "level", "event")}
+        return json.dumps(first | self._worker | dict(event), default=repr, ensure_ascii=False)
 
 
 def one_line(_: object, __: str, event: structlog.typing.EventDict) -> str:

@@ -22,6 +22,7 @@ from crawlog.streams.exit_codes import EX_TEMPFAIL
 
 from . import logs
 from .memory import give_back_large_blocks
+from .planned_stop import exit_code_of_stop
 from .watchdog import denial
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class StageWorker(faust.Worker):
 
     def _setup_logging(self) -> None:
         level = self.loglevel or self.app.crawl.log.level
-        logs.configure(logging.getLevelName(level) if isinstance(level, int) else _severity(level))
+        _configure_logs(self.app, logging.getLevelName(level) if isinstance(level, int) else _severity(level))
 
     def change_workdir(self, path: Any) -> None:
         """Keep the working folder: relative paths in the settings start there."""
@@ -74,6 +75,7 @@ class StageWorker(faust.Worker):
         error = error and (denial(self.app.crawl, error) or error)
         code = 0
         if error is None:
+            code = exit_code_of_stop()
             log.info("stopped", group=self.app.conf.id)
         elif isinstance(error, KafkaConnectionError):
             code = EX_TEMPFAIL
@@ -97,7 +99,7 @@ class StageWorker(faust.Worker):
 
 def run_worker(app: "CrawlApp") -> NoReturn:
     """Run the app's worker until it is told to stop."""
-    logs.configure(app.crawl.log.level)
+    _configure_logs(app, app.crawl.log.level)
     app.finalize()
     app.worker_init()
     try:
@@ -108,6 +110,10 @@ def run_worker(app: "CrawlApp") -> NoReturn:
     spare_the_collector()
     give_back_large_blocks()
     raise app.Worker(loglevel=app.crawl.log.level).execute_from_commandline()
+
+
+def _configure_logs(app: "CrawlApp", level: str) -> None:
+    logs.configure(level, app.crawl.log.format, worker=app.worker_name, stage=app.stage)
 
 
 def spare_the_collector() -> None:

@@ -14,14 +14,13 @@ from crawlog.agents import control as tail
 from crawlog.agents.control import Obedience
 from crawlog.cli.control_text import effect
 from crawlog.commands import control as cli
-from crawlog.progress.finish import Finish
 from crawlog.progress.live import Frame, line
-from crawlog.progress.picture import Picture
 from crawlog.schemas import control
 from crawlog.schemas.control import Command
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.fleet import Finish, Picture
 from crawlog.streams.frontier.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.machine import Kafka

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from crawlog.agents import progress
 from crawlog.agents.progress import Reporter, ReportPace
 from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.streams.fetch import reported_jobs
 from tests.support.fetching import Log
 
 
@@ -46,6 +47,17 @@ def test_what_rests_is_told_once_a_second() -> None:
     pace = ReportPace()
     told = [now for i in range(11) if pace.due([report(7)], now := i / 5)]
     assert told == [0.0, 1.0, 2.0]
+
+
+def test_partitions_are_told_together() -> None:
+    """Each send wakes the broker and every reader; those that came to rest at different times would be told apart."""
+    pace = ReportPace()
+    assert pace.due([report(1), report(1, partition=1)], 0.0)
+    assert not pace.due([report(1), report(2, partition=1)], 0.2)
+    assert pace.due([report(1), report(2, partition=1)], 0.4) == [report(2, partition=1)]
+    assert len(pace.due([report(1), report(2, partition=1)], 1.0)) == 2
+    assert not pace.due([report(1), report(2, partition=1)], 1.4)
+    assert len(pace.due([report(1), report(2, partition=1)], 2.0)) == 2
 
 
 def test_a_partition_that_comes_back_is_told_at_once() -> None:
@@ -106,3 +118,16 @@ async def rests(look: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) ->
     await looked.wait()
     reporting.cancel()
     return meant
+
+
+def test_very_many_changed_jobs_do_not_move_the_offset_before_all_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader takes an offset for a word on all jobs; it would think that those of the next record had not changed."""
+    monkeypatch.setattr(reported_jobs, "MOST_JOBS", 2)
+    monkeypatch.setattr(reported_jobs, "ROTATED", 2)
+    app = SimpleNamespace(worker_name="w", topics=SimpleNamespace(progress="p"))
+    reporter = Reporter(cast("Any", app))
+    jobs = {f"job{number}": JobCounts(folded=1) for number in range(5)}
+    records = list(reporter._records(Progress("w", "fetch", 0, 1.0, offset=9, jobs=jobs)))
+    assert [(record.offset, len(record.jobs)) for record in records] == [(0, 2), (0, 2), (9, 1)]
+    (again,) = reporter._records(Progress("w", "fetch", 0, 1.0, offset=9, jobs=jobs))
+    assert (len(again.jobs), again.is_partial) == (2, True)

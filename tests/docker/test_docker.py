@@ -25,6 +25,7 @@ from tests.support.processes import Process, crawlog, ended
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker" / "compose.yaml"
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
+STAGES = ("fetch", "parse", "sink", "start")
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +72,14 @@ def test_compose_itself_reads_the_file() -> None:
 
 
 def test_the_workers_are_all_there(services: dict[str, Any]) -> None:
-    """Two fetch, two parse, one sink, after the topics, which wait for a healthy broker."""
-    assert {name: services[name].get("deploy", {}).get("replicas", 1) for name in ("fetch", "parse", "sink")} == {
+    """Two fetch, two parse, one sink, one for `start`, after the topics, which wait for a healthy broker."""
+    assert {name: services[name].get("deploy", {}).get("replicas", 1) for name in STAGES} == {
         "fetch": 2,
         "parse": 2,
         "sink": 1,
+        "start": 1,
     }
-    for stage in ("fetch", "parse", "sink"):
+    for stage in STAGES:
         assert services[stage]["command"] == ["worker", stage]
         assert services[stage]["depends_on"] == {"topics": {"condition": "service_completed_successfully"}}
     assert services["topics"]["depends_on"] == {"kafka": {"condition": "service_healthy"}}
@@ -94,10 +96,12 @@ def test_the_commands_exist(services: dict[str, Any]) -> None:
 
 
 def test_the_environment_is_valid_settings(services: dict[str, Any]) -> None:
-    """No variable is unknown or wrong, and all workers have the same."""
-    loaded = [load(environ=service["environment"]) for name, service in services.items() if name != "kafka"]
-    assert loaded[0].kafka.bootstrap == "kafka:9092"
-    assert all(settings == loaded[0] for settings in loaded)
+    """No variable is unknown or wrong; all workers have the same, and the service an address beside them."""
+    others = {"kafka", "prometheus"}
+    loaded = {name: load(environ=one["environment"]) for name, one in services.items() if name not in others}
+    assert loaded["fetch"].kafka.bootstrap == "kafka:9092"
+    assert loaded.pop("service").kafka == loaded["fetch"].kafka
+    assert all(settings == loaded["fetch"] for settings in loaded.values())
 
 
 def test_the_sink_knows_what_it_writes(services: dict[str, Any]) -> None:
@@ -127,7 +131,8 @@ def test_only_loopback_is_published(services: dict[str, Any]) -> None:
 def test_named_volumes_are_declared(services: dict[str, Any]) -> None:
     """Each one, and none is left over."""
     used = {volume.partition(":")[0] for service in services.values() for volume in service.get("volumes", [])}
-    assert used == set(yaml.safe_load(COMPOSE.read_text())["volumes"])
+    named = {name for name in used if not name.startswith("./")}
+    assert named == set(yaml.safe_load(COMPOSE.read_text())["volumes"])
 
 
 def test_the_image_runs_as_a_user_without_rights(instructions: list[tuple[str, str]]) -> None:
@@ -219,9 +224,7 @@ def test_the_services_crawl_together(services: dict[str, Any], cluster: Settings
         return crawlog(*services[name]["command"], env=environ, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=None)
 
     assert start("topics").wait() == 0
-    stages = [
-        name for name in ("fetch", "parse", "sink") for _ in range(services[name].get("deploy", {}).get("replicas", 1))
-    ]
+    stages = [name for name in STAGES for _ in range(services[name].get("deploy", {}).get("replicas", 1))]
     workers = [start(name) for name in stages]
     try:
         code, _, err = ended(crawlog("seed", *site.seeds, "--job", "example", env=os.environ | here, cwd=tmp_path))

@@ -128,6 +128,15 @@ def overtake(log: Settings, topic: str, partition: int, end: int) -> None:
     assert producer.flush(READY_S) == 0
 
 
+def marked(log: Settings, topic: str, partition: int) -> int:
+    """The end of a partition at the last look of the run's supervisor; 0 before the first one."""
+    try:
+        kept = json.loads((log.run.data / "run" / "ends.json").read_text())
+        return int(kept["marks"][topic][partition][0])
+    except (FileNotFoundError, KeyError, ValueError):
+        return 0
+
+
 def fullest(log: Settings, topic: str) -> tuple[int, int]:
     """A partition with records, and its end."""
     ends = Admin(log).ends((topic,), 2)[topic]
@@ -139,12 +148,14 @@ def fullest(log: Settings, topic: str) -> tuple[int, int]:
 def test_founds_that_were_lost_while_a_run_goes_on_are_found_again(lossy: Lossy, log: Settings, tree: Numbered) -> None:
     """Others come in their place before anybody looks. The run says so, and ends complete."""
     topic = Topics(log.kafka.prefix).urls
+    tree.holds_from = 40
     run = crawl(tree, log, tree.url)
     try:
         until(lambda: tree.asked.total() > 15, "some pages")
         partition, _ = fullest(log, topic)
         kept = lossy.copy(topic, partition)
-        until(lambda: tree.asked.total() > 35, "more pages")
+        copied = Admin(log).ends((topic,), 2)[topic][partition]
+        until(lambda: marked(log, topic, partition) > copied, "a look of the run at a later end")
         everybody = [run.pid, *workers(log.run.data).values()]
         for pid in everybody:
             os.kill(pid, signal.SIGSTOP)
@@ -153,6 +164,7 @@ def test_founds_that_were_lost_while_a_run_goes_on_are_found_again(lossy: Lossy,
         overtake(log, topic, partition, end)
         for pid in everybody:
             os.kill(pid, signal.SIGCONT)
+        tree.goes_on.set()
         code, _, err = ended(run)
     finally:
         run.kill()

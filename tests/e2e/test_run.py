@@ -22,7 +22,8 @@ from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config, log_bounds
 from crawlog.streams.log.dead_letters import LetterChoice
-from crawlog.streams.log.job_records import cancel_job, write_job
+from crawlog.streams.log.job_changes import cancel_job
+from crawlog.streams.log.job_records import write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.rewind import rewind_crawl

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from crawlog.progress.picture import Picture
-from crawlog.progress.watch import Watch
+from crawlog.streams.fleet import Picture, Watch
 from crawlog.streams.log import groups
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.settings.settings import Settings
@@ -117,7 +116,8 @@ class Runs:
         """A run ended with every page of its job in FILE."""
         code, summary, err = self.end(job)
         wanted = 2 * self.hosts.last
-        assert (code, summary["reason"], summary["rows"]) == (0, "finished", wanted), err
+        assert (code, summary["rows"]) == (0, wanted), err
+        assert summary["reason"] in ("finished", "already_finished"), err  # the other runs' workers end it, too
         rows = [json.loads(line)["url"] for line in self.output(job).read_text().splitlines()]
         assert len(rows) == len(set(rows)) == wanted
 

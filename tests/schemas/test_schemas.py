@@ -67,9 +67,8 @@ def test_a_bare_record_is_a_found_of_one_seed(value: bytes) -> None:
 def test_a_bare_record_keeps_its_fields() -> None:
     """As in a batch."""
     record = urls.decode(b'{"url": "http://a.com/", "job": "j", "depth": 1, "priority": 5, "source": "link"}')
-    assert record == UrlsRecord(
-        job="j", depth=1, priority=5, source="link", urls=[FoundUrl("http://a.com/", 1, 5, "link")]
-    )
+    founds = [FoundUrl("http://a.com/", 1, 5, "link")]
+    assert record == UrlsRecord(job="j", url="http://a.com/", depth=1, priority=5, source="link", urls=founds)
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,10 @@ class State:
         self.open()
         self.take(*values)
 
-    def open(self) -> None:
+    def open(self, skipped: tuple[r.Skip, ...] = ()) -> None:
         """Open what was checkpointed last."""
         self.rows = Rows(self.base)
-        self.fold = Fold(self.partition, self.places, self.rows, cached_pages=2)
+        self.fold = Fold(self.partition, self.places, self.rows, cached_pages=2, skipped=skipped)
 
     def checkpoint(self) -> None:
         """Write all changes."""
@@ -145,7 +145,7 @@ def true_dones(log: list[bytes]) -> list[bytes]:
         if record.results and rows:
             key, stored = rows[at % len(rows)]
             row = r.read_queued(stored)
-            target = state.fold.numbers[int.from_bytes(key[1:3], "big")]
+            target = state.fold.numbers[int.from_bytes(key[1:5], "big")]
             number = int.from_bytes(key[-8:], "big")
             number = (1 << 64) - 1 - number if key[:1] == b"q" and target.lifo else number
             old = record.results[0]

@@ -11,9 +11,10 @@ from crawlog.agents.parse.guard import Guard
 from crawlog.agents.parse.spider_pages import SpiderPages
 from crawlog.agents.parse.stage import ParseStage
 from crawlog.agents.sandbox.calls import Then
+from crawlog.agents.sandbox.child_rules import ChildRules
 from crawlog.agents.sandbox.frames import LOAD, SpiderFrame
 from crawlog.agents.sandbox.frames import PAGE as PAGE_FRAME
-from crawlog.agents.sandbox.spider_child import LOADER, ChildRules, fault_of
+from crawlog.agents.sandbox.spider_child import LOADER, fault_of
 from crawlog.agents.sandbox.spider_process import Fault, LoadOrder, SpiderService
 from crawlog.schemas import items, pages, urls
 from crawlog.schemas.control import JobCopy
@@ -162,9 +163,9 @@ class Stage:
     def _is_done(self, partition: int, offset: int) -> None:
         self.done.append((partition, offset))
 
-    def learn(self, spec: JobSpec) -> None:
+    def learn(self, spec: JobSpec, epoch: int = 0) -> None:
         """A revision of the job becomes known."""
-        self.stage.learn(JobCopy("j", spec))
+        self.stage.learn(JobCopy("j", spec, epoch))
 
     def take(self, body: bytes = b"", offset: int | None = None, *, aside: bool = False, **meta: Any) -> int:
         """A page comes; returns its offset."""

@@ -157,7 +157,7 @@ def test_a_new_revision_and_a_new_epoch_send_links_again() -> None:
     """What was known under other rules says nothing."""
     stage = Stage()
     for rev, epoch in ((1, 0), (1, 1), (2, 1)):
-        stage.learn(JobSpec(rev=rev, scope=ScopeSpec(names=("a.test",))))
+        stage.learn(JobSpec(rev=rev, scope=ScopeSpec(names=("a.test",))), epoch)
         stage.take(links("x"), rev=rev, epoch=epoch)
         stage.stage.flush()
         stage.log.acknowledge()

@@ -64,6 +64,31 @@ def test_a_page_waits_for_its_jobs_revision() -> None:
     assert stage.done == [(3, 2)]
 
 
+def test_pages_of_a_deleted_job_are_done_without_a_trace() -> None:
+    """The one that waited, those that come later, and not those of a new job of its name."""
+    stage = Stage()
+    stage.take(links("x"), rev=9)
+    stage.learn(JobSpec(rev=9, state="deleted"))
+    stage.take(links("y"), rev=1)
+    stage.learn(JobSpec(scope=ScopeSpec(names=("a.test",))), epoch=1)
+    stage.take(links("z"), rev=8)
+    stage.take(links("new"), epoch=1)
+    stage.stage.flush()
+    stage.log.acknowledge()
+    assert [found.url for found in stage.founds()] == ["http://a.test/new"]
+    assert (buried(stage), stage.done[-1]) == ([], (3, 4))
+
+
+def test_a_page_waits_for_its_jobs_epoch() -> None:
+    """Revisions of an earlier epoch may be greater."""
+    stage = Stage(job=JobSpec(rev=900, scope=ScopeSpec(names=("a.test",))))
+    stage.take(b"", rev=7, epoch=1)
+    assert stage.done == []
+    stage.learn(JobSpec(rev=7, scope=ScopeSpec(names=("a.test",))), epoch=1)
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
 def test_a_page_of_a_job_that_nobody_knows_holds_nothing_up_for_ever() -> None:
     """In the end it is a dead letter; one of an unknown revision goes by the newest known one."""
     stage = Stage()
@@ -106,6 +131,7 @@ def test_too_many_pages_without_an_acknowledgement_are_enough() -> None:
 def test_a_page_that_was_not_modified_is_parsed_with_the_old_ones_body() -> None:
     """Its row has its own status and the rest of the old page; its links are found in the new epoch."""
     stage, old = Stage(), links("x") + b"<title>T</title>"
+    stage.learn(JobSpec(rev=2, scope=ScopeSpec(names=("a.test",))), epoch=1)
     at = stage.take(http=304, same_as=(3, 7), content_type="", epoch=1, fetched_at=9.0)
     stage.take(links("y"))
     assert len(stage.log.values(NAMES.items)) == 1, "the next page did not wait"

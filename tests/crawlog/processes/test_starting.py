@@ -9,11 +9,11 @@ import pytest
 
 from crawlog.processes import starting
 from crawlog.processes.starting import MOST_WAITING, Starting, start_ended, startable
-from crawlog.progress.picture import Picture
 from crawlog.schemas import control, urls
 from crawlog.schemas.control import Command, Control, JobCopy, StartEnded
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.streams.fleet import Picture
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.spiders import allow
 from tests.support.processes import LIMIT_S

@@ -19,8 +19,6 @@ from confluent_kafka.admin import AdminClient
 
 from crawlog.cli import reach
 from crawlog.processes.hold import Hold
-from crawlog.progress.picture import Picture
-from crawlog.progress.watch import Watch
 from crawlog.schemas import progress
 from crawlog.schemas.progress import Progress
 from crawlog.streams import engine as front
@@ -28,6 +26,7 @@ from crawlog.streams.engine import broker
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import Picture, Watch
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.producer import Producer

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.progress.picture import Picture
 from crawlog.schemas import progress
 from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import MAX_PARSED_TOLD, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.fetch.reported_jobs import MOST_FINISHED, ReportedJobs
+from crawlog.streams.fetch.reported_jobs import MOST_FINISHED, MOST_JOBS, ROTATED, ReportedJobs, ToldJobs
+from crawlog.streams.fleet import Picture
 from crawlog.streams.log.job_records import write_finished
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Topics
@@ -61,6 +61,77 @@ def test_a_job_that_begins_again_is_open() -> None:
     for number in range(1000, 2000):
         jobs.heard(Finished(f"job{number}", at=1.0))
     assert "job0" in jobs.left_out
+
+
+def test_a_job_is_named_until_its_end_is_on_record() -> None:
+    """The coordinator needs its counts for that; a deleted job has no end."""
+    jobs = ReportedJobs()
+    jobs.heard(JobCopy("stopped", JobSpec(state="stopped")))
+    jobs.heard(JobCopy("deleted", JobSpec(state="deleted")))
+    for number in range(MOST_FINISHED):
+        jobs.heard(Finished(f"job{number}", at=1.0))
+    assert jobs.left_out == {"deleted"}
+    jobs.heard(Finished("stopped", at=1.0, reason="max_pages"))
+    assert "stopped" not in jobs.left_out
+    for number in range(MOST_FINISHED):
+        jobs.heard(Finished(f"more{number}", at=1.0))
+    assert "stopped" in jobs.left_out
+
+
+def test_a_job_that_an_order_reopened_is_open() -> None:
+    """In the same epoch, as for a queued found of a finished job."""
+    jobs = ended(1)
+    jobs.heard(JobCopy("job0", JobSpec(rev=9), answers=9))
+    for number in range(1, 1000):
+        jobs.heard(Finished(f"job{number}", at=1.0))
+    assert "job0" not in jobs.left_out
+
+
+def counted(count: int) -> dict[str, JobCounts]:
+    """So many open jobs."""
+    return {f"job{number}": JobCounts(folded=1) for number in range(count)}
+
+
+def test_the_first_report_names_all_jobs() -> None:
+    """A reader of all reports of a process knows all counts."""
+    jobs = counted(1000)
+    assert ToldJobs().named(jobs, 5) == [jobs]
+
+
+def test_a_report_names_changed_jobs_and_others_in_turns() -> None:
+    """A reader that came late knows all of them after a while."""
+    told, jobs, seen = ToldJobs(), counted(100), set[str]()
+    told.named(jobs, 5)
+    for look in range(100 // ROTATED):
+        jobs = jobs | {"job7": JobCounts(folded=2 + look)}
+        (named,) = told.named(jobs, 6 + look)
+        assert named["job7"].folded == 2 + look
+        assert len(named) <= ROTATED + 1
+        seen |= named.keys()
+    assert seen == jobs.keys()
+
+
+def test_a_thousand_open_jobs_are_a_small_report() -> None:
+    """They were 81 kB a second and partition."""
+    told, jobs = ToldJobs(), counted(1000)
+    told.named(jobs, 5)
+    (named,) = told.named(jobs, 5)
+    assert len(progress.encode(Progress("fetch-0", "fetch", 7, 1e9, jobs=named))) < 4_000
+
+
+def test_very_many_changed_jobs_take_several_records() -> None:
+    """Each fits into a record of the log."""
+    jobs = counted(2 * MOST_JOBS + 1)
+    pieces = ToldJobs().named(jobs, 5)
+    assert [len(piece) for piece in pieces] == [MOST_JOBS, MOST_JOBS, 1]
+    assert {name for piece in pieces for name in piece} == jobs.keys()
+
+
+def test_a_job_that_is_left_out_from_now_on_is_gone() -> None:
+    """Readers need not keep its counts."""
+    told = ToldJobs()
+    told.named(counted(3), 5)
+    assert told.gone(counted(2)) == ["job2"]
 
 
 def test_a_report_of_an_idle_worker_is_small() -> None:

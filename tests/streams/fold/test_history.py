@@ -287,3 +287,19 @@ def test_a_job_that_begins_again_has_forgotten() -> None:
     again = history(*log, job(epoch=1, rev=2), u.encode(u.UrlsRecord(job="j", epoch=1, urls=[u.FoundUrl(URL)])))
     assert [state.status for state in again.states()] == ["queued"]
     assert "begins again in epoch 1" in told(again.events, "rewind")[0]
+
+
+def test_orders_and_a_deletion_stand_in_the_history() -> None:
+    """A pause with its reason, an order that was refused, and the end of all that was known."""
+    orders = [
+        u.JobOrder(1, "paused", reason="lunch"),
+        u.JobOrder(1, "cancelled"),
+        u.JobOrder(2, "deleted"),
+    ]
+    log = [job(), found(URL), *(u.encode(u.UrlsRecord(job="j", order=order)) for order in orders)]
+    known = history(*log)
+    told = [event.what for event in known.events if event.offset > 1]
+    assert told[0].startswith("job j, revision 2: paused (lunch), ")
+    assert told[1].startswith("an order for job j changed nothing: the order expects revision 1")
+    assert told[2:] == ["job j is deleted: what was known of it is forgotten", "job j, revision 4: deleted"]
+    assert (known.states(), known.offers(9, AT)) == ([], [])

@@ -47,7 +47,7 @@ def test_jars_belong_to_a_job_a_domain_and_a_name() -> None:
     state.take(job("k"), done(A, sequence(1), cookies=(SID,)))
     state.take(done(f"{A}2", sequence(1, 1), jar="anna", cookies=(u.CookieChange("sid", "2", "a.com"),)))
     assert (header(state), header(state, name="anna"), header(state, B, "b.com")) == ("sid=1", "sid=2", "")
-    assert {key[:3] for key, _ in state.rows.scan(b"k")} == {b"k\0\1"}
+    assert {key[:5] for key, _ in state.rows.scan(b"k")} == {b"k\0\0\0\1"}
 
 
 @pytest.mark.parametrize(

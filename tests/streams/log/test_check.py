@@ -14,8 +14,6 @@ from crawlog.cli import summary_text, verify_text
 from crawlog.commands.result_file import FILL_TRIES, ResultFile
 from crawlog.commands.summary import Summary
 from crawlog.commands.whole import Whole
-from crawlog.progress.finish import Finish
-from crawlog.progress.picture import Picture
 from crawlog.schemas import items as i
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
@@ -23,6 +21,7 @@ from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError, SinkBehind, Unusable
+from crawlog.streams.fleet import Finish, Picture
 from crawlog.streams.log import groups, power_cut, provision, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.check import Check

@@ -16,13 +16,12 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, Producer,
 
 from crawlog.agents.control import ControlTail
 from crawlog.agents.parse.stored_bodies import Bodies
-from crawlog.progress.picture import Picture
-from crawlog.progress.watch import Watch
 from crawlog.schemas import control, pages, progress
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import DamagedLog
+from crawlog.streams.fleet import Picture, Watch
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import kafka_config, log_identity
 from crawlog.streams.log.damage import find_cuts
@@ -185,7 +184,7 @@ def test_reports_are_heard_behind_damage_that_the_broker_cannot_read(
     cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is silent from each place before its next index entry, so the newest ones are asked for."""
-    monkeypatch.setattr("crawlog.progress.watch.SILENT_S", 1.0)
+    monkeypatch.setattr("crawlog.streams.fleet.watch.SILENT_S", 1.0)
     provision.ensure_topics(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     for partition in range(3):

@@ -1,9 +1,7 @@
 """Rewinds: a state is the fold of the effective log, whatever was folded when a rewind was met."""
 
 import random
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,9 @@ from crawlog.agents.seed.planting import kept_seeds
 from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound
-from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.effects import effective
-from crawlog.streams.fold.fold import Fold
 from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.log import job_records, provision, topics
 from crawlog.streams.log import rewind as rewinds
@@ -33,7 +29,8 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places
-from tests.support.folding import AT, PLACES, A, B, State, crawl, done, found, job, sequence, true_dones
+from tests.support.dying import dying
+from tests.support.folding import AT, A, B, State, crawl, done, found, job, sequence, true_dones
 
 
 def rewind(epoch: int, start: int = 0, job: str | None = None) -> bytes:
@@ -51,10 +48,9 @@ class Rebuilt(State):
         self.skipped: tuple[r.Skip, ...] = ()
         super().__init__()
 
-    def open(self) -> None:
+    def open(self, skipped: tuple[r.Skip, ...] = ()) -> None:
         """Open what was checkpointed last."""
-        self.rows = Rows(self.base)
-        self.fold = Fold(0, PLACES, self.rows, 2, self.skipped)
+        super().open(skipped or self.skipped)
         self.offset = self.checkpointed
 
     def checkpoint(self) -> None:
@@ -296,7 +292,7 @@ def test_a_wrong_epoch_record_is_dead(value: bytes) -> None:
 @given(st.data())
 def test_dropped_rows_are_gone(data: st.DataObject) -> None:
     """Puts, deletes, drops and checkpoints in any order: reads and scans are those of a plain dictionary."""
-    keys = st.binary(min_size=13, max_size=13).map(lambda key: b"q\x00" + bytes([key[0] % 3]) + key[3:4] * 10)
+    keys = st.binary(min_size=15, max_size=15).map(lambda key: b"q\x00\x00\x00" + bytes([key[0] % 3]) + key[3:4] * 10)
     base, model = InMemory(), dict[bytes, bytes]()
     rows = Rows(base)
     for step in range(data.draw(st.integers(1, 25))):
@@ -309,8 +305,8 @@ def test_dropped_rows_are_gone(data: st.DataObject) -> None:
             rows.delete(key)
             model.pop(key, None)
         elif action == "drop":
-            rows.drop(key[:3])
-            model = {other: value for other, value in model.items() if not other.startswith(key[:3])}
+            rows.drop(key[:5])
+            model = {other: value for other, value in model.items() if not other.startswith(key[:5])}
         elif action == "keep":
             rows.keep(key, model[key]) if key in model else None
         else:
@@ -318,8 +314,8 @@ def test_dropped_rows_are_gone(data: st.DataObject) -> None:
         assert dict(rows.scan(b"q")) == model
         assert rows.get(key) == model.get(key)
         assert rows.get_many([key]) == {key: model.get(key)}
-        assert rows.scan_queue(key[:11], key[:11], 99) == sorted(
-            kv for kv in model.items() if kv[0].startswith(key[:11])
+        assert rows.scan_queue(key[:13], key[:13], 99) == sorted(
+            kv for kv in model.items() if kv[0].startswith(key[:13])
         )
     base.write(rows.taken())
     assert base.rows == model
@@ -396,10 +392,6 @@ def test_a_sink_leaves_out_what_was_taken_back(epoch: int, page: tuple[int, int]
 # ---------------------------------------------------------------------- in the log
 
 
-class Killed(BaseException):
-    """The process has died here."""
-
-
 EIGHT = Places(8)
 HERE, THERE = 2, 5
 
@@ -463,22 +455,6 @@ class Log:
 DEATHS = {"rewind.sending": 5, "job.sending": 3, "rewind.founds.sending": 2}
 
 
-@contextmanager
-def dying(monkeypatch: pytest.MonkeyPatch, point: str, count: int) -> Iterator[None]:
-    """What is done within dies at a point, the how-manieth time it comes there."""
-    left = Counter({point: count})
-
-    def die(name: str) -> None:
-        left[name] -= 1
-        if left[name] == 0:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "point", die)
-        with pytest.raises(Killed):
-            yield
-
-
 @pytest.mark.broker
 def test_a_rewind_goes_on_where_it_was_killed(
     cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -524,6 +500,26 @@ def test_the_second_of_two_rewinds_at_one_instant_says_so(
     rewinds.settled_control(log.settings, log.producer, log.topics)
     assert rewinds.unfinished(job_records.control_entries(log.settings, log.topics)) == []
     log.check(epoch=1)
+
+
+@pytest.mark.broker
+def test_a_strangers_note_of_a_rewind_that_cannot_be_stops_no_command(cluster: Settings, tmp_path: Path) -> None:
+    """Of partitions and offsets that the log does not have, of a job without a record, of nothing."""
+    log = Log(cluster, tmp_path)
+    everywhere = range(8)
+    forged = [
+        Rewound(1, start={99: 0}),
+        Rewound(2, start=dict.fromkeys(everywhere, 1 << 60)),
+        Rewound(3, "j"),
+        Rewound(4),
+        Rewound(5, upto={99: 1 << 60}, complete=True),
+    ]
+    job_records.write_control(log.producer, log.topics, forged)
+    said_now = rewinds.settled_control(log.settings, log.producer, log.topics)
+    assert rewinds.unfinished(said_now) == forged[:4]
+    rewinds.mend(log.settings, log.producer, log.topics)
+    assert rewinds.rewind_crawl(log.settings, log.to) == 6
+    log.check(epoch=6)
 
 
 @pytest.mark.broker

@@ -293,6 +293,17 @@ PLAIN = {
 """Keys whose text has a form, as an expression that gives some of it."""
 
 
+ACCOUNTS = {"service.users": "password", "service.tokens": "token"}
+"""Tables of accounts, and their word for the secret."""
+
+
+def _accounts(word: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Names with a secret, or with a secret and a role."""
+    secret = st.text(st.characters(exclude_characters="\0$", exclude_categories=["Cs"]), min_size=1, max_size=9)
+    with_role = st.fixed_dictionaries({word: secret}, optional={"role": st.sampled_from(["read", "operate", "deploy"])})
+    return st.dictionaries(st.from_regex(r"[!-9;-~]{1,9}", fullmatch=True), secret | with_role, max_size=2)
+
+
 FORMS = {
     "fetch.forms": r"https://[a-z]{1,9}(:[1-9]{4})?/[a-z]{1,9}#[a-z]{1,9}=[a-z]{0,9}",
     "fetch.headers": r"X-[a-z]{1,9}: [!-~]([ -~]{0,9}[!-~])?",
@@ -323,6 +334,8 @@ def _settings(draw: st.DrawFn) -> Settings:
         base = field.annotation if whole else get_args(kinds[0])[0] if get_args(kinds[0]) else kinds[0]
         bounds = next((one for one in schema.get("anyOf", []) if one["type"] != "null"), schema)
         value = st.from_regex(PLAIN[key], fullmatch=True) if key in PLAIN else _any_value(base, bounds)
+        if get_origin(field.annotation) is dict:
+            value = _accounts(ACCOUNTS[key]) if key in ACCOUNTS else st.dictionaries(TEXT, TEXT, max_size=2)
         if "anyOf" in schema:
             value = value | st.none()
         if key not in FORMS and draw(st.booleans()):
@@ -382,12 +395,54 @@ def test_a_stage_gets_only_the_secrets_that_it_uses() -> None:
     pairs = ["kafka.sasl_password=cluster", "snapshots.to=s3://key:secret@bucket", "fetch.headers=Key: secret"]
     pairs += ["fetch.logins=https://u:secret@a.com", "fetch.proxies=http://u:secret@p:1"]
     pairs += ["fetch.forms=https://a.com/in#password=secret", "fetch.concurrency=7"]
+    pairs += ['service.users={"ann": "hers"}', 'service.tokens={"ci": "theirs"}']
     settings = resolve(Sources(pairs=pairs, environ={})).settings
-    assert for_stage(settings, "fetch") == settings
-    for stage in ("parse", "sink"):
+    fetch = for_stage(settings, "fetch")
+    assert (fetch.fetch, fetch.snapshots, fetch.service.users, fetch.service.tokens) == (
+        settings.fetch,
+        settings.snapshots,
+        {},
+        {},
+    )
+    service = for_stage(settings, "service").service
+    assert (service.users, service.tokens) == ({"ann": "hers"}, {"ci": "theirs"})
+    for stage in ("parse", "sink", "service"):
         told = for_stage(settings, stage)
         assert "secret" not in "".join(to_environ(told).values())
         assert (told.kafka.sasl_password, told.fetch.concurrency) == ("cluster", 7)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"a:b": "hunter2"}, "a name has 1 to 100 printable"),
+        ({"": "hunter2"}, "a name has 1 to 100 printable"),
+        ({"ann": ""}, "its password is missing"),
+        ({"ann": {"role": "read"}}, "its password is missing"),
+        ({"ann": {"password": "hunter2", "role": "root"}}, "its role is one of read, operate, deploy"),
+        ({"ann": {"password": "hunter2", "rights": "all"}}, "rights: unknown"),
+        ({"ann": "scrypt$hunter2"}, "its hash is scrypt$N$R$P$SALT$HASH"),
+    ],
+)
+def test_a_wrong_account_is_told_by_its_number_without_its_secret(table: dict[str, Any], told: str) -> None:
+    """In a file, in the environment, and from `-s`."""
+    for sources in (
+        Sources(pairs=[f"service.users={json.dumps(table)}"], environ={}),
+        Sources(environ={"CRAWLOG_SERVICE__USERS": json.dumps(table)}),
+    ):
+        text = _problems(sources)
+        assert "number 1: " + told in text
+        assert "hunter2" not in text
+
+
+def test_a_user_may_have_a_hash_of_scrypt_or_of_django() -> None:
+    """Both forms are text; a password without such a beginning is a password."""
+    users = {
+        "ann": "scrypt$16384$8$1$c2FsdA$" + "A" * 43,
+        "bob": {"password": "pbkdf2_sha256$600000$salt$" + "A" * 43 + "=", "role": "operate"},
+        "cid": "plain$1$words",
+    }
+    assert load({"service.users": users}, environ={}).service.users == users
 
 
 def test_variables_are_named_after_their_keys() -> None:

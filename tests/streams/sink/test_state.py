@@ -18,12 +18,11 @@ from rocksdict import WriteBatch
 
 from crawlog.commands.result_file import ResultFile
 from crawlog.commands.trouble import Trouble
-from crawlog.progress.finish import Finish
-from crawlog.progress.picture import Picture
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import Progress
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
+from crawlog.streams.fleet import Finish, Picture
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, sink_from, sink_name_of
 from crawlog.streams.settings.settings import Settings

@@ -56,6 +56,7 @@ class Watch:
         names = Topics(settings.kafka.prefix)
         self._inputs = {"fetch": names.urls, "parse": names.pages, "sink": names.items}
         self._dead = names.dead
+        self._control = names.control
         self._picture = picture
         self._admin = Admin(settings)
         self._count = settings.kafka.partitions
@@ -121,6 +122,10 @@ class Watch:
     def dead_end(self) -> int:
         """The next offset of crawl.dead."""
         return self._admin.ends((self._dead,), 1)[self._dead][0]
+
+    def control_end(self) -> int:
+        """The next offset of crawl.control."""
+        return self._admin.ends((self._control,), 1)[self._control][0]
 
     def lag(self, stage: str, sink: str = "") -> int:
         """Records that a stage's group has not committed; `sink` is the id of one of the sink's groups."""

@@ -6,6 +6,8 @@ may have written it. But each sink reads all partitions, so a picture takes the 
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+
 from crawlog.schemas.progress import JobCounts, Progress
 
 
@@ -57,7 +59,7 @@ class Picture:
         """
         if (report.stage, report.pid) in self._stopped or (report.stage == "sink" and report.sink != self.sink):
             return
-        self.newest[report.stage, report.partition] = report
+        report = self.newest[report.stage, report.partition] = self._merged(report)
         if report.cut:
             self.cuts[report.stage, report.partition] = report.cut
         self._pids.add(report.pid)
@@ -66,13 +68,27 @@ class Picture:
         elif report.stage == "parse":
             self._note_parsed(report)
 
+    def _merged(self, report: Progress) -> Progress:
+        """The report with the counts that earlier ones of its process named: they still hold.
+
+        Another process's reports replace them: it folds the partition now.
+        """
+        before = self.newest.get((report.stage, report.partition))
+        if not report.is_partial or before is None or (before.worker, before.pid) != (report.worker, report.pid):
+            return report
+        before.jobs.update(report.jobs)
+        for job in report.gone:
+            before.jobs.pop(job, None)
+        return msgspec.structs.replace(report, jobs=before.jobs, is_partial=before.is_partial)
+
     def begin(self, job: str, ends: tuple[int, ...]) -> None:
         """Starts counting the pages that a run adds to a job; `ends` are the end offsets of crawl.urls now."""
         self._job, self._since = job, ends
 
     def _note_first(self, report: Progress) -> None:
-        number = report.partition
-        if number < len(self._since) and number not in self._first and report.offset >= self._since[number]:
+        number, is_known = report.partition, not report.is_partial or self._job in report.jobs
+        is_since = number < len(self._since) and report.offset >= self._since[number]
+        if is_since and is_known and number not in self._first:
             self._first[number] = report.offset, ended(report.jobs.get(self._job) or JobCounts())
 
     def _note_parsed(self, report: Progress) -> None:
@@ -177,6 +193,15 @@ class Picture:
             not end or ((report := self.newest.get((stage, partition))) is not None and report.offset >= end)
             for partition, end in enumerate(ends)
         )
+
+    def has_written(self, output: int, ends: tuple[int, ...]) -> bool:
+        """Whether the sink worker that has an output, by its number in its job, has passed these ends of crawl.items.
+
+        Output k belongs to the owner of partition k modulo their count.
+        """
+        report = self.newest.get(("sink", output % len(ends))) if ends else None
+        passed = report.passed if report is not None else []
+        return all(not end or (at < len(passed) and passed[at] >= end) for at, end in enumerate(ends))
 
 
 def _add(total: JobCounts, one: JobCounts) -> None:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from crawlog.progress.finish import Finish
-from crawlog.progress.picture import Picture
 from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.streams.fleet import Finish, Picture
 
 
 def fetch(partition: int, offset: int, at: float = 1.0, **counts: int) -> Progress:
@@ -49,6 +48,42 @@ def test_trouble_is_told_until_it_is_over() -> None:
     assert (seen.trouble("sink"), seen.trouble("parse")) == ("no space", "")
     seen.take(passed("sink", 1, 1))
     assert seen.trouble("sink") == ""
+
+
+def partial(worker: str, pid: int, *, is_partial: bool = True, gone: tuple[str, ...] = (), **jobs: int) -> Progress:
+    """A report with the number of folded records by job."""
+    counts = {name: JobCounts(folded=folded) for name, folded in jobs.items()}
+    return Progress(worker, "fetch", 0, 1.0, pid=pid, jobs=counts, is_partial=is_partial, gone=list(gone))
+
+
+def test_counts_that_a_report_leaves_out_stay_as_they_were() -> None:
+    """Reports name changed jobs."""
+    seen = picture(partial("fetch-0", 1, is_partial=False, a=1, b=1), partial("fetch-0", 1, b=2))
+    assert (seen.counts("a").folded, seen.counts("b").folded) == (1, 2)
+    assert not seen.newest["fetch", 0].is_partial
+
+
+def test_another_process_replaces_all_counts() -> None:
+    """It owns the partition now, and names all jobs at first."""
+    seen = picture(partial("fetch-0", 1, is_partial=False, a=1, b=1), partial("fetch-0", 2, b=2))
+    assert seen.jobs() == {"b"}
+    assert seen.newest["fetch", 0].is_partial
+
+
+def test_a_job_that_is_gone_is_forgotten() -> None:
+    """Else a reader would keep every job that ever was."""
+    seen = picture(partial("fetch-0", 1, is_partial=False, a=1, b=1), partial("fetch-0", 1, gone=("a",)))
+    assert seen.jobs() == {"b"}
+
+
+def test_a_run_begins_only_when_its_job_was_named() -> None:
+    """A late reader does not know its counts: all its pages would count as new."""
+    seen = Picture()
+    seen.begin("j", (0,))
+    seen.take(partial("fetch-0", 1, other=1))
+    assert not seen.is_begun
+    seen.take(partial("fetch-0", 1, j=1))
+    assert seen.is_begun
 
 
 def all_idle() -> list[Progress]:

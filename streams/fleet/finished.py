@@ -37,7 +37,8 @@ class Finish:
 
     Attributes:
         seeded: End offsets of crawl.urls when the last seed was acknowledged.
-        with_sink: Whether there is a sink to wait for.
+        with_sink: Whether there is a sink to wait for, whose reports the picture takes.
+        outputs: Numbers of the job's outputs that sink workers of a fleet must have complete.
         is_starting: Whether the spider's `start` may give more requests.
     """
 
@@ -45,6 +46,7 @@ class Finish:
     seeded: tuple[int, ...]
     with_sink: bool
     is_starting: bool = False
+    outputs: tuple[int, ...] = ()
     passed: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _folded: tuple[int, ...] = ()
     _step: int = 1
@@ -74,8 +76,13 @@ class Finish:
                 self._wait_for("sink", ends, 5)
             else:
                 self._step = 1
-        elif self._step == 5 and (not self.with_sink or picture.has_passed("sink", self.passed["sink"])):
+        elif self._step == 5 and self._has_sunk(picture, self.passed["sink"]):
             self._step = 6
+
+    def _has_sunk(self, picture: Picture, ends: tuple[int, ...]) -> bool:
+        if self.with_sink and not picture.has_passed("sink", ends):
+            return False
+        return all(picture.has_written(number, ends) for number in self.outputs)
 
     def _wait_for(self, stage: str, ends: Ends, step: int) -> None:
         self.passed[stage] = ends(stage)

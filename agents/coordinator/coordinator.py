@@ -1,0 +1,189 @@
+"""The coordinator's acts, in the event loop: it answers orders, gives those that are due, and records ends."""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from crawlog.schemas import urls
+from crawlog.schemas.control import Control, Finished, JobCopy
+from crawlog.schemas.urls import JobOrder
+from crawlog.streams import crash_points
+from crawlog.streams.fleet import DueEnd, DueOrder, End, FollowedJobs, JobRevision
+from crawlog.streams.log import Producer
+
+from .copies import Copies, Outgoing
+from .following import Following
+
+if TYPE_CHECKING:
+    from crawlog.agents.frontier import Stage
+    from crawlog.streams.fold import Answered, JobState
+    from crawlog.streams.worker import CrawlApp
+
+log = structlog.get_logger()
+
+LINGER_MS = 2
+"""How long a record waits for others; somebody waits for most of them."""
+
+BY = "crawlog"
+"""`JobOrder.by` of the coordinator's orders."""
+
+
+class _Given(NamedTuple):
+    """An order to end a job that was given.
+
+    Attributes:
+        at: `JobOrder.at`, by which the changed record shows that it was this order.
+    """
+
+    end: End
+    at: float
+
+
+class Coordinator:
+    """The duty; it is at work while `stage` has partition 0 live, and all of crawl.control was read.
+
+    Attributes:
+        jobs: As crawl.control tells of them; kept by every fetch worker, for the duty may come at any time.
+    """
+
+    def __init__(self, app: "CrawlApp", stage: "Stage") -> None:
+        self.jobs = FollowedJobs()
+        self._app = app
+        self._stage = stage
+        self._producer: Producer | None = None
+        self._copies: Copies | None = None
+        self._following: Following | None = None
+        self._given: dict[str, _Given] = {}
+
+    # ------------------------------------------------------------------ hooks of the stage
+
+    def heard(self, record: Control) -> None:
+        """Takes a record of crawl.control. A copy that another process wrote late is written again."""
+        self.jobs.heard(record)
+        if self._following is not None and isinstance(record, JobCopy):
+            job = self._folded().get(record.job)
+            if job is not None and not job.awaited and _is_behind(record, job):
+                self._send(job)
+
+    def look(self) -> None:
+        """Begins or ends the duty: called when partitions come or go, and when crawl.control was read to its end."""
+        is_mine = 0 in self._stage.live and self._stage.orders.is_known
+        if is_mine and self._following is None:
+            self._begin()
+        elif not is_mine and self._following is not None:
+            self._following.stop()
+            self._following = None
+            self._given.clear()
+            log.info("coordinator_ended")
+
+    def answered(self, answers: "list[Answered]") -> None:
+        """Copies what orders changed; called when the fold of partition 0 has taken or refused them."""
+        if self._following is None:
+            return  # `look` will copy it
+        for answer in answers:
+            job = self._folded().get(answer.job)
+            if job is not None:
+                self._send(job, is_taken=not answer.refusal)
+            if answer.refusal:
+                log.info("order_refused", job=answer.job, offset=answer.offset, why=answer.refusal)
+
+    # ------------------------------------------------------------------ the duty
+
+    def _begin(self) -> None:
+        settings, names = self._stage.settings, self._stage.names
+        count = self._stage.partitions
+        if self._producer is None:
+            self._producer = Producer(settings, f"{self._app.worker_name}-coordinator", linger_ms=LINGER_MS)
+            self._app.add_future(self._producer.run(asyncio.Event()))
+            self._copies = Copies(self._producer, names, count)
+        loop = asyncio.get_running_loop()
+
+        def tell(due: DueOrder | DueEnd) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._act, following, due)
+
+        following = self._following = Following(settings, count, self.jobs, tell)
+        log.info("coordinator_begins", open_jobs=len(self.jobs.open))
+        for job in self._folded().values():
+            told = self.jobs.told.get(job.name)
+            is_told = told is not None and told >= (_mark(job), job.answers)
+            if job.name != urls.DEFAULT_JOB and not job.awaited and not is_told:
+                self._send(job)
+        following.start()
+
+    def _folded(self) -> "dict[str, JobState]":
+        """The jobs of partition 0."""
+        partition = self._stage.live.get(0)
+        return partition.fold.jobs if partition is not None else {}
+
+    def _send(self, job: "JobState", *, is_taken: bool = True) -> None:
+        assert self._copies is not None
+        copy = JobCopy(job.name, job.spec, job.epoch, job.answers, job.refusal)
+        given = self._given.pop(job.name, None)
+        ending = None
+        if given is not None and (job.spec.state, job.spec.changed_at) == ("finished", given.at):
+            ending = _finished(job.name, _mark(job), "finished", given.end)
+        self._copies.send(Outgoing(copy, is_taken, ending))
+
+    def _act(self, following: Following, due: DueOrder | DueEnd) -> None:
+        """Does what is due, unless the duty has moved meanwhile."""
+        if following is not self._following or not self._stage.may_ask():
+            return
+        assert self._copies is not None
+        if isinstance(due, DueEnd):
+            log.info("job_ended", job=due.job, reason=due.reason)
+            self._copies.end(_finished(due.job, due.mark, due.reason, due.end))
+        else:
+            self._order(due)
+
+    def _order(self, due: DueOrder) -> None:
+        assert self._producer is not None
+        order = JobOrder(due.mark.rev, due.state, reason=due.reason, by=BY, at=time.time())
+        record = urls.UrlsRecord(job=due.job, epoch=due.mark.epoch, order=order)
+        self._given.pop(due.job, None)
+        if due.end is not None:
+            self._given[due.job] = _Given(due.end, order.at)
+        log.info("job_ordered", job=due.job, state=due.state, reason=due.reason, expects=due.mark.rev)
+        crash_points.point("coordinator.ordering")
+        self._producer.send(self._stage.names.urls, urls.encode(record), partition=0, on_delivery=_ordered)
+
+
+def _ordered(_partition: int, _offset: int) -> None:
+    crash_points.point("coordinator.ordered")
+
+
+def _mark(job: "JobState") -> JobRevision:
+    return JobRevision(job.epoch, job.spec.rev)
+
+
+def _is_behind(copy: JobCopy, job: "JobState") -> bool:
+    """Whether a copy is older than the job in partition 0, or differs from it."""
+    mark = JobRevision(copy.epoch, copy.spec.rev)
+    if mark != _mark(job):
+        return mark < _mark(job)
+    return copy.answers < job.answers or copy.spec != job.spec
+
+
+def _finished(job: str, mark: JobRevision, reason: str, end: End) -> Finished:
+    return Finished(
+        job=job,
+        at=time.time(),
+        epoch=mark.epoch,
+        reason=reason,
+        urls=end.urls,
+        pages=end.pages,
+        items=end.items,
+        counts=end.counts,
+        rev=mark.rev,
+    )
+
+
+def attach(app: "CrawlApp", stage: "Stage") -> Coordinator:
+    """Gives a fetch worker the duty, for the times when partition 0 is its own."""
+    duty = Coordinator(app, stage)
+    stage.listeners.append(duty.heard)
+    stage.on_changed = duty.look
+    stage.on_answered = duty.answered
+    return duty

@@ -1,0 +1,88 @@
+"""Follows crawl.progress in a thread, and tells the event loop which orders and ends are due."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from crawlog.schemas.progress import FLEET
+from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import DueEnd, DueOrder, Dues, FollowedJobs, Picture, Watch
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+log = structlog.get_logger()
+
+BUSY_S = 0.1
+"""Time that reports are gathered before each look while a job is open, seconds."""
+
+IDLE_S = 0.5
+"""The same while none is: only finished jobs may get URLs."""
+
+RECENT_S = 12.0
+"""Age of the oldest reports that count at the beginning, seconds: each job is named within ten reports."""
+
+AGAIN_S = 1.0
+"""Pause after an error of the cluster, seconds."""
+
+
+class Following(threading.Thread):
+    """Looks at each report until stopped.
+
+    Args:
+        tell: Called in this thread with what is due.
+    """
+
+    def __init__(
+        self, settings: "Settings", partitions: int, jobs: FollowedJobs, tell: Callable[[DueOrder | DueEnd], None]
+    ) -> None:
+        super().__init__(name="coordinator", daemon=True)
+        self._settings = settings
+        self._jobs = jobs
+        self._tell = tell
+        self._dues = Dues(partitions)
+        self._stop_it = threading.Event()
+
+    def stop(self) -> None:
+        """Asks the thread to end; does not wait for it."""
+        self._stop_it.set()
+
+    def run(self) -> None:
+        """Follows the reports; after an error of the cluster it begins again, with the same decisions given."""
+        while not self._stop_it.is_set():
+            try:
+                self._follow()
+            except EngineError as error:
+                log.warning("reports_unread", error=str(error))
+            except Exception as error:
+                log.exception("coordinator_failed", error=repr(error))
+            self._stop_it.wait(AGAIN_S)
+
+    def _follow(self) -> None:
+        picture = Picture()
+        picture.sink = FLEET
+        watch = Watch(self._settings, picture, since=time.time() - RECENT_S)
+        try:
+            while not self._stop_it.is_set():
+                watch.poll(BUSY_S if self._jobs.open else IDLE_S)
+                self._look(picture, watch)
+        finally:
+            watch.close()
+
+    def _look(self, picture: Picture, watch: Watch) -> None:
+        jobs = list(self._jobs.open.values())
+        found: dict[str, tuple[int, ...]] = {}
+
+        def ends(stage: str) -> tuple[int, ...]:
+            """Asked for once in a look: after the newest report, and after the newest change of a job."""
+            if stage not in found:
+                found[stage] = watch.ends(stage)
+            return found[stage]
+
+        for due in (*self._dues.of_open(jobs, picture, ends), *self._dues.of_finished(self._jobs.finished, picture)):
+            if self._stop_it.is_set():
+                return
+            self._tell(due)

@@ -1,0 +1,110 @@
+"""The code of a deployed project, as one child gets it: found in the log, in a folder that the child can read.
+
+thread: CodeSource.folder (blocks, again while the log is away) ─► the cache   └ as root: a copy for a user of its own
+home: a new folder below TMPDIR ─┬─ code/   the copy, of root
+                                 └─ work/   working folder, HOME and TMPDIR of the child; gone when it ends
+"""
+
+import contextlib
+import os
+import shutil
+import threading
+from pathlib import Path
+from tempfile import gettempdir, mkdtemp
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from crawlog.schemas.job_orders import CodeRef
+from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.spiders import SpiderRef
+
+from .limits import ChildLimits
+
+log = structlog.get_logger()
+
+MARK = "crawlog-spider-"
+"""First part of the names of these folders; the pid of the process that made it follows."""
+
+AGAIN_S = 2.0
+"""Pause before the log is asked again, seconds."""
+
+
+class FoundFolder(Protocol):
+    """Unpacked code that may run."""
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+
+
+class CodeSource(Protocol):
+    """Gives the code that jobs pin."""
+
+    def folder(self, ref: CodeRef) -> FoundFolder:
+        """The folder of a version. Blocks. Raises: Misconfigured: it may not run here. EngineError: no answer."""
+
+
+class ChildCode:
+    """The code of one child.
+
+    Args:
+        source: Finds it; None if `ref` names its folder.
+        is_own_user: Whether the child gets a user of its own, where this process runs as root.
+    """
+
+    def __init__(self, ref: SpiderRef, source: CodeSource | None, *, is_own_user: bool) -> None:
+        self._ref = ref
+        self._source = source
+        self._is_copied = is_own_user and not os.geteuid()
+        self._closed = threading.Event()
+        self._filling = threading.Lock()
+        _remove_old()
+        self._home = Path(mkdtemp(prefix=f"{MARK}{os.getpid()}-"))
+        (self._home / "work").mkdir(mode=0o700)
+
+    def limits(self, limits: ChildLimits) -> ChildLimits:
+        """The limits of the child, with its folder and its user."""
+        return msgspec.structs.replace(limits, home=str(self._home), is_own_user=self._is_copied)
+
+    def ready(self) -> SpiderRef:
+        """The reference with the folder that the child can read. Blocks until the log answers.
+
+        Raises: Misconfigured: the code may not run here.
+        """
+        folder = Path(self._ref.folder) if self._ref.folder else self._found()
+        if self._is_copied:
+            with self._filling:
+                if not self._closed.is_set():
+                    folder = shutil.copytree(folder, self._home / "code", symlinks=True)
+        return msgspec.structs.replace(self._ref, folder=str(folder))
+
+    def _found(self) -> Path:
+        ref = self._ref.spec.code
+        if self._source is None or ref is None:
+            raise Misconfigured("code_refused: this command runs no deployed code")
+        while True:
+            try:
+                return self._source.folder(ref).path
+            except EngineError as error:
+                log.warning("code_not_read", project=ref.project, error=str(error))
+                if self._closed.wait(AGAIN_S):
+                    raise Misconfigured("its worker stops") from None
+            except OSError as error:
+                raise Misconfigured(f"code_refused: {ref.project}: the cache of code cannot be used: {error}") from None
+
+    def close(self) -> None:
+        """Remove the child's folder; the child has ended."""
+        self._closed.set()
+        with self._filling:
+            shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _remove_old() -> None:
+    """Remove folders of processes that were killed."""
+    for folder in Path(gettempdir()).glob(f"{MARK}[0-9]*-*"):
+        pid = folder.name.removeprefix(MARK).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if not Path("/proc", pid).exists() and folder.lstat().st_uid == os.geteuid() and not folder.is_symlink():
+                shutil.rmtree(folder, ignore_errors=True)

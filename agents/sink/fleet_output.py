@@ -1,0 +1,266 @@
+"""One output of a job on a fleet: its records wait in memory, its state is open only while it is written.
+
+take ─► pending ─► write: dead letters → rows in the file → state in one batch
+the job has ended, all is in ─► complete: pipelines closed → FILE by rename; `fleet_sink.py` notes it
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from crawlog.schemas.record import Record
+from crawlog.streams.errors import Unusable
+from crawlog.streams.log import LogIdentity, SinkSpec
+from crawlog.streams.sink import (
+    Entry,
+    RawItems,
+    SinkState,
+    empty,
+    final_of,
+    finalise,
+    forget_close,
+    forget_others,
+    has_pipelines,
+    is_complete,
+    order_close,
+    state_of,
+)
+
+from .row_maker import RowMaker
+from .sink_agent import SinkStage, pipelines_process
+
+if TYPE_CHECKING:
+    from crawlog.schemas.dead import DeadLetter
+    from crawlog.streams.log import Producer
+    from crawlog.streams.settings import Settings
+
+    from .wanted_outputs import WantedOutput
+
+log = structlog.get_logger()
+
+
+class OutputStage(SinkStage):
+    """A sink that is given only the records of its own job."""
+
+    async def write(self, batch: list[Record], read: Mapping[int, int]) -> None:
+        """Fold records of the job; `read` are offsets up to which there is no other one.
+
+        Raises: RawItems: the state is emptied, for raw items, and must be filled from the beginning.
+        """
+        async with self._one_at_a_time:
+            dead: list[DeadLetter] = []
+            try:
+                folded = [(one.partition, one.offset, self._entry(one, dead)) for one in batch]
+            except RawItems:
+                self.results.begin_again(raw=True)
+                raise
+            known = self.results.meta.offsets
+            ends: list[tuple[int, int, Entry | None]] = [
+                (at, end - 1, None) for at, end in read.items() if end > known.get(at, 0)
+            ]
+            await self._settle(folded + ends, dead)
+
+
+class OutputTools(NamedTuple):
+    """What all outputs of a worker share.
+
+    Attributes:
+        topics: Full names of crawl.items and crawl.dead.
+        identity: Of crawl.items.
+    """
+
+    settings: "Settings"
+    topics: tuple[str, str]
+    identity: LogIdentity
+    producer: "Producer"
+
+
+class FleetOutput:
+    """See the module.
+
+    Args:
+        partition: Of crawl.items: its owner has this output.
+        places: By partition, where the job's rows begin.
+
+    Attributes:
+        seen: By partition, the offset before which all records of the job were taken.
+        error: Why nothing is written; empty if all is well.
+        goes_back: Whether the reader must go back to `seen`: the state began again.
+        tries_at: When to try again after an error, by a monotonic clock.
+    """
+
+    def __init__(
+        self, tools: OutputTools, wanted: "WantedOutput", spec: SinkSpec, partition: int, places: Mapping[int, int]
+    ) -> None:
+        self.wanted = wanted
+        self.spec = spec
+        self.partition = partition
+        self.seen = dict(places)
+        self.error = ""
+        self.goes_back = False
+        self.tries_at = self.written_at = self.pending_since = 0.0
+        self.pending: list[Record] = []
+        self.pending_bytes = 0
+        self._tools = tools
+        self._settings = tools.settings
+        self._data = tools.settings.run.data
+        self._places = dict(places)
+        self._durable: dict[int, int] = {}
+        self._results: SinkState | None = None
+        self._stage: OutputStage | None = None
+        self._making: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its state is open."""
+        return self._results is not None
+
+    @property
+    def has_pipelines(self) -> bool:
+        """Whether pipelines make its rows: its state then stays open."""
+        return self._making is not None or has_pipelines(self._data, self.spec)
+
+    @property
+    def partial(self) -> Path:
+        """The file with the rows so far."""
+        return self.spec.partial(self._data)
+
+    def passed(self, partition: int, read: int) -> int:
+        """The offset up to which all rows are durable, where the reader is at `read`."""
+        if self.goes_back:
+            read = 0
+        waiting = [record.offset for record in self.pending if record.partition == partition]
+        return min(waiting) if waiting else max(self.seen.get(partition, 0), read)
+
+    def take(self, record: Record) -> None:
+        """Take a record of the job, if it is new."""
+        if record.offset < self.seen.get(record.partition, 0):
+            return
+        if not self.pending:
+            self.pending_since = time.monotonic()
+        self.seen[record.partition] = record.offset + 1
+        self.pending.append(record)
+        self.pending_bytes += len(record.value or b"")
+
+    async def begin(self) -> None:
+        """Learn from the state where to go on; at the job's place if there is none. Raises: as `open`."""
+        if state_of(self.spec.folder(self._data)).exists():
+            await self.open()
+            assert self._results is not None
+            self._go_to(self._results.meta.offsets)
+
+    def _go_to(self, offsets: Mapping[int, int]) -> None:
+        self.pending.clear()
+        self.pending_bytes = 0
+        self._durable = dict(offsets)
+        self.seen = {at: offsets.get(at, place) for at, place in self._places.items()}
+
+    async def open(self) -> None:
+        """Open the state.
+
+        Raises: RetryLater: another process has it. Misconfigured: its file cannot be written. Unusable: it is damaged.
+        """
+        if self._results is not None:
+            return
+        self._results = await asyncio.to_thread(self._opened)
+        if self._results.meta.offsets != self._durable:
+            self._go_to(self._results.meta.offsets)
+            self.goes_back = True
+        self._stage = OutputStage(self._settings, self._tools.topics, self._results, self._tools.producer)
+        if has_pipelines(self._data, self.spec):
+            self._make_rows(self._stage)
+
+    def _opened(self) -> SinkState:
+        try:
+            results = SinkState(self._data, self.spec, self._tools.identity)
+        except Unusable as error:
+            aside = empty(self._data, self.spec)
+            log.warning("sink_set_aside", why=str(error), aside=str(aside), job=self.spec.job)
+            results = SinkState(self._data, self.spec, self._tools.identity)
+        forget_others(self._data, self.spec)
+        return results
+
+    def _make_rows(self, stage: OutputStage) -> None:
+        forget_close(self._data, self.spec)
+        start = partial(pipelines_process, self._settings, self.spec.job)
+        rows = RowMaker(stage.results, start, stage.bury, stage.original, self._tools.topics[0])
+        rows.goes_on = self._settings.pipelines.resume == "continue"
+        self._making = asyncio.create_task(rows.run())
+
+    async def write(self, read: Mapping[int, int]) -> None:
+        """Write what waits. After an exception it waits still. Raises: as `open`; OSError: as on a full disk."""
+        await self.open()
+        if self.goes_back:
+            return
+        assert self._stage is not None
+        try:
+            await self._stage.write(self.pending, {at: max(end, self.seen.get(at, 0)) for at, end in read.items()})
+        except RawItems:
+            log.info("sink_of_raw_items", job=self.spec.job, then="crawl.items is read from the job's place")
+            self._go_to({})
+            self.goes_back = True
+            self._make_rows(self._stage)
+            return
+        self._durable = dict(self._stage.results.meta.offsets)
+        self.pending.clear()
+        self.pending_bytes = 0
+        self.written_at = time.monotonic()
+        self.error = ""
+
+    async def go_back(self, offsets: Mapping[int, int]) -> None:
+        """Read on at earlier offsets, in some partitions: the log was cut. The rows stay. Raises: as `open`."""
+        await self.open()
+        assert self._results is not None
+        self._results.move(offsets)
+        self._durable = dict(self._results.meta.offsets)
+        self.seen |= offsets
+
+    async def close(self) -> None:
+        """Close the state; what waits is forgotten, and read again."""
+        making, self._making = self._making, None
+        if making is not None:
+            making.cancel()
+            await asyncio.wait([making])
+        results, self._results, self._stage = self._results, None, None
+        if results is not None:
+            self._durable = dict(results.meta.offsets)
+            await asyncio.to_thread(results.close)
+
+    def made(self, ends: Mapping[int, int]) -> int | None:
+        """Rows of FILE, if it was made with all up to `ends`, and nothing came since; else None."""
+        final = final_of(self.spec.folder(self._data))
+        is_made = final is not None and is_complete(self._data, self.spec, ends) and not self.partial.exists()
+        return final.rows if final is not None and is_made else None
+
+    async def complete(self, ends: Mapping[int, int], reason: str) -> int | None:
+        """Make FILE, with all rows up to `ends`; returns their number, or None while pipelines make rows.
+
+        Raises: as `open` and `finalise`.
+        """
+        if self.has_pipelines:
+            await self.open()
+            assert self._results is not None
+            order_close(self._data, self.spec, ends, reason)
+            made = self._results.made
+            if made is not None and not made.is_done:
+                return None
+        await self.close()
+        return await asyncio.to_thread(self._finalised, ends)
+
+    def _finalised(self, ends: Mapping[int, int]) -> int:
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # a store writes to itself
+            return finalise(self._data, self.spec, ends, nowhere)
+
+    async def leave(self) -> int:
+        """Leave the rows of a job that did not come to its end in FILE.partial; returns their number."""
+        await self.open()
+        assert self._results is not None
+        rows = (self._results.made or self._results).rows
+        await self.close()
+        return rows

@@ -1,0 +1,443 @@
+"""The sink worker of a fleet: writes the outputs of all jobs that belong to its partitions of crawl.items.
+
+    crawl.control ─► WantedOutputs ─► which outputs, where they lie, whether they may be completed
+    crawl.items, ALL partitions, one plain consumer, from the least needed offset
+      └► by the job in the key ─► FleetOutput.take ─► write, FLUSH_S later ─► report `passed`
+    the job has ended, all is in ─► FILE ─► OutputNote in crawl.control
+
+The group `crawlog-sink` only shares partitions out: output number k belongs to the owner of partition k modulo their
+count. Its records are not taken from Faust, whose buffer stays full. Outputs that get nothing cost nothing: their
+states are closed, and their offsets are those of the reader.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+from confluent_kafka import KafkaException
+
+from crawlog.agents import progress
+from crawlog.agents.control import Obedience, follow
+from crawlog.schemas import control
+from crawlog.schemas.progress import FLEET, Progress
+from crawlog.streams import crash_points, exit_codes
+from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RefusedOutput, Unusable
+from crawlog.streams.log import (
+    Producer,
+    Topics,
+    known_sinks,
+    log_bounds,
+    log_identity,
+    partition_count,
+)
+from crawlog.streams.sink import empty, fleet_sink_of, forget_output, is_final, places_of
+from crawlog.streams.worker import CrawlApp
+
+from .fleet_output import FleetOutput, OutputTools
+from .items_reader import ItemRecord, ItemsReader
+from .output_records import OutputRecords
+from .wanted_outputs import WantedOutput, WantedOutputs
+
+log = structlog.get_logger()
+
+LOOK_S = 0.2
+"""Longest wait for records; so long is a change of a job not seen."""
+
+IDLE_S = 1.0
+"""The same while no output is open."""
+
+PASS_S = 5.0
+"""Time between two looks at the log's end, while no output is open."""
+
+FLUSH_S = 0.3
+"""Longest wait of a record for others of its output."""
+
+BATCH_BYTES = 8 << 20
+"""Bytes that wait for all outputs, at most."""
+
+MOST_OPEN = 48
+"""States that are open at a time; pipelines add to them."""
+
+REST_S = 10.0
+"""A state that got nothing for so long is closed."""
+
+AGAIN_S = 5.0
+"""Pause after an output failed, as on a full disk."""
+
+Key = tuple[str, str]
+
+
+class FleetSink:
+    """See the module."""
+
+    def __init__(self, app: CrawlApp) -> None:
+        self._app = app
+        self._settings = app.crawl
+        self._names = Topics(app.crawl.kafka.prefix)
+        producer = Producer(app.crawl, f"{app.worker_name}-outputs")
+        self._count = partition_count(app.crawl)
+        identity = log_identity(app.crawl, self._names.items)
+        topics = self._names.items, self._names.dead
+        self._tools = OutputTools(app.crawl, topics, identity, producer)
+        self._wanted = WantedOutputs()
+        self._records = OutputRecords(app.crawl, self._wanted, producer, app.worker_name)
+        self.orders = Obedience("sink")
+        self._owned: set[int] = set()
+        self._outputs: dict[Key, FleetOutput] = {}
+        self._by_job: dict[str, list[FleetOutput]] = {}
+        self._held: dict[Key, int] = {}
+        self._retry: dict[str, float] = {}
+        self._reader = ItemsReader(app.crawl, self._names.items)
+        self._must_seek = False
+        self._turning = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._is_following = False
+        self._trouble = ""
+        self._read_count = self._read_bytes = 0
+        self._passes_at = 0.0
+
+    # ------------------------------------------------------------------ hooks of the worker
+
+    async def owned(self, partitions: set[int]) -> None:
+        """Take the outputs of these partitions."""
+        self.orders.owned()
+        self._owned = set(partitions)
+        self._wanted.changed |= set(self._wanted.names())
+        if not self._is_following:
+            self._is_following = True
+            follow(self._app, self.orders, self._wanted.heard)
+            self._task = asyncio.create_task(self._run())
+
+    async def revoking(self, _partitions: set[int]) -> None:
+        """Write what waits, and close all: another worker may get them."""
+        self._owned = set()
+        async with self._turning:
+            await self._write_all(list(self._outputs.values()))
+            await self._drop(list(self._outputs))
+            self._held.clear()
+
+    async def events(self, _stream: Any) -> None:
+        """The agent. It takes no record: all partitions are read by `ItemsReader`, once for all outputs."""
+        await asyncio.Event().wait()
+
+    def reports(self) -> list[Progress]:
+        """How far the outputs of each partition are."""
+        done = self._read_count, self._read_bytes
+        trouble = self._trouble or next((one.error for one in self._outputs.values() if one.error), "")
+        found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble)
+        for report in found:
+            report.passed = self._passed(report.partition)
+        return found
+
+    def _passed(self, partition: int) -> list[int]:
+        """By partition of crawl.items, what all required outputs have passed that belong to one partition."""
+        if partition in self._held.values():
+            return [0] * self._count
+        own = [one for one in self._outputs.values() if one.partition == partition and self._is_required(one.wanted)]
+        read = self._reader.at
+        return [
+            min((one.passed(at, read.get(at, 0)) for one in own), default=read.get(at, 0)) for at in range(self._count)
+        ]
+
+    def _is_required(self, wanted: WantedOutput) -> bool:
+        output = wanted.output
+        return output.required and not (output.declared and output.name in self._settings.sink.optional)
+
+    # ------------------------------------------------------------------ the work
+
+    async def _run(self) -> None:
+        while True:
+            self._app.watchdog.beat()
+            rest_s = LOOK_S
+            try:
+                async with self._turning:
+                    rest_s = await self._turn()
+                self._trouble = ""
+            except DamagedLog as error:
+                exit_codes.end(error)
+            except (CrawlError, KafkaException, OSError) as error:
+                log.warning("outputs_failed", error=str(error))
+                self._trouble, rest_s = str(error).splitlines()[0], AGAIN_S
+                self._must_seek = True
+            except Exception as error:
+                log.exception("outputs_broken", error=repr(error))
+                self._trouble, rest_s = repr(error), AGAIN_S
+                self._must_seek = True
+            if rest_s:
+                await asyncio.sleep(rest_s)
+
+    async def _turn(self) -> float:
+        """Do what is due; returns how long to rest."""
+        if not self.orders.works or not self._owned:
+            return LOOK_S
+        now = time.monotonic()
+        self._wanted.changed |= {job for job, at in self._retry.items() if at <= now}
+        await self._plan()
+        await self._complete_due()
+        if not self._outputs:
+            await self._idle()
+            return IDLE_S
+        if self._must_seek or any(one.goes_back for one in self._outputs.values()):
+            await self._seek()
+        records = await asyncio.to_thread(self._reader.take, LOOK_S)
+        await self._dispatch(records)
+        await self._write_due()
+        for partition in self._owned:
+            self._app.positions.done(partition, self._reader.at.get(partition, 0))
+        return 0.0
+
+    async def _idle(self) -> None:
+        """No output is open: crawl.items is not read, but passed, once all jobs in crawl.control are known."""
+        if time.monotonic() < self._passes_at:
+            return
+        self._passes_at = time.monotonic() + PASS_S
+        ends = {at: end for at, (_, end) in (await self._bounds()).items()}
+        if ends == self._reader.at:
+            return
+        if await self._records.learn():
+            return
+        self._reader.close()
+        self._reader.at = ends
+        for partition in self._owned:
+            self._app.positions.done(partition, ends.get(partition, 0))
+
+    async def _bounds(self) -> dict[int, tuple[int, int]]:
+        return await asyncio.to_thread(log_bounds, self._settings, self._names.items, list(range(self._count)))
+
+    # ------------------------------------------------------------------ which outputs
+
+    async def _plan(self) -> None:
+        """Begin, change and end outputs of jobs about which something was heard."""
+        changed, self._wanted.changed = self._wanted.changed, set()
+        bounds: Mapping[int, tuple[int, int]] | None = None
+        for job in changed:
+            self._retry.pop(job, None)
+            if self._wanted.is_deleted(job):
+                await self._forget(job)
+                continue
+            mine = {one.key: one for one in self._wanted.of(job) if one.number % self._count in self._owned}
+            gone = [key for key in (*self._outputs, *self._held) if key[0] == job and key not in mine]
+            await self._drop(gone)
+            for wanted in mine.values():
+                if wanted.is_settled:
+                    await self._drop([wanted.key])
+                    continue
+                if bounds is None:
+                    bounds = await self._bounds()
+                await self._want(wanted, bounds)
+
+    async def _want(self, wanted: WantedOutput, bounds: Mapping[int, tuple[int, int]]) -> None:
+        """Begin an output, or go on with it as it is wanted now."""
+        key, partition = wanted.key, wanted.number % self._count
+        try:
+            spec = await asyncio.to_thread(
+                fleet_sink_of,
+                self._settings,
+                wanted.job,
+                wanted.output,
+                wanted.since,
+                wanted.voids,
+                pipelines=wanted.spec.pipelines,
+            )
+            known = self._outputs.get(key)
+            if known is not None and known.spec == spec:
+                known.wanted = wanted
+                return
+            await self._drop([key])
+            starts = places_of(wanted.spec)
+            places = {at: starts(at, first, end) for at, (first, end) in bounds.items()}
+            made = FleetOutput(self._tools, wanted, spec, partition, places)
+            if await self._was_made(made):
+                return
+            await made.begin()
+        except RefusedOutput as error:
+            log.warning("output_refused", job=wanted.job, output=wanted.output.name[:200], error=str(error))
+            await self._records.note(wanted, error=str(error))
+            return
+        except (CrawlError, OSError) as error:
+            log.warning("output_not_written", job=wanted.job, output=wanted.output.name, error=str(error))
+            if self._is_required(wanted):
+                self._held[key] = partition
+            self._retry[wanted.job] = time.monotonic() + AGAIN_S
+            if isinstance(error, Misconfigured):
+                await self._records.note(wanted, error=str(error))
+            return
+        self._held.pop(key, None)
+        self._outputs[key] = made
+        self._by_job.setdefault(wanted.job, []).append(made)
+        read = self._reader.at
+        made.goes_back = any(offset < read.get(at, 0) for at, offset in made.seen.items())
+        self._must_seek |= made.goes_back or not self._reader.is_open
+
+    async def _was_made(self, output: FleetOutput) -> bool:
+        """Whether a worker has made FILE already, and died before it noted that; then it is noted."""
+        wanted = output.wanted
+        if wanted.end is None or not is_final(wanted.end.reason):
+            return False
+        rows = await asyncio.to_thread(output.made, dict(enumerate(wanted.end.items)))
+        if rows is None:
+            return False
+        await self._records.note(wanted, rev=wanted.rev, rows=rows, place=output.spec.output)
+        return True
+
+    async def _drop(self, keys: Iterable[Key]) -> None:
+        for key in list(keys):
+            self._held.pop(key, None)
+            output = self._outputs.pop(key, None)
+            if output is not None:
+                self._by_job[key[0]].remove(output)
+                if not self._by_job[key[0]]:
+                    del self._by_job[key[0]]
+                await output.close()
+
+    async def _forget(self, job: str) -> None:
+        """Remove what a deleted job has left in this folder, whoever wrote it; FILE stays."""
+        await self._drop([key for key in (*self._outputs, *self._held) if key[0] == job])
+        for sink in await asyncio.to_thread(known_sinks, self._settings.run.data):
+            if sink.is_fleet and sink.job == job:
+                await asyncio.to_thread(forget_output, self._settings.run.data, sink)
+
+    # ------------------------------------------------------------------ records
+
+    async def _seek(self) -> None:
+        """Read on at the least offset that an output needs."""
+        read, bounds = self._reader.at, await self._bounds()
+        for output in self._outputs.values():
+            if not output.goes_back:
+                output.seen = {at: max(seen, read.get(at, 0)) for at, seen in output.seen.items()}
+            past = {at: seen for at, seen in output.seen.items() if seen > bounds[at][1]}
+            if past:
+                log.warning("sink_goes_back", job=output.spec.job, reason="the log ends before", offsets=past)
+                self._app.positions.cuts |= past
+                await output.go_back({at: bounds[at][0] for at in past})
+            gone = {at: first for at, (first, _) in bounds.items() if output.seen.get(at, first) < first}
+            if gone:
+                log.error("records_gone", topic=self._names.items, log_starts=gone, job=output.spec.job)
+        starts = {}
+        for at, (first, end) in bounds.items():
+            needed = min((one.seen[at] for one in self._outputs.values() if at in one.seen), default=end)
+            starts[at] = min(max(needed, first), end)
+        await asyncio.to_thread(self._reader.seek, starts)
+        self._must_seek = False
+        for output in self._outputs.values():
+            output.goes_back = False
+
+    async def _dispatch(self, records: list[ItemRecord]) -> None:
+        """Give each record to the outputs of its job. Records of other jobs are passed."""
+        unknown = {job for record in records if not self._wanted.knows(job := _job_of(record))}
+        if unknown and await self._records.learn():
+            self._must_seek = True  # a job that was new may have rows among these
+        for record in records:
+            self._read_count += 1
+            self._read_bytes += len(record.value or b"")
+            for output in self._by_job.get(_job_of(record), ()):
+                output.take(record)
+        if not self._must_seek:
+            self._reader.passed(records)
+        else:
+            await self._plan()
+
+    async def _write_due(self) -> None:
+        waiting = [one for one in self._outputs.values() if one.pending]
+        now, size = time.monotonic(), sum(one.pending_bytes for one in waiting)
+        is_full = size >= BATCH_BYTES
+        await self._write_all(one for one in waiting if is_full or now - one.pending_since >= FLUSH_S)
+        rested = [one for one in self._outputs.values() if one.is_open and not one.has_pipelines and not one.pending]
+        for output in rested:
+            if now - output.written_at > REST_S:
+                await output.close()
+
+    async def _write_all(self, outputs: Iterable[FleetOutput]) -> None:
+        for output in outputs:
+            if not output.pending:
+                continue
+            await self._make_room()
+            try:
+                await output.write(self._reader.at)
+            except Unusable as error:
+                await self._begin_again(output, error)
+            except (CrawlError, OSError) as error:
+                output.error = f"{output.partial}: {getattr(error, 'strerror', None) or error}"
+                output.pending_since = time.monotonic() + AGAIN_S
+                log.warning("sink_write_failed", job=output.spec.job, error=output.error)
+
+    async def _make_room(self) -> None:
+        """Close the state that got nothing for longest, if very many are open."""
+        is_open = [one for one in self._outputs.values() if one.is_open and not one.has_pipelines]
+        if len(is_open) >= MOST_OPEN:
+            await min(is_open, key=lambda one: one.written_at).close()
+
+    async def _begin_again(self, output: FleetOutput, error: Unusable) -> None:
+        """Set a damaged state aside; it is filled from the log again."""
+        log.warning("sink_set_aside", job=output.spec.job, why=str(error))
+        await output.close()
+        await asyncio.to_thread(empty, self._settings.run.data, output.spec)
+        wanted, key = output.wanted, output.wanted.key
+        await self._drop([key])
+        self._wanted.changed.add(wanted.job)
+
+    # ------------------------------------------------------------------ the end
+
+    async def _complete_due(self) -> None:
+        """Complete the outputs of jobs that have ended, and note it."""
+        now = time.monotonic()
+        for output in list(self._outputs.values()):
+            end = output.wanted.end
+            if end is None or output.tries_at > now or not self._is_in(output, end.items):
+                continue
+            try:
+                await self._complete(output, end)
+            except Unusable as error:
+                await self._begin_again(output, error)
+            except (CrawlError, OSError) as error:
+                output.tries_at = now + AGAIN_S
+                output.error = str(error)
+                log.warning("output_not_complete", job=output.spec.job, error=str(error))
+                if isinstance(error, Misconfigured | OSError):
+                    await self._records.note(output.wanted, error=str(error), place=output.spec.output)
+
+    def _is_in(self, output: FleetOutput, ends: tuple[int, ...]) -> bool:
+        read = self._reader.at
+        return (
+            not output.goes_back
+            and not self._must_seek
+            and all(output.passed(at, read.get(at, 0)) >= end for at, end in enumerate(ends))
+        )
+
+    async def _complete(self, output: FleetOutput, end: control.Finished) -> None:
+        wanted = output.wanted
+        if is_final(end.reason):
+            await output.write(self._reader.at)
+            if output.goes_back:
+                return
+            rows = await output.complete(dict(enumerate(end.items)), end.reason)
+            if rows is None:
+                return
+            crash_points.point("output.made")
+            await self._records.note(wanted, rev=wanted.rev, rows=rows, place=output.spec.output)
+        else:
+            await output.write(self._reader.at)
+            if output.goes_back:
+                return
+            rows = await output.leave()
+            await self._records.note(wanted, rev=wanted.rev, rows=rows, place=str(output.partial), is_partial=True)
+        crash_points.point("output.noted")
+        log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=is_final(end.reason))
+        await self._drop([wanted.key])
+
+
+def _job_of(record: ItemRecord) -> str:
+    return (record.key or b"").partition(b" ")[0].decode("utf-8", "replace")
+
+
+def attach(app: CrawlApp) -> None:
+    """Make an app a sink worker of a fleet."""
+    worker = FleetSink(app)
+    app.sink_name = FLEET
+    app.on_rebalance_started.append(worker.orders.rebalance_started)
+    app.on_owned.append(worker.owned)
+    app.on_revoking.append(worker.revoking)
+    app.reports = worker.reports
+    app.agent(app.input, name="sink")(worker.events)

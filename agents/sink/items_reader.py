@@ -1,0 +1,78 @@
+"""Reads all partitions of crawl.items with one plain consumer, from any offsets. Its calls block: use a thread."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import Consumer, TopicPartition
+
+from crawlog.streams.log import consumer_config, is_log_end, is_transient, read_error
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+MOST = 1_000
+"""Records taken at a time."""
+
+
+class ItemRecord(NamedTuple):
+    """A record of crawl.items."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class ItemsReader:
+    """See the module.
+
+    Attributes:
+        at: By partition, the offset before which all records were handled.
+    """
+
+    def __init__(self, settings: "Settings", topic: str) -> None:
+        self.at: dict[int, int] = {}
+        self._settings = settings
+        self._topic = topic
+        self._consumer: Consumer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it reads."""
+        return self._consumer is not None
+
+    def seek(self, offsets: Mapping[int, int]) -> None:
+        """Read on from these offsets."""
+        if self._consumer is None:
+            self._consumer = Consumer(consumer_config(self._settings) | {"enable.partition.eof": False})
+        self._consumer.assign([TopicPartition(self._topic, at, offset) for at, offset in offsets.items()])
+        self.at = dict(offsets)
+
+    def take(self, wait_s: float) -> list[ItemRecord]:
+        """The records that are there; waits for the first one only.
+
+        Raises: EngineError: the log cannot be read there.
+        """
+        assert self._consumer is not None
+        first = self._consumer.poll(wait_s)
+        if first is None:
+            return []
+        found = []
+        for record in (first, *self._consumer.consume(MOST - 1, 0)):
+            error = record.error()
+            if error is None:
+                found.append(ItemRecord(record.partition() or 0, record.offset() or 0, record.key(), record.value()))
+            elif not is_transient(error) and not is_log_end(error):
+                raise read_error(record, self._settings)
+        return found
+
+    def passed(self, records: Iterable[ItemRecord]) -> None:
+        """These records were handled."""
+        for record in records:
+            self.at[record.partition] = record.offset + 1
+
+    def close(self) -> None:
+        """Read no more."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()

@@ -1,0 +1,66 @@
+"""What a fleet's sink worker reads of crawl.control beside the tail, and writes there: notes about outputs."""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from crawlog.schemas import control
+from crawlog.schemas.control import JobCopy, OutputNote
+from crawlog.streams.log import Producer, Topics, control_entries, log_bounds
+
+from .wanted_outputs import MOST_NAME, WantedOutput, WantedOutputs
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+
+class OutputRecords:
+    """See the module.
+
+    Args:
+        wanted: Hears what is read and written here at once.
+    """
+
+    def __init__(self, settings: "Settings", wanted: WantedOutputs, producer: Producer, worker: str) -> None:
+        self._settings = settings
+        self._names = Topics(settings.kafka.prefix)
+        self._wanted = wanted
+        self._producer = producer
+        self._worker = worker
+        self._end = -1
+
+    async def learn(self) -> bool:
+        """Read crawl.control to its end, if it has grown; whether a job was new.
+
+        Its tail may be behind. A job's record is in crawl.control before the job's first row is in crawl.items, so a
+        row of an unknown job means this.
+        """
+        _, end = (await asyncio.to_thread(log_bounds, self._settings, self._names.control, [0]))[0]
+        if end == self._end:
+            return False
+        said = await asyncio.to_thread(control_entries, self._settings, self._names)
+        self._end = end
+        new = [one for one in said.values() if isinstance(one, JobCopy) and not self._wanted.knows(one.job)]
+        for record in new:
+            self._wanted.heard(record)
+        return bool(new)
+
+    async def note(self, wanted: WantedOutput, **became: Any) -> None:
+        """Write what became of an output to crawl.control, unless it says so already.
+
+        Args:
+            became: Fields of `OutputNote`.
+        """
+        about = wanted.job, wanted.output.name[:MOST_NAME], time.time()
+        became["error"] = " ".join(became.get("error", "").split())[:1000]
+        note = OutputNote(*about, epoch=wanted.epoch, worker=self._worker, **became)
+        known = wanted.note
+        if known is not None and msgspec.structs.replace(known, at=note.at, worker=note.worker) == note:
+            return
+        self._producer.send(self._names.control, control.encode(note), key=control.key(note), partition=0)
+        while self._producer.outstanding:
+            self._producer.poll()
+            await asyncio.sleep(0.002)
+        self._wanted.heard(note)  # the tail gives it again, later

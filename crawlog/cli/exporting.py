@@ -1,0 +1,44 @@
+"""`crawlog export`: the rows of a job so far, in a file."""
+
+from typing import Any
+
+import msgspec
+import rich_click as click
+
+from crawlog import outcome
+from crawlog.terminal import answer, tell
+
+from .options import settings_of, settings_options
+from .reach import existing_log
+
+
+@click.command()
+@click.option("--job", metavar="NAME", required=True, help="The job.")
+@click.option("-o", "output", metavar="FILE", required=True,
+              help="As for `run`: .jsonl, .json, .csv, of a plug-in, or - for standard output.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Wait for the job's end.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@settings_options
+def export(job: str, output: str, follow: bool, as_json: bool, **given: Any) -> int:
+    """Write the rows of a job so far; while it goes on, to FILE.partial.
+
+    Exit code 0: the job has ended and FILE is complete. 8: the rows are in FILE.partial, and the job goes on or was
+    stopped. It needs no worker. Items of a job with pipelines are written as they were scraped.
+
+    Example: crawlog export --job news -o news.csv --follow
+    """
+    from . import arguments
+
+    arguments.job_name(job)
+    with existing_log(settings_of(given)) as reached:
+        from crawlog.commands.export import export_job
+
+        made = export_job(reached, job, output, follow=follow, say=tell)
+    line = f"{outcome.counted(made.rows, 'row')} in {made.output}"
+    why = f" ({made.reason})" if made.reason else ""
+    then = "complete" if made.is_complete else f"not complete: the job {job} is {made.state}{why}"
+    if as_json and output != "-":
+        answer(msgspec.json.encode(made).decode())
+    else:
+        tell(f"{line}, {then}")
+    return outcome.FINISHED if made.is_complete else outcome.PARTIAL

@@ -1,0 +1,136 @@
+"""Jobs and workers of a fleet: as text, and as JSON."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from crawlog import outcome
+from crawlog.streams.fleet import by_rule, needed
+from crawlog.streams.printable import shown_time
+
+from .table import table
+
+if TYPE_CHECKING:
+    from crawlog.schemas.log_lines import LogLine
+    from crawlog.streams.fleet import JobView, WorkerView
+
+CHANGED = {
+    "pause": "paused; `crawlog jobs resume {}` lets it go on",
+    "resume": "goes on",
+    "stop": "stopped: its queue stays, `crawlog jobs resume {}` lets it go on",
+    "cancel": "cancelled; what it has fetched stays, `crawlog submit … --job {} --fresh` crawls it anew",
+}
+
+
+def job_json(view: "JobView") -> str:
+    """A job as one line of JSON."""
+    return msgspec.json.encode(view).decode()
+
+
+def job_lines(views: "Sequence[JobView]") -> list[str]:
+    """The jobs as a table."""
+    if not views:
+        return ["there is no job; `crawlog submit URL…` gives one"]
+    head = ("job", "state", "spider", "queued", "fetched", "failed", "submitted", "by")
+    rows = [
+        (
+            one.name,
+            state(one),
+            one.spider or "-",
+            f"{one.counts.queued + one.counts.in_flight:,}",
+            f"{one.counts.fetched:,}",
+            f"{one.counts.failed:,}",
+            time_text(one.submitted_at),
+            one.by or "-",
+        )
+        for one in views
+    ]
+    return table([head, *rows], right=(3, 4, 5))
+
+
+def state(view: "JobView") -> str:
+    """A job's state, with its reason."""
+    return f"{view.state} ({view.reason})" if view.reason else view.state
+
+
+def time_text(at: float) -> str:
+    """A time in UTC; `-` if it is unknown."""
+    return f"{shown_time(at):%Y-%m-%d %H:%M:%S}" if at else "-"
+
+
+def job_details(view: "JobView") -> list[str]:
+    """All of one job."""
+    counts = view.counts
+    code = f"{view.code.project} {view.code.version} ({view.code.sha256[:12]})" if view.code else ""
+    told = [
+        ("job", view.name),
+        ("state", state(view) + ("; its `start` goes on" if view.is_starting else "")),
+        ("spider", view.spider),
+        ("code", code),
+        ("arguments", " ".join(f"{name}={value}" for name, value in view.args.items())),
+        ("submitted", f"{time_text(view.submitted_at)} UTC" + (f" by {view.by}" if view.by else "")),
+        ("started", time_text(view.started_at)),
+        ("ended", time_text(view.ended_at)),
+        ("pages", f"{counts.fetched:,} fetched, {counts.redirected:,} redirected, {counts.failed:,} failed"),
+        ("URLs", f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {counts.refused:,} refused"),
+        ("dropped", by_rule(counts.dropped)),
+        ("needs", needed(counts.needs)),
+        ("not handled", f"{view.dead:,}: `crawlog dead list --job {view.name}`" if view.dead else ""),
+        *(("output", output_text(one.name, one.state, one.rows, one.place, one.error)) for one in view.outputs),
+    ]
+    settings = [("setting", f"{key} = {value}") for key, value in sorted(view.settings.items())]
+    return table([(name, text) for name, text in (*told, *settings) if text and text != "-"])
+
+
+def output_text(name: str, now: str, rows: int, place: str, error: str) -> str:
+    """An output in words."""
+    where = f" in {place}" if place and place != name else ""
+    return f"{name}: {now}, {outcome.counted(rows, 'row')}{where}" + (f"; {error}" if error else "")
+
+
+def changed(action: str, view: "JobView") -> str:
+    """What a change has made of a job."""
+    return f"job {view.name}: {CHANGED[action].format(view.name)}"
+
+
+def log_line(line: "LogLine", *, as_json: bool) -> str:
+    """A line of a job's log."""
+    if as_json:
+        return msgspec.json.encode(line).decode()
+    source = f" {line.source}:" if line.source else ""
+    return f"{time_text(line.at)} {line.level:7}{source} {line.text}" + (f" {line.url}" if line.url else "")
+
+
+def worker_lines(views: "Sequence[WorkerView]") -> list[str]:
+    """The workers as a table."""
+    if not views:
+        return ["no worker reports; `crawlog up` or `crawlog worker STAGE` starts some"]
+    head = ("worker", "stage", "host", "pid", "partitions", "pages/s", "CPU", "RSS", "version", "")
+    rows = [
+        (
+            one.id,
+            one.stage,
+            one.host or "-",
+            str(one.pid),
+            partitions(one.partitions),
+            f"{one.pages_per_s:.1f}",
+            f"{one.cpu:.0%}",
+            f"{one.rss / 1e6:.0f} MB",
+            one.version or "-",
+            one.trouble or ("paused" if one.paused else ""),
+        )
+        for one in views
+    ]
+    return table([head, *rows], right=(3, 5, 6, 7))
+
+
+def partitions(numbers: Sequence[int]) -> str:
+    """Numbers of partitions, ranges drawn together: `0-3,7`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(f"{first}-{last}" if first < last else str(first) for first, last in ranges) or "-"

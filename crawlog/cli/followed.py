@@ -1,0 +1,25 @@
+"""`submit --wait`, and `run` where a fleet runs: follows a job, and tells how it ended."""
+
+from typing import TYPE_CHECKING
+
+from crawlog.terminal import answer, tell
+
+if TYPE_CHECKING:
+    from crawlog.streams.fleet import JobView
+    from crawlog.streams.settings import Settings
+
+
+def followed(settings: "Settings", view: "JobView", *, as_json: bool, began: float, output: str | None = None) -> int:
+    """Follows a job that was submitted; returns the exit code of a `run`."""
+    from crawlog.commands.attached_run import follow
+    from crawlog.progress.live import view as terminal_view
+
+    from . import summary_text
+
+    shown = terminal_view()
+    shown.say(f"job {view.name}, on the workers that run already")
+    summary = follow(settings, view, shown, began=began, output=output)
+    tell(*summary_text.lines(summary))
+    if as_json:
+        answer(summary_text.as_json(summary))
+    return summary_text.exit_code(summary)

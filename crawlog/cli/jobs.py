@@ -1,0 +1,235 @@
+"""`crawlog submit` and `jobs`: the jobs of a fleet."""
+
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from crawlog import outcome
+from crawlog.streams.errors import Misconfigured
+from crawlog.terminal import answer, tell
+
+from .options import settings_of, settings_options
+from .reach import existing_log, fleet_log
+
+if TYPE_CHECKING:
+    from crawlog.commands.submission import Value
+    from crawlog.streams.fleet import JobView
+    from crawlog.streams.settings import Settings
+
+ACTIONS = ("list", "show", "logs", "pause", "resume", "stop", "cancel", "delete")
+
+OF_COMMAND = ("kafka.", "engine.", "log.", "run.data")
+"""Settings that are of the command itself, not of the job."""
+
+
+@click.command()
+@click.argument("urls", nargs=-1, metavar="URL…")
+@click.option("-o", "--output", "outputs", metavar="NAME", multiple=True, help="Output of the workers: a plain name.")
+@click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
+@click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
+@click.option(
+    "--seeds", metavar="FILE", type=click.Path(path_type=Path), help="More URLs: one a line, or JSON lines; - is stdin."
+)
+@click.option("--spider", metavar="SPIDER", help="A spider of --project; on the local fleet also FILE.py[:Class].")
+@click.option("--project", metavar="P", default="", help="Project that `crawlog deploy` has put into the log.")
+@click.option("--version", metavar="V", default="", help="Its version (the newest one).")
+@click.option("-a", "args", metavar="NAME=VALUE", multiple=True, help="Argument of the spider; may be repeated.")
+@click.option("--job", metavar="NAME", default="", help="Name of the job; without it a hash of seeds and spider.")
+@click.option("--priority", metavar="N", type=int, default=0, help="Of its URLs; higher ones are fetched first.")
+@click.option("--paused", is_flag=True, help="It waits for `crawlog jobs resume NAME`.")
+@click.option("--fresh", is_flag=True, help="Begin a known job again from its seeds, in a new epoch.")
+@click.option("--wait", is_flag=True, help="Follow it to its end; exit codes as those of `run`.")
+@click.option("--json", "as_json", is_flag=True, help="Print the job, or with --wait the summary, as one JSON object.")
+@settings_options
+def submit(wait: bool, as_json: bool, **given: Any) -> int:
+    """Give a job to the workers of a running log, and return.
+
+    Example: crawlog submit https://example.com --depth 2 -o pages.jsonl
+    """
+    from . import fleet_text
+
+    began = time.time()
+    settings, view = submitted(given)
+    if wait:
+        from .followed import followed
+
+        return followed(settings, view, as_json=as_json, began=began)
+    answer(fleet_text.job_json(view) if as_json else view.name)
+    if not as_json:
+        tell(f"submitted: `crawlog jobs show {view.name}` tells how far it is")
+    return outcome.FINISHED
+
+
+def submitted(given: dict[str, Any], *, is_run: bool = False) -> "tuple[Settings, JobView]":
+    """Submits the job that the values of the options describe; returns the settings of its log, too.
+
+    Args:
+        is_run: Whether settings of workers are no error, since `run` may have workers of its own.
+
+    Raises: Misconfigured: an option is wrong, or the fleet cannot run the spider.
+    """
+    from crawlog.agents.seed import Source
+    from crawlog.commands.named_spider import arguments_in
+    from crawlog.commands.submission import Submission, checked, outputs_of
+    from crawlog.commands.submit import submit as act
+
+    from . import arguments
+    from .options import scrapy_apart
+
+    given, scrapy = scrapy_apart(given)
+    own, of_job = _apart(given, is_run=is_run)
+    settings = settings_of(own)
+    wanted = checked(
+        Submission(
+            urls=tuple(given["urls"]),
+            spider=given["spider"] or "",
+            project=given["project"],
+            version=given["version"],
+            args=dict(arguments_in(given["args"])),
+            settings=of_job | dict(scrapy),
+            outputs=given["outputs"],
+            job=given["job"] or "",
+            max_pages=given["max_pages"],
+            depth=given["depth"],
+            priority=given["priority"],
+            paused=given["paused"],
+            fresh=given["fresh"],
+        )
+    )
+    outputs_of(settings, wanted.outputs)  # a path is refused before a spider is loaded
+    reached = fleet_log(settings)
+    named = None
+    if wanted.spider and not wanted.project:
+        _check_local(settings, wanted.spider)
+        named = arguments.spider(wanted.spider, given["args"], scrapy, lambda: settings)
+        _allow(settings, named.ref.path if named else "")
+    with ExitStack() as stack:
+        source = None
+        if given["seeds"]:
+            arguments.existing_file(given["seeds"], "--seeds")
+            source = stack.enter_context(Source([*wanted.urls, str(given["seeds"])]))
+        return reached, act(reached, wanted, named=named, source=source, say=tell)
+
+
+def _apart(given: dict[str, Any], *, is_run: bool) -> "tuple[dict[str, Any], dict[str, Value]]":
+    """The values of `settings_options` with the settings of the command alone, and those of the job."""
+    from crawlog.streams.log import job_keys
+    from crawlog.streams.settings import SHORT, known_keys, parse_pairs
+
+    keys = {pair: SHORT.get(name, name) for pair in given["pairs"] if (name := pair.partition("=")[0].strip())}
+    own = tuple(pair for pair, key in keys.items() if key.startswith(OF_COMMAND))
+    if is_run and (others := [key for key in keys.values() if key in known_keys().keys() - job_keys()]):
+        workers = sorted(key for key in others if not key.startswith((*OF_COMMAND, "results.")))
+        if workers:
+            tell(f"-s {', '.join(workers)}: of workers, which run already, so it has no effect here")
+        own = tuple(pair for pair, key in keys.items() if key in others)
+    values = parse_pairs(pair for pair in given["pairs"] if pair not in own)
+    return given | {"pairs": own}, {key: _plain(value) for key, value in values.items()}
+
+
+def _plain(value: object) -> "Value":
+    """A value of a setting as a submission has it."""
+    if isinstance(value, tuple):
+        return list(value)
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _check_local(settings: "Settings", spider: str) -> None:
+    """Raises: Misconfigured: other machines' workers may get this job, and they have no such file."""
+    from crawlog.processes.hold import same_log
+
+    if same_log(settings).kafka.bootstrap:
+        raise Misconfigured(
+            f"--spider {spider}: workers of other machines have no such file: `crawlog deploy` puts its project into"
+            " the log, then `crawlog submit --project P --spider NAME`"
+        )
+
+
+def _allow(settings: "Settings", path: str) -> None:
+    """Allows the workers of this data folder to run the spider's code."""
+    from crawlog.streams.spiders import allow, code_of
+
+    if (code := code_of(path)) is not None:
+        allow(settings.run.data, code)
+
+
+@click.command()
+@click.argument("action", type=click.Choice(ACTIONS), default="list", metavar="[ACTION]")
+@click.argument("name", default="", metavar="[NAME]")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1), default=1_000, help="For logs: the newest N lines (1000)."
+)
+@click.option("--follow", "-f", is_flag=True, help="For logs: go on with what comes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a job, or a line.")
+@settings_options
+def jobs(action: str, name: str, limit: int, follow: bool, as_json: bool, **given: Any) -> int:
+    """List the jobs of a log; show, pause, resume, stop, cancel or delete one; show what its spider logs.
+
+    ACTION is one of list (the default), show, logs, pause, resume, stop, cancel, delete.
+    """
+    from crawlog.commands import fleet_jobs
+
+    from . import arguments, fleet_text
+
+    settings = settings_of(given)
+    if action == "list":
+        with existing_log(settings) as reached:
+            found = fleet_jobs.list_jobs(reached)
+        answer(*([fleet_text.job_json(one) for one in found] if as_json else fleet_text.job_lines(found)))
+        return outcome.FINISHED
+    if not name:
+        raise Misconfigured(f"crawlog jobs {action}: name the job; `crawlog jobs` lists them")
+    arguments.job_name(name)
+    if action == "logs":
+        return _logs(settings, name, limit, follow=follow, as_json=as_json)
+    if action == "show":
+        with existing_log(settings) as reached:
+            view = fleet_jobs.show_job(reached, name)
+        answer(*([fleet_text.job_json(view)] if as_json else fleet_text.job_details(view)))
+        return outcome.FINISHED
+    return _changed(settings, action, name, as_json=as_json)
+
+
+def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> int:
+    """Changes a job."""
+    from crawlog.commands import fleet_jobs
+
+    from . import fleet_text
+
+    reached = fleet_log(settings)
+    if action == "delete":
+        fleet_jobs.delete_job(reached, name)
+        tell(f"job {name} is deleted; its pages stay in the log until they expire")
+        return outcome.FINISHED
+    changes = {
+        "pause": fleet_jobs.pause_job,
+        "resume": fleet_jobs.resume_job,
+        "stop": fleet_jobs.stop_job,
+        "cancel": fleet_jobs.cancel_job,
+    }
+    view = changes[action](reached, name)
+    if as_json:
+        answer(fleet_text.job_json(view))
+    else:
+        tell(fleet_text.changed(action, view))
+    return outcome.FINISHED
+
+
+def _logs(settings: "Settings", name: str, limit: int, *, follow: bool, as_json: bool) -> int:
+    """Prints the lines of a job."""
+    from crawlog.commands.job_logs import follow_job_log, job_log_lines
+
+    from . import fleet_text
+
+    with existing_log(settings) as reached:
+        since = datetime.now(UTC).timestamp()
+        for line in job_log_lines(reached, name, limit=limit):
+            answer(fleet_text.log_line(line, as_json=as_json))
+        for more in follow_job_log(reached, name, since) if follow else ():
+            if more is not None:
+                answer(fleet_text.log_line(more, as_json=as_json))
+    return outcome.FINISHED

@@ -1,0 +1,272 @@
+"""`crawlog run` where a fleet is, and `submit --wait`: the fleet crawls, this command follows and writes FILE here.
+
+has_fleet ─► submit ─► FleetFollower: FleetView ─► frames ─► the job's end ─► export_job ─► FILE ─► Summary
+│ Ctrl-C: detached, the job goes on
+└ Ctrl-C again: the job is cancelled
+"""
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from crawlog import outcome
+from crawlog.processes.hold import holder
+from crawlog.progress.live import Frame, View
+from crawlog.progress.pace import Pace
+from crawlog.schemas.job_orders import ENDED
+from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.fleet import ended
+
+from .summary import Summary
+
+if TYPE_CHECKING:
+    from crawlog.schemas.control import Finished, JobCopy
+    from crawlog.streams.fleet import FleetState, JobView
+    from crawlog.streams.settings import Settings
+
+LOOK_S = 0.1
+"""Between two looks at the job."""
+
+AGAIN_S = 3.0
+"""How long a second Ctrl-C cancels the job after the first one, seconds."""
+
+END_NOTED_S = 10.0
+"""How long the note of a job's end may come after its state, seconds."""
+
+LETTERS_S = 60.0
+"""How long crawl.dead may be read at the end, seconds."""
+
+
+class Detach(BaseException):
+    """A signal ended the following; the job goes on."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def has_fleet(settings: "Settings") -> bool:
+    """Whether a `run` gives its job to workers that run already: those of `up` on this folder, or of a cluster.
+
+    A command with workers of its own (`--workers`, `run.fetch_workers`) works by itself on a cluster.
+    """
+    from crawlog.streams.fleet import FleetView
+    from crawlog.streams.log import partition_count_if_any
+
+    if not settings.kafka.bootstrap:
+        held = holder(settings.run.data)
+        return held is not None and held.what == "up"
+    if {"fetch_workers", "parse_workers"} & settings.run.model_fields_set:
+        return False
+    return bool(partition_count_if_any(settings)) and FleetView.read(settings).has_fleet()
+
+
+class _Signals:
+    """The first signal raises `Detach`, further ones are noted."""
+
+    def __init__(self) -> None:
+        self.is_again = False
+        self._heard = False
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        """Hears signals within the block, but none that was ignored before it (`nohup`)."""
+        numbers = [number for number in outcome.SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._hear) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        if self._heard:
+            self.is_again = True
+            return
+        self._heard = True
+        raise Detach(number)
+
+
+def follow(settings: "Settings", job: "JobView", shown: View, *, began: float, output: str | None = None) -> Summary:
+    """Follows a job of the fleet to its end, then writes its rows to `output`.
+
+    Args:
+        began: When the command began, UTC epoch seconds.
+        output: As `-o` of `run`; None for no file.
+
+    Raises: EngineError: the log does not answer. Misconfigured: the job failed.
+    """
+    signals = _Signals()
+    summary = Summary(job.name, output=output, epoch=job.epoch, resumed=0 < job.submitted_at < began)
+    with signals.heard():
+        following = None
+        try:
+            following = FleetFollower(settings, summary, shown)
+            following.until_ended()
+            if output is not None and summary.reason != "cancelled":
+                shown.close()
+                _write(settings, summary, output)
+        except Detach as detach:
+            shown.close()
+            summary.signal, summary.reason = detach.number, "detached"
+            if detach.number == signal.SIGINT and _again(signals, shown):
+                _cancel(settings, summary)
+        finally:
+            shown.close()
+            summary.took_s = time.time() - began
+            if following is not None:
+                following.close()
+    return summary
+
+
+def _again(signals: _Signals, shown: View) -> bool:
+    """Whether a second Ctrl-C comes in time."""
+    shown.say(f"detached: the job goes on; Ctrl-C within {AGAIN_S:.0f} s cancels it")
+    deadline = time.monotonic() + AGAIN_S
+    while not signals.is_again and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+    return signals.is_again
+
+
+def _cancel(settings: "Settings", summary: Summary) -> None:
+    from .fleet_jobs import cancel_job
+
+    cancel_job(settings, summary.job)
+    summary.signal, summary.reason = 0, "cancelled"
+
+
+def _write(settings: "Settings", summary: Summary, output: str) -> None:
+    """Writes FILE. That of a stopped job has the rows so far, as a `run` has them."""
+    from .export import export_job
+
+    written = export_job(settings, summary.job, output)
+    if written.is_complete:
+        summary.rows = written.rows
+    else:
+        summary.partial = written.output
+
+
+class FleetFollower:
+    """A job of a fleet, as this command sees it."""
+
+    def __init__(self, settings: "Settings", summary: Summary, shown: View) -> None:
+        from crawlog.streams.fleet import FleetView, Losses, Picture, Watch
+        from crawlog.streams.log import partition_count
+
+        count = partition_count(settings)
+        settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"partitions": count})})
+        self._summary = summary
+        self._shown = shown
+        self._pace = Pace()
+        self._began = time.monotonic()
+        self._ends = Watch(settings, Picture())
+        self._seeded = self._ends.ends("fetch")
+        self._letters = Losses(settings, summary.job, self._ends.dead_end())
+        self._view: FleetView = FleetView(settings).start()
+        self._before: int | None = None
+
+    def close(self) -> None:
+        """Closes the consumers."""
+        for one in (self._view, self._letters, self._ends):
+            one.close()
+
+    def until_ended(self) -> None:
+        """Shows the job until it has ended; fills the summary."""
+        while not self._view.look(self._has_ended):
+            time.sleep(LOOK_S)
+            now = time.monotonic()
+            self._view.look(self._count)
+            if self._shown.is_due(now):
+                self._show(now)
+        self._view.wait_until(lambda state: self._end(state) is not None, END_NOTED_S)
+        self._view.look(self._sum_up)
+        try:
+            self._letters.catch_up(self._ends.dead_end(), LETTERS_S)
+        finally:
+            tally = self._letters.tally
+            self._summary.dead = tally.count
+            if commonest := tally.commonest:
+                self._summary.commonest_error, self._summary.commonest_count = commonest
+
+    def _copy(self, state: "FleetState") -> "JobCopy | None":
+        return state.copy(self._summary.job)
+
+    def _end(self, state: "FleetState") -> "Finished | None":
+        copy = self._copy(state)
+        return None if copy is None else state.end(copy)
+
+    def _has_ended(self, state: "FleetState") -> bool:
+        """Whether the job has ended after its seeds were read; True if it is gone."""
+        job, end = state.job(self._summary.job), self._end(state)
+        if job is None:
+            return True
+        if job.state not in ENDED:
+            return False
+        if job.state != "finished":
+            return True
+        covers = end is not None and all(now >= then for now, then in zip(end.urls, self._seeded, strict=False))
+        return covers or (state.picture.has_passed("fetch", self._seeded) and not job.counts.queued)
+
+    def _count(self, state: "FleetState") -> None:
+        if not state.picture.has_passed("fetch", self._seeded):
+            return
+        job = state.job(self._summary.job)
+        if job is not None:
+            self._before = ended(job.counts) if self._before is None else self._before
+            self._pace.look(ended(job.counts), time.monotonic())
+
+    def _show(self, now: float) -> None:
+        try:
+            lag = {one.stage: one.lag for one in self._view.stages()}
+        except EngineError:
+            return
+        self._shown.show(self._view.look(lambda state: self._frame(state, lag, now)))
+
+    def _frame(self, state: "FleetState", lag: dict[str, int], now: float) -> Frame:
+        name, picture = self._summary.job, state.picture
+        job = state.job(name)
+        passed, count = picture.passed("fetch", self._seeded), len(self._seeded)
+        naming, unanswered = picture.strangers()
+        assert job is not None
+        return Frame(
+            job=name,
+            took_s=now - self._began,
+            counts=job.counts,
+            rate=self._pace.rate(),
+            lag=lag,
+            hosts=picture.hosts(),
+            paused="paused" if job.state == "paused" else picture.paused(name),
+            reading=f"{passed} of {count} partitions so far" if passed < count else "",
+            is_starting=job.is_starting,
+            naming=naming,
+            unanswered=unanswered,
+        )
+
+    def _sum_up(self, state: "FleetState") -> None:
+        """Fills the summary.
+
+        Raises: Misconfigured: the job failed.
+        """
+        summary, job, end = self._summary, state.job(self._summary.job), self._end(state)
+        if job is None:
+            summary.reason = "cancelled"
+            return
+        if job.state == "failed":
+            raise Misconfigured(f"job {job.name} failed: {job.reason}; `crawlog jobs logs {job.name}` tells more")
+        summary.counts = end.counts if end is not None and end.counts is not None else job.counts
+        summary.pages = max(ended(summary.counts) - (self._before or 0), 0)
+        summary.reason, summary.closed = _reason(job)
+        note = state.said.get(f"start/{job.name}".encode())
+        summary.start_error = getattr(note, "error", "")
+
+
+def _reason(job: "JobView") -> tuple[str, str]:
+    """The summary's reason, and the reason with which the spider closed the job."""
+    if job.state != "stopped":
+        return job.state, ""
+    if job.reason == "max_pages":
+        return "max_pages", ""
+    return ("stopped", "") if job.reason in ("", "operator", "stopped") else ("closed", job.reason)

@@ -1,0 +1,154 @@
+"""`crawlog jobs`: the jobs of a log, and changes of one. The HTTP service calls the same functions.
+
+    crawl.control, crawl.progress ─► FleetView ─► JobView         pause, resume … ─► `change_job` ─► its answer
+
+A change is an order in crawl.urls, which the fetch worker that owns partition 0 takes or refuses. It is refused if the
+job has changed since it was read; `_change` reads again then.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from crawlog.schemas.control import Command, JobCopy
+from crawlog.schemas.job_orders import ENDED, JobStateName
+from crawlog.streams.errors import NotPossible, UnknownName
+
+from .submit import whoever
+
+if TYPE_CHECKING:
+    from crawlog.streams.fleet import JobView
+    from crawlog.streams.log import Producer, Topics
+    from crawlog.streams.settings import Settings
+
+TRIES = 3
+"""How often a change is ordered whose job has changed meanwhile."""
+
+
+def list_jobs(settings: "Settings") -> "list[JobView]":
+    """All jobs, the last submitted first."""
+    from crawlog.streams.fleet import FleetView
+
+    return FleetView.read(settings).jobs()
+
+
+def show_job(settings: "Settings", name: str) -> "JobView":
+    """One job, with the settings of its record.
+
+    Raises: UnknownName: there is none.
+    """
+    from crawlog.streams.fleet import FleetView
+    from crawlog.streams.log import job_values
+    from crawlog.streams.settings import known_keys, masked
+
+    view = FleetView.read(settings)
+    found, copy = view.job(name), view.look(lambda state: state.copy(name))
+    if found is None or copy is None:
+        raise _unknown(name)
+    values = {key: masked(key, value) for key, value in job_values(copy.spec).items() if key in known_keys()}
+    return msgspec.structs.replace(found, settings=msgspec.to_builtins(values))
+
+
+def pause_job(settings: "Settings", name: str, by: str = "") -> "JobView":
+    """Pauses a job: no URL of it is fetched until `resume_job`. Requests in flight end.
+
+    Raises: UnknownName, NotPossible: it has ended. EngineError: no worker answers.
+    """
+    return _change(settings, name, "paused", by)
+
+
+def resume_job(settings: "Settings", name: str, by: str = "") -> "JobView":
+    """Lets a job go on that was paused or stopped; ends the operator's and its spider's commands for it, too.
+
+    Raises: UnknownName, NotPossible: it has ended for good. EngineError: no worker answers.
+    """
+    return _change(settings, name, "running", by)
+
+
+def stop_job(settings: "Settings", name: str, by: str = "") -> "JobView":
+    """Stops a job: its outputs are completed, its queue stays, and `resume_job` lets it go on.
+
+    Raises: UnknownName, NotPossible: it has ended. EngineError: no worker answers.
+    """
+    return _change(settings, name, "stopped", by, reason="operator")
+
+
+def cancel_job(settings: "Settings", name: str, by: str = "") -> "JobView":
+    """Cancels a job for good; what it has fetched stays.
+
+    Raises: UnknownName: there is none. EngineError: no worker answers.
+    """
+    return _change(settings, name, "cancelled", by)
+
+
+def delete_job(settings: "Settings", name: str, by: str = "") -> None:
+    """Deletes a job: its rows of the frontier go, and its name may be taken again. Its pages stay until they expire.
+
+    Raises: UnknownName: there is none. EngineError: no worker answers.
+    """
+    from crawlog.streams.log import Producer, Topics, remove_notes
+
+    _change(settings, name, "deleted", by)
+    remove_notes(settings, Producer(settings, "crawlog-jobs"), Topics(settings.kafka.prefix), name)
+
+
+_FROM: dict[JobStateName, tuple[str, ...]] = {
+    "paused": ("running",),
+    "running": ("paused", "stopped", "failed"),
+    "stopped": ("running", "paused"),
+    "cancelled": ("running", "paused", "stopped", "finished", "failed"),
+    "deleted": ("running", "paused", "stopped", "finished", "failed", "cancelled"),
+}
+"""The states that a job may have before each change; a job that has the new state already stays as it is."""
+
+
+def _change(settings: "Settings", name: str, state: JobStateName, by: str, reason: str = "") -> "JobView":
+    from crawlog.streams.log import Producer, Topics, change_job, control_entries
+
+    topics, producer = Topics(settings.kafka.prefix), Producer(settings, "crawlog-jobs")
+    said = control_entries(settings, topics)
+    copy = said.get(f"job/{name}".encode())
+    if not isinstance(copy, JobCopy) or copy.spec.state == "deleted":
+        raise _unknown(name)
+    if state == "running":
+        _resume_commands(producer, topics, name, said.get(f"command/job/{name}".encode()))
+    if copy.spec.state != state:
+        _check(copy, state)
+        copy = change_job(
+            settings, producer, topics, name, state=state, reason=reason, by=by or whoever(), at=time.time()
+        )
+    return _view(settings, copy)
+
+
+def _unknown(name: str) -> UnknownName:
+    return UnknownName(f"there is no job {name!r:.120} in the log; `crawlog jobs` names those that there are.")
+
+
+def _check(copy: JobCopy, state: JobStateName) -> None:
+    now = copy.spec.state
+    if now in _FROM[state]:
+        return
+    fresh = "; `--fresh` of `run` or `submit` begins it again" if now in ENDED else ""
+    raise NotPossible(f"job {copy.job} is {now} and cannot become {state}{fresh}")
+
+
+def _resume_commands(producer: "Producer", topics: "Topics", name: str, command: object) -> None:
+    """Ends the command in force for the job: `resume` means both kinds of pauses."""
+    from crawlog.streams.log import write_command
+
+    if isinstance(command, Command) and command.holds and command.action != "slow":
+        write_command(producer, topics, Command("resume", job=name, at=time.time()))
+
+
+def _view(settings: "Settings", copy: JobCopy) -> "JobView":
+    from crawlog.schemas.control import key
+    from crawlog.streams.fleet import FleetState, FleetView
+
+    if copy.spec.state != "deleted" and (found := FleetView.read(settings).job(copy.job)) is not None:
+        return found
+    state = FleetState()
+    state.hear(key(copy), msgspec.structs.replace(copy, spec=msgspec.structs.replace(copy.spec, state="cancelled")))
+    found = state.job(copy.job)
+    assert found is not None
+    return msgspec.structs.replace(found, state=copy.spec.state)

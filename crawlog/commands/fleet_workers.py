@@ -1,0 +1,54 @@
+"""`crawlog workers`: the workers of a fleet, and a planned stop of one of them.
+
+    crawl.progress ─► FleetView ─► WorkerView        `order_worker` ─► crawl.control ─► the worker's own process ends
+
+An order names the process by its pid and its start, so another process of the same name ignores it.
+"""
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+from crawlog.schemas.control import WorkerOrder
+from crawlog.streams.errors import NotPossible, UnknownName
+
+from .submit import whoever
+
+if TYPE_CHECKING:
+    from crawlog.streams.fleet import WorkerView
+    from crawlog.streams.settings import Settings
+
+FIRST_S = 2.0
+"""How long to wait for the first reports, seconds; there is one a second."""
+
+
+def list_workers(settings: "Settings") -> "list[WorkerView]":
+    """The workers that report, by stage and name."""
+    from crawlog.streams.fleet import FleetView
+
+    view = FleetView.read(settings, until=lambda state: bool(state.workers(time.time())), wait_s=FIRST_S)
+    return view.look(lambda state: state.workers(time.time()))
+
+
+def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop"], by: str = "") -> "WorkerView":
+    """Orders a worker's process to hand over its partitions and to end; returns it as it was.
+
+    Args:
+        action: After `stop` its supervisor starts another process, after `drain` it does not.
+
+    Raises: UnknownName, NotPossible: it cannot be ordered so.
+    """
+    from crawlog.streams.log import Producer, Topics, write_control
+
+    found = list_workers(settings)
+    worker = next((one for one in found if one.id == name), None)
+    if worker is None:
+        known = ", ".join(one.id for one in found)
+        there = f"there are: {known}" if known else "no worker reports; `crawlog up` starts some"
+        raise UnknownName(f"no worker {name!r:.120} reports; {there}")
+    if not worker.started_at:
+        raise NotPossible(f"worker {name} is of an older version, that takes no orders: end process {worker.pid}")
+    if action == "drain" and worker.supervisor == "run":
+        raise NotPossible(f"worker {name} belongs to a `crawlog run`, which needs it: end that command with Ctrl-C")
+    order = WorkerOrder(name, worker.pid, worker.started_at, action, at=time.time(), by=by or whoever())
+    write_control(Producer(settings, "crawlog-workers"), Topics(settings.kafka.prefix), [order])
+    return worker

@@ -1,0 +1,95 @@
+"""Lines of a job, read from crawl.logs: what its spider printed, and what workers said about it."""
+
+import time
+from collections import deque
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from crawlog.schemas import log_lines
+from crawlog.schemas.log_lines import LogLine
+from crawlog.streams.errors import EngineError
+from crawlog.streams.log import Topics, consumer_config, log_bounds, read_records
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from crawlog.streams.settings import Settings
+
+LIMIT = 1_000
+"""Lines given, the newest ones, if the caller does not say how many."""
+
+LOST = "lines_lost"
+"""`LogLine.source` of a line that stands for lines that were left out."""
+
+ANSWER_S = 10.0
+"""How long the broker may take to find a place by its time, seconds."""
+
+POLL_S = 0.5
+"""Longest wait for the next record while following, seconds."""
+
+
+def job_log_lines(settings: "Settings", job: str, since: float | None = None, limit: int = LIMIT) -> list[LogLine]:
+    """The newest lines of a job that are in the log now, the oldest first.
+
+    Args:
+        since: Leaves out older lines; UTC epoch seconds.
+
+    Raises: EngineError: the cluster does not answer.
+    """
+    topic = Topics(settings.kafka.prefix).logs
+    first, end = log_bounds(settings, topic, [0])[0]
+    start = first if since is None else max(first, _offset_at(settings, topic, since, end))
+    lines: deque[LogLine] = deque(maxlen=limit)
+    for record in read_records(settings, topic, 0, start, end):
+        lines.extend(_lines(record, job, since or 0.0))
+    return list(lines)
+
+
+def follow_job_log(settings: "Settings", job: str, since: float | None = None) -> Generator[LogLine | None]:
+    """Lines of a job from now on, or from `since` on, without end; None each time nothing new came for a moment.
+
+    Close the generator to end it.
+    """
+    topic = Topics(settings.kafka.prefix).logs
+    _, end = log_bounds(settings, topic, [0])[0]
+    start = end if since is None else _offset_at(settings, topic, since, end)
+    consumer = Consumer(consumer_config(settings))
+    try:
+        consumer.assign([TopicPartition(topic, 0, start)])
+        while True:
+            record = consumer.poll(POLL_S)
+            if record is None:
+                yield None
+            elif record.error() is None:
+                yield from _lines(record, job, since or 0.0)
+            else:
+                time.sleep(POLL_S)
+    finally:
+        consumer.close()
+
+
+def _offset_at(settings: "Settings", topic: str, since: float, end: int) -> int:
+    """The first offset of a time."""
+    consumer = Consumer(consumer_config(settings))
+    try:
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, int(since * 1000))], timeout=ANSWER_S)
+    except KafkaException as error:
+        raise EngineError(f"{topic} cannot be read: {error}") from error
+    finally:
+        consumer.close()
+    return found.offset if found.offset >= 0 else end
+
+
+def _lines(record: "Message", job: str, since: float) -> Iterator[LogLine]:
+    if record.key() != job.encode():
+        return
+    try:
+        told = log_lines.decode(record.value())
+    except ValueError:
+        return
+    if told.lost:
+        at = told.lines[0].at if told.lines else record.timestamp()[1] / 1000
+        yield LogLine(at, f"{told.lost:,} lines of {told.worker} were left out", "warning", LOST)
+    yield from (line for line in told.lines if line.at >= since)

@@ -1,0 +1,190 @@
+"""A submission: a job for a fleet, as a user or a program describes it. Checks what needs no log.
+
+crawlog submit, POST /api/v1/jobs, schedule.json ─► Submission ─► `checked` ─► submit.py ─► the job's record
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from crawlog.schemas.job_orders import OutputSpec
+from crawlog.streams.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Job names are parts of keys (`JOB URL`, `job/NAME`) and of file names."""
+
+MAX_URLS = 10_000
+"""URLs of one submission; more come by `--seeds FILE` or `crawlog seed`."""
+
+Value = str | int | float | bool | None | list[str | int]
+"""Value of a setting: as in a configuration file, or the text of `-s`."""
+
+OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")
+"""Names of Scrapy's settings."""
+
+
+class Submission(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job for a fleet.
+
+    Attributes:
+        urls: Seeds; without them the spider's `start` or `start_urls`.
+        spider: Name of a spider in the project; empty for the default spider.
+        project, version: Deployed code; without a version the newest one.
+        args: Arguments of the spider.
+        settings: Of the job by dotted name, and Scrapy's by their own names.
+        outputs: Plain names of files, or names of declared outputs.
+        job: Its name; empty to make one of seeds and spider, so that the same submission is the same job.
+        depth: Deepest link taken.
+        priority: Of its seeds: URLs of a higher priority are fetched first.
+        paused: Whether it waits for `resume`.
+        fresh: Whether a known job begins again from its seeds, in a new epoch.
+        is_new: Whether a known name is an error; else a known job goes on, and gets the seeds.
+    """
+
+    urls: tuple[str, ...] = ()
+    spider: str = ""
+    project: str = ""
+    version: str = ""
+    args: dict[str, str] = {}
+    settings: dict[str, Value] = {}
+    outputs: tuple[str, ...] = ()
+    job: str = ""
+    max_pages: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    depth: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] = 0
+    paused: bool = False
+    fresh: bool = False
+    is_new: bool = False
+
+    @property
+    def scrapy(self) -> tuple[tuple[str, str], ...]:
+        """Scrapy's settings."""
+        named = ((key, value) for key, value in self.settings.items() if OF_SCRAPY.fullmatch(key))
+        return tuple(sorted((key, text_of(value)) for key, value in named))
+
+    @property
+    def own(self) -> dict[str, Value]:
+        """The settings of crawlog's."""
+        return {key: value for key, value in self.settings.items() if not OF_SCRAPY.fullmatch(key)}
+
+
+def text_of(value: Value) -> str:
+    """The value of a setting as `-s` takes it."""
+    if isinstance(value, str):
+        return value
+    return "none" if value is None else json.dumps(value)
+
+
+def checked(wanted: Submission) -> Submission:
+    """The submission, if all that needs no log is valid in it.
+
+    Raises: Misconfigured: it is not; the message says what is wrong.
+    """
+    if wanted.job:
+        named_job(wanted.job)
+    if len(wanted.urls) > MAX_URLS:
+        raise Misconfigured(
+            f"{len(wanted.urls):,} URLs; at most {MAX_URLS:,}: `crawlog seed FILE --job NAME` adds more"
+        )
+    for url in wanted.urls:
+        _check_url(url)
+    for name in wanted.args:
+        if not name.isidentifier():
+            raise Misconfigured(f"-a {name!r:.100}: an argument of a spider is NAME=VALUE, such as -a section=books")
+    if wanted.version and not wanted.project:
+        raise Misconfigured("--version: name the project, too (--project)")
+    if wanted.project and not wanted.spider:
+        raise Misconfigured(f"--project {wanted.project}: name one of its spiders, too (--spider)")
+    _check_remote(wanted)
+    _check_of_job(wanted.own)
+    return wanted
+
+
+def named_job(name: str) -> str:
+    """The name, if it is valid. Raises: Misconfigured: it is not."""
+    if not JOB_NAME.fullmatch(name):
+        raise Misconfigured(
+            f"--job {name!r:.120}: a job's name is 1 to 100 letters, digits, dots, dashes or underscores,"
+            " and starts with a letter or digit"
+        )
+    return name
+
+
+def _check_url(url: str) -> None:
+    from crawlog.streams.http import without_login
+    from crawlog.streams.url import InvalidUrl, serialise
+
+    try:
+        plain = serialise(url)
+    except (InvalidUrl, ValueError):
+        raise Misconfigured(f"{url!r:.200} is not a URL that can be fetched: http://… or https://…") from None
+    if "@" in url and without_login(plain)[1]:
+        raise Misconfigured(
+            f"{without_login(plain)[0]!r:.200}: a login is of the workers, and no record holds one:"
+            " give them fetch.logins, and the URL without it"
+        )
+
+
+def _check_remote(wanted: Submission) -> None:
+    """Raises: Misconfigured: a setting of Scrapy's that may only come from the project's own settings."""
+    from crawlog.streams.spiders import wire_refusal
+
+    if wanted.scrapy and not wanted.spider:
+        raise Misconfigured(f"-s {wanted.scrapy[0][0]}: a setting of Scrapy's; give --spider, too")
+    if refused := [why for name, _ in wanted.scrapy if (why := wire_refusal(name))]:
+        raise Misconfigured("\n".join(refused))
+
+
+def _check_of_job(own: Mapping[str, Value]) -> None:
+    """Raises: Misconfigured: a setting that no job has."""
+    from crawlog.streams.log import job_keys
+    from crawlog.streams.settings import SHORT, suggestion
+
+    others = [SHORT.get(key, key) for key in own if SHORT.get(key, key) not in job_keys()]
+    if unknown := [f"unknown setting {key!r:.100}; {suggestion(key)}" for key in others if not _is_known(key)]:
+        raise Misconfigured("\n".join(unknown))
+    if others:
+        raise Misconfigured(
+            f"-s {', '.join(sorted(others))}: of workers, not of a job, so it has no effect here; give it to"
+            " `crawlog up` or `crawlog worker`"
+        )
+
+
+def _is_known(key: str) -> bool:
+    from crawlog.streams.settings import known_keys
+
+    return key in known_keys()
+
+
+def outputs_of(settings: "Settings", names: Iterable[str]) -> tuple[OutputSpec, ...]:
+    """The outputs of these names, without doubles.
+
+    Raises: Misconfigured: a name is a path or an address.
+    """
+    return tuple(_output(settings, name) for name in dict.fromkeys(names))
+
+
+def _output(settings: "Settings", name: str) -> OutputSpec:
+    from crawlog.streams.sink import is_file
+
+    sink = settings.sink
+    try:
+        if name in sink.outputs:
+            return OutputSpec(name, declared=True, required=name not in sink.optional).check()
+        spec = OutputSpec(name).check()
+    except ValueError as error:
+        raise Misconfigured(
+            f"-o {name!r:.200}: outputs of a fleet are plain names or declared in [sink] outputs: {error}.\n"
+            "`crawlog export --job NAME -o FILE` writes a job's rows to any file of this machine."
+        ) from None
+    try:
+        is_file(name)
+    except Misconfigured:  # no format has this suffix: the workers' own settings declare it
+        return OutputSpec(name, declared=True, required=name not in sink.optional)
+    return spec

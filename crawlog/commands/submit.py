@@ -1,0 +1,288 @@
+"""`crawlog submit`: writes a job and its seeds to a running log, whose workers crawl it, and returns.
+
+    Submission ─► the job's settings: -s > spider > base ─► the job's record ─► its seeds ─► JobView
+                                                              │ a known job: it goes on, or begins again (`fresh`)
+
+The HTTP service calls `submit` too, so nothing of a user's code runs here: a child process tells about the spider.
+"""
+
+import getpass
+import io
+import json
+import platform
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from crawlog.schemas.control import JobCopy
+from crawlog.schemas.urls import DEFAULT_JOB
+from crawlog.streams.errors import Misconfigured
+
+from .order import job_name, refused
+from .submission import Submission, checked, outputs_of, text_of
+
+if TYPE_CHECKING:
+    from crawlog.agents.seed import Source
+    from crawlog.schemas.job_orders import CodeRef
+    from crawlog.schemas.urls import JobSpec
+    from crawlog.streams.fleet import JobView
+    from crawlog.streams.log import JobSpider
+    from crawlog.streams.settings import Settings
+    from crawlog.streams.spiders import SpiderFacts
+
+    from .named_spider import NamedSpider
+
+_OWN = ("rev", "state", "reason", "by", "at", "changed_at", "scope", "items")
+"""Fields of a job's record in which two submissions of one job may differ."""
+
+
+def submit(
+    settings: "Settings",
+    wanted: Submission,
+    by: str = "",
+    *,
+    named: "NamedSpider | None" = None,
+    source: "Source | None" = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> "JobView":
+    """Submits a job to the fleet of a log.
+
+    Args:
+        settings: With the log's address. The submission's own settings and those of its spider are stronger.
+        by: Who submits it, for people.
+        named: A spider of this machine's files, if its workers may run it; it replaces `wanted.spider`.
+        source: All seeds, in place of `wanted.urls`; only a command of this machine can read files.
+        say: Takes lines for the user.
+
+    Raises: Misconfigured: the submission is invalid, or does not fit the job of that name.
+    """
+    from crawlog.streams.log import ensure_topics
+
+    checked(wanted)
+    ensure_topics(settings)
+    code, facts = _spider(settings, wanted, named)
+    settings = job_settings(settings, wanted, facts)
+    if facts is not None:
+        for line in facts.notes:
+            say(line)
+    for line in refused(wanted.urls, allow_private=settings.network.allow_private):
+        say(line)
+    starts = facts is not None and facts.starts and not wanted.urls and source is None
+    urls = wanted.urls or (facts.start_urls if facts is not None and source is None and not starts else ())
+    name = wanted.job or _default_name(wanted, facts, source, urls)
+    if not urls and source is None and not starts and not wanted.job:
+        raise Misconfigured("nothing to crawl: give a URL\nSee `crawlog submit --help`.")
+    with ExitStack() as stack:
+        if urls and source is None:
+            source = stack.enter_context(_source(urls, wanted.priority))
+        sowing = _Sowing(settings, wanted, _job_spider(wanted, facts, starts=starts), source, say)
+        return _view(sowing.sow(name, code, by or whoever()))
+
+
+def _default_name(
+    wanted: Submission, facts: "SpiderFacts | None", source: "Source | None", urls: tuple[str, ...]
+) -> str:
+    """The name of the job that `run` gives it, too."""
+    spider = Path(facts.path).name if facts is not None else ""
+    if wanted.project:
+        spider = f"{wanted.project}:{wanted.spider}"
+    if source is None:
+        return job_name(urls, spider, wanted.args.items())
+    lines = (line.decode(errors="replace").strip() for _, part in source.parts() for line in part)
+    return job_name(filter(None, lines), spider, wanted.args.items())
+
+
+def _job_spider(wanted: Submission, facts: "SpiderFacts | None", *, starts: bool) -> "JobSpider":
+    from crawlog.streams.log import JobSpider
+
+    if facts is None:
+        return JobSpider()
+    return JobSpider(facts.path, tuple(sorted(wanted.args.items())), wanted.scrapy, starts, facts.has_pipelines)
+
+
+def whoever() -> str:
+    """Who gives this command, for people."""
+    with suppress(OSError, KeyError):
+        return f"{getpass.getuser()}@{platform.node() or 'host'}"
+    return platform.node()
+
+
+def _spider(
+    settings: "Settings", wanted: Submission, named: "NamedSpider | None"
+) -> "tuple[CodeRef | None, SpiderFacts | None]":
+    """The code and the facts of the submission's spider; None for the default spider."""
+    if named is not None:
+        return None, named.facts
+    if wanted.project:
+        return _deployed(settings, wanted)
+    if wanted.spider:
+        raise Misconfigured(
+            f"--spider {wanted.spider!r:.200}: the workers of a fleet run deployed code only: `crawlog deploy` puts a"
+            " project into the log, then `crawlog submit --project P --spider NAME`"
+        )
+    return None, None
+
+
+def _deployed(settings: "Settings", wanted: Submission) -> "tuple[CodeRef, SpiderFacts]":
+    """The code of a deployed project, and what its spider says of itself in a child process."""
+    from crawlog.schemas.urls import JobSpec
+    from crawlog.streams.spiders import SpiderRef
+
+    from .named_spider import facts_of
+    from .projects import list_spiders, resolve
+
+    code = resolve(settings, wanted.project, wanted.version or None)
+    known = list_spiders(settings, wanted.project, code.version)
+    if wanted.spider not in known:
+        has = ", ".join(known[:20]) or "none"
+        raise Misconfigured(f"the project {wanted.project} has no spider {wanted.spider!r:.120}; it has {has}")
+    spec = JobSpec(spider=wanted.spider, code=code)
+    ref = SpiderRef(wanted.spider, tuple(sorted(wanted.args.items())), wanted.scrapy, spec=spec)
+    return code, msgspec.structs.replace(facts_of(ref, settings), path=wanted.spider)
+
+
+def job_settings(settings: "Settings", wanted: Submission, facts: "SpiderFacts | None") -> "Settings":
+    """The settings that the job's record is made of.
+
+    Raises: Misconfigured: a setting is unknown or has a wrong value.
+    """
+    from crawlog.streams.settings import NO_FILE, Sources, resolve, to_environ
+
+    flags = {"run.depth": wanted.depth, "run.max_pages": wanted.max_pages}
+    return resolve(
+        Sources(
+            flags={key: value for key, value in flags.items() if value is not None},
+            pairs=[f"{key}={text_of(value)}" for key, value in wanted.own.items()],
+            spider=facts.settings if facts is not None else {},
+            config=NO_FILE,
+            environ=to_environ(settings),
+        )
+    ).settings
+
+
+class _Sowing:
+    """The job's record and its seeds."""
+
+    def __init__(
+        self,
+        settings: "Settings",
+        wanted: Submission,
+        spider: "JobSpider",
+        source: "Source | None",
+        say: Callable[[str], None],
+    ) -> None:
+        from crawlog.streams.log import Producer, Topics
+
+        self._settings = settings
+        self._wanted = wanted
+        self._spider = spider
+        self._source = source
+        self._say = say
+        self._producer = Producer(settings, "crawlog-submit")
+        self._topics = Topics(settings.kafka.prefix)
+
+    @property
+    def _has_requests(self) -> bool:
+        return self._source is not None or self._spider.starts
+
+    def sow(self, name: str, code: "CodeRef | None", by: str) -> JobCopy:
+        """Writes the record, then the seeds; returns the record as it is then."""
+        from crawlog.agents.seed import plant
+        from crawlog.streams.log import known_job
+
+        known = known_job(self._settings, self._topics, name)
+        spec = self._spec(code, by)
+        if known is None or known.spec.state == "deleted":  # a new job of the name has a later epoch
+            copy = self._create(name, spec, known.epoch + 1 if known is not None else 0)
+        else:
+            copy = self._go_on(known, spec)
+        if self._source is not None and copy.spec.state != "cancelled":
+            plant(self._settings, self._producer, name, self._source, spider=self._spider, report=self._say)
+        return copy
+
+    def _spec(self, code: "CodeRef | None", by: str) -> "JobSpec":
+        from crawlog.agents.seed import MAX_NAMES, scope_names
+        from crawlog.streams.log import resolve_spec
+
+        kind, now = self._settings.scope.kind, time.time()
+        names = sorted(scope_names(self._source, kind))[:MAX_NAMES] if self._source is not None else ()
+        return msgspec.structs.replace(
+            resolve_spec(self._settings, self._spider, names),
+            outputs=outputs_of(self._settings, self._wanted.outputs),
+            items=self._items(),
+            state="paused" if self._wanted.paused else "running",
+            code=code,
+            by=by,
+            at=now,
+            changed_at=now,
+        )
+
+    def _items(self) -> tuple[int, ...]:
+        """The ends of crawl.items: the job's rows come behind them."""
+        from crawlog.streams.log import log_bounds, partition_count
+
+        numbers = list(range(partition_count(self._settings)))
+        bounds = log_bounds(self._settings, self._topics.items, numbers)
+        return tuple(bounds[number][1] for number in numbers)
+
+    def _create(self, name: str, spec: "JobSpec", epoch: int) -> JobCopy:
+        from crawlog.streams.log import write_job
+
+        if name == DEFAULT_JOB:
+            raise Misconfigured(f"--job {name}: this name is for URLs that other programs write; take another one")
+        if not self._has_requests:
+            raise Misconfigured(f"there is no job {name} in the log; give the URLs that it starts with.")
+        return write_job(self._settings, self._producer, self._topics, name, spec, epoch)
+
+    def _go_on(self, known: JobCopy, spec: "JobSpec") -> JobCopy:
+        """Lets a known job begin again (`fresh`), or go on as it is.
+
+        Raises: Misconfigured: it is not the same job, or it is cancelled.
+        """
+        from crawlog.streams.log import rewind_job
+
+        name = known.job
+        if self._wanted.is_new:
+            raise Misconfigured(f"job {name} is there already: `crawlog jobs show {name}`; --job gives another name")
+        if self._wanted.fresh:
+            if not self._has_requests:
+                raise Misconfigured(f"--fresh: give the URLs that job {name} begins with")
+            fresh = msgspec.structs.replace(spec, rev=known.spec.rev + 1)
+            return rewind_job(self._settings, self._producer, self._topics, name, fresh, known.epoch + 1)
+        if known.spec.state == "cancelled":
+            raise Misconfigured(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
+        if not self._has_requests:
+            return known
+        if others := [one for one in spec.__struct_fields__ if one not in _OWN and _differ(known.spec, spec, one)]:
+            raise Misconfigured(
+                f"job {name} is there already, with other {', '.join(others)}: --job gives another name,"
+                " --fresh begins it again with these"
+            )
+        return known
+
+
+def _differ(one: "JobSpec", other: "JobSpec", field: str) -> bool:
+    return bool(getattr(one, field) != getattr(other, field))
+
+
+def _source(urls: tuple[str, ...], priority: int) -> "Source":
+    """Seeds of these URLs, as JSON lines: an argument might name a file of this machine."""
+    from crawlog.agents.seed import Source
+
+    lines = "".join(json.dumps({"url": url, "priority": priority}) + "\n" for url in urls)
+    return Source(["-"], io.BytesIO(lines.encode()))
+
+
+def _view(copy: JobCopy) -> "JobView":
+    from crawlog.schemas.control import key
+    from crawlog.streams.fleet import FleetState
+
+    state = FleetState()
+    state.hear(key(copy), copy)
+    found = state.job(copy.job)
+    assert found is not None
+    return found

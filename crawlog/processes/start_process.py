@@ -1,0 +1,72 @@
+"""`crawlog worker start`: runs the `start` of spiders for a fleet of standalone workers, until SIGTERM.
+
+`up` and `run` do this in their own process. Workers of their own (compose, Faust) have neither. What this process
+knows comes from the log, so a killed one is simply started again. Two of them side by side do no harm: both give the
+same requests, and what a job knows falls away.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+from crawlog.streams import files
+from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import Picture
+
+from .starting import Starts
+
+if TYPE_CHECKING:
+    from crawlog.streams.fleet import Watch
+    from crawlog.streams.settings import Settings
+
+LOOK_S = 0.2
+"""Pause between two looks, seconds."""
+
+RECENT_S = 12.0
+"""Earlier reports of this time are read too: within 10 s each worker names all of its jobs."""
+
+AWAY_S = 1.0
+"""Pause after the log could not be read, seconds."""
+
+
+class FollowedLog(NamedTuple):
+    """The log, as `Starts` follows it."""
+
+    settings: "Settings"
+    picture: Picture
+    watch: "Watch"
+
+
+def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
+    """Runs the `start` of each job in the log whose spider may run here; returns after SIGTERM or SIGINT.
+
+    Args:
+        settings: With the address of a log that has its topics.
+        say: Takes a line for the operator.
+
+    Raises: EngineError: the log does not answer at the beginning. Later the process waits for it.
+    """
+    from crawlog.streams.fleet import Watch
+    from crawlog.streams.log import Producer
+    from crawlog.streams.worker import logs
+
+    os.umask(files.OTHERS)
+    logs.configure(settings.log.level, settings.log.format)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    picture = Picture()
+    with closing(Watch(settings, picture, since=time.time() - RECENT_S)) as watch:
+        starts = Starts(FollowedLog(settings, picture, watch), Producer(settings, "crawlog-start"), say)
+        say("follows the log, and runs the `start` of spiders; SIGTERM ends it")
+        with closing(starts):
+            while not stop.is_set():
+                try:
+                    watch.poll(LOOK_S)
+                except EngineError:  # the broker may be restarting
+                    stop.wait(AWAY_S)
+                starts.look()

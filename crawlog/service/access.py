@@ -1,0 +1,181 @@
+"""Who asks, and what they may do: `service.users`, `service.tokens`, or the token of the data folder.
+
+Authorization ─► Accounts ─► an account with a role ─► the role of the route ─► the handler, 401 or 403
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import secrets
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohttp import web
+
+from crawlog.streams.errors import Misconfigured
+
+from .answers import AnswerError, error_answer
+from .passwords import is_hash, matches
+from .rates import Rates
+from .routing import ROLE, ROLES, USER, WORK, Handler, Role, route_of
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+OWN = "local"
+"""Name of the user who shows the token of the data folder."""
+
+WRONG_PER_S, WRONG_AT_ONCE = 0.5, 20.0
+"""Wrong credentials of one address a second, and at once; further ones are not looked at."""
+
+REMEMBERED = 1_000
+"""Right passwords that are remembered, so that a hash is computed once; wrong ones are not."""
+
+
+class Account(NamedTuple):
+    """A user or a program.
+
+    Attributes:
+        secret: The password or token, or its hash.
+    """
+
+    name: str
+    role: Role
+    secret: str
+
+
+class Accounts:
+    """Everybody who may use the service.
+
+    Args:
+        own_token: That of the data folder; it counts while there are no users.
+    """
+
+    def __init__(self, settings: "Settings", own_token: str) -> None:
+        service = settings.service
+        self._users = {name: _account(name, given, "password") for name, given in service.users.items()}
+        self._tokens = [_account(name, given, "token") for name, given in service.tokens.items()]
+        self._own = Account(OWN, "deploy", own_token) if own_token and not self._users else None
+        self._key = secrets.token_bytes(16)
+        self._right: dict[bytes, Account] = {}
+
+    def is_slow(self, header: str) -> bool:
+        """Whether looking at this takes long, since a hash has to be computed."""
+        kept = [*(one.secret for one in self._users.values()), *(one.secret for one in self._tokens)]
+        return any(map(is_hash, kept)) and self._mark(header) not in self._right
+
+    def who(self, header: str) -> Account | None:
+        """The account that an Authorization header proves; None if it proves none."""
+        mark = self._mark(header)
+        if mark not in self._right:
+            found = self._look(header)
+            if found is None:
+                return None
+            if len(self._right) >= REMEMBERED:
+                self._right.clear()
+            self._right[mark] = found
+        return self._right[mark]
+
+    def _mark(self, header: str) -> bytes:
+        return hmac.digest(self._key, header.encode(errors="surrogateescape"), hashlib.sha256)
+
+    def _look(self, header: str) -> Account | None:
+        scheme, _, rest = header.partition(" ")
+        if scheme.lower() == "bearer":
+            return self._token(rest.strip())
+        if scheme.lower() != "basic":
+            return None
+        try:
+            name, _, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError, ValueError):
+            return None
+        return self._user(name, password) or self._token(password)
+
+    def _user(self, name: str, password: str) -> Account | None:
+        account = self._users.get(name) or next(iter(self._users.values()), None)  # an unknown one takes as long
+        if account is None or not matches(password, account.secret):
+            return None
+        return account if account.name == name else None
+
+    def _token(self, token: str) -> Account | None:
+        known = [*self._tokens, *([self._own] if self._own else [])]
+        right = [one for one in known if matches(token, one.secret)]  # all of them: the time tells nothing
+        return right[0] if token and right else None
+
+
+ACCOUNTS: web.AppKey[Accounts] = web.AppKey("accounts", Accounts)
+WRONG: web.AppKey[Rates] = web.AppKey("wrong", Rates)
+
+
+def _account(name: str, given: str | dict[str, str], word: str) -> Account:
+    if isinstance(given, str):
+        return Account(name, "deploy", given)
+    roles: dict[str | None, Role] = {role: role for role in ROLES}
+    return Account(name, roles.get(given.get("role"), "deploy"), given[word])
+
+
+def check_reach(settings: "Settings") -> None:
+    """Refuses to listen where others can reach the service while nobody has to log in with a name of the settings.
+
+    Raises: Misconfigured: the address is not loopback, and there are neither users nor tokens.
+    """
+    service = settings.service
+    if is_loopback(service.address) or service.users or service.tokens:
+        return
+    raise Misconfigured(
+        f"service.address = {service.address} can be reached from other machines, and nobody is named who may use the "
+        "service: it does not start.\n"
+        'Set service.users or service.tokens (CRAWLOG_SERVICE__USERS=\'{"ann": "her password"}\'), '
+        "leave service.address at 127.0.0.1, or set service.enabled=false."
+    )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_allowed(role: Role, needed: Role) -> bool:
+    """Whether a role may do what another one may."""
+    return ROLES.index(role) >= ROLES.index(needed)
+
+
+@web.middleware
+async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Lets only those in who may do what they ask for; an unknown path is told only to users."""
+    route = route_of(request)
+    if route is not None and route.role is None:
+        return await handler(request)
+    header = request.headers.get("Authorization", "")
+    account = await _who(request, header) if header else None
+    if account is None:
+        return _unauthorized()
+    request[USER] = account.name
+    request[ROLE] = account.role
+    if route is not None and route.role is not None and not is_allowed(account.role, route.role):
+        return error_answer(403, f"{account.name} has the role {account.role}; this needs {route.role}")
+    return await handler(request)
+
+
+async def _who(request: web.Request, header: str) -> Account | None:
+    accounts, wrong = request.app[ACCOUNTS], request.app[WRONG]
+    address = request.remote or ""
+    if not wrong.has(address):
+        raise AnswerError(429, "too many wrong passwords\nWait some seconds.")
+    if accounts.is_slow(header):
+        account = await request.app[WORK].do(accounts.who, header)
+    else:
+        account = accounts.who(header)
+    if account is None:
+        wrong.take(address)
+    return account
+
+
+def _unauthorized() -> web.Response:
+    return web.Response(status=401, text="Unauthorized", headers={"WWW-Authenticate": 'Basic realm="crawlog"'})

@@ -1,0 +1,87 @@
+"""JSON answers, and the one place where an error becomes a status: `{"error": …, "hint": …}`."""
+
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from crawlog.streams.errors import EngineError, Misconfigured, NotPossible, OrderRefused, UnknownName
+
+from .routing import Handler, TooMuchWork
+
+log = structlog.get_logger()
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """An error.
+
+    Attributes:
+        error: What is wrong.
+        hint: What to do about it; empty if there is nothing to say.
+    """
+
+    error: str
+    hint: str = ""
+
+
+class AnswerError(Exception):
+    """A request that is answered with a status and an error.
+
+    Args:
+        message: The error; its further lines are the hint.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def as_json(value: Any, status: int = 200) -> web.Response:
+    """An answer."""
+    return web.Response(body=msgspec.json.encode(value) + b"\n", status=status, content_type="application/json")
+
+
+def error_answer(status: int, message: str) -> web.Response:
+    """An error: the first line of the message, and the rest as its hint."""
+    error, _, hint = message.partition("\n")
+    return as_json(ErrorBody(error, hint), status)
+
+
+@web.middleware
+async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answers every error as JSON; details of an unexpected one stay in the log."""
+    try:
+        return await handler(request)
+    except web.HTTPException as end:
+        if end.status < 400:
+            raise
+        answer = error_answer(end.status, end.reason)
+        answer.headers.update({name: end.headers[name] for name in ("Allow",) if name in end.headers})
+        return answer
+    except Exception as error:
+        status, message = verdict(error)
+        if status == 500:
+            log.exception("request_failed", method=request.method, path=request.path)
+        return error_answer(status, message)
+
+
+STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (
+    (UnknownName, 404),
+    ((NotPossible, OrderRefused), 409),
+    ((Misconfigured, msgspec.ValidationError, msgspec.DecodeError), 400),
+    (EngineError, 503),
+)
+"""The first class that fits gives the status."""
+
+
+def verdict(error: Exception) -> tuple[int, str]:
+    """The status and the message of an error."""
+    if isinstance(error, AnswerError):
+        return error.status, str(error)
+    if isinstance(error, TooMuchWork):
+        return 503, "too many commands wait\nTry again in a second."
+    for kinds, status in STATUSES:
+        if isinstance(error, kinds):
+            return status, str(error)
+    return 500, "internal error\nIt stands in the service's log, logs/service.log in the data folder."

@@ -1,0 +1,208 @@
+"""What an operator does to the log: commands, dead letters, replay."""
+
+import base64
+from typing import Annotated, Literal
+
+import msgspec
+
+from crawlog.commands import control, dead
+from crawlog.commands.replay import Plan, ReplayOptions, replay
+from crawlog.schemas.control import Action, Command
+from crawlog.streams.log import Letter, LetterChoice
+
+from .answers import AnswerError
+from .api_jobs import Limit
+from .endpoint import ApiCall, ApiEndpoint
+
+MOST_OFFSETS = 10_000
+"""Offsets of letters in one request."""
+
+LogOffset = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class CommandBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A command for exactly one target: a job, a host or a stage."""
+
+    action: Action
+    job: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    host: Annotated[str, msgspec.Meta(max_length=300)] = ""
+    stage: Literal["", "fetch", "parse", "sink"] = ""
+    delay_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
+
+
+class OrderAnswer(msgspec.Struct, frozen=True):
+    """The command as written, and whether it changes what is in force."""
+
+    command: Command
+    changes: bool
+    knows_job: bool
+
+
+class DeadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which letters.
+
+    Attributes:
+        reason: Part of the error's text.
+        handled: Whether redriven and dropped ones are among them.
+    """
+
+    stage: str = ""
+    job: str = ""
+    reason: str = ""
+    handled: bool = False
+    limit: Limit = 100
+
+
+class DeadPage(msgspec.Struct, frozen=True):
+    """The newest letters, the oldest first; `total` counts all that fit, `closed` those redriven or dropped."""
+
+    letters: list[Letter]
+    total: int
+    closed: int
+
+
+class DeadLetterView(msgspec.Struct, frozen=True):
+    """A letter in full; key and value are base64."""
+
+    letter: Letter
+    key: str | None
+    value: str | None
+    headers: dict[str, str]
+    traceback: str
+
+
+class RedriveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which letters, by their offsets in crawl.dead; without `execute` they are only looked up."""
+
+    offsets: Annotated[list[LogOffset], msgspec.Meta(min_length=1, max_length=MOST_OFFSETS)]
+    execute: bool = False
+
+
+class RedriveAnswer(msgspec.Struct, frozen=True):
+    """Letters whose records go back, and those that stay with the reason; `sent` is null without `execute`."""
+
+    going: list[Letter]
+    staying: list[tuple[Letter, str]]
+    sent: int | None
+    messages: list[str]
+
+
+class ReplayBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `crawlog replay` takes; without `execute` it only plans.
+
+    Attributes:
+        group: `fetch`, `parse`, or the name of a sink's group.
+    """
+
+    group: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+    to: Literal["to-earliest", "to-latest", "to-offset", "shift-by", "to-datetime", "by-duration"]
+    value: Annotated[str, msgspec.Meta(max_length=100)] | Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)] = ""
+    job: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    execute: bool = False
+
+
+class MoveView(msgspec.Struct, frozen=True):
+    """One partition of a plan."""
+
+    partition: int
+    before: int | None
+    after: int
+    records: int
+    gone: int
+
+
+class PlanView(msgspec.Struct, frozen=True):
+    """A plan of one group: records read again, skipped, and no longer in the log."""
+
+    group: str
+    topic: str
+    moves: list[MoveView]
+    again: int
+    skipped: int
+    gone: int
+
+
+class ReplayAnswer(msgspec.Struct, frozen=True):
+    """The plans; `live` names members of the groups, which hold an execution up."""
+
+    plans: list[PlanView]
+    live: list[str]
+    executed: bool
+    messages: list[str]
+
+
+def _orders(call: ApiCall) -> list[Command]:
+    return control.listed(call.settings)
+
+
+def _order(call: ApiCall) -> OrderAnswer:
+    body: CommandBody = call.body
+    command = control.wanted(body.action, body.job, body.host, body.stage, body.delay_s)
+    given = control.give(call.settings, command)
+    return OrderAnswer(given.command, given.changes, given.knows_job)
+
+
+def _letters(call: ApiCall) -> DeadPage:
+    query: DeadQuery = call.query
+    choice = LetterChoice(query.stage, query.job, query.reason)
+    found = dead.listed(call.settings, choice, query.limit, handled=query.handled)
+    return DeadPage(found.shown, len(found.letters), found.closed)
+
+
+def _letter(call: ApiCall) -> DeadLetterView:
+    text = call.path["offset"]
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise AnswerError(404, "a dead letter is named by its offset in crawl.dead")
+    offset = int(text)
+    if offset not in dead.Dead(call.settings).all:
+        raise AnswerError(404, f"there is no dead letter at offset {offset}")
+    found = dead.opened(call.settings, offset)
+    return DeadLetterView(found.letter, _encoded(found.key), _encoded(found.value), found.headers, found.traceback)
+
+
+def _encoded(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()
+
+
+def _redrive(call: ApiCall) -> RedriveAnswer:
+    body: RedriveBody = call.body
+    messages: list[str] = []
+    choice = LetterChoice(offsets=frozenset(body.offsets))
+    found = dead.redriven(call.settings, choice, execute=body.execute, report=messages.append)
+    staying = [(one, why) for group, why in found.staying for one in group]
+    return RedriveAnswer([one for group in found.going for one in group], staying, found.sent, messages)
+
+
+def _replay(call: ApiCall) -> ReplayAnswer:
+    body: ReplayBody = call.body
+    messages: list[str] = []
+    if body.to in ("to-offset", "shift-by") and not isinstance(body.value, int):
+        raise AnswerError(400, f"{body.to} takes a whole number as its value")
+    options = ReplayOptions(body.group, body.to, body.value, job=body.job)
+    planned = replay(call.settings, options, messages.append)
+    if body.execute:
+        if planned.live:
+            raise AnswerError(
+                409,
+                f"the group is live ({'; '.join(planned.live)}), so it cannot be moved\nStop its workers, then replay.",
+            )
+        options = ReplayOptions(body.group, body.to, body.value, execute=True, job=body.job)
+        planned = replay(call.settings, options, messages.append)
+    return ReplayAnswer([_plan(one) for one in planned.plans], planned.live, body.execute, messages)
+
+
+def _plan(plan: Plan) -> PlanView:
+    moves = [MoveView(one.partition, one.before, one.after, one.records, one.gone) for one in plan.moves]
+    return PlanView(plan.group.name, plan.group.topic, moves, plan.again, plan.skipped, plan.gone)
+
+
+ENDPOINTS = (
+    ApiEndpoint("GET", "/control", "read", "Commands in force", list[Command], _orders),
+    ApiEndpoint("POST", "/control", "operate", "Give a command", OrderAnswer, _order, body=CommandBody),
+    ApiEndpoint("GET", "/dead", "read", "Dead letters", DeadPage, _letters, query=DeadQuery),
+    ApiEndpoint("GET", "/dead/{offset}", "read", "A dead letter in full", DeadLetterView, _letter),
+    ApiEndpoint("POST", "/dead/redrive", "operate", "Send records back", RedriveAnswer, _redrive, body=RedriveBody),
+    ApiEndpoint(
+        "POST", "/replay", "operate", "Plan a replay, or run it", ReplayAnswer, _replay, body=ReplayBody, errors=(409,)
+    ),
+)

@@ -1,0 +1,124 @@
+"""Jobs: list, submit, show; their lines of crawl.logs, and `why` of a URL."""
+
+import time
+from typing import Annotated
+
+import msgspec
+
+from crawlog.commands.job_logs import job_log_lines
+from crawlog.commands.submission import Submission
+from crawlog.commands.submit import submit
+from crawlog.commands.why import Story, moment, why
+from crawlog.schemas.log_lines import LogLine
+from crawlog.streams.fleet import JobView
+from crawlog.streams.url import InvalidUrl, serialise
+
+from .answers import AnswerError
+from .endpoint import ApiCall, ApiEndpoint
+
+SEEN_S = 2.0
+"""How long a submission waits until the live view shows its job, seconds."""
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+
+
+class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs.
+
+    Attributes:
+        name: Part of the name.
+    """
+
+    state: str = ""
+    name: str = ""
+    spider: str = ""
+    project: str = ""
+    offset: Offset = 0
+    limit: Limit = 100
+
+
+class JobsPage(msgspec.Struct, frozen=True):
+    """Some jobs, the last submitted first; `total` counts all that fit."""
+
+    jobs: list[JobView]
+    total: int
+
+
+class LinesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which lines: none older than `since` (UTC epoch seconds)."""
+
+    since: Annotated[float, msgspec.Meta(ge=0, le=1e11)] | None = None
+    limit: Limit = 1_000
+
+
+class LinesPage(msgspec.Struct, frozen=True):
+    """The newest lines, the oldest first."""
+
+    lines: list[LogLine]
+
+
+class WhyQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of which URL, in which job, and as of when (ISO 8601 or epoch seconds)."""
+
+    url: Annotated[str, msgspec.Meta(min_length=1, max_length=16_384)]
+    job: str = ""
+    at: str = ""
+
+
+def known_job(call: ApiCall) -> str:
+    """The job that a path names. Raises: AnswerError: there is none."""
+    name = call.path["job"]
+    if call.fleet.job(name) is None:
+        raise AnswerError(404, f"there is no job {name!r:.120}")
+    return name
+
+
+def _list(call: ApiCall) -> JobsPage:
+    query: JobsQuery = call.query
+    found = [
+        one
+        for one in call.fleet.jobs()
+        if query.state in ("", one.state)
+        and query.name in one.name
+        and query.spider in ("", one.spider)
+        and query.project in ("", one.code.project if one.code else "")
+    ]
+    return JobsPage(found[query.offset : query.offset + query.limit], len(found))
+
+
+def _submit(call: ApiCall) -> JobView:
+    view = submit(call.settings, call.body, call.user)
+    call.fleet.wait_until(lambda state: state.copy(view.name) is not None, SEEN_S)
+    return view
+
+
+def _show(call: ApiCall) -> JobView:
+    found = call.fleet.job(known_job(call))
+    assert found is not None
+    return found
+
+
+def _lines(call: ApiCall) -> LinesPage:
+    return LinesPage(job_log_lines(call.settings, known_job(call), call.query.since, call.query.limit))
+
+
+def _why(call: ApiCall) -> Story:
+    query: WhyQuery = call.query
+    try:
+        serialise(query.url)
+    except (InvalidUrl, ValueError):
+        raise AnswerError(400, f"{query.url!r:.200} is no URL") from None
+    at = moment(query.at, time.time()) if query.at else None
+    return why(call.settings, query.url, at, query.job, lambda _: None)
+
+
+ENDPOINTS = (
+    ApiEndpoint("GET", "/jobs", "read", "Jobs, the last submitted first", JobsPage, _list, query=JobsQuery),
+    ApiEndpoint(
+        "POST", "/jobs", "operate", "Submit a job", JobView, _submit, body=Submission, status=201, errors=(409,)
+    ),
+    ApiEndpoint("GET", "/jobs/{job}", "read", "A job with its settings, secrets hidden", JobView, _show),
+    ApiEndpoint("GET", "/jobs/{job}/logs", "read", "The newest lines of a job", LinesPage, _lines, query=LinesQuery),
+    ApiEndpoint("GET", "/why", "read", "The life of one URL, from the log", Story, _why, query=WhyQuery),
+)

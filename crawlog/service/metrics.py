@@ -1,0 +1,224 @@
+"""`/metrics` for Prometheus: the fleet as crawl.progress and crawl.control show it.
+
+    FleetView ─► FleetCollector ─► CollectorRegistry ─► text
+
+The number of labels is bounded: jobs that go on (`MOST_OPEN`), the last ended ones (`MOST_ENDED`), workers. Counts of
+pages are folds of the log, so they survive restarts; those of a worker begin again with its process.
+"""
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, get_args
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from crawlog import __version__
+from crawlog.schemas.job_orders import ENDED, JobStateName
+from crawlog.schemas.progress import TOOK_S
+from crawlog.streams.errors import EngineError
+from crawlog.streams.log import stage_group
+
+from .routing import FLEET, SETTINGS, add, in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from crawlog.schemas.progress import Progress
+    from crawlog.streams.fleet import FleetState, FleetStatus, FleetView, JobView, WorkerView
+    from crawlog.streams.settings import Settings
+
+MOST_OPEN = 500
+"""Jobs that go on and have counts of their own: the last submitted ones."""
+
+MOST_ENDED = 50
+"""Ended jobs that still have them: the last ended ones."""
+
+KEPT_S = 2.0
+"""Age up to which an answer is given again: several scrapers cost as much as one."""
+
+STAGES = ("fetch", "parse", "sink")
+STATES = ("pending", *(state for state in get_args(JobStateName) if state != "deleted"))
+
+OUTCOMES = ("fetched", "redirected", "failed", "refused")
+"""Counts of a job that are ends of a URL."""
+
+FRONTIER = ("queued", "held", "paused", "in_flight")
+"""Counts of a job that are URLs in the frontier; `queued` contains the paused ones."""
+
+
+class FleetCollector(Collector):
+    """Makes all metrics anew for each scrape."""
+
+    def __init__(self, fleet: "FleetView", settings: "Settings") -> None:
+        self._fleet = fleet
+        self._settings = settings
+        self._started: dict[str, tuple[str, float]] = {}
+        self._restarts: Counter[tuple[str, str]] = Counter()
+
+    def describe(self) -> "Iterable[Metric]":
+        """No metric: the registry would ask the log for their names."""
+        return ()
+
+    def collect(self) -> "Iterator[Metric]":
+        """The metrics now.
+
+        Raises: EngineError: the broker does not answer.
+        """
+        status = self._fleet.status()
+        frontier, reports = self._fleet.look(_reported)
+        yield InfoMetricFamily("crawlog_build", "Version of the service.", {"version": __version__})
+        yield from _of_jobs(status.jobs)
+        yield _frontier(frontier)
+        yield from _of_stages(status, self._settings)
+        yield from _of_workers(status.workers)
+        yield self._restarted(status.workers)
+        yield _took(reports)
+
+    def _restarted(self, workers: "Iterable[WorkerView]") -> "Metric":
+        """Counts new processes of known names; they are noticed at scrapes."""
+        for one in workers:
+            stage, started = self._started.get(one.id, (one.stage, one.started_at))
+            self._restarts[stage, one.id] += one.started_at > started
+            self._started[one.id] = one.stage, one.started_at
+        family = CounterMetricFamily(
+            "crawlog_worker_restarts",
+            "New processes of a worker, as this service saw them.",
+            labels=("stage", "worker"),
+        )
+        for one in workers:
+            family.add_metric((one.stage, one.id), self._restarts[one.stage, one.id])
+        return family
+
+
+def _reported(state: "FleetState") -> "tuple[dict[str, int], list[Progress]]":
+    """Sums over all jobs of all partitions, and the newest reports; the state does not change meanwhile."""
+    reports = list(state.picture.newest.values())
+    counts = [one for report in reports for one in report.jobs.values()]
+    return {name: sum(getattr(one, name) for one in counts) for name in FRONTIER}, reports
+
+
+def shown_jobs(jobs: "Iterable[JobView]") -> "list[JobView]":
+    """The jobs that have metrics of their own."""
+    going = [job for job in jobs if job.state not in ENDED]
+    gone = sorted((job for job in jobs if job.state in ENDED), key=lambda job: -job.ended_at)
+    return [*going[:MOST_OPEN], *gone[:MOST_ENDED]]
+
+
+def _of_jobs(jobs: "Iterable[JobView]") -> "Iterator[Metric]":
+    by_state = Counter(job.state for job in jobs)
+    states = GaugeMetricFamily("crawlog_jobs", "Jobs by state.", labels=("state",))
+    for state in STATES:
+        states.add_metric((state,), by_state[state])
+    yield states
+    pages = CounterMetricFamily("crawlog_pages", "URLs of a job that came to an end.", labels=("job", "outcome"))
+    retries = CounterMetricFamily("crawlog_retries", "Attempts that failed and are repeated.", labels=("job",))
+    queued = GaugeMetricFamily("crawlog_job_queued_urls", "URLs of a job that wait.", labels=("job",))
+    for job in shown_jobs(jobs):
+        for outcome in OUTCOMES:
+            pages.add_metric((job.name, outcome), getattr(job.counts, outcome))
+        retries.add_metric((job.name,), job.counts.retried)
+        queued.add_metric((job.name,), job.counts.queued)
+    yield from (pages, retries, queued)
+
+
+def _frontier(counts: dict[str, int]) -> "Metric":
+    family = GaugeMetricFamily("crawlog_frontier_urls", "URLs in the frontier, over all jobs.", labels=("state",))
+    for state, count in counts.items():
+        family.add_metric((state,), count)
+    return family
+
+
+def _of_stages(status: "FleetStatus", settings: "Settings") -> "Iterator[Metric]":
+    lag = GaugeMetricFamily(
+        "crawlog_lag_records", "Records of its input that a group has not passed.", labels=("group", "stage")
+    )
+    paused = GaugeMetricFamily("crawlog_stage_paused", "1 if a command pauses the stage.", labels=("stage",))
+    for stage in status.stages:
+        lag.add_metric((stage_group(settings, stage.stage), stage.stage), stage.lag)
+        paused.add_metric((stage.stage,), stage.is_paused)
+    yield from (lag, paused)
+    dead = CounterMetricFamily("crawlog_dead_letters", "Records of crawl.dead, marks of closed letters included.")
+    dead.add_metric((), status.dead)
+    yield dead
+
+
+def _of_workers(workers: "Iterable[WorkerView]") -> "Iterator[Metric]":
+    by_stage = Counter(one.stage for one in workers)
+    count = GaugeMetricFamily("crawlog_workers", "Workers that report.", labels=("stage",))
+    for stage in (*STAGES, *sorted(by_stage.keys() - set(STAGES))):
+        count.add_metric((stage,), by_stage[stage])
+    yield count
+    named = ("stage", "worker")
+    cpu = GaugeMetricFamily("crawlog_worker_cpu_ratio", "Share of one CPU, with child processes.", labels=named)
+    memory = GaugeMetricFamily("crawlog_worker_resident_memory_bytes", "Memory of its process.", labels=named)
+    started = GaugeMetricFamily("crawlog_worker_start_time_seconds", "Start of its process.", labels=named)
+    troubled = GaugeMetricFamily("crawlog_worker_trouble", "1 if it retries after an error.", labels=named)
+    for one in workers:
+        labels = one.stage, one.id
+        cpu.add_metric(labels, one.cpu)
+        memory.add_metric(labels, one.rss)
+        started.add_metric(labels, one.started_at)
+        troubled.add_metric(labels, bool(one.trouble))
+    yield from (cpu, memory, started, troubled)
+
+
+def _took(reports: "Iterable[Progress]") -> "Metric":
+    """Durations of requests, by worker: each report of a process has the sums of all its partitions."""
+    family = HistogramMetricFamily("crawlog_fetch_seconds", "Durations of requests.", labels=("worker",))
+    newest: dict[str, Progress] = {}
+    for report in reports:
+        known = newest.get(report.worker)
+        if report.stage == "fetch" and report.took and (known is None or known.at < report.at):
+            newest[report.worker] = report
+    for worker, report in sorted(newest.items()):
+        buckets, total = list[tuple[str, float]](), 0
+        for bound, count in zip((*map(str, TOOK_S), "+Inf"), report.took, strict=False):
+            total += count
+            buckets.append((bound, total))
+        family.add_metric((worker,), buckets, report.took_s)
+    return family
+
+
+class Scrapes:
+    """Answers scrapes; one answer serves for `KEPT_S`."""
+
+    def __init__(self, fleet: "FleetView", settings: "Settings") -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(FleetCollector(fleet, settings))
+        self._kept: dict[str, tuple[float, bytes]] = {}
+
+    def answer(self, accept: str) -> tuple[bytes, str]:
+        """Body and content type, for the header Accept.
+
+        Raises: EngineError: the broker does not answer.
+        """
+        encode, content_type = choose_encoder(accept)
+        at, body = self._kept.get(content_type, (0.0, b""))
+        if not body or time.monotonic() - at > KEPT_S:
+            body = encode(self._registry)
+            self._kept = {content_type: (time.monotonic(), body)}
+        return body, content_type
+
+
+SCRAPES: web.AppKey[Scrapes] = web.AppKey("scrapes", Scrapes)
+
+
+def routes(app: web.Application) -> None:
+    """Adds `/metrics`."""
+    app[SCRAPES] = Scrapes(app[FLEET], app[SETTINGS])
+    add(app, "GET", "/metrics", _metrics, "read")
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    try:
+        scraped = in_thread(request, request.app[SCRAPES].answer, request.headers.get("Accept", ""))
+        body, content_type = await scraped
+    except EngineError as error:
+        return web.Response(status=503, text=f"{error}\n")
+    return web.Response(body=body, headers={"Content-Type": content_type})

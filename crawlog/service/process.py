@@ -1,0 +1,116 @@
+"""The service's process: `crawlog up` starts it beside the workers, `crawlog worker service` alone.
+
+It listens, notes address, port and token in `run/service.json`, and ends at SIGTERM. What it knows comes from the log,
+so a killed one is simply started again.
+"""
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+import structlog
+from aiohttp import web
+
+from crawlog.processes.service_note import ServiceNote, note_service, own_token
+from crawlog.streams import exit_codes, files
+from crawlog.streams.errors import CrawlError, Misconfigured
+
+from .access import check_reach
+from .app import make_app
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+log = structlog.get_logger()
+
+PORTS = 100
+"""Ports that are tried, from `service.port` on."""
+
+LINE_BYTES = 1 << 19
+"""Longest first line of a request: it holds the longest URL and cursor of a query, escaped."""
+
+STOP_S = 1.0
+"""How long requests under way may take at the end, seconds."""
+
+
+def serve(load: "Callable[[], Settings]", told: Callable[[ServiceNote], None] | None = None) -> NoReturn:
+    """Serves until SIGTERM or SIGINT; does not return.
+
+    Args:
+        load: Loads the settings; an error in them becomes the last words.
+        told: Is called once it listens.
+    """
+    from crawlog.streams.worker import logs
+
+    os.umask(files.OTHERS)
+    try:
+        settings = load()
+        logs.configure(settings.log.level)
+        check_reach(settings)
+        asyncio.run(_serve(settings, told))
+    except CrawlError as error:
+        logs.configure("error")
+        log.critical("service_refused", error=str(error))
+        exit_codes.say(error)
+        raise SystemExit(exit_codes.code_of(error)) from None
+    os._exit(0)  # a command in a thread may wait for the broker
+
+
+async def _serve(settings: "Settings", told: Callable[[ServiceNote], None] | None) -> None:
+    from crawlog.streams.fleet import FleetView
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    data = settings.run.data
+    fleet = await asyncio.to_thread(lambda: FleetView(settings).start())
+    token = own_token(data)
+    runner = web.AppRunner(
+        make_app(settings, fleet, token), access_log=None, shutdown_timeout=STOP_S, max_line_size=LINE_BYTES
+    )
+    await runner.setup()
+    listening = _listening(settings.service.address, settings.service.port)
+    await web.SockSite(runner, listening).start()
+    note = ServiceNote(settings.service.address, listening.getsockname()[1], os.getpid(), token)
+    await asyncio.to_thread(note_service, data, note)
+    log.info("serving", url=note.url)
+    if told:
+        told(note)
+    await stop.wait()
+    log.info("stopping")
+    await runner.cleanup()
+    await asyncio.to_thread(fleet.close)
+
+
+def _listening(address: str, port: int) -> socket.socket:
+    """A socket on the port, or on the next free one.
+
+    Raises: Misconfigured: the address cannot be listened on.
+    """
+    for tried in range(port, port + (PORTS if port else 1)):
+        if tried > 65_535:
+            break
+        try:
+            family, kind, proto, _, place = socket.getaddrinfo(
+                address, tried, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listening = socket.socket(family, kind, proto)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(place)
+            listening.listen(128)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                listening.close()
+                continue
+            raise Misconfigured(
+                f"the service cannot listen on {address}:{tried}: {error.strerror or error}.\n"
+                "Set service.address and service.port, or service.enabled=false."
+            ) from None
+        return listening
+    raise Misconfigured(
+        f"the service finds no free port on {address} from {port} on.\nSet service.port, or service.enabled=false."
+    )

@@ -1,0 +1,125 @@
+"""Scrapyd's API over the commands and the fleet's live view.
+
+FleetView ─► jobs       commands, each in a thread ─► submit, cancel, deploy, delete, items, log lines
+"""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aiohttp import web
+
+from crawlog.commands import projects
+from crawlog.streams.log import cancel_job
+
+from .routing import FLEET, SETTINGS, WORK
+from .scrapyd_fleet import ScrapydJob, ScrapydOrder, ScrapydVersion, scrapyd_job
+
+if TYPE_CHECKING:
+    from crawlog.schemas.log_lines import LogLine
+    from crawlog.streams.fleet import FleetState
+
+SEEN_S = 5.0
+"""How long a new job may take to come into the live view, seconds."""
+
+ROWS = 1_000
+"""Items that are read at a time."""
+
+LINES = 10_000
+"""Lines of a log that are shown, the last ones."""
+
+T = TypeVar("T")
+
+
+class CommandFleet:
+    """The fleet of the service's log."""
+
+    def __init__(self, app: web.Application) -> None:
+        self._app = app
+        self._settings = app[SETTINGS]
+
+    @property
+    def node(self) -> str:
+        """Name of this machine."""
+        return socket.gethostname()
+
+    async def jobs(self) -> list[ScrapydJob]:
+        """All jobs."""
+        return await self._do(self._app[FLEET].look, _jobs)
+
+    async def job(self, name: str) -> ScrapydJob | None:
+        """One job."""
+        return self._app[FLEET].look(lambda state: _job(state, name))
+
+    async def projects(self) -> dict[str, list[ScrapydVersion]]:
+        """Deployed projects with their versions, the newest last."""
+        found: dict[str, list[ScrapydVersion]] = {}
+        for one in await self._do(projects.versions, self._settings):
+            found.setdefault(one.project, []).append(ScrapydVersion(one.version, one.spiders))
+        return found
+
+    async def submit(self, order: ScrapydOrder) -> None:
+        """Submits a job, and waits until the view shows it."""
+        from crawlog.commands.submission import Submission
+        from crawlog.commands.submit import submit
+
+        wanted = Submission(
+            spider=order.spider,
+            project=order.project,
+            version=order.version or "",
+            args=order.args,
+            settings=dict(order.settings),
+            job=order.job,
+            priority=int(order.priority),
+            is_new=True,
+        )
+        await self._do(submit, self._settings, wanted, order.by)
+        await self._seen(lambda state: state.copy(order.job) is not None)
+
+    async def cancel(self, job: str, by: str) -> None:
+        """Ends a job for good, and waits until the view shows it."""
+        await self._do(cancel_job, self._settings, job, by)
+        await self._seen(lambda state: (found := _job(state, job)) is None or found.stand == "finished")
+
+    async def add_version(self, project: str, version: str, egg: bytes, by: str) -> int:
+        """Deploys a version; returns how many spiders it has."""
+        return len((await self._do(projects.deploy, self._settings, egg, project, version, by)).spiders)
+
+    async def delete(self, project: str, version: str | None, by: str) -> None:
+        """Hides a version, or the whole project."""
+        if version is None:
+            await self._do(projects.delete_project, self._settings, project, by)
+        else:
+            await self._do(projects.delete_version, self._settings, project, version, by)
+
+    async def lines(self, job: str) -> AsyncIterator["LogLine"]:
+        """The last lines that were logged about a job."""
+        from crawlog.commands.job_logs import job_log_lines
+
+        for line in await self._do(job_log_lines, self._settings, job, None, LINES):
+            yield line
+
+    async def rows(self, job: str) -> AsyncIterator[bytes]:
+        """The job's items so far, as JSON lines."""
+        from crawlog.commands.items import items_of
+
+        cursor, is_end = "", False
+        while not is_end:
+            page = await self._do(items_of, self._settings, job, cursor, ROWS)
+            cursor, is_end = page.cursor, page.is_end
+            yield b"".join(bytes(row.item) + b"\n" for row in page.rows)
+
+    async def _seen(self, holds: "Callable[[FleetState], bool]") -> None:
+        await self._do(self._app[FLEET].wait_until, holds, SEEN_S)
+
+    async def _do(self, command: Callable[..., T], *args: Any) -> T:
+        return await self._app[WORK].do(command, *args)
+
+
+def _jobs(state: "FleetState") -> list[ScrapydJob]:
+    return [job for name in state.names() if (job := _job(state, name)) is not None]
+
+
+def _job(state: "FleetState", name: str) -> ScrapydJob | None:
+    copy, view = state.copy(name), state.job(name)
+    return scrapyd_job(view, dict(copy.spec.scrapy)) if copy is not None and view is not None else None

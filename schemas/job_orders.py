@@ -1,0 +1,58 @@
+"""Jobs of a fleet: orders that change a job, its outputs, and the code that it pins. Parts of records of crawl.urls.
+
+command ─► JobOrder in partition 0 of crawl.urls ─► its fold: does `expects` name the current revision?
+└► yes: the order's offset is the new revision; the coordinator copies the record to the other
+partitions, then to crawl.control      no: refused; crawl.control says so (`JobCopy.answers`)
+"""
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+
+JobStateName = Literal["running", "paused", "stopped", "finished", "failed", "cancelled", "deleted"]
+"""`running`: URLs are fetched. `paused`: the operator's pause. `stopped`: by `max_pages`, by its spider, or by a
+command; its queue stays. `finished`: nothing is left; a queued found makes it run again. `failed`: it cannot go on, as
+its code is refused. `cancelled`: for good. `deleted`: only the tombstone is left."""
+
+ENDED: tuple[JobStateName, ...] = ("stopped", "finished", "failed", "cancelled", "deleted")
+"""States in which no run waits for the job."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+
+
+class CodeRef(msgspec.Struct, frozen=True):
+    """A version of a project in crawl.code, pinned by its hash.
+
+    Attributes:
+        sha256: Of the archive, in hex.
+    """
+
+    project: str
+    version: str
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class OutputSpec(msgspec.Struct, omit_defaults=True, frozen=True):
+    """An output of a job on a fleet. It holds no path, address, command or credential, since any writer of the topic
+    could then write files and reach servers as the workers.
+
+    Attributes:
+        name: A file's plain name below `sink.folder` (`rows.jsonl`), or the name of an output that the workers' own
+            settings declare (`outputs`).
+        declared: Whether it is such a declared one.
+        required: Whether the job is finished only when this output is complete.
+    """
+
+    name: str
+    declared: bool = False
+    required: bool = True
+
+    def check(self) -> "OutputSpec":
+        """The output, if its name is plain.
+
+        Raises: ValueError: it has a slash, begins with a dot, or is too long.
+        """
+        if not _PLAIN_NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r:.100} is no plain name: letters, digits, dots, dashes, at most 200 of them")
+        return self

@@ -1,0 +1,59 @@
+"""The fleet as its reports and crawl.control show it: workers, jobs, lag; and when a job is finished.
+
+    crawl.progress ─► Watch ─► Picture ──┬─► Finish: is a job finished? ─► Dues: orders and ends for the coordinator
+    crawl.control ─────────► FleetView ◄─┘      FleetView: jobs, workers and lag, for commands and the service
+
+`watch.py` and `fleet_view.py` read topics, and are loaded when they are needed; all else is pure.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .due import DueEnd, DueOrder, Dues, End, is_begun
+from .finished import Finish
+from .fleet_state import FleetState
+from .followed import Followed, FollowedJobs, JobRevision
+from .picture import Picture, by_rule, ended, needed
+from .views import FleetStatus, HostView, JobView, OutputView, StageView, WorkerView
+
+if TYPE_CHECKING:
+    from .fleet_view import FleetView
+    from .watch import Losses, Watch
+
+__all__ = [
+    "DueEnd",
+    "DueOrder",
+    "Dues",
+    "End",
+    "Finish",
+    "FleetState",
+    "FleetStatus",
+    "FleetView",
+    "Followed",
+    "FollowedJobs",
+    "HostView",
+    "JobRevision",
+    "JobView",
+    "Losses",
+    "OutputView",
+    "Picture",
+    "StageView",
+    "Watch",
+    "WorkerView",
+    "by_rule",
+    "ended",
+    "is_begun",
+    "needed",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of `watch` and `fleet_view`: they load a Kafka client, which `--help` does not need."""
+    if name in ("Losses", "Watch"):
+        from . import watch
+
+        return getattr(watch, name)
+    if name == "FleetView":
+        from .fleet_view import FleetView
+
+        return FleetView
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

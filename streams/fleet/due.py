@@ -1,0 +1,184 @@
+"""Decides which orders and ends of jobs are due, from the reports of all workers. Pure.
+
+    open job ─┬─ running, `max_pages` reached ─────────────► order: stopped
+              ├─ running, closed by its spider, nothing left in flight ─► order: stopped
+              ├─ running, nothing left at all (`Finish`) ──► order: finished
+              └─ ended, nothing left in flight ────────────► its end, for crawl.control
+    finished job with a queued URL ────────────────────────► order: running
+
+An order is valid only for the revision that was looked at. So a second coordinator, or one that slept, does no harm.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from crawlog.schemas.job_orders import ENDED, JobStateName
+from crawlog.schemas.progress import JobCounts, Progress
+
+from .finished import Ends, Finish
+from .followed import Followed, JobRevision
+from .picture import Picture
+
+
+class End(NamedTuple):
+    """How far everything was when a job had nothing left.
+
+    Attributes:
+        urls, pages, items: Ends of these topics that folds, parse and required outputs have passed.
+    """
+
+    urls: tuple[int, ...]
+    pages: tuple[int, ...]
+    items: tuple[int, ...]
+    counts: JobCounts
+
+
+class DueOrder(NamedTuple):
+    """An order that a job needs.
+
+    Attributes:
+        mark: The revision that was looked at.
+        end: What was looked at, if the job is to end.
+    """
+
+    job: str
+    mark: JobRevision
+    state: JobStateName
+    reason: str
+    end: End | None = None
+
+
+class DueEnd(NamedTuple):
+    """An end that crawl.control needs."""
+
+    job: str
+    mark: JobRevision
+    reason: str
+    end: End
+
+
+REOPENED = "new URLs"
+"""Reason of a finished job that runs again."""
+
+
+class Dues:
+    """What is due, look by look. Each order is given once for a revision.
+
+    Args:
+        partitions: Of crawl.urls.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._finishes: dict[str, tuple[JobRevision, Finish]] = {}
+        self._given: dict[str, JobRevision] = {}
+        self._seen: dict[int, Progress] = {}
+
+    def of_open(self, jobs: Iterable[Followed], picture: Picture, ends: Ends) -> list[DueOrder | DueEnd]:
+        """What open jobs need.
+
+        Args:
+            ends: The ends, read after the newest report of the picture and after the newest change of the jobs.
+        """
+        jobs = list(jobs)
+        names = {job.job for job in jobs}
+        for name in [name for name in self._finishes if name not in names]:
+            del self._finishes[name]
+        return [due for job in jobs if (due := self._of(job, picture, ends)) is not None]
+
+    def of_finished(self, finished: Mapping[str, JobRevision], picture: Picture) -> list[DueOrder]:
+        """What finished jobs need; only reports that came since the last look are looked at."""
+        due = []
+        for report in picture.of("fetch"):
+            if self._seen.get(report.partition) is report:
+                continue
+            self._seen[report.partition] = report
+            for name, counts in report.jobs.items():
+                mark = finished.get(name) if counts.queued else None
+                if mark is not None and self._is_first(name, mark):
+                    due.append(DueOrder(name, mark, "running", REOPENED))
+        return due
+
+    def _of(self, job: Followed, picture: Picture, ends: Ends) -> DueOrder | DueEnd | None:
+        if self._given.get(job.job) == job.mark:
+            return None
+        if job.state in ENDED:
+            return self._end_of(job, picture, ends)
+        return self._order_of(job, picture, ends) if job.state == "running" else None
+
+    def _order_of(self, job: Followed, picture: Picture, ends: Ends) -> DueOrder | None:
+        glance = _glance(picture, job.job)
+        if job.max_pages is not None and glance.fetched >= job.max_pages:
+            return self._order(job, "stopped", "max_pages")
+        is_empty = job.closes or (not glance.held and (job.has_started or glance.has_begun))
+        if glance.is_busy or not is_empty or not self._finish(job, ends).step(picture, ends):
+            return None
+        if job.closes:
+            return self._order(job, "stopped", job.closes)
+        return self._order(job, "finished", "", self._looked_at(job, picture))
+
+    def _end_of(self, job: Followed, picture: Picture, ends: Ends) -> DueEnd | None:
+        if _glance(picture, job.job).is_busy or not self._finish(job, ends).step(picture, ends):
+            return None
+        self._given[job.job] = job.mark
+        return DueEnd(job.job, job.mark, job.reason or job.state, self._looked_at(job, picture))
+
+    def _finish(self, job: Followed, ends: Ends) -> Finish:
+        """The steps of a job's end, begun when this revision of its record was in every partition."""
+        known = self._finishes.get(job.job)
+        if known is None or known[0] != job.mark:
+            required = () if job.state in ("cancelled", "failed") else job.required
+            known = job.mark, Finish(job.job, ends("fetch"), with_sink=False, outputs=required)
+            self._finishes[job.job] = known
+        known[1].is_starting = job.is_starting and job.state == "running" and not job.closes
+        return known[1]
+
+    def _looked_at(self, job: Followed, picture: Picture) -> End:
+        passed = self._finishes[job.job][1].passed
+        return End(passed["fetch"], passed["parse"], passed["sink"], picture.counts(job.job))
+
+    def _order(self, job: Followed, state: JobStateName, reason: str, end: End | None = None) -> DueOrder:
+        self._given[job.job] = job.mark
+        return DueOrder(job.job, job.mark, state, reason, end)
+
+    def _is_first(self, name: str, mark: JobRevision) -> bool:
+        """Whether nothing was given for this revision yet; notes it."""
+        if self._given.get(name) == mark:
+            return False
+        self._given[name] = mark
+        return True
+
+
+class _Glance(NamedTuple):
+    """A job at one moment, by cheap sums: hundreds of jobs are looked at ten times a second.
+
+    Attributes:
+        is_busy: Whether URLs are queued or in flight.
+        held: URLs for which nobody waits, such as those of a blocked host.
+        has_begun: Whether any URL was offered: the seeds follow the job's record, and may not be in the log yet.
+    """
+
+    is_busy: bool
+    fetched: int
+    held: int
+    has_begun: bool
+
+
+def _glance(picture: Picture, job: str) -> _Glance:
+    is_busy = has_begun = False
+    fetched = held = 0
+    for report in picture.of("fetch"):
+        one = report.jobs.get(job)
+        if one is None:
+            continue
+        fetched += one.fetched
+        held += one.held
+        is_busy = is_busy or bool(one.queued or one.in_flight)
+        has_begun = has_begun or is_begun(one)
+    return _Glance(is_busy, fetched, held, has_begun)
+
+
+def is_begun(counts: JobCounts) -> bool:
+    """Whether any URL was offered to a job and decided on."""
+    one = counts
+    return bool(one.fetched or one.redirected or one.failed or one.refused or one.seen or one.bad or one.dropped)

@@ -1,0 +1,240 @@
+"""The fleet's state as crawl.control and crawl.progress tell it: jobs, workers, hosts. Pure.
+
+Reports are taken in the order of the topic. Two copies that have read the same records give the same answers; only
+rates belong to one copy, since they are made of the reports that it has met.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crawlog.schemas.control import CodeNote, Command, Control, Finished, JobCopy, OutputNote, StartEnded
+from crawlog.schemas.progress import FLEET, JobCounts, Progress
+from crawlog.streams.frontier import Commands
+
+from .picture import Picture, ended
+from .views import HostView, JobView, OutputView, WorkerView
+
+GONE_S = 15.0
+"""A worker without a report for this time is gone, seconds; a living one reports each second."""
+
+RATE_S = 5.0
+"""Time over which rates are taken, seconds."""
+
+
+class Sample(NamedTuple):
+    """What a worker's process had done at one of its reports."""
+
+    at: float
+    pages: int
+    cpu_s: float
+
+
+class Process:
+    """A worker's process, by its reports."""
+
+    def __init__(self, report: Progress, at: float) -> None:
+        self.partitions: dict[int, float] = {}
+        self.first = self.last = Sample(at, report.pages, report.cpu_s)
+        self.take(report, at)
+
+    def take(self, report: Progress, at: float) -> None:
+        """Takes a report that arrived at `at`."""
+        self.report = report
+        self.at = at
+        self.partitions[report.partition] = at
+        if at - self.last.at >= RATE_S:
+            self.first, self.last = self.last, Sample(at, report.pages, report.cpu_s)
+
+    def rate(self) -> tuple[float, float]:
+        """Pages a second, and the share of a CPU."""
+        report, seconds = self.report, self.at - self.first.at
+        if seconds <= 0:
+            return 0.0, 0.0
+        return (report.pages - self.first.pages) / seconds, (report.cpu_s - self.first.cpu_s) / seconds
+
+    def view(self, now: float) -> WorkerView:
+        """As it is shown."""
+        report = self.report
+        pages_per_s, cpu = self.rate()
+        owned = tuple(sorted(number for number, at in self.partitions.items() if self.at - at < GONE_S))
+        return WorkerView(
+            id=report.worker,
+            stage=report.stage,
+            host=report.host,
+            pid=report.pid,
+            partitions=owned,
+            pages_per_s=round(max(pages_per_s, 0.0), 2),
+            cpu=round(max(cpu, 0.0), 3),
+            rss=report.rss,
+            version=report.version,
+            started_at=report.started,
+            reported_s=round(max(now - self.at, 0.0), 1),
+            supervisor=report.supervisor,
+            paused=report.paused,
+            trouble=report.trouble,
+        )
+
+
+class FleetState:
+    """Jobs, workers and hosts.
+
+    Attributes:
+        said: The newest record of each key of crawl.control, joins left out.
+        picture: The newest reports.
+        commands: The operator's commands in force.
+    """
+
+    def __init__(self) -> None:
+        self.said: dict[bytes, Control] = {}
+        self.picture = Picture()
+        self.picture.sink = FLEET
+        self.commands = Commands()
+        self._processes: dict[tuple[str, str, int], Process] = {}
+
+    # ------------------------------------------------------------------ taking
+
+    def hear(self, key: bytes, record: Control | None) -> None:
+        """Takes the next record of crawl.control; None for a tombstone."""
+        self.said.pop(key, None)
+        if isinstance(record, Command):
+            self.commands.take(record)
+        if record is not None:
+            self.said[key] = record
+
+    def report(self, report: Progress, at: float) -> None:
+        """Takes the next report; `at` is its time of arrival in the log, UTC epoch seconds."""
+        self.picture.take(report)
+        known = self._processes.get((report.stage, report.worker, report.pid))
+        if known is None:
+            self._processes[report.stage, report.worker, report.pid] = Process(report, at)
+        else:
+            known.take(report, at)
+
+    # ------------------------------------------------------------------ jobs
+
+    def copy(self, name: str) -> JobCopy | None:
+        """The record of a job; None if there is none, or if it was deleted."""
+        copy = self.said.get(f"job/{name}".encode())
+        return copy if isinstance(copy, JobCopy) and copy.spec.state != "deleted" else None
+
+    def end(self, copy: JobCopy) -> Finished | None:
+        """How a job ended; None while it goes on."""
+        end = self.said.get(f"finished/{copy.job}".encode())
+        if not isinstance(end, Finished) or end.epoch < copy.epoch:
+            return None
+        is_later = copy.spec.state == "running" and copy.spec.changed_at > end.at
+        return None if is_later else end
+
+    def names(self) -> list[str]:
+        """Names of all jobs."""
+        return [one.job for one in self.said.values() if isinstance(one, JobCopy) and one.spec.state != "deleted"]
+
+    def jobs(self) -> list[JobView]:
+        """All jobs, the last submitted first."""
+        views = [view for name in self.names() if (view := self.job(name)) is not None]
+        return sorted(views, key=lambda one: (-one.submitted_at, one.name))
+
+    def job(self, name: str) -> JobView | None:
+        """One job; None if there is none."""
+        copy = self.copy(name)
+        if copy is None:
+            return None
+        spec, end = copy.spec, self.end(copy)
+        counts = self.counts(copy, end)
+        state, reason = self._state(copy, end, counts)
+        return JobView(
+            name=name,
+            state=state,
+            epoch=copy.epoch,
+            rev=spec.rev,
+            reason=reason,
+            spider=spider_name(spec.spider),
+            code=spec.code,
+            by=spec.by,
+            submitted_at=spec.at,
+            started_at=spec.at if state != "pending" else 0.0,
+            ended_at=end.at if end is not None else (spec.changed_at if state in ENDED_STATES else 0.0),
+            counts=counts,
+            is_starting=self.is_starting(copy),
+            dead=end.dead if end is not None else 0,
+            outputs=tuple(self._outputs(copy)),
+            args=dict(spec.args),
+        )
+
+    def counts(self, copy: JobCopy, end: Finished | None) -> JobCounts:
+        """The counts of a job: of its reports, or of its end where reports leave it out."""
+        reported = [copy.job in report.jobs for report in self.picture.of("fetch")]
+        if end is not None and end.counts is not None and not (reported and all(reported)):
+            return end.counts
+        return self.picture.counts(copy.job)
+
+    def is_starting(self, copy: JobCopy) -> bool:
+        """Whether the `start` of the job's spider may give more requests."""
+        if not copy.spec.starts or copy.spec.state != "running":
+            return False
+        note = self.said.get(f"start/{copy.job}".encode())
+        is_ended = isinstance(note, StartEnded) and (note.epoch, note.args) == (copy.epoch, copy.spec.args)
+        return not is_ended
+
+    def _state(self, copy: JobCopy, end: Finished | None, counts: JobCounts) -> tuple[str, str]:
+        spec, orders = copy.spec, self.commands.of_job(copy.job)
+        if spec.state != "running":
+            return spec.state, spec.reason
+        if end is not None and not counts.queued:
+            is_plain = end.reason in ("finished", "cancelled")
+            return (end.reason, "") if is_plain else ("stopped", end.reason)
+        if orders.stopped:
+            return "stopped", self.commands.reason(copy.job)
+        if orders.paused:
+            return "paused", ""
+        has_begun = ended(counts) or counts.in_flight or counts.refused or counts.retried
+        return ("running" if has_begun else "pending"), spec.reason
+
+    def _outputs(self, copy: JobCopy) -> Iterator[OutputView]:
+        for spec in copy.spec.outputs:
+            note = self.said.get(f"output/{copy.job}/{spec.name}".encode())
+            if not isinstance(note, OutputNote) or note.epoch < copy.epoch:
+                yield OutputView(spec.name, "writing", required=spec.required)
+                continue
+            is_complete = note.rev and copy.spec.state != "running"
+            ended = "partial" if note.is_partial else "complete"
+            state = "failed" if note.error else ended if is_complete else "writing"
+            yield OutputView(spec.name, state, note.rows, note.place, note.error, spec.required)
+
+    # ------------------------------------------------------------------ the rest
+
+    def workers(self, now: float) -> list[WorkerView]:
+        """The living processes of workers, by stage and name.
+
+        Args:
+            now: UTC epoch seconds.
+        """
+        gone = [one for one, process in self._processes.items() if now - process.at > GONE_S]
+        for one in gone:
+            del self._processes[one]
+        newest: dict[tuple[str, str], Process] = {}
+        for process in self._processes.values():
+            name = process.report.stage, process.report.worker
+            if name not in newest or process.at >= newest[name].at:
+                newest[name] = process
+        return [newest[name].view(now) for name in sorted(newest)]
+
+    def has_fleet(self, now: float) -> bool:
+        """Whether a fetch worker lives that does not belong to a `run`, which may end at any time."""
+        return any(one.stage == "fetch" and one.supervisor != "run" for one in self.workers(now))
+
+    def hosts(self) -> list[HostView]:
+        """The slowest hosts, the longest queue first."""
+        return [HostView(*host) for host in self.picture.hosts()]
+
+    def code_notes(self) -> list[CodeNote]:
+        """The versions and projects that were hidden or shown again."""
+        return [one for one in self.said.values() if isinstance(one, CodeNote)]
+
+
+ENDED_STATES = frozenset({"finished", "stopped", "failed", "cancelled"})
+
+
+def spider_name(path: str) -> str:
+    """The name of a spider as people know it, from a job's record; empty for the default spider."""
+    return path.rpartition(":")[2].rpartition("/")[2]

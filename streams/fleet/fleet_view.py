@@ -1,0 +1,259 @@
+"""Reads crawl.control and crawl.progress into a `FleetState`: once for a command, or all the time for the service.
+
+crawl.control, from its beginning ─┐
+crawl.progress, the recent end ────┴─► one plain consumer ─► FleetState ─► views
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import structlog
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
+
+from crawlog.schemas import control, progress
+from crawlog.streams.errors import EngineError
+from crawlog.streams.log import (
+    BROKER_AWAY,
+    DAMAGE_CODES,
+    Admin,
+    BrokerLogin,
+    Topics,
+    consumer_config,
+    is_log_end,
+    log_bounds,
+)
+
+from .fleet_state import FleetState
+from .views import FleetStatus, JobView, StageView
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from crawlog.streams.settings import Settings
+
+log = structlog.get_logger()
+
+BATCH = 1_000
+"""Records taken at a time."""
+
+RECENT_S = 12.0
+"""Reports of this time before the view began are read, too: those of the living workers."""
+
+READ_S = 20.0
+"""How long a view may take to read what is there, seconds."""
+
+POLL_S = 0.5
+"""Longest wait of the thread's one poll, seconds."""
+
+ANSWER_S = 10.0
+"""How long the broker may take to find a place by its time, seconds."""
+
+ENDS_S = 1.0
+"""How long end offsets are used, seconds."""
+
+_JOINS = b"join/"
+
+T = TypeVar("T")
+
+
+class FleetView:
+    """The fleet's state, read from the log.
+
+    Use `read` for one look, or `start` and `close` for a live view. All methods may be called from any thread.
+
+    Args:
+        login: Returns a new user and password when the cluster is away or refuses those of the settings.
+    """
+
+    def __init__(self, settings: "Settings", login: BrokerLogin | None = None) -> None:
+        self._settings = settings
+        self._topics = Topics(settings.kafka.prefix)
+        self._login = login
+        self._admin = Admin(settings)
+        self._is_away = False
+        self._at_end: set[str] = set()
+        self._state = FleetState()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._ends: tuple[float, dict[str, tuple[int, ...]]] = (0.0, {})
+        config = {"error_cb": self._error, "enable.partition.eof": True}
+        self._consumer = Consumer(consumer_config(settings) | config)
+        self._upto = self._assign()
+
+    # ------------------------------------------------------------------ reading
+
+    @classmethod
+    def read(
+        cls, settings: "Settings", *, until: Callable[[FleetState], bool] | None = None, wait_s: float = 0
+    ) -> Self:
+        """One look: all that is in the log now.
+
+        Args:
+            until: Reads on until this holds, for at most `wait_s` seconds more.
+        """
+        view = cls(settings)
+        try:
+            view.catch_up()
+            deadline = time.monotonic() + wait_s
+            while until is not None and not until(view._state) and time.monotonic() < deadline:
+                view.poll(0.1)
+        finally:
+            view.close()
+        return view
+
+    def start(self) -> Self:
+        """Reads what is there, then follows in a thread until `close`."""
+        self.catch_up()
+        self._thread = threading.Thread(target=self._run, name="fleet-view", daemon=True)
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Ends the thread and the consumer; the state stays as it is."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(5)
+        self._consumer.close()
+
+    def catch_up(self) -> None:
+        """Reads what was in the log when the view began.
+
+        Raises: EngineError: it does not come in time.
+        """
+        deadline = time.monotonic() + READ_S
+        while self._unread():
+            if time.monotonic() > deadline:
+                raise EngineError(f"{self._topics.control} was not read within {READ_S:.0f} s; see `crawlog doctor`")
+            self.poll(0.1)
+
+    def poll(self, wait_s: float) -> None:
+        """Takes the records that are there; waits at most `wait_s` for the first one."""
+        records = self._consumer.consume(BATCH, wait_s)
+        if records:
+            with self._changed:
+                for record in records:
+                    self._take(record)
+                self._changed.notify_all()
+        if self._is_away and self._login is not None:
+            self._is_away = False
+            self._consumer.set_sasl_credentials(*self._login())
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.poll(POLL_S)
+            except Exception as error:
+                log.exception("fleet_unread", error=repr(error))
+                self._stop.wait(POLL_S)
+
+    def _assign(self) -> dict[str, int]:
+        """Begins at the start of crawl.control and near the end of crawl.progress; returns the ends to be read to."""
+        names = self._topics
+        begin, end = log_bounds(self._settings, names.control, [0])[0]
+        first, last = log_bounds(self._settings, names.progress, [0])[0]
+        since = TopicPartition(names.progress, 0, int((time.time() - RECENT_S) * 1000))
+        found = self._consumer.offsets_for_times([since], timeout=ANSWER_S)[0].offset
+        start = max(found, first) if found >= 0 else last
+        self._consumer.assign([TopicPartition(names.control, 0, begin), TopicPartition(names.progress, 0, start)])
+        ranges = ((names.control, begin, end), (names.progress, start, last))
+        return {topic: upto for topic, begun, upto in ranges if begun < upto}
+
+    def _unread(self) -> set[str]:
+        """Topics that are not read to the end that they had; a compacted topic may have no record just before it."""
+        places = [TopicPartition(topic, 0) for topic in self._upto]
+        unread = {one.topic for one in self._consumer.position(places) if one.offset < self._upto[one.topic]}
+        return unread - self._at_end
+
+    def _take(self, record: "Message") -> None:
+        if (error := record.error()) is not None:
+            self._meet(error, record.topic() or "")
+            return
+        if record.topic() == self._topics.progress:
+            report = progress.decode(record.value())
+            if report is not None:
+                self._state.report(report, record.timestamp()[1] / 1000)
+            return
+        key = record.key() or b""
+        if key.startswith(_JOINS):
+            return
+        try:
+            self._state.hear(key, control.decode(key, record.value()))
+        except ValueError:
+            return  # the live reader of crawl.control sends it to crawl.dead
+
+    def _meet(self, error: KafkaError, topic: str) -> None:
+        """Handles an error that came in place of a record."""
+        if is_log_end(error):
+            self._at_end.add(topic)
+        elif error.code() in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE_CODES} and topic == self._topics.progress:
+            self._consumer.seek(TopicPartition(topic, 0, OFFSET_END))  # the next report replaces the lost one
+
+    def _error(self, error: KafkaError) -> None:
+        self._is_away |= error.code() in BROKER_AWAY
+
+    # ------------------------------------------------------------------ views
+
+    def look(self, question: Callable[[FleetState], T]) -> T:
+        """The answer to a question about the state, which does not change meanwhile."""
+        with self._lock:
+            return question(self._state)
+
+    def wait_until(self, holds: Callable[[FleetState], bool], timeout_s: float) -> bool:
+        """Waits until the live view shows something; False if it did not in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: holds(self._state), timeout_s)
+
+    def jobs(self) -> list[JobView]:
+        """All jobs, the last submitted first."""
+        return self.look(lambda state: state.jobs())
+
+    def job(self, name: str) -> JobView | None:
+        """One job; None if there is none."""
+        return self.look(lambda state: state.job(name))
+
+    def has_fleet(self) -> bool:
+        """Whether workers run that do not belong to a `run`."""
+        return self.look(lambda state: state.has_fleet(time.time()))
+
+    def stages(self) -> list[StageView]:
+        """The stages with their lag.
+
+        Raises: EngineError: the broker does not answer.
+        """
+        ends = self._known_ends()
+        inputs = {"fetch": self._topics.urls, "parse": self._topics.pages, "sink": self._topics.items}
+        with self._lock:
+            workers = self._state.workers(time.time())
+            views = []
+            for stage, topic in inputs.items():
+                own = [one for one in workers if one.stage == stage]
+                lag = self._state.picture.lag(stage, ends[topic]) if own else sum(ends[topic])
+                rate = round(sum(one.pages_per_s for one in own), 2)
+                views.append(StageView(stage, len(own), lag, rate, any(one.paused for one in own)))
+        return views
+
+    def status(self) -> FleetStatus:
+        """The whole fleet.
+
+        Raises: EngineError: the broker does not answer.
+        """
+        stages = self.stages()
+        dead = self._known_ends()[self._topics.dead][0]
+        with self._lock:
+            state, now = self._state, time.time()
+            return FleetStatus(
+                tuple(state.jobs()), tuple(state.workers(now)), tuple(stages), tuple(state.hosts()), dead
+            )
+
+    def _known_ends(self) -> dict[str, tuple[int, ...]]:
+        at, ends = self._ends
+        if not ends or time.monotonic() - at > ENDS_S:
+            names = self._topics
+            count = self._settings.kafka.partitions
+            ends = self._admin.ends((names.urls, names.pages, names.items), count) | self._admin.ends((names.dead,), 1)
+            self._ends = time.monotonic(), ends
+        return ends

@@ -1,0 +1,123 @@
+"""What commands and the service show of jobs and workers: values, without a decision on how they look."""
+
+from typing import Any
+
+import msgspec
+
+from crawlog.schemas.job_orders import CodeRef
+from crawlog.schemas.progress import JobCounts
+
+
+class OutputView(msgspec.Struct, frozen=True):
+    """An output of a job.
+
+    Attributes:
+        state: `writing`, `complete`, `partial` (of a job that was stopped or cancelled) or `failed`.
+        place: Where it is, for people.
+    """
+
+    name: str
+    state: str
+    rows: int = 0
+    place: str = ""
+    error: str = ""
+    required: bool = True
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """A job.
+
+    Attributes:
+        state: `pending` (submitted, nothing fetched yet), `running`, `paused`, `stopped`, `finished`, `failed`,
+            `cancelled`.
+        reason: Why it is so, if there is more to say.
+        spider: Name of the spider as people know it; empty for the default spider.
+        submitted_at, ended_at: UTC epoch seconds; 0 if unknown, or not yet.
+        started_at: `submitted_at` once it has begun, else 0: the log has no time of the first request, and two copies
+            must agree.
+        is_starting: Whether the spider's `start` may give more requests.
+        rows: Items in the log; None if unknown.
+        settings: Those of the job's record, by key, secrets hidden; only where one job is shown.
+    """
+
+    name: str
+    state: str
+    epoch: int = 0
+    rev: int = 0
+    reason: str = ""
+    spider: str = ""
+    code: CodeRef | None = None
+    by: str = ""
+    submitted_at: float = 0.0
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    counts: JobCounts = msgspec.field(default_factory=JobCounts)
+    is_starting: bool = False
+    dead: int = 0
+    outputs: tuple[OutputView, ...] = ()
+    args: dict[str, str] = msgspec.field(default_factory=dict)
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class WorkerView(msgspec.Struct, frozen=True):
+    """A process of a worker.
+
+    Attributes:
+        id: Its name: unique in the fleet.
+        partitions: Those that it owns.
+        cpu: Share of one CPU over the last reports.
+        rss: Resident memory, bytes.
+        reported_s: Seconds since its last report.
+        trouble: An error that it retries.
+    """
+
+    id: str
+    stage: str
+    host: str
+    pid: int
+    partitions: tuple[int, ...] = ()
+    pages_per_s: float = 0.0
+    cpu: float = 0.0
+    rss: int = 0
+    version: str = ""
+    started_at: float = 0.0
+    reported_s: float = 0.0
+    supervisor: str = ""
+    paused: bool = False
+    trouble: str = ""
+
+
+class StageView(msgspec.Struct, frozen=True):
+    """A stage over all its workers.
+
+    Attributes:
+        lag: Records of its input that it has not passed.
+    """
+
+    stage: str
+    workers: int
+    lag: int
+    pages_per_s: float = 0.0
+    is_paused: bool = False
+
+
+class HostView(msgspec.Struct, frozen=True):
+    """A slow host.
+
+    Attributes:
+        wait_s: Seconds until its next request.
+    """
+
+    host: str
+    queued: int
+    wait_s: float
+
+
+class FleetStatus(msgspec.Struct, frozen=True):
+    """The whole fleet at one moment."""
+
+    jobs: tuple[JobView, ...]
+    workers: tuple[WorkerView, ...]
+    stages: tuple[StageView, ...]
+    hosts: tuple[HostView, ...] = ()
+    dead: int = 0

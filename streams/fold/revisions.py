@@ -1,0 +1,94 @@
+"""Which record of a job counts. Every partition decides this alone, and all must agree whatever the order of records.
+
+    record of the job ─► supersedes: (epoch, revision, bytes) greater than those in the state?
+    order (partition 0) ─► refusal: does `expects` name the current revision?  ─► ordered: the record that it makes
+    state `deleted` ─► tombstone: name, epoch and revision; records of that epoch or before do not count
+
+The owner of partition 0 copies what an order made to the other partitions, as a record of the job.
+"""
+
+import msgspec
+
+from crawlog.schemas import urls as u
+
+from . import rows as r
+from .jobs import JobState
+
+
+def supersedes(job: JobState, epoch: int, spec: u.JobSpec) -> bool:
+    """Whether a record replaces the one that the state has.
+
+    A greater epoch wins, then a deletion, then a greater revision. Of two records of one revision, written at the same
+    time, the one with the greater encoding wins.
+    """
+    if epoch != job.epoch:
+        return epoch > job.epoch
+    if job.awaited or is_deletion(spec) != job.deleted:
+        return job.awaited or is_deletion(spec)
+    if spec.rev != job.spec.rev:
+        return spec.rev > job.spec.rev
+    return r.pack(kept_for_life(spec, job)) > r.pack(job.spec)
+
+
+def kept_for_life(spec: u.JobSpec, job: JobState) -> u.JobSpec:
+    """The record with the job's own order and confirmation: queue keys depend on the one, pages on the other."""
+    return msgspec.structs.replace(spec, order=job.spec.order, confirm=job.spec.confirm)
+
+
+def is_deletion(spec: u.JobSpec) -> bool:
+    """Whether a record deletes its job."""
+    return spec.state == "deleted"
+
+
+def tombstone(spec: u.JobSpec) -> u.JobSpec:
+    """The part of a deletion that is kept."""
+    return u.JobSpec(spec.rev, state="deleted", reason=spec.reason, by=spec.by, at=spec.at, changed_at=spec.changed_at)
+
+
+def refusal(job: JobState | None, name: str, epoch: int, order: u.JobOrder) -> str:
+    """Why an order changes nothing; empty if it is taken.
+
+    Args:
+        job: None if it is not known.
+        epoch: Of the order's record.
+    """
+    if name == u.DEFAULT_JOB and order.state == "deleted":
+        return "the job of bare records cannot be deleted"
+    if job is None or (job.deleted and epoch > job.epoch):
+        return _creation_refusal(job, name, order)
+    if job.deleted:
+        return f"job {name} is deleted; a new job of its name has a greater epoch than {job.epoch}"
+    return _change_refusal(job, epoch, order)
+
+
+def _change_refusal(job: JobState, epoch: int, order: u.JobOrder) -> str:
+    if epoch != job.epoch:
+        return f"the order is of epoch {epoch}, and job {job.name} is in epoch {job.epoch}"
+    if job.awaited:
+        return f"job {job.name} begins epoch {job.epoch} just now"
+    if order.expects != job.spec.rev:
+        return f"the order expects revision {order.expects}, and job {job.name} has revision {job.spec.rev}"
+    return ""
+
+
+def _creation_refusal(job: JobState | None, name: str, order: u.JobOrder) -> str:
+    if order.expects not in (0, job.spec.rev if job is not None else 0):
+        return f"the order expects revision {order.expects}, and there is no job {name}"
+    return "" if order.spec is not None else f"there is no job {name}, and the order has no record of one"
+
+
+def ordered(job: JobState | None, order: u.JobOrder, offset: int) -> u.JobSpec:
+    """The record that an order makes; for a job that begins with it, `job` is None."""
+    base = job.spec if job is not None else None
+    spec = order.spec or base
+    assert spec is not None
+    submitted = base or spec
+    return msgspec.structs.replace(
+        spec,
+        rev=max(offset, base.rev + 1 if base is not None else 1),
+        state=order.state or (spec.state if base is None or order.spec is None else base.state),
+        reason=order.reason,
+        by=submitted.by or order.by,
+        at=submitted.at or order.at,
+        changed_at=order.at,
+    )

@@ -1,0 +1,231 @@
+"""Changes of a job on a fleet: an order in partition 0 of crawl.urls, and its answer in crawl.control.
+
+    crawl.control: the job's record ─► order that expects its revision ─► acknowledged
+    fold of partition 0 takes or refuses it ─► coordinator ─► crawl.control: JobCopy.answers ─► here
+
+An order that nobody answers is not lost: it is obeyed as soon as a fetch worker runs.
+"""
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from confluent_kafka import Consumer, TopicPartition
+
+from crawlog.schemas import control, urls
+from crawlog.schemas.control import Control, Finished, JobCopy, Join, Missing, OutputNote, Rewound, StartEnded
+from crawlog.schemas.job_orders import JobStateName
+from crawlog.schemas.urls import JobOrder, JobSpec, UrlsRecord
+from crawlog.streams import crash_points
+from crawlog.streams.errors import Misconfigured, NotAnswered, OrderRefused
+
+from .admin import Admin
+from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient, log_bounds
+from .groups import member_names
+from .job_records import acknowledged, control_entries, known_job, write_job
+from .producer import Producer
+from .read import is_log_end, read_error
+from .topics import Topics, stage_group
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+ANSWERED_S = 10.0
+"""Longest wait for the answer to an order, seconds."""
+
+POLL_S = 0.2
+
+
+class _Order(NamedTuple):
+    """An order that was written.
+
+    Attributes:
+        before: The copy that it was made from.
+        offset: Of its record.
+        rev: The revision that the job has if it was taken.
+    """
+
+    before: JobCopy
+    order: JobOrder
+    offset: int
+    rev: int
+
+
+def change_job(  # noqa: PLR0913  # the parts of an order
+    settings: "Settings",
+    producer: Producer,
+    topics: Topics,
+    job: str,
+    *,
+    state: JobStateName | None = None,
+    spec: JobSpec | None = None,
+    reason: str = "",
+    by: str = "",
+    at: float | None = None,
+    expects: int | None = None,
+    wait_s: float = ANSWERED_S,
+) -> JobCopy:
+    """Order a change of a job, and wait for the answer.
+
+    If another change came first, it is ordered once more, unless that one changed the state too or `spec` is given: a
+    record that was made from an older one would undo the other change.
+
+    Args:
+        state: The new state; None to keep it.
+        spec: The new record, whose `rev` and `state` do not count; None to keep it.
+        reason: Why the state is so, one word or short phrase.
+        by: Who orders it, for people.
+        at: UTC epoch seconds; None for now.
+        expects: The revision that the caller decided on; None for the present one.
+
+    Returns: The job's record with the change.
+
+    Raises:
+        Misconfigured: there is no such job.
+        OrderRefused: the job was changed meanwhile, or is deleted.
+        NotAnswered: no worker answered in time; the order is in the log.
+        EngineError: the log does not answer.
+    """
+    order = JobOrder(0, state, spec, reason, by, time.time() if at is None else at)
+    before = _present(settings, topics, job)
+    try:
+        return _ordered(settings, producer, topics, before, order, expects, wait_s)
+    except OrderRefused:
+        if expects is not None or spec is not None:
+            raise
+        now = _present(settings, topics, job)
+        if (now.epoch, now.spec.state) == (before.epoch, state):
+            return now
+        if (now.epoch, now.spec.state) != (before.epoch, before.spec.state):
+            raise
+    return _ordered(settings, producer, topics, now, order, None, wait_s)
+
+
+def cancel_job(settings: "Settings", job: str, by: str = "") -> JobCopy | None:
+    """End a job for good. Its queued URLs stay in the state and are not fetched.
+
+    With fetch workers on the log this is an order. Without them its record is written at once, as nobody would answer.
+
+    Returns: The copy of the record; None when there is no such job.
+
+    Raises: OrderRefused, NotAnswered, EngineError: as `change_job`.
+    """
+    topics, producer = Topics(settings.kafka.prefix), Producer(settings, "crawlog-control")
+    copy = known_job(settings, topics, job)
+    if copy is None or copy.spec.state in ("cancelled", "deleted"):
+        return copy
+    if member_names(Admin(settings), stage_group(settings, "fetch"), CLUSTER_TIMEOUT_S):
+        return change_job(settings, producer, topics, job, state="cancelled", by=by)
+    spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state="cancelled", changed_at=time.time())
+    return write_job(settings, producer, topics, job, spec, copy.epoch)
+
+
+def _present(settings: "Settings", topics: Topics, job: str) -> JobCopy:
+    copy = known_job(settings, topics, job)
+    if copy is None or copy.spec.state == "deleted":
+        raise Misconfigured(f"there is no job {job} in the log; `crawlog jobs` names those that there are.")
+    return copy
+
+
+def _ordered(
+    settings: "Settings",
+    producer: Producer,
+    topics: Topics,
+    before: JobCopy,
+    order: JobOrder,
+    expects: int | None,
+    wait_s: float,
+) -> JobCopy:
+    order = msgspec.structs.replace(order, expects=before.spec.rev if expects is None else expects)
+    start = log_bounds(settings, topics.control, [0])[0][1]
+    offset = _written(producer, topics, before, order)
+    given = _Order(before, order, offset, max(offset, order.expects + 1))
+    answer = _answer(settings, topics, given, start, wait_s)
+    if answer is None:
+        raise NotAnswered(before.job, offset, wait_s)
+    if not _is_taken(given, answer):
+        raise OrderRefused(before.job, _refusal(given, answer))
+    return answer
+
+
+def _written(producer: Producer, topics: Topics, copy: JobCopy, order: JobOrder) -> int:
+    """The offset of an order, once it is in the log."""
+    offsets: list[int] = []
+    record = urls.encode(UrlsRecord(job=copy.job, epoch=copy.epoch, order=order))
+    crash_points.point("order.sending")
+    producer.send(topics.urls, record, partition=0, on_delivery=lambda _, offset: offsets.append(offset))
+    acknowledged(producer, f"the order for job {copy.job}")
+    crash_points.point("order.acknowledged")
+    return offsets[0]
+
+
+def _answer(settings: "Settings", topics: Topics, given: _Order, start: int, wait_s: float) -> JobCopy | None:
+    """The first copy of the job that answers an order; None if there is none in time.
+
+    Args:
+        start: An offset in crawl.control before the order.
+    """
+    consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
+    end = time.monotonic() + wait_s
+    try:
+        consumer.assign([TopicPartition(topics.control, 0, start)])
+        while (left_s := end - time.monotonic()) > 0:
+            record = consumer.poll(min(left_s, POLL_S))
+            if record is None:
+                continue
+            error = record.error()
+            if error is not None and not is_log_end(error) and not is_transient(error):
+                raise read_error(record, settings)
+            copy = _decoded(record.key(), record.value()) if error is None else None
+            if isinstance(copy, JobCopy) and copy.job == given.before.job and copy.answers >= given.offset:
+                return copy
+    finally:
+        consumer.close()
+    return None
+
+
+def _decoded(key: bytes | None, value: bytes | None) -> Control | None:
+    try:
+        return control.decode(key, value)
+    except ValueError:
+        return None  # another client wrote it
+
+
+def _is_taken(given: _Order, answer: JobCopy) -> bool:
+    """Whether an order was taken. A later order may have been answered before this copy was written."""
+    if answer.answers == given.offset:
+        return not answer.refusal
+    if answer.spec.rev == given.rev:
+        return True
+    return answer.spec.state == given.order.state and given.order.spec is None
+
+
+def _refusal(given: _Order, answer: JobCopy) -> str:
+    if answer.answers == given.offset:
+        return answer.refusal
+    return f"it has revision {answer.spec.rev} by now, and is {answer.spec.state}"
+
+
+def remove_notes(settings: "Settings", producer: Producer, topics: Topics, job: str) -> int:
+    """Remove what crawl.control has of a deleted job, but the record that says so.
+
+    It may be called again after a kill.
+
+    Returns: The number of records that were removed.
+
+    Raises: EngineError: the log does not answer.
+    """
+    keys = [key for key, entry in control_entries(settings, topics, joins=True).items() if _is_note_of(entry, job)]
+    for key in keys:
+        crash_points.point("delete.removing")
+        producer.send(topics.control, None, key=key, partition=0)
+    acknowledged(producer, topics.control)
+    return len(keys)
+
+
+def _is_note_of(entry: Control, job: str) -> bool:
+    if isinstance(entry, Rewound):
+        return entry.job == job and entry.complete
+    if isinstance(entry, control.Command):
+        return entry.job == job
+    return isinstance(entry, Finished | StartEnded | OutputNote | Join | Missing) and entry.job == job

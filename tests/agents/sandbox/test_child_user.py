@@ -1,0 +1,112 @@
+"""The user of a child that runs deployed code, where its worker runs as root."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crawlog.agents.sandbox import ChildRules, SpiderChild
+from crawlog.agents.sandbox.child_user import FIRST_UID
+from crawlog.streams.spiders import SpiderRef
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a child another user")
+
+SETTLED = """
+import json, os, sys, tempfile, contextlib
+from crawlog.agents.sandbox import child_user
+
+def can(path, flags):
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except PermissionError:
+        return False
+    return True
+
+if sys.argv[3] == "readable":
+    child_user._unreadable = lambda: ""
+child_user.settle(sys.argv[1], is_own_user=True)
+home, data = sys.argv[1:3]
+print(json.dumps({
+    "pid": os.getpid(), "uids": os.getresuid(), "gids": os.getresgid(), "groups": os.getgroups(), "cwd": os.getcwd(),
+    "temp": tempfile.gettempdir(), "reads code": can(home + "/code/a.py", os.O_RDONLY),
+    "writes code": can(home + "/code/a.py", os.O_WRONLY),
+    "adds code": can(home + "/code/b.py", os.O_CREAT | os.O_WRONLY),
+    "reads data": can(data, os.O_RDONLY), "writes work": can("x", os.O_CREAT | os.O_WRONLY),
+    "becomes root": can("/etc/shadow", os.O_RDONLY),
+    "no new privileges": "NoNewPrivs:\\t1" in open("/proc/self/status").read(),
+}))
+"""
+
+
+def settled(tmp_path: Path, readable: str) -> tuple[dict[str, object], str]:
+    """What a process can do once it has settled."""
+    home = Path(subprocess.run(["mktemp", "-d"], check=True, capture_output=True, text=True).stdout.strip())
+    (home / "code").mkdir()
+    (home / "work").mkdir(mode=0o700)
+    (home / "code" / "a.py").write_text("")
+    data = tmp_path / "code.key"
+    data.write_text("secret")
+    data.chmod(0o600)
+    command = [sys.executable, "-c", SETTLED, str(home), str(data), readable]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout), done.stderr
+
+
+@needs_root
+def test_the_child_is_a_user_that_nobody_else_is(tmp_path: Path) -> None:
+    """It reads its code and writes its working folder; keys, data and root are out of its reach."""
+    found, told = settled(tmp_path, "readable")
+    uid = found["uids"][0]  # type: ignore[index]  # a list
+    assert uid in {FIRST_UID + int(str(found["pid"])), 65_534}
+    assert found["uids"] == found["gids"] == [uid] * 3
+    assert found["groups"] == []
+    assert str(found["cwd"]).endswith("/work")
+    assert found["temp"] == found["cwd"]
+    may = {name: found[name] for name in found if " " in name}
+    assert may == {
+        "reads code": True,
+        "writes code": False,
+        "adds code": False,
+        "reads data": False,
+        "writes work": True,
+        "becomes root": False,
+        "no new privileges": True,
+    }
+    assert told == ""
+
+
+@needs_root
+def test_a_child_whose_user_could_not_read_python_keeps_root_and_says_so(tmp_path: Path) -> None:
+    """As with a virtual environment below a home that is closed."""
+    found, told = settled(tmp_path, "as it is")
+    if found["uids"] == [0, 0, 0]:
+        assert "deployed code keeps the user root: another user cannot read" in told
+    else:
+        assert told == ""
+    assert found["writes work"]
+
+
+def test_the_folder_of_a_child_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code is a copy as root, the cache else; folders of processes that were killed go with the next child."""
+    monkeypatch.setattr("crawlog.agents.sandbox.child_code.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    old = tmp_path / "crawlog-spider-999999999-x"
+    old.mkdir()
+    code = tmp_path / "spiders"
+    code.mkdir()
+    (code / "one.py").write_text(
+        "import crawlog, os\n\nclass One(crawlog.Spider):\n    name = os.getcwd().rpartition('/')[2]\n"
+        "    def parse(self, response): ...\n"
+    )
+    with SpiderChild(SpiderRef("One", folder=str(code)), ChildRules()) as child:
+        facts = child.facts()
+        assert facts.label.startswith("work@"), "its working folder"
+        assert facts.path == "One"
+        homes = list(tmp_path.glob("crawlog-spider-*"))
+        assert len(homes) == 1
+        assert homes[0] != old
+        assert (homes[0] / "code").exists() == (os.geteuid() == 0)
+    assert not list(tmp_path.glob("crawlog-spider-*"))

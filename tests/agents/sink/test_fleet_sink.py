@@ -1,0 +1,239 @@
+"""The fleet's sink workers on a real broker: who writes which output, kills, many outputs, ends, refusals."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crawlog.schemas import control, items
+from crawlog.schemas.control import Finished, JobCopy, OutputNote
+from crawlog.schemas.items import ItemsRecord
+from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.log.client import log_bounds
+from crawlog.streams.log.job_records import control_entries, write_control
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.provision import ensure_topics, partition_count
+from crawlog.streams.log.sink_groups import known_sinks
+from crawlog.streams.log.topics import Topics
+from crawlog.streams.settings.settings import Settings, to_environ
+from tests.support.forked import Forked, Server
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+class Fleet:
+    """Sink workers, and a log that a test writes as commands, coordinator and parse would."""
+
+    def __init__(self, forks: Server, settings: Settings, data: Path) -> None:
+        ensure_topics(settings)
+        self.forks = forks
+        run = settings.run.model_copy(update={"data": data})
+        kafka = settings.kafka.model_copy(update={"session_timeout_s": 3.0})  # that is how long a dead worker is missed
+        sink = settings.sink.model_copy(update={"outputs": {"shop": str(data / "shop-{job}.csv")}})
+        self.settings = settings.model_copy(update={"run": run, "kafka": kafka, "sink": sink})
+        self.data = data
+        self.topics = Topics(settings.kafka.prefix)
+        self.producer = Producer(settings, "test")
+        self.count = partition_count(settings)
+        self.started: list[Forked] = []
+
+    def worker(self, name: str = "sink-0", **environ: str) -> Forked:
+        """A new worker process."""
+        given = os.environ | to_environ(self.settings) | {"CRAWLOG_WORKER": name, "CRAWLOG_SINK": ""} | environ
+        started = self.forks.fork(WORKER, Path.cwd(), given, sys.__stderr__ or sys.stderr)
+        self.started.append(started)
+        return started
+
+    def job(self, name: str, *outputs: OutputSpec, rev: int = 1, state: str = "running") -> None:
+        """A job's record, as crawl.control has it."""
+        spec = msgspec.structs.replace(JobSpec(), outputs=outputs, rev=rev, state=state)
+        write_control(self.producer, self.topics, [JobCopy(name, spec)])
+
+    def rows(self, job: str, numbers: range) -> None:
+        """One row for each URL."""
+        for n in numbers:
+            url = f"http://a.example/{n}"
+            record = ItemsRecord(job, url, (0, n), [msgspec.Raw(b'{"n": %d}' % n)])
+            key = items.key(job, url)
+            self.producer.send(self.topics.items, items.encode(record), key=key, partition=n % self.count)
+        assert self.producer.flush(30)
+
+    def end(self, name: str, *outputs: OutputSpec, rev: int = 2, reason: str = "finished") -> None:
+        """The job's end, as the coordinator writes it."""
+        self.job(name, *outputs, rev=rev, state=reason)
+        bounds = log_bounds(self.settings, self.topics.items, list(range(self.count)))
+        ends = tuple(end for _, (_, end) in sorted(bounds.items()))
+        write_control(self.producer, self.topics, [Finished(name, time.time(), reason=reason, items=ends, rev=rev)])
+
+    def note(self, job: str, output: str) -> OutputNote | None:
+        """What became of an output."""
+        found = control_entries(self.settings, self.topics).get(f"output/{job}/{output}".encode())
+        return found if isinstance(found, OutputNote) else None
+
+    def until(self, is_so: Callable[[], object], limit_s: float = 90) -> None:
+        """Wait."""
+        end = time.monotonic() + limit_s
+        while not is_so():
+            assert time.monotonic() < end, [one.poll() for one in self.started]
+            time.sleep(0.1)
+
+    def is_noted(self, job: str, output: str, rev: int) -> bool:
+        """Whether the output was completed after this revision."""
+        note = self.note(job, output)
+        return note is not None and note.rev == rev
+
+    def numbers(self, job: str, name: str) -> list[int]:
+        """The rows of FILE, or of another file of the job."""
+        path = self.data / "outputs" / job / name
+        return [json.loads(line)["n"] for line in path.read_text().splitlines()]
+
+    def written(self) -> int:
+        """Bytes in all files so far."""
+        return sum(path.stat().st_size for path in self.data.glob("outputs/*/*"))
+
+
+@pytest.fixture
+def fleet(forks: Server, cluster: Settings, tmp_path: Path) -> Iterator[Fleet]:
+    """Topics and a data folder, no worker yet."""
+    made = Fleet(forks, cluster, tmp_path / "data")
+    made.data.mkdir(mode=0o700)
+    yield made
+    for process in made.started:
+        process.kill()
+        process.wait()
+
+
+JSONL = OutputSpec("rows.jsonl")
+
+ENDS = ("finish.noted", "finish.renamed", "output.made", "output.noted")
+"""Crash points between the last row and the next thing to do."""
+
+WORKER = """
+import os
+from crawlog.streams import app, crash_points
+if spec := os.environ.get(crash_points.VARIABLE):
+    crash_points.point = crash_points._armed(spec)  # the forked process has imported it already
+app.worker('sink')
+"""
+
+
+def test_two_workers_share_the_outputs_and_a_kill_hands_them_over(fleet: Fleet) -> None:
+    """Each row is in its file once, though a worker is killed while it writes."""
+    outputs = tuple(OutputSpec(f"{number}.jsonl") for number in range(fleet.count))
+    fleet.job("j", *outputs)
+    first, _second = fleet.worker("sink-0"), fleet.worker("sink-1")
+    fleet.rows("j", range(500))
+    fleet.until(fleet.written)
+    first.kill()
+    fleet.rows("j", range(400, 1000))
+    fleet.end("j", *outputs)
+    fleet.until(lambda: all(fleet.is_noted("j", one.name, 2) for one in outputs))
+    for output in outputs:
+        assert sorted(fleet.numbers("j", output.name)) == list(range(1000))
+        note = fleet.note("j", output.name)
+        assert note is not None
+        assert (note.rows, note.place) == (1000, str(fleet.data / "outputs" / "j" / output.name))
+    assert not list(fleet.data.glob("outputs/j/*.partial"))
+
+
+def test_fifty_outputs_at_once_and_each_job_has_its_own_folder(fleet: Fleet) -> None:
+    """In different formats; a declared output lies where the worker's settings say."""
+    jobs = [f"j{number}" for number in range(50)]
+    names = {job: OutputSpec("shop", declared=True) if job == "j49" else JSONL for job in jobs}
+    for job in jobs:
+        fleet.job(job, names[job])
+    fleet.worker()
+    for job in jobs:
+        fleet.rows(job, range(5))
+    for job in jobs:
+        fleet.end(job, names[job])
+    fleet.until(lambda: all(fleet.is_noted(job, names[job].name, 2) for job in jobs))
+    assert all(sorted(fleet.numbers(job, "rows.jsonl")) == list(range(5)) for job in jobs[:-1])
+    assert (fleet.data / "shop-j49.csv").read_text().split() == ["n", *map(str, range(5))]
+
+
+def test_a_resumed_job_is_completed_again_a_cancelled_one_stays_partial_a_deleted_one_leaves_nothing(
+    fleet: Fleet,
+) -> None:
+    """The note names the revision of the end; a worker that begins anew does not do it again."""
+    fleet.job("j", JSONL)
+    worker = fleet.worker()
+    fleet.rows("j", range(3))
+    fleet.end("j", JSONL)
+    fleet.until(lambda: fleet.is_noted("j", "rows.jsonl", 2))
+    fleet.job("j", JSONL, rev=3)
+    fleet.rows("j", range(2, 6))
+    fleet.end("j", JSONL, rev=4)
+    fleet.until(lambda: fleet.is_noted("j", "rows.jsonl", 4))
+    assert sorted(fleet.numbers("j", "rows.jsonl")) == list(range(6))
+    fleet.job("c", JSONL)
+    fleet.rows("c", range(3))
+    fleet.end("c", JSONL, reason="cancelled")
+    fleet.until(lambda: fleet.is_noted("c", "rows.jsonl", 2))
+    note = fleet.note("c", "rows.jsonl")
+    assert note is not None
+    assert note.is_partial
+    assert sorted(fleet.numbers("c", "rows.jsonl.partial")) == [0, 1, 2]
+    assert not (fleet.data / "outputs/c/rows.jsonl").exists()
+    before = fleet.note("j", "rows.jsonl")
+    worker.kill()
+    fleet.worker("sink-1")
+    fleet.job("c", JSONL, rev=3, state="deleted")
+    fleet.until(lambda: not (fleet.data / "outputs/c/rows.jsonl.partial").exists())
+    fleet.until(lambda: {one.job for one in known_sinks(fleet.data)} == {"j"})
+    assert fleet.note("j", "rows.jsonl") == before
+
+
+def test_an_output_is_completed_whoever_dies(fleet: Fleet, tmp_path: Path) -> None:
+    """At each step between the last row and the note; one worker dies at each."""
+    spent = tmp_path / "spent"
+    spent.mkdir()
+    for point in ENDS:
+        fleet.job(point, JSONL)
+        dying = fleet.worker(CRAWLOG_CRASH=f"{spent} {point}:1")
+        fleet.rows(point, range(20))
+        fleet.end(point, JSONL)
+        assert dying.wait(60) == -9
+        assert (spent / point).exists()
+    fleet.worker()
+    fleet.until(lambda: all(fleet.is_noted(point, "rows.jsonl", 2) for point in ENDS))
+    assert all(sorted(fleet.numbers(point, "rows.jsonl")) == list(range(20)) for point in ENDS)
+    assert not list(fleet.data.glob("outputs/*/*.partial"))
+
+
+def test_an_output_with_a_path_that_a_stranger_wrote_into_the_topic_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    """No file is made outside the folder, and others are written all the same; so too behind a link."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (fleet.data / "outputs").mkdir(mode=0o700)
+    (fleet.data / "outputs" / "link").symlink_to(outside)
+    evil = ["../../outside/a.jsonl", str(outside / "b.jsonl"), "..", ".hidden.jsonl", "a\n.jsonl", "x" * 300 + ".jsonl"]
+    for number, name in enumerate(evil):
+        fleet.job(f"e{number}", OutputSpec(name), JSONL)
+    fleet.job("link", JSONL)
+    raw = control.encode(JobCopy("../outside", msgspec.structs.replace(JobSpec(), outputs=(JSONL,))))
+    fleet.producer.send(fleet.topics.control, raw, key=b"job/../outside", partition=0)
+    fleet.worker()
+    jobs = ["link", "../outside", *(f"e{number}" for number in range(len(evil)))]
+    for job in jobs:
+        fleet.rows(job, range(2))
+    for number, name in enumerate(evil):
+        fleet.end(f"e{number}", OutputSpec(name), JSONL)
+    fleet.until(lambda: all(fleet.is_noted(f"e{number}", "rows.jsonl", 2) for number in range(len(evil))))
+    for job, name in [("link", "rows.jsonl"), *((f"e{number}", name[:200]) for number, name in enumerate(evil))]:
+        note = fleet.note(job, name)
+        assert note is not None
+        assert note.error
+    said = log_bounds(fleet.settings, fleet.topics.control, [0])[0][1]
+    fleet.rows("e0", range(2, 4))
+    fleet.end("link", JSONL)
+    fleet.until(lambda: log_bounds(fleet.settings, fleet.topics.control, [0])[0][1] > said)
+    assert log_bounds(fleet.settings, fleet.topics.control, [0])[0][1] <= said + 2 + 1, "a refusal is said once"
+    assert list(outside.iterdir()) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"outside", "data"}

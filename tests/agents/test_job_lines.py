@@ -1,0 +1,59 @@
+"""Lines about jobs from a worker to crawl.logs and back."""
+
+import contextlib
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from crawlog.agents.job_lines import MOST_OUTSTANDING, LinesSender
+from crawlog.commands.job_logs import LOST, follow_job_log, job_log_lines
+from crawlog.schemas.log_lines import LogLine
+from crawlog.streams.log import ensure_topics
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.worker.job_lines import BURST, JobLines
+from tests.support.fetching import Log
+
+
+def sender_of(settings: Settings) -> LinesSender:
+    """Of a worker that is nothing else."""
+    app = SimpleNamespace(crawl=settings, worker_name="parse-0", stage="parse")
+    return LinesSender(cast("Any", app), JobLines("parse-0", "parse"))
+
+
+def test_a_worker_without_lines_has_no_producer() -> None:
+    """An idle producer costs CPU."""
+    sender = sender_of(Settings())
+    sender.send()
+    assert sender._producer is None
+
+
+def test_a_broker_that_is_away_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records in flight are bounded; further lines wait, then are lost."""
+    sender, log = sender_of(Settings()), Log()
+    log.outstanding = MOST_OUTSTANDING
+    sender._producer = cast("Any", log)
+    sender._lines.add("j", LogLine(1.0, "x"))
+    sender.send()
+    assert sender._lines.take()
+
+
+@pytest.mark.broker
+async def test_lines_of_a_job_are_read_from_the_log(cluster: Settings) -> None:
+    """Those of this job alone, the newest, from some time on; lines that were left out are counted."""
+    ensure_topics(cluster)
+    sender = sender_of(cluster)
+    for number in range(BURST + 5):
+        sender._lines.add("j", LogLine(100.0 + number, f"line {number}"))
+    sender._lines.add("other", LogLine(1.0, "not this one"))
+    await sender.revoking(set())
+    assert sender._producer is not None
+    assert sender._producer.flush(20)
+    lines = job_log_lines(cluster, "j")
+    assert [line.text for line in lines if line.source != LOST] == [f"line {number}" for number in range(BURST)]
+    assert [line.text for line in lines if line.source == LOST] == ["5 lines of parse-0 were left out"]
+    assert [line.text for line in job_log_lines(cluster, "j", limit=1)] == [f"line {BURST - 1}"]
+    assert job_log_lines(cluster, "j", since=99.0 + BURST)[-1].text == f"line {BURST - 1}"
+    assert not job_log_lines(cluster, "nobody")
+    with contextlib.closing(follow_job_log(cluster, "other", since=0.0)) as followed:
+        assert next(line for line in followed if line is not None).text == "not this one"

@@ -1,0 +1,177 @@
+"""Export and paging of a job's rows: from a log that no worker reads."""
+
+import csv
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawlog.commands.export import export_job
+from crawlog.commands.items import ItemRow, items_of
+from crawlog.schemas import items
+from crawlog.schemas.control import Finished
+from crawlog.schemas.items import ItemsRecord
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.log.client import log_bounds
+from crawlog.streams.log.job_records import write_control, write_job
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.provision import ensure_topics, partition_count
+from crawlog.streams.log.sink_groups import SinkSpec
+from crawlog.streams.log.topics import Topics
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.sink.state import SinkState
+
+pytestmark = pytest.mark.broker
+
+
+class Log:
+    """A crawl's log, written by a test."""
+
+    def __init__(self, settings: Settings) -> None:
+        ensure_topics(settings)
+        self.settings = settings
+        self.topics = Topics(settings.kafka.prefix)
+        self.producer = Producer(settings, "test")
+        self.count = partition_count(settings)
+
+    def job(self, name: str, **spec: object) -> None:
+        """A job's record."""
+        write_job(self.settings, self.producer, self.topics, name, msgspec.structs.replace(JobSpec(), **spec))
+
+    def row(self, n: int, job: str = "j", host: str = "a.example", *, page: int = 0, raw: bytes = b"") -> None:
+        """A record with one row of the URL number n."""
+        url = f"http://{host}/{n}"
+        item = raw or b'{"n": %d, "page": %d}' % (n, page)
+        record = ItemsRecord(job, url, (0, page or n), [msgspec.Raw(item)], raw=bool(raw))
+        key = items.key(job, url)
+        self.producer.send(self.topics.items, items.encode(record), key=key, partition=n % self.count)
+        assert self.producer.flush(30)
+
+    def ends(self) -> tuple[int, ...]:
+        """The ends of crawl.items."""
+        bounds = log_bounds(self.settings, self.topics.items, list(range(self.count)))
+        return tuple(end for _, (_, end) in sorted(bounds.items()))
+
+    def end(self, name: str, reason: str = "finished") -> None:
+        """The note that a job ended."""
+        write_control(self.producer, self.topics, [Finished(name, time.time(), reason=reason, items=self.ends())])
+
+
+@pytest.fixture
+def log(cluster: Settings, tmp_path: Path) -> Log:
+    """With topics."""
+    run = cluster.run.model_copy(update={"data": tmp_path / "data"})
+    return Log(cluster.model_copy(update={"run": run}))
+
+
+def test_a_job_under_way_gives_a_partial_file_and_a_finished_one_the_file(log: Log, tmp_path: Path) -> None:
+    """In the format of FILE; a URL that was parsed again has its newest row; nothing else is left behind."""
+    out = tmp_path / "out"
+    out.mkdir()
+    log.job("j")
+    for n in range(8):
+        log.row(n)
+    log.row(3, page=90)
+    log.row(4, job="other")
+    log.producer.send(log.topics.items, b"garbage", key=b"j x", partition=0)
+    made = export_job(log.settings, "j", str(out / "rows.csv"))
+    assert (made.is_complete, made.rows, made.output) == (False, 8, str(out / "rows.csv.partial"))
+    rows = list(csv.DictReader((out / "rows.csv.partial").read_text().splitlines()))
+    assert {int(row["n"]): int(row["page"]) for row in rows} == {n: 90 if n == 3 else 0 for n in range(8)}
+    log.end("j")
+    made = export_job(log.settings, "j", str(out / "rows.csv"))
+    assert (made.is_complete, made.rows, made.state) == (True, 8, "finished")
+    assert [path.name for path in out.iterdir()] == ["rows.csv"]
+    assert not log.settings.run.data.exists(), "it works away from the data folder"
+
+
+def test_a_stopped_job_stays_partial_and_an_unknown_one_is_named(log: Log, tmp_path: Path) -> None:
+    """Its rows are not all rows."""
+    log.job("j", state="cancelled", rev=2)
+    log.row(1)
+    log.end("j", "cancelled")
+    made = export_job(log.settings, "j", str(tmp_path / "rows.json"), follow=True)
+    assert (made.is_complete, made.state) == (False, "cancelled")
+    assert json.loads((tmp_path / "rows.json.partial").read_text()) == [{"n": 1, "page": 0}]
+    with pytest.raises(Misconfigured, match=r"no job k in the log; there are: j"):
+        export_job(log.settings, "k", str(tmp_path / "rows.json"))
+
+
+def test_a_partial_file_that_a_crawl_writes_is_not_replaced(log: Log, tmp_path: Path) -> None:
+    """It would begin again from the log's start."""
+    log.job("j")
+    own = SinkSpec("j", str(tmp_path / "rows.jsonl"))
+    with SinkState(log.settings.run.data, own, None), pytest.raises(Misconfigured, match=r"a crawl writes .* now"):
+        export_job(log.settings, "j", own.output)
+
+
+def test_following_waits_for_the_end(log: Log, tmp_path: Path) -> None:
+    """A row that comes meanwhile is in the file."""
+    log.job("j")
+    log.row(1)
+
+    def then(_line: str) -> None:
+        if log.ends() == ends:
+            log.row(2)
+            log.end("j")
+
+    ends = log.ends()
+    made = export_job(log.settings, "j", str(tmp_path / "rows.jsonl"), follow=True, say=then)
+    assert (made.is_complete, made.rows) == (True, 2)
+
+
+def test_items_of_a_job_with_pipelines_are_exported_as_scraped(log: Log, tmp_path: Path) -> None:
+    """Their values are plain, without the spider's classes."""
+    log.job("j")
+    log.row(1, raw=b'{"$item": {"$object": ["shop:Book", {"price": {"$decimal": "1.50"}, "tags": {"$set": ["a"]}}]}}')
+    export_job(log.settings, "j", str(tmp_path / "rows.jsonl"))
+    assert json.loads((tmp_path / "rows.jsonl.partial").read_text()) == {"price": "1.50", "tags": ["a"]}
+    assert item(items_of(log.settings, "j").rows[0]) == {"price": "1.50", "tags": ["a"]}
+
+
+def item(row: ItemRow) -> dict[str, Any]:
+    """The item of a row."""
+    found: dict[str, Any] = json.loads(bytes(row.item))
+    return found
+
+
+def read_all(log: Log, limit: int, host: str | None = None) -> list[ItemRow]:
+    """All rows, page by page."""
+    rows: list[ItemRow] = []
+    cursor, is_end = "", False
+    while not is_end:
+        page = items_of(log.settings, "j", cursor, limit, host)
+        assert len(page.rows) <= limit
+        rows, cursor, is_end = rows + page.rows, page.cursor, page.is_end
+    return rows
+
+
+def test_pages_of_rows_have_each_row_once_and_begin_at_the_jobs_place(log: Log) -> None:
+    """Whatever their size; a record's rows may lie on two pages; the cursor goes on when rows are added."""
+    log.row(100)  # before the job was submitted
+    log.job("j", items=log.ends())
+    for n in range(7):
+        log.row(n, host="b.example" if n % 2 else "a.example")
+    many = ItemsRecord("j", "http://a.example/7", (0, 7), [msgspec.Raw(b'{"n": %d}' % n) for n in (7, 8, 9)])
+    log.producer.send(log.topics.items, items.encode(many), key=items.key("j", many.url), partition=0)
+    assert log.producer.flush(30)
+    for limit in (1, 2, 5, 100):
+        numbers = [item(row)["n"] for row in read_all(log, limit)]
+        assert sorted(numbers) == list(range(10))
+    assert {item(row)["n"] for row in read_all(log, 2, "b.example")} == {1, 3, 5}
+    page = items_of(log.settings, "j", limit=100)
+    assert {row.page for row in page.rows} >= {(0, 1), (0, 7)}
+    log.row(10)
+    assert [item(row)["n"] for row in items_of(log.settings, "j", page.cursor).rows] == [10]
+
+
+def test_a_cursor_of_something_else_is_refused(log: Log) -> None:
+    """With a message, and not as an offset."""
+    log.job("j")
+    for cursor in ("x", "1", "-1", "1.2.3.4.5.6.7.8.9", "1+1+1", ".".join(["1+1+1"] * log.count)):
+        with pytest.raises(Misconfigured, match="is no cursor"):
+            items_of(log.settings, "j", cursor)

@@ -1,0 +1,344 @@
+"""Projects in the log: deployed, listed, pinned, hidden, and run by a child that finds them there."""
+
+import io
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from crawlog.agents.sandbox import ChildRules, SpiderChild
+from crawlog.commands import projects
+from crawlog.schemas import code, control
+from crawlog.schemas.code import CodeManifest, SignedManifest
+from crawlog.schemas.control import JobCopy
+from crawlog.schemas.job_orders import CodeRef
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.code import CodeCache, CodeLog, folder_key, make_key
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.log import Producer, Topics, ensure_topics, log_bounds, read_records
+from crawlog.streams.settings import Settings
+from crawlog.streams.spiders import SpiderRef
+
+pytestmark = pytest.mark.broker
+
+QUOTES = Path(__file__).parent.parent.parent / "projects" / "quotes"
+
+SHOP = """
+import crawlog
+from prices import price
+
+class Shop(crawlog.Spider):
+    name = "shop"
+    start_urls = ["http://shop.example/"]
+
+    def parse(self, response):
+        yield {"price": price(VERSION), "file": __file__}
+
+VERSION = 1
+"""
+
+
+@pytest.fixture
+def settings(cluster: Settings, tmp_path: Path) -> Settings:
+    """With topics, and a data folder of this test."""
+    found = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})
+    (tmp_path / "data").mkdir()
+    ensure_topics(found)
+    return found
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A folder of one spider of crawlog's own, and a module beside it."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "spiders.py").write_text(SHOP)
+    (folder / "prices.py").write_text("def price(number):\n    return 10 * number\n")
+    return folder
+
+
+def elsewhere(settings: Settings, data: Path, **security: Any) -> Settings:
+    """The same log, from another machine."""
+    data.mkdir(exist_ok=True)
+    run = settings.run.model_copy(update={"data": data})
+    return settings.model_copy(update={"run": run, "security": settings.security.model_copy(update=security)})
+
+
+def ref_of(found: projects.Deployed) -> CodeRef:
+    """What a job pins."""
+    return CodeRef(found.project, found.version, found.sha256)
+
+
+def child_of(settings: Settings, ref: CodeRef, spider: str, *scrapy: tuple[str, str]) -> SpiderChild:
+    """A child as workers start it for a job."""
+    spec = JobSpec(spider=spider, code=ref, scrapy=scrapy)
+    return SpiderChild(SpiderRef(spider, scrapy=scrapy, job="job", spec=spec), ChildRules.of(settings, None))
+
+
+def write(settings: Settings, key: bytes, value: bytes | None) -> None:
+    """A record of crawl.code, by anybody."""
+    producer = Producer(settings, "stranger")
+    producer.send(Topics(settings.kafka.prefix).code, value, key=key, partition=0)
+    assert producer.flush(10)
+
+
+def manifest_record(settings: Settings, ref: CodeRef) -> tuple[CodeManifest, SignedManifest]:
+    """As it is in the log."""
+    log = CodeLog(settings)
+    log.look()
+    entry = log.find(ref.project, ref.version, ref.sha256)
+    assert entry is not None
+    return entry.manifest, entry.signed
+
+
+def refused(settings: Settings, ref: CodeRef) -> str:
+    """Why the code may not run; nothing is unpacked."""
+    with pytest.raises(Misconfigured) as told:
+        CodeCache(settings).folder(ref)
+    assert not list((settings.run.data / "code").glob("[!.]*/")) if (settings.run.data / "code").exists() else True
+    return str(told.value)
+
+
+def test_a_scrapy_project_is_deployed_listed_and_run_by_its_hash(settings: Settings) -> None:
+    """The spider runs in the child from the cache."""
+    found = projects.deploy(settings, QUOTES, "quotes", "1", by="ann")
+    assert found.is_trusted
+    assert {"authors", "pages"} <= set(found.spiders), found.spiders
+    assert projects.list_projects(settings) == ["quotes"]
+    assert projects.list_versions(settings, "quotes") == ["1"]
+    assert projects.list_spiders(settings, "quotes") == sorted(found.spiders)
+    assert projects.resolve(settings, "quotes") == ref_of(found)
+    with child_of(settings, ref_of(found), "authors") as child:
+        facts = child.facts()
+    assert facts.is_scrapy
+    assert facts.label.startswith("authors@")
+    again = projects.deploy(settings, QUOTES, "quotes", "2")
+    assert again.sha256 == found.sha256, "an archive depends on its files alone"
+    assert projects.resolve(settings, "quotes").version == "2"
+
+
+def test_versions_stand_side_by_side_and_a_pinned_one_does_not_change(settings: Settings, shop: Path) -> None:
+    """A version deployed anew with other code is another hash."""
+    first = projects.deploy(settings, shop, "shop", "1")
+    (shop / "prices.py").write_text("def price(number):\n    return 99\n")
+    second = projects.deploy(settings, shop, "shop", "1")
+    assert first.sha256 != second.sha256
+    assert projects.resolve(settings, "shop", "1") == ref_of(second)
+    write_job(settings, "pins", ref_of(second))
+    with child_of(settings, ref_of(second), "shop") as child:
+        assert child.facts().label.startswith("shop@")
+
+
+def write_job(settings: Settings, job: str, ref: CodeRef | None) -> None:
+    """A job in crawl.control that pins code; without one it is deleted."""
+    producer, topics = Producer(settings, "test"), Topics(settings.kafka.prefix)
+    copy = JobCopy(job, JobSpec(spider="shop", code=ref, state="running" if ref else "deleted"))
+    producer.send(topics.control, control.encode(copy), key=control.key(copy), partition=0)
+    assert producer.flush(10)
+
+
+def test_deleted_versions_are_hidden_and_leave_the_log_once_no_job_pins_them(settings: Settings, shop: Path) -> None:
+    """The job that pins one goes on; a version deployed again is seen again."""
+    found = projects.deploy(settings, shop, "shop", "1")
+    write_job(settings, "old", ref_of(found))
+    gone = projects.delete_version(settings, "shop", "1")
+    assert gone.versions == ("1",)
+    assert gone.pinned == ("old",)
+    assert projects.list_projects(settings) == []
+    with pytest.raises(Misconfigured, match="no project"):
+        projects.resolve(settings, "shop")
+    assert CodeCache(settings).folder(ref_of(found)).path.is_dir(), "the job goes on"
+    assert projects.deploy(settings, shop, "shop", "1").sha256 == found.sha256
+    assert projects.list_versions(settings, "shop") == ["1"]
+    write_job(settings, "old", None)
+    assert projects.delete_project(settings, "shop").pinned == ()
+    log = CodeLog(settings)
+    log.look()
+    assert log.entries == []
+    assert "no such version" in str(refusal_of(settings, ref_of(found)))
+
+
+def refusal_of(settings: Settings, ref: CodeRef) -> Misconfigured:
+    """The error."""
+    with pytest.raises(Misconfigured) as told:
+        CodeCache(settings).folder(ref)
+    return told.value
+
+
+def test_a_worker_runs_only_code_signed_by_a_key_that_it_trusts(settings: Settings, shop: Path, tmp_path: Path) -> None:
+    """Looked at at each start of a child: a key that is trusted no more runs nothing, cached or not."""
+    found = projects.deploy(settings, shop, "shop", "1")
+    ref, public = ref_of(found), folder_key(settings.run.data).public
+    stranger = elsewhere(settings, tmp_path / "other")
+    assert "not in security.trusted_keys" in refused(stranger, ref)
+    assert not projects.versions(stranger, "shop")[0].is_trusted
+    trusting = elsewhere(settings, tmp_path / "other", trusted_keys=(public,))
+    assert CodeCache(trusting).folder(ref).path.is_dir()
+    assert "not in security.trusted_keys" in str(refusal_of(stranger, ref)), "the cache does not help"
+    key = tmp_path / "own.key"
+    make_key(key)
+    (settings.run.data / "run" / "code.key").unlink()
+    assert "not in security.trusted_keys" in str(refusal_of(settings, ref))
+
+
+def test_a_revoked_version_starts_nowhere(settings: Settings, shop: Path) -> None:
+    """Even for jobs that pin it."""
+    found = projects.deploy(settings, shop, "shop", "1")
+    write_job(settings, "old", ref_of(found))
+    cache = CodeCache(settings)
+    assert cache.folder(ref_of(found)).path.is_dir()
+    projects.delete_version(settings, "shop", "1", revoke=True)
+    with pytest.raises(Misconfigured, match="revoked"):
+        cache.folder(ref_of(found))
+
+
+class Forged(NamedTuple):
+    """A record that a stranger with access to the topics writes, the code that a job then pins, and what it is told."""
+
+    ref: CodeRef
+    key: bytes
+    value: bytes | None
+    told: str
+
+
+def forgeries(settings: Settings, ref: CodeRef, tmp_path: Path) -> dict[str, Forged]:
+    """By kind."""
+    manifest, signed = manifest_record(settings, ref)
+    ours, strangers = folder_key(settings.run.data), make_key(tmp_path / "stranger.key")
+    project, version, sha256 = ref.project, ref.version, ref.sha256
+    later = code.encode(msgspec.structs.replace(manifest, at=manifest.at + 1)).decode()
+    foreign = msgspec.structs.replace(manifest, project="other", cluster="elsewhere")
+    place, chunk = code.key(project, version, sha256, "manifest"), code.key(project, version, sha256, 0)
+    other, two = (code.key(*names, sha256, "manifest") for names in (("other", version), (project, "2")))
+    cut = "not the one that was signed"
+    return {
+        "unsigned": Forged(ref, place, code.encode(SignedManifest(signed.manifest, signed.key, "")), "signature"),
+        "by a stranger": Forged(ref, place, code.encode(strangers.sign(manifest)), "not in security.trusted_keys"),
+        "changed": Forged(ref, place, code.encode(SignedManifest(later, signed.key, signed.signature)), "does not fit"),
+        "of another project": Forged(CodeRef("other", version, sha256), other, code.encode(signed), "no such version"),
+        "of another version": Forged(CodeRef(project, "2", sha256), two, code.encode(signed), "no such version"),
+        "of another cluster": Forged(
+            CodeRef("other", version, sha256), other, code.encode(ours.sign(foreign)), "another cluster"
+        ),
+        "other chunks": Forged(ref, chunk, b"x" * manifest.size, cut),
+        "cut chunks": Forged(ref, chunk, b"PK", cut),
+        "longer chunks": Forged(ref, chunk, b"x" * (manifest.size + 1), cut),
+        "no chunks": Forged(ref, chunk, None, cut),
+        "a path as a name": Forged(
+            CodeRef("../../etc", version, sha256), place, code.encode(signed), "no such version"
+        ),
+        "no manifest": Forged(ref, place, b'{"v": 1, "manifest": []}', "no such version"),
+    }
+
+
+def test_what_a_stranger_writes_into_the_topic_runs_nowhere(settings: Settings, shop: Path, tmp_path: Path) -> None:
+    """Unsigned, signed by a stranger, signed under another name, cut, swapped: refused, and nothing is written."""
+    ref = ref_of(projects.deploy(settings, shop, "shop", "1"))
+    records = log_of(settings)
+    for kind, forgery in forgeries(settings, ref, tmp_path).items():
+        write(settings, forgery.key, forgery.value)
+        told = refused(settings, forgery.ref)
+        assert told.startswith("code_refused: "), kind
+        assert forgery.told in told, kind
+        for key, value in records:
+            write(settings, key, value)
+    assert CodeCache(settings).folder(ref).path.is_dir(), "the true records are back"
+
+
+def log_of(settings: Settings) -> list[tuple[bytes, bytes | None]]:
+    """All records of crawl.code."""
+    topic = Topics(settings.kafka.prefix).code
+    end = log_bounds(settings, topic, [0])[0][1]
+    return [(record.key() or b"", record.value()) for record in read_records(settings, topic, 0, 0, end)]
+
+
+def test_a_strangers_version_is_not_the_newest_one(settings: Settings, shop: Path, tmp_path: Path) -> None:
+    """Neither a version of a stranger's, nor an old one that is written into the log once more."""
+    first = projects.deploy(settings, shop, "shop", "1")
+    old = manifest_record(settings, ref_of(first))
+    (shop / "prices.py").write_text("def price(number):\n    return 5\n")
+    second = projects.deploy(settings, shop, "shop", "2")
+    stranger = elsewhere(settings, tmp_path / "stranger")
+    projects.deploy(stranger, shop, "shop", "3")
+    write(settings, code.key("shop", "1", first.sha256, "manifest"), code.encode(old[1]))
+    assert projects.resolve(settings, "shop") == ref_of(second)
+    assert projects.list_versions(settings, "shop") == ["1", "2"]
+
+
+def test_settings_over_the_wire_name_neither_code_nor_files(settings: Settings) -> None:
+    """A job's record may be written by anybody."""
+    found = ref_of(projects.deploy(settings, QUOTES, "quotes", "1"))
+    wrong = ("ITEM_PIPELINES", "{'os.system': 1}")
+    with (
+        child_of(settings, found, "authors", ("DOWNLOAD_DELAY", "1"), wrong) as child,
+        pytest.raises(Misconfigured, match="code_refused: ITEM_PIPELINES: it names code to import"),
+    ):
+        child.facts()
+    with child_of(settings, found, "authors", ("DOWNLOAD_DELAY", "2.5")) as child:
+        assert child.facts().settings["politeness.delay_s"] == 2.5
+
+
+def test_a_missing_module_is_named_with_its_way_out(settings: Settings, shop: Path) -> None:
+    """Nothing is installed."""
+    (shop / "prices.py").write_text("import not_there_at_all\n")
+    with pytest.raises(Misconfigured, match=r"not_there_at_all is not installed.*or deploy an egg that holds"):
+        projects.deploy(settings, shop, "shop", "1")
+    assert projects.list_projects(settings) == []
+
+
+def egg(files: dict[str, str]) -> bytes:
+    """A ZIP of these files."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return out.getvalue()
+
+
+def test_an_egg_is_deployed_with_the_modules_that_it_holds(settings: Settings) -> None:
+    """As scrapyd-client uploads it: its entry point names the settings."""
+    found = projects.deploy(
+        settings,
+        egg(
+            {
+                "EGG-INFO/entry_points.txt": "[scrapy]\nsettings = tiny.settings\n",
+                "tiny/__init__.py": "",
+                "tiny/settings.py": "SPIDER_MODULES = ['tiny.spiders']\n",
+                "tiny/spiders.py": "import scrapy, vendored_here\n\nclass One(scrapy.Spider):\n    name = 'one'\n",
+                "vendored_here/__init__.py": "",
+            }
+        ),
+        "tiny",
+        "r1",
+    )
+    assert found.spiders == ("one",)
+    with child_of(settings, ref_of(found), "one") as child:
+        assert child.facts().is_scrapy
+    with pytest.raises(Misconfigured, match="no egg and no ZIP"):
+        projects.deploy(settings, b"not an egg", "tiny", "r2")
+
+
+def test_a_changed_cache_is_made_again(settings: Settings, shop: Path) -> None:
+    """And one that others may change is not used."""
+    ref = ref_of(projects.deploy(settings, shop, "shop", "1"))
+    folder = CodeCache(settings).folder(ref).path
+    (folder / "spiders.py").write_text("raise SystemExit")
+    assert CodeCache(settings).folder(ref).path == folder
+    assert (folder / "spiders.py").read_text() == SHOP
+    (folder / "spiders.py").chmod(0o666)
+    assert "can be changed by everybody" in str(refusal_of(settings, ref))
+
+
+def test_a_clean_repository_gives_the_version(settings: Settings, shop: Path) -> None:
+    """Its commit; else the time."""
+    git = ["git", "-C", str(shop), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "log", "-1", "--format=%h"], check=True, capture_output=True).stdout.decode().strip()
+    assert projects.deploy(settings, shop).version == commit
+    (shop / "prices.py").write_text("def price(number):\n    return 1\n")
+    found = projects.deploy(settings, shop)
+    assert (found.project, found.version.isdigit()) == ("shop", True)

@@ -1,0 +1,61 @@
+"""Submissions: what is refused before the log is asked."""
+
+import pytest
+
+from crawlog.commands.submission import Submission, checked, outputs_of
+from crawlog.commands.submit import job_settings
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.settings.sources import load
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (Submission(urls=("/etc/passwd",)), "is not a URL"),
+        (Submission(urls=("-",)), "is not a URL"),
+        (Submission(urls=("sitemap:http://a.test/",)), "is not a URL"),
+        (Submission(urls=("http://u:secret@a.test/",)), "fetch.logins"),
+        (Submission(urls=("http://a.test/",), job="../x"), "letters, digits"),
+        (Submission(urls=("http://a.test/",), settings={"fetch.concurrency": 3}), "of workers, not of a job"),
+        (Submission(urls=("http://a.test/",), settings={"sink.folder": "/etc"}), "of workers, not of a job"),
+        (Submission(urls=("http://a.test/",), settings={"politness.delay_s": 3}), "did you mean politeness.delay_s"),
+        (Submission(spider="s", project="p", settings={"ITEM_PIPELINES": "{}"}), "it names code to import"),
+        (Submission(spider="s", project="p", settings={"LOG_FILE": "/etc/x"}), "it names a file or folder"),
+        (Submission(settings={"DOWNLOAD_DELAY": 1}), "give --spider"),
+        (Submission(project="p"), "name one of its spiders"),
+        (Submission(urls=("http://a.test/",), args={"a-b": ""}), "NAME=VALUE"),
+    ],
+)
+def test_what_no_job_may_have_is_refused_with_what_to_do(wanted: Submission, said: str) -> None:
+    """A URL is never read as a file of the machine that takes the submission."""
+    with pytest.raises(Misconfigured, match=said) as caught:
+        checked(wanted)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["/tmp/x.jsonl", "../x.jsonl", "a/b.csv", "-", "s3://b/x.jsonl", ".x.jsonl", "none:"])
+def test_an_output_of_a_fleet_is_no_path_and_no_address(name: str) -> None:
+    """Else whoever can submit could write files and reach servers as the workers."""
+    with pytest.raises(Misconfigured, match="plain names or declared in"):
+        outputs_of(load({}), [name])
+
+
+def test_names_without_a_format_are_those_of_declared_outputs() -> None:
+    """Also of those that only the workers' own settings declare."""
+    settings = load({"sink.outputs": '{"rows.jsonl": "/data/r.jsonl"}', "sink.optional": "shop"})
+    found = outputs_of(settings, ["rows.jsonl", "a.csv", "shop", "a.csv"])
+    assert [(one.name, one.declared, one.required) for one in found] == [
+        ("rows.jsonl", True, True),
+        ("a.csv", False, True),
+        ("shop", True, False),
+    ]
+
+
+def test_settings_of_a_submission_win_over_those_of_the_submitter() -> None:
+    """Values come as JSON or as texts, as `-s` takes them."""
+    wanted = Submission(
+        settings={"politeness.delay_s": "2", "scope.include": ["a,b"], "robots.obey": False}, depth=3, max_pages=7
+    )
+    settings = job_settings(load({"politeness.delay_s": 9, "run.depth": 1}), wanted, None)
+    assert (settings.politeness.delay_s, settings.robots.obey) == (2.0, False)
+    assert (settings.run.depth, settings.run.max_pages, settings.scope.include) == (3, 7, ("a,b",))

@@ -1,0 +1,104 @@
+"""`submit` without workers: what a submission writes to the log."""
+
+import pytest
+
+from crawlog.agents.seed import Source, plant
+from crawlog.commands.submission import Submission
+from crawlog.commands.submit import submit
+from crawlog.schemas import urls
+from crawlog.schemas.control import JobCopy
+from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.urls import JobSpec, UrlsRecord
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.log.client import log_bounds
+from crawlog.streams.log.job_records import known_job, write_job
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.read import read_partitions
+from crawlog.streams.log.topics import Topics
+from crawlog.streams.settings.settings import Settings
+
+pytestmark = pytest.mark.broker
+
+
+def records(settings: Settings) -> list[UrlsRecord]:
+    """All of crawl.urls."""
+    topic = Topics(settings.kafka.prefix).urls
+    bounds = log_bounds(settings, topic, list(range(settings.kafka.partitions)))
+    return [urls.decode(record.value() or b"") for record in read_partitions(settings, topic, bounds)]
+
+
+def job(settings: Settings, name: str) -> JobCopy:
+    """The copy of a job's record."""
+    copy = known_job(settings, Topics(settings.kafka.prefix), name)
+    assert copy is not None
+    return copy
+
+
+def test_a_submission_is_a_whole_job_in_the_log(cluster: Settings) -> None:
+    """Record in every partition, then the seeds with their priority; who, when, and the outputs are in it."""
+    wanted = Submission(
+        urls=("http://a.test/", "http://b.test/x"),
+        settings={"politeness.delay_s": 3},
+        outputs=("rows.csv",),
+        job="j",
+        max_pages=5,
+        priority=7,
+    )
+    view = submit(cluster, wanted, "ann")
+    assert (view.name, view.state, view.by) == ("j", "pending", "ann")
+    assert view.submitted_at > 0
+    spec = job(cluster, "j").spec
+    assert spec.requests is not None
+    assert (spec.requests.delay_s, spec.max_pages, spec.scope.names) == (3.0, 5, ("a.test", "b.test"))
+    assert spec.outputs == (OutputSpec("rows.csv"),)
+    written = records(cluster)
+    assert sum(record.spec is not None for record in written) == cluster.kafka.partitions
+    founds = {found.url: found.priority for record in written for found in record.urls or ()}
+    assert founds == {"http://a.test/": 7, "http://b.test/x": 7}
+
+
+def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster: Settings) -> None:
+    """Without a name it is made of the seeds; other settings under a known name are an error that says what to do."""
+    wanted = Submission(urls=("http://a.test/",))
+    name = submit(cluster, wanted).name
+    assert submit(cluster, wanted).name == name
+    assert job(cluster, name).spec.rev == 1
+    other = Submission(urls=("http://a.test/",), job=name, depth=1)
+    with pytest.raises(Misconfigured, match=r"with other max_depth.*--fresh"):
+        submit(cluster, other)
+    with pytest.raises(Misconfigured, match="there already"):
+        submit(cluster, Submission(urls=("http://a.test/",), job=name, is_new=True))
+    fresh = Submission(urls=("http://a.test/",), job=name, depth=1, fresh=True)
+    assert submit(cluster, fresh).epoch == 1
+    assert job(cluster, name).spec.max_depth == 1
+
+
+def test_a_paused_submission_waits(cluster: Settings) -> None:
+    """Its record says so from its first moment on."""
+    assert submit(cluster, Submission(urls=("http://a.test/",), job="later", paused=True)).state == "paused"
+    assert {one.spec.state for one in records(cluster) if one.spec is not None} == {"paused"}
+
+
+def test_a_spider_that_is_not_deployed_is_refused_with_what_to_do(cluster: Settings) -> None:
+    """The name of a module or a file over the wire runs nothing."""
+    for spider in ("/tmp/x.py", "os:system", "quotes"):
+        with pytest.raises(Misconfigured, match="crawlog deploy"):
+            submit(cluster, Submission(urls=("http://a.test/",), spider=spider))
+    assert records(cluster) == []
+
+
+@pytest.mark.parametrize("way", ["submit", "seed"])
+def test_the_name_of_a_deleted_job_begins_a_new_one_in_a_later_epoch(cluster: Settings, way: str) -> None:
+    """Its seeds name that epoch: those of the deleted job's are dropped everywhere."""
+    wanted = Submission(urls=("http://a.test/",), job="j")
+    submit(cluster, wanted)
+    producer, topics = Producer(cluster, "test"), Topics(cluster.kafka.prefix)
+    write_job(cluster, producer, topics, "j", JobSpec(2, state="deleted"))
+    if way == "submit":
+        submit(cluster, wanted)
+    else:
+        with Source(["http://a.test/"]) as source:
+            plant(cluster, producer, "j", source, report=print)
+    new = job(cluster, "j")
+    assert (new.epoch, new.spec.rev, new.spec.state, new.spec.scope.names) == (1, 1, "running", ("a.test",))
+    assert [record.epoch for record in records(cluster) if record.urls] == [0, 1]

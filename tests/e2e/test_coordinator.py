@@ -1,0 +1,193 @@
+"""The coordinator on real workers: jobs under `crawlog up` end by themselves, once, and run again for new URLs."""
+
+import os
+import signal
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from crawlog.agents.seed.planting import plant
+from crawlog.agents.seed.source import Source
+from crawlog.schemas import control, items
+from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.urls import JobOrder, UrlsRecord, encode
+from crawlog.streams.crash_points import POINTS, VARIABLE
+from crawlog.streams.log.client import log_bounds
+from crawlog.streams.log.job_records import control_entries, known_job
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.read import read_records
+from crawlog.streams.log.topics import Topics
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import load
+from tests.support.cluster import log_of
+from tests.support.crawls import PAGES, Numbered, data, run, site, there, workers
+from tests.support.processes import crawlog, ended, until
+
+__all__ = ["data", "site", "there"]  # fixtures
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+PRIVATE = [
+    "-s",
+    "network.allow_private=true",
+    "-s",
+    "politeness.delay_s=0",
+    "-s",
+    "robots.obey=false",
+    "-s",
+    "fetch.attempts=1",
+]
+
+
+def said(cluster: Settings, kind: str) -> dict[str, JobCopy | Finished]:
+    """The copies of jobs, or their ends, by name."""
+    entries = control_entries(cluster, Topics(cluster.kafka.prefix)).items()
+    return {key.decode().partition("/")[2]: one for key, one in entries if key.startswith(f"{kind}/".encode())}  # type: ignore[misc]  # by its key
+
+
+def end_of(cluster: Settings, job: str) -> Finished | None:
+    """The end of a job's present revision."""
+    copy, end = known_job(cluster, Topics(cluster.kafka.prefix), job), said(cluster, "finished").get(job)
+    assert end is None or isinstance(end, Finished)
+    return end if copy is not None and end is not None and end.rev == copy.spec.rev else None
+
+
+def state_of(cluster: Settings, job: str) -> tuple[str, str]:
+    """State and reason of a job."""
+    copy = known_job(cluster, Topics(cluster.kafka.prefix), job)
+    return (copy.spec.state, copy.spec.reason) if copy is not None else ("", "")
+
+
+def seed(data: Path, there: list[str], job: str, *urls: str) -> None:
+    """Seeds of a job; its workers are those of `up`."""
+    code, _, err = ended(crawlog("seed", *urls, "--job", job, "--data", data, *there, *PRIVATE))
+    assert code == 0, err
+
+
+def test_jobs_under_up_end_and_run_again_for_new_urls(
+    site: Numbered, data: Path, there: list[str], cluster: Settings
+) -> None:
+    """Nobody waits for them: the worker with partition 0 sees that nothing is left."""
+    site.holds_from = 10 * PAGES
+    code, _, err = ended(crawlog("up", "--data", data, *there, *PRIVATE))
+    assert code == 0, err
+    seed(data, there, "one", site.url)
+    until(lambda: end_of(cluster, "one"), "the end of the job")
+    end = end_of(cluster, "one")
+    assert end is not None
+    assert end.counts is not None
+    assert (end.reason, end.counts.fetched, state_of(cluster, "one")) == ("finished", PAGES, ("finished", ""))
+
+    before = end.rev
+    seed(data, there, "one", f"{site.origin}/nowhere")
+    until(lambda: (now := end_of(cluster, "one")) is not None and now.rev > before, "the job's next end")
+    again = end_of(cluster, "one")
+    assert again is not None
+    assert again.counts is not None
+    assert again.counts.fetched + again.counts.failed == PAGES + 1
+    assert set(site.pages().values()) == {1}
+
+    code, summary, err = ended(run(site, data.with_name("other"), "--job", "two", *there))
+    assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err
+    assert state_of(cluster, "two") == ("finished", "")
+
+
+JOBS = 100
+STEPS = [name for name in POINTS if name.startswith("coordinator.")]
+
+
+def plant_jobs(cluster: Settings, site: Numbered, count: int) -> list[str]:
+    """Jobs of one page each, as the topic producer writes them."""
+    chosen = {"network.allow_private": True, "robots.obey": False, "politeness.delay_s": 0.0, "run.depth": 0}
+    settings = load(log_of(cluster) | chosen)
+    producer = Producer(settings, "test")
+    jobs = [f"job{number}" for number in range(count)]
+    for job in jobs:
+        plant(settings, producer, job, Source([f"{site.origin}/1"]), report=lambda _: None)
+    return jobs
+
+
+def ends_written(cluster: Settings) -> dict[str, list[control.Control]]:
+    """All that crawl.control ever said of each job's record and end, in order."""
+    topic = Topics(cluster.kafka.prefix).control
+    found: dict[str, list[control.Control]] = defaultdict(list)
+    for record in read_records(cluster, topic, 0, *log_bounds(cluster, topic, [0])[0]):
+        one = control.decode(record.key(), record.value())
+        if isinstance(one, JobCopy | Finished):
+            found[one.job].append(one)
+    return found
+
+
+def items_of(cluster: Settings) -> Counter[tuple[str, str]]:
+    """Jobs and URLs that have items."""
+    topic, found = Topics(cluster.kafka.prefix).items, Counter[tuple[str, str]]()
+    for partition, (start, end) in log_bounds(cluster, topic, list(range(8))).items():
+        for record in read_records(cluster, topic, partition, start, end):
+            one = items.decode(record.value())
+            found[one.job, one.url] += 1
+    return found
+
+
+def test_a_coordinator_that_dies_at_every_step_ends_each_of_100_jobs_once(
+    site: Numbered, data: Path, there: list[str], cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill -9 at each of its points, with two fetch workers, so that the duty moves too."""
+    spent = tmp_path / "spent"
+    spent.mkdir()
+    monkeypatch.setenv(VARIABLE, " ".join([str(spent), *(f"{name}:2" for name in STEPS)]))
+    code, _, err = ended(crawlog("up", "--data", data, *there, *PRIVATE, "-s", "run.fetch_workers=2"))
+    assert code == 0, err
+    monkeypatch.delenv(VARIABLE)
+    jobs = plant_jobs(cluster, site, JOBS)
+    until(lambda: {file.name for file in spent.iterdir()} >= set(STEPS), "a death at each step")
+    until(lambda: set(said(cluster, "finished")) == set(jobs), "the ends of all jobs")
+    for job, records in ends_written(cluster).items():
+        (rev,) = {one.rev for one in records if isinstance(one, Finished)}
+        states = {(one.spec.rev, one.spec.state) for one in records if isinstance(one, JobCopy)}
+        assert states == {(1, "running"), (rev, "finished")}, job
+    assert {one for one, _ in items_of(cluster)} == set(jobs)
+
+
+def test_a_coordinator_that_was_stopped_cannot_end_a_job_that_was_resumed(
+    site: Numbered, data: Path, there: list[str], cluster: Settings
+) -> None:
+    """SIGSTOP while it follows a job; another worker ends it, somebody resumes it, and the stopped one goes on."""
+    code, _, err = ended(crawlog("up", "--data", data, *there, *PRIVATE, "-s", "run.fetch_workers=2"))
+    assert code == 0, err
+    (job,) = plant_jobs(cluster, site, 1)
+    until(lambda: end_of(cluster, job), "the end of the job")
+    first = coordinator(data)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    ended_copy = known_job(cluster, topics, job)
+    assert ended_copy is not None
+    os.kill(first, signal.SIGSTOP)
+    try:
+        until(lambda: coordinator(data, but=first), "another coordinator")
+        order = JobOrder(ended_copy.spec.rev, "paused", by="test", at=1.0)
+        producer.send(topics.urls, encode(UrlsRecord(job=job, order=order)), partition=0)
+        assert producer.flush(60)
+        until(lambda: state_of(cluster, job)[0] == "paused", "the change")
+        zombie = JobOrder(ended_copy.spec.rev, "finished", by="zombie", at=2.0)
+        producer.send(topics.urls, encode(UrlsRecord(job=job, order=zombie)), partition=0)
+        assert producer.flush(60)
+    finally:
+        os.kill(first, signal.SIGCONT)
+    until(lambda: (copy := known_job(cluster, topics, job)) is not None and copy.refusal, "the answer to the zombie")
+    copy = known_job(cluster, topics, job)
+    assert copy is not None
+    assert "expects revision" in copy.refusal
+    assert (copy.spec.state, end_of(cluster, job)) == ("paused", None)
+
+
+def coordinator(data: Path, but: int = 0) -> int:
+    """The pid of the fetch worker whose log says last that it is the coordinator; 0 if there is none."""
+    for name, pid in workers(data).items():
+        if name.startswith("fetch") and pid != but and psutil.pid_exists(pid):
+            lines = [
+                line for line in (data / "logs" / f"{name}.log").read_text().splitlines() if "coordinator_" in line
+            ]
+            if lines and "coordinator_begins" in lines[-1]:
+                return pid
+    return 0

@@ -1,0 +1,127 @@
+"""Jobs on a real `crawlog up`, by the command line: submitted, followed, steered; and its workers, told to end."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.crawls import PAGES, Numbered, workers
+from tests.support.processes import Process, crawlog, ended, until
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+PRIVATE = ["-s", "network.allow_private=true", "-s", "robots.obey=false"]
+SLOW = [*PRIVATE, "-s", "politeness.delay_s=0.5"]
+FAST = [*PRIVATE, "-s", "politeness.delay_s=0"]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Path]:
+    """The data folder of a running `up`."""
+    data = tmp_path / "data"
+    code, _, err = ended(crawlog("up", "--data", data, "--workers", "fetch=1,parse=2", *PRIVATE))
+    assert code == 0, err
+    yield data
+    crawlog("down", "--data", data).communicate()
+
+
+def ask(fleet: Path, *words: object) -> str:
+    """Standard output of a command that succeeds."""
+    process = crawlog(*words, "--data", fleet)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return out
+
+
+def state(fleet: Path, name: str) -> str:
+    """A job's state; empty if there is none."""
+    jobs = [json.loads(line) for line in ask(fleet, "jobs", "--json").splitlines()]
+    return next((str(one["state"]) for one in jobs if one["name"] == name), "")
+
+
+def heard(process: Process, words: str) -> None:
+    """Waits until a command has said something."""
+    assert process.stderr is not None
+    while words not in (line := process.stderr.readline()):
+        assert line, f"it ended without {words!r}"
+
+
+def test_a_fleet_works_off_what_is_submitted_and_obeys(fleet: Path) -> None:
+    """One engine for all of it: each part takes seconds."""
+    site = Numbered()
+    try:
+        _crawls(fleet, site)
+        _steers(fleet, site)
+        _detaches(fleet, site)
+        _ends_workers(fleet)
+    finally:
+        site.close()
+
+
+def _crawls(fleet: Path, site: Numbered) -> None:
+    code, summary, err = ended(crawlog("submit", site.url, *FAST, "--job", "a", "--wait", "--json", "--data", fleet))
+    assert (code, summary["reason"], summary["fetched"]) == (0, "finished", PAGES), err
+    rows = fleet.parent / "rows.jsonl"
+    attached = crawlog("run", site.url, *FAST, "--job", "b", "-o", rows, "--json", "--data", fleet)
+    code, summary, err = ended(attached)
+    assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err
+    assert len(rows.read_text().splitlines()) == PAGES
+    assert (state(fleet, "a"), state(fleet, "b")) == ("finished", "finished")
+    code, summary, err = ended(crawlog("run", site.url, *FAST, "--job", "b", "-o", rows, "--json", "--data", fleet))
+    assert (code, summary["rows"], site.pages()["/1"]) == (0, PAGES, 2), err
+    page = json.loads(ask(fleet, "why", site.url, "--job", "a", "--json"))
+    place = next(f"{one['partition']}:{one['offset']}" for one in page["events"] if one["kind"] == "page")
+    assert "<title>1</title>" in ask(fleet, "pages", "cat", place)
+    assert json.loads(ask(fleet, "pages", "cat", place, "--headers"))["http"] == 200
+
+
+def _steers(fleet: Path, site: Numbered) -> None:
+    assert ask(fleet, "submit", site.url, *SLOW, "--job", "c").strip() == "c"
+    ask(fleet, "jobs", "pause", "c")
+    assert state(fleet, "c") == "paused"
+    ask(fleet, "jobs", "resume", "c")
+    assert state(fleet, "c") in ("running", "pending")
+    shown = json.loads(ask(fleet, "jobs", "show", "c", "--json"))
+    assert shown["settings"]["politeness.delay_s"] == 0.5
+    ask(fleet, "jobs", "cancel", "c")
+    assert state(fleet, "c") == "cancelled"
+    ask(fleet, "jobs", "delete", "c")
+    assert state(fleet, "c") == ""
+    code, _, err = ended(crawlog("jobs", "show", "c", "--data", fleet))
+    assert code == 2
+    assert "there is no job 'c'" in err
+
+
+def _detaches(fleet: Path, site: Numbered) -> None:
+    words = ("run", site.url, *SLOW, "--job", "d", "--data", fleet)
+    first = crawlog(*words)
+    heard(first, "job d")
+    until(lambda: state(fleet, "d") == "running", "the first page")
+    first.send_signal(signal.SIGINT)
+    _, err = first.communicate()
+    assert first.returncode == 130
+    assert "crawlog jobs cancel d" in err
+    assert state(fleet, "d") == "running"
+    second = crawlog(*words)
+    heard(second, "job d")
+    second.send_signal(signal.SIGINT)
+    heard(second, "detached")
+    second.send_signal(signal.SIGINT)
+    assert second.wait() == 7
+    assert state(fleet, "d") == "cancelled"
+
+
+def _ends_workers(fleet: Path) -> None:
+    before = workers(fleet)
+    ask(fleet, "workers", "stop", "fetch-0")
+    until(lambda: workers(fleet).get("fetch-0", before["fetch-0"]) != before["fetch-0"], "another process")
+    ask(fleet, "workers", "drain", "parse-1")
+    until(lambda: "parse-1" not in workers(fleet), "the drained one to end")
+    listed = [json.loads(line) for line in ask(fleet, "workers", "--json").splitlines()]
+    assert {one["supervisor"] for one in listed if one["stage"] in ("fetch", "parse")} == {"up"}
+    assert "parse-1" not in workers(fleet)
+    code, _, err = ended(crawlog("workers", "stop", "fetch-9", "--data", fleet))
+    assert code == 2
+    assert "no worker 'fetch-9' reports; there are: " in err

@@ -1,0 +1,145 @@
+"""The HTTP service of a fleet: what it says of jobs and rows is what the log says, whichever copy is asked."""
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from bench.api_fuzz import Place, fuzz
+from crawlog.processes.service_note import ServiceNote, service_note
+from tests.support.crawls import PAGES, Numbered, data, site, there
+from tests.support.processes import crawlog, end, ended, until
+
+__all__ = ["data", "site", "there"]
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+QUICK = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0", "-s", "robots.obey=false"]
+
+
+class Asked(NamedTuple):
+    """A service that is asked."""
+
+    note: ServiceNote
+
+    def open(self, path: str, body: object = None, **headers: str) -> HTTPResponse:
+        """An answer, still to be read."""
+        content = None if body is None else json.dumps(body).encode()
+        known = {"Authorization": f"Bearer {self.note.token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.note.url + path, content, known | headers)
+        answer: HTTPResponse = urllib.request.urlopen(request, timeout=60)
+        return answer
+
+    def json(self, path: str, body: object = None) -> Any:
+        """An answer."""
+        with self.open(path, body) as answer:
+            return json.load(answer)
+
+    def rows(self, job: str) -> list[str]:
+        """All rows of a job, sorted."""
+        with self.open(f"api/v1/jobs/{job}/items", Accept="application/x-ndjson") as answer:
+            return sorted(json.loads(line)["url"] for line in answer)
+
+
+def _asked(data: Path) -> Asked:
+    note = service_note(data)
+    assert note is not None
+    return Asked(note)
+
+
+@contextmanager
+def _fleet(data: Path, there: list[str]) -> Iterator[Asked]:
+    code, _, err = ended(crawlog("up", "--data", data, *there, *QUICK, "-s", "service.port=0"))
+    assert code == 0, err
+    try:
+        yield _asked(data)
+    finally:
+        crawlog("down", "--data", data).communicate()
+
+
+def _jobs(service: Asked) -> list[dict[str, Any]]:
+    """All jobs."""
+    found: list[dict[str, Any]] = service.json("api/v1/jobs")["jobs"]
+    return found
+
+
+def _events(stream: HTTPResponse, rows: int) -> tuple[list[str], str]:
+    """URLs of so many rows of a stream, and the id after the last of them."""
+    urls: list[str] = []
+    for line in stream:
+        name, _, value = line.decode().strip().partition(": ")
+        if name == "data":
+            urls.append(json.loads(value)["url"])
+        if name == "id" and len(urls) >= rows:
+            return urls, value
+    raise AssertionError(f"the stream ended after {len(urls)} rows")
+
+
+def test_copies_and_a_killed_service_say_what_the_log_says(
+    site: Numbered, data: Path, there: list[str], tmp_path: Path
+) -> None:
+    """Jobs and their counts, rows, and rows as they come: two copies agree, and the next process with them."""
+    site.holds_from = 10
+    with _fleet(data, there) as one:
+        assert one.json("api/v1/jobs", {"urls": [site.url], "job": "numbers"})["name"] == "numbers"
+        until(lambda: len(one.rows("numbers")) >= 5, "rows in the log")
+        with one.open("api/v1/jobs/numbers/items/live") as stream:
+            before, place = _events(stream, 5)
+            site.goes_on.set()
+            later, _ = _events(stream, PAGES - len(before))
+        with one.open("api/v1/jobs/numbers/items/live", **{"Last-Event-ID": place}) as stream:
+            again, _ = _events(stream, PAGES - len(before))
+        until(lambda: one.json("api/v1/jobs/numbers")["state"] == "finished", "the end of the job")
+        expected = sorted(f"{site.origin}/{number}" for number in range(1, PAGES + 1))
+        assert sorted(before + later) == sorted(before + again) == one.rows("numbers") == expected
+        other = tmp_path / "other"
+        process = crawlog("worker", "service", "--data", other, *there, "-s", "service.port=0")
+        until(lambda: service_note(other), "the second service")
+        two = _asked(other)
+        first = _jobs(one)
+        assert _jobs(two) == first
+        assert first[0]["counts"]["fetched"] == PAGES == sum(site.pages().values())
+        assert two.rows("numbers") == expected
+        os.kill(one.note.pid, signal.SIGKILL)
+        until(lambda: (note := service_note(data)) and note.pid != one.note.pid, "the next service")
+        three = _asked(data)
+        assert (_jobs(three), three.rows("numbers")) == (first, expected)
+        assert three.note.token == one.note.token
+        end([process])
+
+
+def test_what_the_api_takes_and_answers_is_as_described(data: Path, there: list[str], tmp_path: Path) -> None:
+    """By schemathesis, for some seconds; `python -m bench.api_fuzz` takes minutes."""
+    with _fleet(data, there) as service:
+        found = fuzz(Place(service.note.url.rstrip("/"), service.note.token), 8, tmp_path, "coverage,fuzzing")
+        assert found.is_clean, found.said
+
+
+def test_an_error_of_the_user_is_told_with_its_status(data: Path, there: list[str]) -> None:
+    """Wrong 400, unknown 404, not now 409; each with what to do. Secrets are not shown."""
+    with _fleet(data, [*there, "-s", "fetch.headers=X-Api-Key: hunter2"]) as service:
+        for path, body, status, told in (
+            ("jobs", {"urls": ["no url"]}, 400, "is not a URL"),
+            ("jobs", {"urls": ["http://a.example/"], "outputs": ["/etc/passwd"]}, 400, "plain names"),
+            ("jobs", {"urls": ["http://a.example/"], "settings": {"ITEM_PIPELINES": "{}"}}, 400, "ITEM_PIPELINES"),
+            ("jobs", {"urls": ["http://a.example/"], "surprise": 1}, 400, "surprise"),
+            ("jobs/none", None, 404, "no job"),
+            ("why?url=nonsense", None, 400, "no URL"),
+            ("dead/7", None, 404, "no dead letter"),
+            ("replay", {"group": "parse", "to": "to-earliest", "execute": True}, 409, "is live"),
+            ("replay", {"group": "parse", "to": "from-file", "value": "/etc/passwd"}, 400, "from-file"),
+        ):
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                service.open(f"api/v1/{path}", body)
+            said = caught.value.read().decode()
+            assert (caught.value.code, told in said) == (status, True), (path, said)
+        assert "hunter2" not in json.dumps(service.json("api/v1/settings"))
+        assert service.note.token not in json.dumps(service.json("api/v1/settings"))

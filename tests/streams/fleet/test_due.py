@@ -1,0 +1,163 @@
+"""Which orders and ends the coordinator gives, from reports and crawl.control; each case is a row of a table."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEnded
+from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.progress import FLEET, JobCounts, Progress
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.fleet import DueEnd, DueOrder, Dues, FollowedJobs, Picture
+
+REV = 7
+ENDS = {"fetch": (4, 4), "parse": (1, 1), "sink": (3, 3)}
+IDLE = {"folded": 4, "fetched": 1}
+
+
+def ends(stage: str) -> tuple[int, ...]:
+    """The ends of each stage's input: all is passed."""
+    return ENDS[stage]
+
+
+def report(partition: int, offset: int = 4, **counts: Any) -> Progress:
+    """A fetch worker's report on job `j`."""
+    return Progress("fetch-0", "fetch", partition, 1.0, offset=offset, jobs={"j": JobCounts(**counts)})
+
+
+def picture(first: dict[str, Any], second: dict[str, Any], *more: Progress) -> Picture:
+    """Two partitions, parse has passed all pages."""
+    made = Picture()
+    made.sink = FLEET
+    for one in (report(0, **first), report(1, **second), *more):
+        made.take(one)
+    for partition in (0, 1):
+        made.take(Progress("parse-0", "parse", partition, 1.0, offset=1))
+    return made
+
+
+def jobs(spec: JobSpec, *records: Control, epoch: int = 0) -> FollowedJobs:
+    """The job as crawl.control tells of it."""
+    made = FollowedJobs()
+    made.heard(JobCopy("j", msgspec.structs.replace(spec, rev=REV), epoch))
+    for record in records:
+        made.heard(record)
+    return made
+
+
+def given(
+    spec: JobSpec, *records: Control, first: dict[str, Any] = IDLE, second: dict[str, Any] = IDLE, more: Any = ()
+) -> tuple[str, str] | None:
+    """State (`end` for an end) and reason of what is due; None for nothing."""
+    known, dues = jobs(spec, *records), Dues(2)
+    seen = picture(first, second, *more)
+    due = [*dues.of_open(known.open.values(), seen, ends), *dues.of_finished(known.finished, seen)]
+    if not due:
+        return None
+    (one,) = due
+    assert (one.job, one.mark.rev) == ("j", REV)
+    return ("end" if isinstance(one, DueEnd) else one.state), one.reason
+
+
+STARTED = StartEnded("j", 1.0)
+CLOSED = Command("stop", job="j", reason="closespider_itemcount")
+NOTED = Finished("j", 1.0, rev=REV)
+
+
+@pytest.mark.parametrize(
+    ("spec", "records", "first", "second", "expected"),
+    [
+        (JobSpec(), (), IDLE, IDLE, ("finished", "")),
+        (JobSpec(), (), IDLE | {"queued": 1}, IDLE, None),
+        (JobSpec(), (), IDLE, IDLE | {"in_flight": 1}, None),
+        (JobSpec(), (), IDLE, IDLE | {"held": 1}, None),  # of a blocked host
+        (JobSpec(), (), {"folded": 1}, {"folded": 1}, None),  # its seeds are not there yet
+        (JobSpec(), (), {"folded": 1}, {"folded": 1, "dropped": {"scope": 1}}, ("finished", "")),
+        (JobSpec(starts=True), (), IDLE, IDLE, None),
+        (JobSpec(starts=True), (STARTED,), {"folded": 1}, {"folded": 1}, ("finished", "")),
+        (JobSpec(starts=True), (StartEnded("j", 1.0, epoch=3),), IDLE, IDLE, None),  # of another epoch
+        (JobSpec(max_pages=2), (), IDLE | {"queued": 9}, IDLE, ("stopped", "max_pages")),
+        (JobSpec(max_pages=3), (), IDLE | {"queued": 9}, IDLE, None),
+        (JobSpec(), (CLOSED,), IDLE | {"held": 5}, IDLE, ("stopped", "closespider_itemcount")),
+        (JobSpec(starts=True), (CLOSED,), IDLE | {"held": 5}, IDLE, ("stopped", "closespider_itemcount")),
+        (JobSpec(), (CLOSED,), IDLE | {"held": 5, "in_flight": 1}, IDLE, None),
+        (JobSpec(), (CLOSED, Command("resume", job="j")), IDLE | {"queued": 5}, IDLE, None),
+        (JobSpec(), (Command("stop", job="j"),), IDLE | {"held": 5}, IDLE, None),  # the operator's
+        (JobSpec(state="paused"), (), IDLE, IDLE, None),
+        (JobSpec(state="finished"), (), IDLE, IDLE, ("end", "finished")),
+        (JobSpec(state="finished"), (Finished("j", 1.0, rev=REV - 1),), IDLE, IDLE, ("end", "finished")),
+        (JobSpec(state="finished"), (NOTED,), IDLE, IDLE, None),
+        (JobSpec(state="finished"), (NOTED,), IDLE, IDLE | {"queued": 1}, ("running", "new URLs")),
+        (JobSpec(state="cancelled"), (NOTED,), IDLE, IDLE | {"held": 1}, None),
+        (JobSpec(state="cancelled"), (), IDLE, IDLE | {"held": 1}, ("end", "cancelled")),
+        (JobSpec(state="cancelled"), (), IDLE, IDLE | {"held": 1, "in_flight": 1}, None),
+        (JobSpec(state="stopped", reason="max_pages"), (), IDLE, IDLE | {"held": 1}, ("end", "max_pages")),
+        (JobSpec(state="deleted"), (), IDLE, IDLE, None),
+    ],
+)
+def test_each_state_of_a_job_has_what_is_due(
+    spec: JobSpec,
+    records: tuple[Control, ...],
+    first: dict[str, Any],
+    second: dict[str, Any],
+    expected: tuple[str, str] | None,
+) -> None:
+    """One job, two partitions; everything that was written is read."""
+    assert given(spec, *records, first=first, second=second) == expected
+
+
+@pytest.mark.parametrize(
+    ("outputs", "passed", "is_finished"),
+    [
+        ((OutputSpec("a"),), {0: [3, 3]}, True),
+        ((OutputSpec("a"),), {0: [3, 2]}, False),
+        ((OutputSpec("a"),), {1: [3, 3]}, False),  # of another output
+        ((OutputSpec("a"), OutputSpec("b")), {0: [3, 3]}, False),
+        ((OutputSpec("a"), OutputSpec("b")), {0: [3, 3], 1: [3, 3]}, True),
+        ((OutputSpec("a"), OutputSpec("b", required=False)), {0: [3, 3]}, True),
+        ((OutputSpec("a"), OutputSpec("b", required=False), OutputSpec("c")), {0: [3, 3]}, True),  # both of partition 0
+    ],
+)
+def test_required_outputs_must_have_passed_all_items(
+    outputs: tuple[OutputSpec, ...], passed: dict[int, list[int]], *, is_finished: bool
+) -> None:
+    """Output k is that of the owner of sink partition k modulo their count."""
+    sinks = [Progress("sink-0", "sink", at, 1.0, sink=FLEET, passed=ends) for at, ends in passed.items()]
+    assert (given(JobSpec(outputs=outputs), more=sinks) == ("finished", "")) is is_finished
+
+
+def test_an_order_is_given_once_for_a_revision() -> None:
+    """And again for the next one, if it was refused because of a change."""
+    known, dues, seen = jobs(JobSpec()), Dues(2), picture(IDLE, IDLE)
+    assert len(dues.of_open(known.open.values(), seen, ends)) == 1
+    assert dues.of_open(known.open.values(), seen, ends) == []
+    known.heard(JobCopy("j", JobSpec(rev=REV + 1)))
+    (order,) = dues.of_open(known.open.values(), seen, ends)
+    assert isinstance(order, DueOrder)
+    assert order.mark.rev == REV + 1
+
+
+def test_the_steps_begin_again_for_each_revision() -> None:
+    """Ends that were noted for an older revision say nothing about a job that was changed since."""
+    known, dues, seen = jobs(JobSpec()), Dues(2), picture(IDLE, IDLE)
+    later = {"fetch": (4, 4), "parse": (2, 1), "sink": (3, 3)}
+    assert dues.of_open(known.open.values(), seen, later.__getitem__) == []  # parse has a page to go
+    known.heard(JobCopy("j", JobSpec(rev=REV + 1)))
+    assert dues.of_open(known.open.values(), seen, lambda stage: (9, 9) if stage == "fetch" else ENDS[stage]) == []
+    for partition in (0, 1):
+        seen.take(report(partition, 9, **IDLE))
+    (order,) = dues.of_open(known.open.values(), seen, lambda stage: (9, 9) if stage == "fetch" else ENDS[stage])
+    assert isinstance(order, DueOrder)
+    assert order.end is not None
+    assert order.end.urls == (9, 9)
+
+
+def test_a_job_is_followed_until_the_end_of_its_revision_is_on_record() -> None:
+    """A late end of an older revision opens it again, so that its own end is written anew."""
+    known = jobs(JobSpec(state="finished"))
+    assert "j" in known.open
+    known.heard(NOTED)
+    assert (list(known.open), list(known.finished)) == ([], ["j"])
+    known.heard(Finished("j", 1.0, rev=REV - 1))
+    assert (list(known.open), list(known.finished)) == (["j"], [])

@@ -1,0 +1,129 @@
+"""Jobs and workers as crawl.control and crawl.progress tell them."""
+
+from typing import Any
+
+import pytest
+
+from crawlog.schemas.control import Command, Finished, JobCopy, OutputNote, StartEnded, key
+from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.fleet import FleetState, JobView
+
+
+def state_with(*records: Any) -> FleetState:
+    """The state after these records."""
+    state = FleetState()
+    for record in records:
+        state.hear(key(record), record)
+    return state
+
+
+def shown(state: FleetState) -> JobView:
+    """The job `j`."""
+    view = state.job("j")
+    assert view is not None
+    return view
+
+
+def report(**fields: Any) -> Progress:
+    """A report of a fetch worker."""
+    given: dict[str, Any] = {"worker": "fetch-0", "stage": "fetch", "partition": 0, "at": 0.0, "pid": 7} | fields
+    return Progress(**given)
+
+
+RUNNING = JobCopy("j", JobSpec(spider="/p:quotes", at=5.0, changed_at=5.0))
+
+
+@pytest.mark.parametrize(
+    ("records", "counts", "wanted"),
+    [
+        ([RUNNING], JobCounts(), ("pending", "")),
+        ([RUNNING], JobCounts(in_flight=1), ("running", "")),
+        ([RUNNING], JobCounts(queued=4, fetched=1), ("running", "")),
+        ([RUNNING, Command("pause", job="j")], JobCounts(queued=4, fetched=1), ("paused", "")),
+        ([RUNNING, Command("pause", job="j"), Command("resume", job="j")], JobCounts(fetched=1), ("running", "")),
+        ([RUNNING, Command("stop", job="j", reason="enough")], JobCounts(fetched=1), ("stopped", "enough")),
+        ([RUNNING, Finished("j", at=9.0)], JobCounts(fetched=1), ("finished", "")),
+        ([RUNNING, Finished("j", at=9.0, reason="max_pages")], JobCounts(fetched=1), ("stopped", "max_pages")),
+        ([RUNNING, Finished("j", at=4.0)], JobCounts(fetched=1), ("running", "")),
+        ([JobCopy("j", JobSpec(state="paused"))], JobCounts(queued=1), ("paused", "")),
+        ([JobCopy("j", JobSpec(state="cancelled", reason="late"))], JobCounts(), ("cancelled", "late")),
+    ],
+)
+def test_the_state_of_a_job(records: list[Any], counts: JobCounts, wanted: tuple[str, str]) -> None:
+    """From its record, the commands in force, its end and its counts."""
+    state = state_with(*records)
+    state.report(report(jobs={"j": counts}), 1.0)
+    view = shown(state)
+    assert (view.state, view.reason) == wanted
+
+
+def test_a_job_of_a_later_epoch_has_not_ended() -> None:
+    """It was begun again."""
+    state = state_with(JobCopy("j", JobSpec(), epoch=1), Finished("j", at=9.0, epoch=0))
+    view = shown(state)
+    assert (view.state, view.ended_at) == ("pending", 0.0)
+
+
+def test_a_deleted_job_is_not_shown() -> None:
+    """Only its tombstone is left."""
+    state = state_with(RUNNING, JobCopy("j", JobSpec(state="deleted")))
+    assert state.job("j") is None
+    assert state.jobs() == []
+
+
+def test_an_ended_job_that_reports_leave_out_has_the_counts_of_its_end() -> None:
+    """Reports leave out jobs that ended long ago."""
+    state = state_with(RUNNING, Finished("j", at=9.0, counts=JobCounts(fetched=12)))
+    state.report(report(), 1.0)
+    view = shown(state)
+    assert view.counts.fetched == 12
+
+
+def test_start_goes_on_until_its_note() -> None:
+    """`start/JOB` says that it has ended."""
+    state = state_with(JobCopy("j", JobSpec(starts=True)))
+    assert shown(state).is_starting
+    state.hear(b"start/j", StartEnded("j", at=1.0))
+    assert not shown(state).is_starting
+
+
+def test_an_output_is_complete_when_its_worker_said_so_after_the_end() -> None:
+    """Another one is still written."""
+    outputs = (OutputSpec("a.csv"), OutputSpec("b.csv", required=False))
+    copy = JobCopy("j", JobSpec(state="finished", outputs=outputs))
+    state = state_with(copy, OutputNote("j", "a.csv", at=1.0, rev=3, rows=2, place="/x/a.csv"))
+    view = shown(state)
+    assert [(one.name, one.state, one.rows) for one in view.outputs] == [
+        ("a.csv", "complete", 2),
+        ("b.csv", "writing", 0),
+    ]
+
+
+def test_a_worker_has_its_partitions_and_rates() -> None:
+    """Rates are those of the last seconds; a silent worker is gone."""
+    state = FleetState()
+    for second in range(12):
+        for partition in (0, 3):
+            state.report(report(partition=partition, pages=10 * second, cpu_s=0.5 * second, host="m1"), 100.0 + second)
+    (worker,) = state.workers(112.0)
+    assert (worker.partitions, worker.host, worker.pages_per_s, worker.cpu) == ((0, 3), "m1", 10.0, 0.5)
+    assert state.workers(140.0) == []
+
+
+def test_only_workers_that_stay_are_a_fleet() -> None:
+    """Those of a `run` may end at any time."""
+    state = FleetState()
+    state.report(report(supervisor="run"), 100.0)
+    assert not state.has_fleet(101.0)
+    state.report(report(worker="fetch-9", pid=8, supervisor="up"), 100.0)
+    assert state.has_fleet(101.0)
+
+
+def test_a_new_process_of_a_worker_replaces_the_old_one() -> None:
+    """Two processes of one name never work at a time."""
+    state = FleetState()
+    state.report(report(pid=7), 100.0)
+    state.report(report(pid=8), 101.0)
+    assert [one.pid for one in state.workers(102.0)] == [8]

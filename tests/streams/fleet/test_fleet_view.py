@@ -1,0 +1,45 @@
+"""The fleet's state, read from a real log: two copies agree, and a live one follows."""
+
+import time
+from contextlib import closing
+
+import pytest
+
+from crawlog.schemas import control, progress
+from crawlog.schemas.control import JobCopy, StartEnded
+from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.fleet import FleetView
+from crawlog.streams.log import Producer, Topics, ensure_topics, write_control
+from crawlog.streams.settings import Settings
+
+pytestmark = pytest.mark.broker
+
+
+def report(partition: int, fetched: int) -> Progress:
+    """A report of a fetch worker of `up`."""
+    jobs = {"j": JobCounts(fetched=fetched)}
+    return Progress("fetch-0", "fetch", partition, time.time(), pid=7, jobs=jobs, supervisor="up", host="m1")
+
+
+def test_two_views_agree_and_a_live_one_follows(cluster: Settings) -> None:
+    """Also after a restart: what a view knows is in the log."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    write_control(producer, topics, [JobCopy("j", JobSpec(at=1.0)), StartEnded("j", at=1.0)])
+    with closing(FleetView(cluster).start()) as live:
+        for partition in range(8):
+            producer.send(topics.progress, progress.encode(report(partition, 2)), key=b"%d" % partition, partition=0)
+        producer.send(topics.control, None, key=control.key(StartEnded("j", at=1.0)), partition=0)
+        assert producer.flush(10)
+        assert live.wait_until(lambda state: len(list(state.picture.of("fetch"))) == 8, 10)
+        once = FleetView.read(cluster)
+        assert once.jobs() == live.jobs()
+        (job,) = live.jobs()
+        assert (job.name, job.state, job.counts.fetched) == ("j", "running", 16)
+        assert [one.id for one in live.status().workers] == ["fetch-0"]
+        assert live.has_fleet()
+        assert live.wait_until(lambda state: b"start/j" not in state.said, 10)
+        write_control(producer, topics, [JobCopy("k", JobSpec(at=2.0, state="cancelled"))])
+        assert live.wait_until(lambda state: "k" in state.names(), 10)
+        assert [(one.name, one.state) for one in live.jobs()] == [("k", "cancelled"), ("j", "running")]

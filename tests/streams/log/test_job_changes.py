@@ -1,0 +1,197 @@
+"""Changes of jobs by orders, against a real broker and a stand-in for the coordinator."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from crawlog.schemas import urls as u
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join, StartEnded
+from crawlog.streams.errors import Misconfigured, NotAnswered, OrderRefused
+from crawlog.streams.fold import Answered, Fold
+from crawlog.streams.frontier import Commands
+from crawlog.streams.log import (
+    Producer,
+    Topics,
+    change_job,
+    commands_in_force,
+    consumer_config,
+    control_entries,
+    ensure_topics,
+    known_job,
+    remove_notes,
+    rewind_crawl,
+    write_control,
+    write_job,
+)
+from crawlog.streams.settings.settings import Settings
+from tests.support.dying import dying
+from tests.support.folding import ANY, State
+
+if TYPE_CHECKING:
+    from crawlog.schemas.job_orders import JobStateName
+
+pytestmark = pytest.mark.broker
+
+
+class Fleet:
+    """A log with a job, and a stand-in for the coordinator while `answering`.
+
+    Attributes:
+        before: Called with the fold before each record of partition 0: another writer's moment.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.topics = Topics(settings.kafka.prefix)
+        ensure_topics(settings)
+        self.producer = Producer(settings, "test")
+        write_job(settings, self.producer, self.topics, "j", ANY)
+        self.state = State()
+        self.before: Callable[[u.UrlsRecord], None] = lambda _: None
+        self._stop = threading.Event()
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """A worker owns partition 0."""
+        self._stop.clear()
+        thread = threading.Thread(target=self._answer)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _answer(self) -> None:
+        producer = Producer(self.settings, "coordinator")
+        consumer = Consumer(consumer_config(self.settings))
+        consumer.assign([TopicPartition(self.topics.urls, 0, self.state.offset)])
+        while not self._stop.is_set():
+            record = consumer.poll(0.1)
+            if record is None or record.error() is not None:
+                continue
+            (effects,) = self.state.take(record.value())
+            for answered in effects.answered:
+                write_control(producer, self.topics, [copy_of(self.state.fold, answered)])
+        consumer.close()
+
+    def order(self, **fields: object) -> None:
+        """Another writer's order, which nobody waits for."""
+        order = u.JobOrder(**fields)  # type: ignore[arg-type]  # fields by name
+        self.producer.send(self.topics.urls, u.encode(u.UrlsRecord(job="j", order=order)), partition=0)
+        assert self.producer.flush(30)
+
+    def change(self, **fields: object) -> JobCopy:
+        """Order a change and wait for the answer."""
+        return change_job(self.settings, self.producer, self.topics, "j", **fields)  # type: ignore[arg-type]  # fields by name
+
+
+def copy_of(fold: Fold, answered: Answered) -> JobCopy:
+    """What the coordinator writes to crawl.control."""
+    job = fold.jobs[answered.job]
+    return JobCopy(job.name, job.spec, job.epoch, answered.offset, answered.refusal)
+
+
+def test_a_change_returns_the_record_that_the_fold_made(cluster: Settings) -> None:
+    """Pause, resume, and a new record: each has its order's offset as revision."""
+    fleet = Fleet(cluster)
+    with fleet.answering():
+        paused = fleet.change(state="paused", reason="lunch", by="ann", at=7.0)
+        resumed = fleet.change(state="running")
+        larger = fleet.change(spec=u.JobSpec(scope=ANY.scope, max_pages=9))
+    assert (paused.spec.state, paused.spec.reason, paused.spec.changed_at) == ("paused", "lunch", 7.0)
+    assert (resumed.spec.state, larger.spec.max_pages, larger.spec.state) == ("running", 9, "running")
+    assert paused.spec.rev < resumed.spec.rev < larger.spec.rev
+    assert known_job(fleet.settings, fleet.topics, "j") == larger
+
+
+def test_without_a_worker_the_order_stays_in_the_log_and_is_obeyed_later(cluster: Settings) -> None:
+    """The error says so, with the next command."""
+    fleet = Fleet(cluster)
+    with pytest.raises(NotAnswered, match=r"order for job j is in the log.*obeyed as soon as a fetch worker runs"):
+        fleet.change(state="paused", wait_s=0.5)
+    with fleet.answering(), pytest.raises(OrderRefused, match="expects revision 1"):
+        fleet.change(spec=ANY)  # made from the record before the pause
+    now = known_job(fleet.settings, fleet.topics, "j")
+    assert now is not None
+    assert now.spec.state == "paused"
+
+
+def test_a_change_of_something_else_meanwhile_is_no_reason_to_refuse_a_pause(cluster: Settings) -> None:
+    """1 the copy is read → 2 another order changes max_pages → 3 the pause is refused and ordered once more."""
+    fleet = Fleet(cluster)
+    fleet.order(expects=1, spec=u.JobSpec(scope=ANY.scope, max_pages=9))
+    with fleet.answering():
+        paused = fleet.change(state="paused")
+    assert (paused.spec.state, paused.spec.max_pages) == ("paused", 9)
+
+
+@pytest.mark.parametrize("expects", [None, 1])
+def test_a_change_of_the_state_meanwhile_refuses_the_order(cluster: Settings, expects: int | None) -> None:
+    """A job that was cancelled is not resumed by an order that does not know of it."""
+    fleet = Fleet(cluster)
+    fleet.order(expects=1, state="cancelled")
+    refused = pytest.raises(OrderRefused, match="job j was not changed: the order expects revision 1")
+    with fleet.answering(), refused:
+        fleet.change(state="stopped", expects=expects)
+    assert fleet.state.fold.jobs["j"].spec.state == "cancelled"
+
+
+def test_there_is_nothing_to_change_of_a_job_that_is_unknown_or_deleted(cluster: Settings) -> None:
+    """The message names the command that lists jobs."""
+    fleet = Fleet(cluster)
+    with fleet.answering():
+        fleet.change(state="deleted")
+    for name in ("j", "k"):
+        with pytest.raises(Misconfigured, match=f"there is no job {name} in the log"):
+            change_job(fleet.settings, fleet.producer, fleet.topics, name, state="paused")
+
+
+def test_an_order_whose_writer_died_is_in_the_log_and_may_be_given_again(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each crash point the next command ends with the job paused."""
+    fleet = Fleet(cluster)
+
+    for point in ("order.sending", "order.acknowledged"):
+        with dying(monkeypatch, point, 1):
+            fleet.change(state="paused")
+    with fleet.answering():
+        assert fleet.change(state="paused").spec.state == "paused"
+
+
+def test_the_notes_of_a_deleted_job_are_removed_and_others_stay(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the command dies between two of them, and is given again."""
+    fleet = Fleet(cluster)
+    write_job(fleet.settings, fleet.producer, fleet.topics, "k", ANY)
+    for job in ("j", "k"):
+        notes: list[Control] = [Finished(job, 1.0), StartEnded(job, 1.0), Join(job, "a.com"), Command("pause", job=job)]
+        write_control(fleet.producer, fleet.topics, notes)
+    with dying(monkeypatch, "delete.removing", 2):
+        remove_notes(fleet.settings, fleet.producer, fleet.topics, "j")
+    remove_notes(fleet.settings, fleet.producer, fleet.topics, "j")
+    said = control_entries(fleet.settings, fleet.topics, joins=True)
+    assert commands_in_force(fleet.settings, fleet.topics).of_job("j") == Commands([]).of_job("j")
+    own = {key for key in said if b"/j" in key and not key.startswith(b"command/")}  # without it a command has ended
+    assert own == {b"job/j"}
+    assert sum(b"/k" in key for key in said) == 5
+
+
+def test_a_rewind_of_the_crawl_runs_ended_jobs_again_and_keeps_what_operators_decided(cluster: Settings) -> None:
+    """A deleted job stays deleted, in the new epoch."""
+    fleet = Fleet(cluster)
+    states: tuple[JobStateName, ...] = ("running", "finished", "stopped", "paused", "cancelled", "deleted")
+    for state in states:
+        record = u.JobSpec(2, scope=ANY.scope, state=state)
+        write_job(fleet.settings, fleet.producer, fleet.topics, state, record)
+    assert rewind_crawl(fleet.settings, dict.fromkeys(range(8), 0)) == 1
+    said = control_entries(fleet.settings, fleet.topics)
+    now = {copy.job: (copy.epoch, copy.spec.state) for copy in said.values() if isinstance(copy, JobCopy)}
+    ran = dict.fromkeys(("j", "running", "finished", "stopped"), (1, "running"))
+    assert now == ran | {state: (1, state) for state in ("paused", "cancelled", "deleted")}
