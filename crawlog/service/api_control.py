@@ -199,7 +199,7 @@ def _plan(plan: Plan) -> PlanView:
 ENDPOINTS = (
     ApiEndpoint("GET", "/control", "read", "Commands in force", list[Command], _orders),
     ApiEndpoint("POST", "/control", "operate", "Give a command", OrderAnswer, _order, body=CommandBody),
-    ApiEndpoint("GET", "/dead", "read", "Dead letters", DeadPage, _letters, query=DeadQuery),
+    ApiEndpoint("GET", "/dead", "read", "List dead letters", DeadPage, _letters, query=DeadQuery),
     ApiEndpoint("GET", "/dead/{offset}", "read", "A dead letter in full", DeadLetterView, _letter),
     ApiEndpoint("POST", "/dead/redrive", "operate", "Send records back", RedriveAnswer, _redrive, body=RedriveBody),
     ApiEndpoint(

@@ -143,7 +143,7 @@ def _of_stages(status: "FleetStatus", settings: "Settings") -> "Iterator[Metric]
         lag.add_metric((stage_group(settings, stage.stage), stage.stage), stage.lag)
         paused.add_metric((stage.stage,), stage.is_paused)
     yield from (lag, paused)
-    dead = CounterMetricFamily("crawlog_dead_letters", "Records of crawl.dead, marks of closed letters included.")
+    dead = CounterMetricFamily("crawlog_dead_letters", "Records of crawl.dead, the marks of what is closed included.")
     dead.add_metric((), status.dead)
     yield dead
 

@@ -310,11 +310,13 @@ def test_all_text_leaves_by_one_function() -> None:
     """Whoever writes past it is found here; below are those whose text is our own alone."""
     found = [line for name, module in nodes() for line in _raw_exits(name, module)]
     assert sorted(found) == [
+        "child_user.py: sys.stderr.write(f'deployed code keeps the user root: {why}\\n')",
         "exit_codes.py: sys.stderr.write(f'{LAST_WORDS}{json.dumps(str(error))}\\n')",  # JSON escapes them as well
         "jars.py: Console(stderr=True)",
         "live.py: Console(file=out)",
         "live.py: self._console.print(Text(escaped(hinted(line))))",
         "main.py: click.echo(error.ctx.get_help() if error.ctx else '', err=True)",
+        "passwords.py: sys.stdout.write(hashed(sys.stdin.readline().rstrip('\\n')) + '\\n')",  # scrypt and base64
         "terminal.py: print(escaped(line), file=out, flush=True)",
         (
             "zygote.py: sys.stderr.write('no cgroup can be made and the user is root: nothing limits a spider that "

@@ -163,7 +163,7 @@ def test_jobs_run_the_version_that_they_pin_and_no_code_of_strangers(
         "renamed": "no such version",
         "named": "no spider",
         "alone": "spider_folders",
-        "wire": "ITEM_PIPELINES names code",
+        "wire": "ITEM_PIPELINES: it names code",
     }
     for number, job in enumerate(wanted):
         fleet.seed(job, f"{site.origin}/{number}")
