@@ -13,6 +13,7 @@ for bad records that arrive while they run.
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +41,12 @@ log = structlog.get_logger()
 
 POLL_S = 0.5
 """Longest wait of one poll, and so the longest delay of a stop."""
+
+FETCH_WAIT_MS = 1_000
+"""Wait of a fetch of crawl.control; the first record ends it."""
+
+REPORTS_EVERY_S = 5.0
+"""Time between two looks for bad reports in crawl.progress: each report by itself would cost a fetch of its own."""
 
 BEAT_S = 1.0
 """Time between two beats with which a paused stage tells the watchdog that it waits on purpose."""
@@ -86,6 +93,7 @@ class ControlTail:
         self._found = found
         self._caught_up = caught_up
         self._is_caught_up = False
+        self._reports_at = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -106,13 +114,17 @@ class ControlTail:
                 self._failed(error)
 
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        consumer = Consumer(consumer_config(self._settings) | {"enable.partition.eof": True})
+        config = {"enable.partition.eof": True, "fetch.wait.max.ms": FETCH_WAIT_MS}
+        consumer = Consumer(consumer_config(self._settings) | config)
         try:
             past = self._assign(consumer)
             if not past:
                 self._tell_caught_up(loop)
             while not self._stop.is_set():
                 self._poll(consumer, loop, past)
+                if self._found is not None and time.monotonic() >= self._reports_at:
+                    self._reports_at = time.monotonic() + REPORTS_EVERY_S
+                    consumer.resume([TopicPartition(self._topics.progress, 0)])
         finally:
             consumer.close()
 
@@ -142,6 +154,8 @@ class ControlTail:
         if error is not None and not is_log_end(error):
             self._meet(consumer, record, error)
             return
+        if error is not None and not is_control:
+            consumer.pause([TopicPartition(self._topics.progress, 0)])  # until the next look
         if error is None and not is_control:
             if record.value() and progress.decode(record.value()) is None:
                 self._tell_garbage(loop, record, "no report of progress")

@@ -1,4 +1,4 @@
-"""Writes the worker's progress to crawl.progress: one report per owned partition, once a second.
+"""Writes the worker's progress to crawl.progress: one report per owned partition, every second, at rest every other.
 
     app.reports of the stage ─► ReportPace: which are due? ─► ToldJobs: which jobs changed? ─► crawl.progress
 
@@ -24,7 +24,10 @@ from crawlog.streams.worker import CrawlApp, OwnProcess
 log = structlog.get_logger()
 
 EVERY_S = 1.0
-"""Time between two reports of a moving partition."""
+"""Time between two reports of a partition that moves or has URLs waiting."""
+
+REST_S = 2.0
+"""The same for any other: each report wakes the broker and all readers of the topic."""
 
 TOGETHER_S = 0.6
 """Age from which a report is sent with one that is due: each send wakes the broker and all readers of the topic."""
@@ -51,7 +54,7 @@ class ReportPace:
         self._sums: dict[int, tuple[Mapping[str, JobCounts], int, int]] = {}
 
     def due(self, reports: Iterable[Progress], now: float) -> list[Progress]:
-        """Reports last sent a second ago, and reports of partitions that came to rest; `now` is of any steady clock."""
+        """Reports whose time has come, and those of partitions that came to rest; `now` is of any steady clock."""
         seen = {report.partition: (report, self._state(report)) for report in reports}
         due = [report for partition, (report, state) in seen.items() if self._is_due(partition, state, now)]
         if any(now - self._told_at(report.partition, now) >= EVERY_S for report in due):
@@ -72,7 +75,8 @@ class ReportPace:
     def _is_due(self, partition: int, state: State, now: float) -> bool:
         told, told_at = self._told.get(partition, (None, now - EVERY_S))
         rests = self._last.get(partition) == state
-        return now - told_at >= EVERY_S or (rests and state != told)
+        is_empty = rests and state == told and not any(state[2:])
+        return now - told_at >= (REST_S if is_empty else EVERY_S) or (rests and state != told)
 
     def _state(self, report: Progress) -> State:
         jobs, queued, in_flight = self._sums.get(report.partition, ({}, 0, 0))

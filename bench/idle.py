@@ -59,7 +59,7 @@ def write_ended_jobs(data: Path, count: int) -> None:
             record = urls.encode(urls.UrlsRecord(job=name, spec=spec))
             for partition in range(partition_count(settings)):
                 producer.send(topics.urls, record, partition=partition)
-            for told in (control.JobCopy(name, spec), control.Finished(name, at=time.time())):
+            for told in (control.JobCopy(name, spec), control.Finished(name, at=time.time(), rev=spec.rev)):
                 producer.send(topics.control, control.encode(told), key=control.key(told), partition=0)
         if not producer.flush(60):
             sys.exit("the jobs were not acknowledged")

@@ -9,7 +9,7 @@ import structlog
 
 from crawlog.schemas.progress import FLEET
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import DueEnd, DueOrder, Dues, FollowedJobs, Picture, Watch
+from crawlog.streams.fleet import RECENT_S, DueEnd, DueOrder, Dues, FollowedJobs, Picture, Watch
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -21,9 +21,6 @@ BUSY_S = 0.1
 
 IDLE_S = 0.5
 """The same while none is: only finished jobs may get URLs."""
-
-RECENT_S = 12.0
-"""Age of the oldest reports that count at the beginning, seconds: each job is named within ten reports."""
 
 AGAIN_S = 1.0
 """Pause after an error of the cluster, seconds."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import rich_click as click
+from click.core import ParameterSource
 
 from crawlog import outcome
 from crawlog.streams.printable import escaped
@@ -72,9 +73,18 @@ def _deployed(found: "Deployed") -> list[str]:
     return lines
 
 
-@click.group(cls=CommandGroup)
-def projects() -> None:
-    """Projects in the log: list, show, delete."""
+@click.group(cls=CommandGroup, invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a project.")
+@settings_options
+@click.pass_context
+def projects(ctx: click.RichContext, /, as_json: bool, **given: Any) -> int:
+    """Projects in the log: list (the default), show, delete."""
+    if ctx.invoked_subcommand is None:
+        return _list(as_json, given)
+    if any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ctx.params):
+        said = f"options go behind the action: `crawlog projects {ctx.invoked_subcommand} [OPTIONS]`"
+        raise click.UsageError(said, ctx)
+    return outcome.FINISHED
 
 
 @projects.command("list")
@@ -82,6 +92,10 @@ def projects() -> None:
 @settings_options
 def projects_list(as_json: bool, **given: Any) -> int:
     """List the projects with their newest version."""
+    return _list(as_json, given)
+
+
+def _list(as_json: bool, given: dict[str, Any]) -> int:
     from crawlog.commands.projects import versions
 
     with existing_log(settings_of(given)) as reached:

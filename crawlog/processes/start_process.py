@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.streams import files
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import Picture
+from crawlog.streams.fleet import RECENT_S, Picture
 
 from .starting import Starts
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2
 """Pause between two looks, seconds."""
-
-RECENT_S = 12.0
-"""Earlier reports of this time are read too: within 10 s each worker names all of its jobs."""
 
 AWAY_S = 1.0
 """Pause after the log could not be read, seconds."""

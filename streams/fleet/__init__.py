@@ -12,7 +12,7 @@ from .due import DueEnd, DueOrder, Dues, End, is_begun
 from .finished import Finish
 from .fleet_state import FleetState
 from .followed import Followed, FollowedJobs, JobRevision
-from .picture import Picture, by_rule, ended, needed
+from .picture import RECENT_S, Picture, by_rule, ended, needed
 from .views import FleetStatus, HostView, JobView, OutputView, StageView, WorkerView
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .watch import Losses, Watch
 
 __all__ = [
+    "RECENT_S",
     "DueEnd",
     "DueOrder",
     "Dues",

@@ -26,6 +26,7 @@ from crawlog.streams.log import (
 )
 
 from .fleet_state import FleetState
+from .picture import RECENT_S
 from .views import FleetStatus, JobView, StageView
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ log = structlog.get_logger()
 BATCH = 1_000
 """Records taken at a time."""
 
-RECENT_S = 12.0
-"""Reports of this time before the view began are read, too: those of the living workers."""
 
 READ_S = 20.0
 """How long a view may take to read what is there, seconds."""

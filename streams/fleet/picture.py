@@ -10,6 +10,9 @@ import msgspec
 
 from crawlog.schemas.progress import JobCounts, Progress
 
+RECENT_S = 22.0
+"""Age of the oldest reports that show a fleet as it is, seconds: each job is named within ten reports of a worker."""
+
 
 def by_rule(dropped: Mapping[str, int]) -> str:
     """Counts of dropped links in words, the largest first."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .picture import Picture
 
 BATCH = 500
-"""Records taken at a time; a worker sends one report per second and partition."""
+"""Records taken at a time; a worker sends at most one report per second and partition."""
 
 RECENT = 200
 """Earlier reports that are read at most; with eight partitions all stages send some 20 a second."""

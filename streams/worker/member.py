@@ -57,9 +57,9 @@ REFUSED_REST_S = 0.2
 REFUSED_TIMES = 20
 """Refused fetches in a row after which a plain consumer checks whether the log is damaged."""
 
-REST_WAIT_MS = 250
+REST_WAIT_MS = 500
 """Wait of a fetch while no records come; the first byte ends it. Rare records still come at once, and an idle worker
-asks 4 times a second, not 20. A new position waits until the fetch ends."""
+asks twice a second, not 20 times. A new position waits until the fetch ends."""
 
 POLLED_BYTES = 4 << 20
 """Records are handed to the app's loop in groups of `polled` records, or of this size; a page may have 8 MiB."""

@@ -42,11 +42,12 @@ def test_what_came_to_rest_is_told_at_the_next_look() -> None:
     assert not pace.due([report(2)], 0.6)
 
 
-def test_what_rests_is_told_once_a_second() -> None:
+@pytest.mark.parametrize(("queued", "times"), [(3, [0.0, 1.0, 2.0, 3.0, 4.0]), (0, [0.0, 2.0, 4.0])])
+def test_what_rests_is_told_every_second_and_without_urls_every_other(queued: int, times: list[float]) -> None:
     """A fresh report says that the worker lives."""
     pace = ReportPace()
-    told = [now for i in range(11) if pace.due([report(7)], now := i / 5)]
-    assert told == [0.0, 1.0, 2.0]
+    told = [now for i in range(21) if pace.due([report(7, queued)], now := i / 5)]
+    assert told == times
 
 
 def test_partitions_are_told_together() -> None:
@@ -55,9 +56,9 @@ def test_partitions_are_told_together() -> None:
     assert pace.due([report(1), report(1, partition=1)], 0.0)
     assert not pace.due([report(1), report(2, partition=1)], 0.2)
     assert pace.due([report(1), report(2, partition=1)], 0.4) == [report(2, partition=1)]
-    assert len(pace.due([report(1), report(2, partition=1)], 1.0)) == 2
-    assert not pace.due([report(1), report(2, partition=1)], 1.4)
     assert len(pace.due([report(1), report(2, partition=1)], 2.0)) == 2
+    assert not pace.due([report(1), report(2, partition=1)], 2.4)
+    assert len(pace.due([report(1), report(2, partition=1)], 4.0)) == 2
 
 
 def test_a_partition_that_comes_back_is_told_at_once() -> None:
