@@ -16,9 +16,7 @@ def followed(settings: "Settings", view: "JobView", *, as_json: bool, began: flo
 
     from . import summary_text
 
-    shown = terminal_view()
-    shown.say(f"job {view.name}, on the workers that run already")
-    summary = follow(settings, view, shown, began=began, output=output)
+    summary = follow(settings, view, terminal_view(), began=began, output=output)
     tell(*summary_text.lines(summary))
     if as_json:
         answer(summary_text.as_json(summary))

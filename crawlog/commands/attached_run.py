@@ -104,6 +104,7 @@ def follow(settings: "Settings", job: "JobView", shown: View, *, began: float, o
     with signals.heard():
         following = None
         try:
+            shown.say(f"job {job.name}, on the workers that run already")  # from here on Ctrl-C detaches
             following = FleetFollower(settings, summary, shown)
             following.until_ended()
             if output is not None and summary.reason != "cancelled":

@@ -79,6 +79,7 @@ DEEDS: dict[str, Callable[[], object]] = {
     "endless_c": _endless_in_c,
     "sum": _sum_in_c,
     "sleep": lambda: time.sleep(600),
+    "pause": lambda: time.sleep(0.05),
     "memory": _much_memory,
     "bomb": _bomb,
     "threads": _threads,
