@@ -10,6 +10,7 @@ import sys
 
 ALL = (
     "speed",
+    "real",
     "scrapy_spider",
     "seen",
     "frontier",
