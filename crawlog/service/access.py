@@ -27,7 +27,7 @@ OWN = "local"
 """Name of the user who shows the token of the data folder."""
 
 WRONG_PER_S, WRONG_AT_ONCE = 0.5, 20.0
-"""Wrong credentials of one address a second, and at once; further ones are not looked at."""
+"""Wrong credentials of one address a second, and at once; further ones are not looked at, but those proven before."""
 
 REMEMBERED = 1_000
 """Right passwords that are remembered, so that a hash is computed once; wrong ones are not."""
@@ -50,6 +50,9 @@ class Accounts:
 
     Args:
         own_token: That of the data folder; it counts while there are no users.
+
+    Attributes:
+        is_slow: Whether `who` takes long, since hashes have to be computed.
     """
 
     def __init__(self, settings: "Settings", own_token: str) -> None:
@@ -59,23 +62,20 @@ class Accounts:
         self._own = Account(OWN, "deploy", own_token) if own_token and not self._users else None
         self._key = secrets.token_bytes(16)
         self._right: dict[bytes, Account] = {}
+        self.is_slow = any(is_hash(one.secret) for one in (*self._users.values(), *self._tokens))
 
-    def is_slow(self, header: str) -> bool:
-        """Whether looking at this takes long, since a hash has to be computed."""
-        kept = [*(one.secret for one in self._users.values()), *(one.secret for one in self._tokens)]
-        return any(map(is_hash, kept)) and self._mark(header) not in self._right
+    def proven(self, header: str) -> Account | None:
+        """The account that this Authorization header has proven before."""
+        return self._right.get(self._mark(header))
 
     def who(self, header: str) -> Account | None:
         """The account that an Authorization header proves; None if it proves none."""
-        mark = self._mark(header)
-        if mark not in self._right:
-            found = self._look(header)
-            if found is None:
-                return None
+        found = self._look(header)
+        if found is not None:
             if len(self._right) >= REMEMBERED:
                 self._right.clear()
-            self._right[mark] = found
-        return self._right[mark]
+            self._right[self._mark(header)] = found
+        return found
 
     def _mark(self, header: str) -> bytes:
         return hmac.digest(self._key, header.encode(errors="surrogateescape"), hashlib.sha256)
@@ -165,15 +165,17 @@ async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def _who(request: web.Request, header: str) -> Account | None:
     accounts, wrong = request.app[ACCOUNTS], request.app[WRONG]
+    if (known := accounts.proven(header)) is not None:
+        return known
     address = request.remote or ""
-    if not wrong.has(address):
+    if not wrong.take(address):  # before the look: many at once may not all be looked at
         raise AnswerError(429, "too many wrong passwords\nWait some seconds.")
-    if accounts.is_slow(header):
+    if accounts.is_slow:
         account = await request.app[WORK].do(accounts.who, header)
     else:
         account = accounts.who(header)
-    if account is None:
-        wrong.take(address)
+    if account is not None:
+        wrong.give_back(address)
     return account
 
 

@@ -105,13 +105,21 @@ def host_name(host: str) -> str | None:
 def _is_foreign(request: web.Request, host: str) -> bool:
     """Whether a page of another site has made a browser send this; links to our pages may be followed."""
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and _authority(origin) != host.lower():
         return True
     site = request.headers.get("Sec-Fetch-Site", "none")
     if site in ("same-origin", "none"):
         return False
     is_link = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method in ("GET", "HEAD")
     return not (is_link and request.headers.get("Sec-Fetch-Dest") == "document")
+
+
+def _authority(origin: str) -> str | None:
+    """Host and port of an origin; None if it is no URL."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def is_reached(settings: "Settings") -> bool:

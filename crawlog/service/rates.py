@@ -21,10 +21,6 @@ class Rates:
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
 
-    def has(self, address: str) -> bool:
-        """Whether it may now."""
-        return self._level(address) >= 1
-
     def take(self, address: str) -> bool:
         """Counts it; False if it may not now."""
         level = self._level(address)
@@ -36,6 +32,10 @@ class Rates:
                 self._buckets.clear()
         self._buckets[address] = self._clock(), level - 1
         return True
+
+    def give_back(self, address: str) -> None:
+        """Takes back what `take` counted."""
+        self._buckets[address] = self._clock(), min(self._at_once, self._level(address) + 1)
 
     def _level(self, address: str) -> float:
         at, level = self._buckets.get(address, (0.0, self._at_once))

@@ -1,12 +1,16 @@
 """Who may do what: credentials, roles of every route, and the address that is listened on."""
 
+import asyncio
 import base64
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from aiohttp import web
 
 from crawlog.service import access
 from crawlog.service.access import Accounts, check_reach
@@ -14,6 +18,7 @@ from crawlog.service.app import make_app
 from crawlog.service.passwords import hashed, matches
 from crawlog.service.rates import Rates
 from crawlog.service.routing import ROLES, ROUTES, Role, ServiceRoute, check_routes
+from crawlog.service.scrapyd_calls import ENDPOINTS
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Settings
 from tests.support.serving import OWN_TOKEN, reached, served, service_settings, told_fleet
@@ -112,7 +117,7 @@ async def test_without_credentials_the_answer_is_that_of_scrapyd() -> None:
 
 
 async def test_wrong_passwords_are_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some the address is not looked at any more, not even with the right one."""
+    """After some the address is not looked at any more, not even with a right one that is new."""
     monkeypatch.setattr("crawlog.service.app.WRONG_AT_ONCE", 3.0)
     async with served(service_settings(), reached) as client:
         codes = [(await client.get("/x", headers=basic("a", "wrong"))).status for _ in range(5)]
@@ -121,15 +126,55 @@ async def test_wrong_passwords_are_slowed_down(monkeypatch: pytest.MonkeyPatch) 
         assert (await client.get("/healthz")).status == 200
 
 
-def _routes() -> Iterator[ServiceRoute]:
-    app = make_app(service_settings(), told_fleet(), OWN_TOKEN)
-    yield from app[ROUTES].values()
+async def test_nobody_locks_out_those_who_are_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users of one machine and those behind one proxy share an address; strangers there cannot shut the others out."""
+    monkeypatch.setattr("crawlog.service.app.WRONG_AT_ONCE", 3.0)
+    async with served(service_settings(), reached) as client:
+        codes = [(await client.get("/x", headers=basic("a", OWN_TOKEN))).status for _ in range(5)]
+        codes += [(await client.get("/x", headers=basic("a", "wrong"))).status for _ in range(4)]
+        assert codes == [404] * 5 + [401, 401, 401, 429]
+        assert (await client.get("/x", headers=basic("a", OWN_TOKEN))).status == 404
+
+
+async def test_no_more_passwords_are_tried_at_once_than_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that come while hashes are computed, too."""
+    monkeypatch.setattr("crawlog.service.app.WRONG_AT_ONCE", 3.0)
+    tried: list[str] = []
+
+    def tries(_: Accounts, header: str) -> None:
+        tried.append(header)
+
+    monkeypatch.setattr(Accounts, "who", tries)
+    async with served(service_settings(users={"ann": hashed("hers")}), reached) as client:
+        all_at_once = [client.get("/x", headers=basic("ann", str(number))) for number in range(12)]
+        codes = sorted(got.status for got in await asyncio.gather(*all_at_once))
+    assert codes == [401] * 3 + [429] * 9
+    assert len(tried) == 3
 
 
 OPEN = {"/healthz", "/readyz"}
-ROUTES_OF_THE_SERVICE = sorted(set(_routes()), key=lambda one: (one.path, one.method))
 
 READS = ("GET", "HEAD", "OPTIONS")
+
+
+class _Place(NamedTuple):
+    """A route of the router, with a path that leads to it."""
+
+    route: ServiceRoute
+    path: str
+
+
+def _places() -> Iterator[_Place]:
+    """All routes, as the router has them."""
+    app = make_app(service_settings(), told_fleet(), OWN_TOKEN)
+    for route in app.router.routes():
+        assert route.resource is not None
+        canonical = route.resource.canonical
+        yield _Place(app[ROUTES][route.method, canonical], re.sub(r"{\w+}", "x", canonical))
+
+
+PLACES = sorted(_places())
+ROUTES_OF_THE_SERVICE = [one.route for one in PLACES]
 
 
 def test_only_health_is_open_and_reading_is_no_change() -> None:
@@ -141,24 +186,36 @@ def test_only_health_is_open_and_reading_is_no_change() -> None:
             assert (route.role == "deploy") == ("/projects/" in route.path and route.method not in READS), route
 
 
+def test_what_changes_something_by_scrapyds_api_needs_more_than_reading() -> None:
+    """Its routes take all methods, so the endpoint's own one decides."""
+    roles = {place.path: place.route.role for place in PLACES if place.path.endswith(".json")}
+    for name, endpoint in ENDPOINTS.items():
+        for slashes in ("/", "//"):
+            assert (roles[f"{slashes}{name}.json"] == "read") == (endpoint.method == "GET"), name
+
+
 @pytest.mark.parametrize("user", ["rea", "opa", "dee"])
 async def test_every_route_lets_in_its_role_and_those_above(user: str) -> None:
-    """The table of all routes: a role too low is 403, and nothing happens."""
+    """All routes of the router: a role too low is 403, and nothing happens."""
     role: Role = {"rea": "read", "opa": "operate", "dee": "deploy"}[user]  # type: ignore[assignment]  # three of them
     header = basic(user, USERS[user]["password"])  # type: ignore[index]  # these have a role
-    async with served(service_settings(users=USERS), reached) as client:
-        for route in ROUTES_OF_THE_SERVICE:
+    reaches: list[str] = []
+
+    async def notes(request: web.Request) -> web.StreamResponse:
+        reaches.append(request.path)
+        return await reached(request)
+
+    async with served(service_settings(users=USERS), notes) as client:
+        origin = client.make_url("/").origin()
+        for route, path in PLACES:
             if route.path in OPEN:
                 continue
             assert route.role is not None
-            path = "".join(
-                part.split("}")[-1] if "}" in part else part for part in route.path.replace("{", "{x").split("{")
-            )
-            got = await client.request(
-                "POST" if route.method == "*" else route.method, "/" + path.lstrip("/"), headers=header
-            )
             allowed = ROLES.index(role) >= ROLES.index(route.role)
-            assert got.status == (200 if allowed else 403) or got.status in (404, 405), (route, got.status)
+            for method in ("GET", "POST", "OPTIONS") if route.method == "*" else (route.method,):
+                reaches.clear()
+                got = await client.session.request(method, f"{origin}{path}", headers=header)
+                assert (got.status, reaches) == ((200, [path]) if allowed else (403, [])), (method, route)
 
 
 def test_a_route_that_nobody_gave_a_role_is_refused() -> None:

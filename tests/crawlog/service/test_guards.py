@@ -54,6 +54,8 @@ NAVIGATION = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec
         ("POST", {"Origin": "http://evil.example"}, 403),
         ("POST", {"Origin": "null"}, 403),
         ("POST", {"Origin": ""}, 403),
+        ("POST", {"Origin": "http://["}, 403),
+        ("POST", {"Origin": "http://localhost:6800@evil.example"}, 403),
         ("GET", {"Origin": "http://evil.example"}, 403),
         ("GET", {"Sec-Fetch-Site": "cross-site"}, 403),
         ("GET", {"Sec-Fetch-Site": "same-site"}, 403),
