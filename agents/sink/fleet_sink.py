@@ -253,16 +253,15 @@ class FleetSink:
                 return
             await made.begin()
         except RefusedOutput as error:
-            log.warning("output_refused", job=wanted.job, output=wanted.output.name[:200], error=str(error))
-            await self._records.note(wanted, error=str(error))
+            if await self._records.note(wanted, error=str(error)):
+                log.warning("output_refused", job=wanted.job, output=wanted.output.name[:200], error=str(error))
             return
         except (CrawlError, OSError) as error:
-            log.warning("output_not_written", job=wanted.job, output=wanted.output.name, error=str(error))
             if self._is_required(wanted):
                 self._held[key] = partition
             self._retry[wanted.job] = time.monotonic() + AGAIN_S
-            if isinstance(error, Misconfigured):
-                await self._records.note(wanted, error=str(error))
+            if not isinstance(error, Misconfigured) or await self._records.note(wanted, error=str(error)):
+                log.warning("output_not_written", job=wanted.job, output=wanted.output.name, error=str(error))
             return
         self._held.pop(key, None)
         self._outputs[key] = made

@@ -47,20 +47,23 @@ class OutputRecords:
             self._wanted.heard(record)
         return bool(new)
 
-    async def note(self, wanted: WantedOutput, **became: Any) -> None:
+    async def note(self, wanted: WantedOutput, **became: Any) -> bool:
         """Write what became of an output to crawl.control, unless it says so already.
 
         Args:
             became: Fields of `OutputNote`.
+
+        Returns: Whether it is news.
         """
         about = wanted.job, wanted.output.name[:MOST_NAME], time.time()
         became["error"] = " ".join(became.get("error", "").split())[:1000]
         note = OutputNote(*about, epoch=wanted.epoch, worker=self._worker, **became)
         known = wanted.note
         if known is not None and msgspec.structs.replace(known, at=note.at, worker=note.worker) == note:
-            return
+            return False
         self._producer.send(self._names.control, control.encode(note), key=control.key(note), partition=0)
         while self._producer.outstanding:
             self._producer.poll()
             await asyncio.sleep(0.002)
         self._wanted.heard(note)  # the tail gives it again, later
+        return True

@@ -102,17 +102,18 @@ class WantedOutputs:
         return self._notes.get((job, output))
 
     def of(self, job: str) -> Iterator[WantedOutput]:
-        """The outputs of a job; none of a deleted one. A name that a job gives twice counts once."""
+        """The outputs of a job; none of a deleted one. Those that would share a note count once."""
         copy = self._copies.get(job)
         if copy is None or copy.spec.state == "deleted" or not copy.spec.outputs:
             return
         since, voids = counting_epochs({**self._rewinds, f"job/{job}".encode(): copy}, job)
         end, seen = self._end(copy), set[str]()
         for number, output in enumerate(copy.spec.outputs):
-            if output.name in seen:
+            name = output.name[:MOST_NAME]
+            if name in seen:
                 continue
-            seen.add(output.name)
-            note = self._notes.get((job, output.name[:MOST_NAME]))
+            seen.add(name)
+            note = self._notes.get((job, name))
             note = note if note is not None and note.epoch == copy.epoch else None
             yield WantedOutput(job, number, output, copy.epoch, copy.spec.rev, since, voids, copy.spec, end, note)
 

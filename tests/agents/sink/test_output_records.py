@@ -1,0 +1,53 @@
+"""Notes about outputs in crawl.control: one for each news, however often it is said, and whatever names a job gives."""
+
+from typing import Any, cast
+
+from crawlog.agents.sink.output_records import OutputRecords
+from crawlog.agents.sink.wanted_outputs import MOST_NAME, WantedOutputs
+from crawlog.schemas.control import JobCopy
+from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.settings.settings import Settings
+
+
+class _Log:
+    """Takes records and acknowledges them at once."""
+
+    outstanding = 0
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def send(self, _topic: str, _value: bytes, *, key: bytes, partition: int) -> None:
+        """The next record."""
+        assert partition == 0
+        self.sent.append(key)
+
+
+def _records(wanted: WantedOutputs, log: _Log) -> OutputRecords:
+    return OutputRecords(Settings(), wanted, cast("Any", log), "sink-0")
+
+
+def _job(wanted: WantedOutputs, *names: str, rev: int = 1) -> None:
+    wanted.heard(JobCopy("j", JobSpec(rev, outputs=tuple(OutputSpec(name) for name in names))))
+
+
+async def test_a_refusal_is_news_once() -> None:
+    """The worker tries again and again; neither the log nor its own lines grow by that."""
+    wanted, log = WantedOutputs(), _Log()
+    records = _records(wanted, log)
+    _job(wanted, "../x")
+    news = [await records.note(*wanted.of("j"), error="a path") for _ in range(3)]
+    assert (news, log.sent) == ([True, False, False], [b"output/j/../x"])
+    assert await records.note(*wanted.of("j"), error="something else")
+
+
+async def test_long_names_that_begin_alike_do_not_unsay_each_others_notes() -> None:
+    """A stranger's record: a note has the beginning of a name, and each note would make the other output look again."""
+    wanted, log = WantedOutputs(), _Log()
+    records = _records(wanted, log)
+    _job(wanted, "x" * MOST_NAME, "x" * (MOST_NAME + 1), "x" * (MOST_NAME + 2), "y")
+    for _ in range(3):
+        for one in wanted.of("j"):
+            await records.note(one, error=f"{len(one.output.name)} characters")
+    assert log.sent == [b"output/j/" + b"x" * MOST_NAME, b"output/j/y"]
