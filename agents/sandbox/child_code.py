@@ -78,6 +78,7 @@ class ChildCode:
             with self._filling:
                 if not self._closed.is_set():
                     folder = shutil.copytree(folder, self._home / "code", symlinks=True)
+                    _open_to_read(folder)
         return msgspec.structs.replace(self._ref, folder=str(folder))
 
     def _found(self) -> Path:
@@ -99,6 +100,13 @@ class ChildCode:
         self._closed.set()
         with self._filling:
             shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _open_to_read(folder: Path) -> None:
+    """Let every user read the copy: the cache is its owner's alone. Only the child's user can enter `home`."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _remove_old() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawlog.agents.sandbox import ChildRules, SpiderChild
+from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.child_user import FIRST_UID
 from crawlog.streams.spiders import SpiderRef
 
@@ -110,3 +111,24 @@ def test_the_folder_of_a_child_goes_with_it(tmp_path: Path, monkeypatch: pytest.
         assert homes[0] != old
         assert (homes[0] / "code").exists() == (os.geteuid() == 0)
     assert not list(tmp_path.glob("crawlog-spider-*"))
+
+
+@needs_root
+def test_another_user_reads_the_copy_of_a_cache_that_is_its_owners_alone(tmp_path: Path) -> None:
+    """A worker's umask is 077, and the top folder of a cache has mode 700."""
+    cache = tmp_path / "cache"
+    for folder in (cache, cache / "shop"):
+        folder.mkdir(mode=0o700)
+    (cache / "shop" / "spider.py").write_text("SPIDER = 1")
+    (cache / "shop" / "spider.py").chmod(0o600)
+    code = ChildCode(SpiderRef("shop", folder=str(cache)), None, is_own_user=True)
+    try:
+        folder = Path(code.ready().folder)
+        folder.parent.chmod(0o711)  # as `settle` opens it to the child's user
+        command = ["cat", str(folder / "shop" / "spider.py")]
+        read = subprocess.run(
+            command, check=False, user=FIRST_UID, group=FIRST_UID, extra_groups=[], capture_output=True, text=True
+        )
+        assert (read.stdout, read.stderr) == ("SPIDER = 1", "")
+    finally:
+        code.close()
