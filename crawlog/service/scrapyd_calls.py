@@ -12,6 +12,8 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
+from packaging.version import InvalidVersion, Version
+
 from .routing import Role
 from .scrapyd_fleet import ScrapydFleet, ScrapydJob, ScrapydOrder, ScrapydVersion, local_time
 from .scrapyd_words import Arguments, ScrapydError
@@ -24,6 +26,7 @@ _INNER_ARGS = frozenset({"_job", "_version"})
 
 _PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]{0,127}")
 _NOT_OF_A_VERSION = re.compile(r"[^A-Za-z0-9_.+!-]|^[.+!-]")
+_NOT_OF_A_LISTED_VERSION = re.compile(r"[^A-Za-z0-9_-]")
 
 Answer = dict[str, Any]
 
@@ -59,9 +62,7 @@ async def schedule(caller: Caller) -> Answer:
     if "/" in job or "\0" in job or job in {".", ".."}:
         raise ScrapydError(f"DirectoryTraversalError: {project}/{spider}/{job}")
     inner = {"_job": job} | ({"_version": version} if version else {})
-    order = ScrapydOrder(
-        job, project, spider, found.name if version else None, priority, settings, given.rest() | inner, caller.user
-    )
+    order = ScrapydOrder(job, project, spider, found.name, priority, settings, given.rest() | inner, caller.user)
     await caller.fleet.submit(order)
     return {"jobid": job}
 
@@ -117,7 +118,7 @@ def by_stand(jobs: list[ScrapydJob], stand: Literal["pending", "running", "finis
 
 def _pending(job: ScrapydJob) -> Answer:
     args = {name: value for name, value in job.args.items() if name not in _INNER_ARGS}
-    return _named(job) | {"version": job.version, "settings": job.settings, "args": args}
+    return _named(job) | {"version": job.args.get("_version"), "settings": job.settings, "args": args}
 
 
 def _running(job: ScrapydJob) -> Answer:
@@ -171,10 +172,9 @@ async def listprojects(caller: Caller) -> Answer:
 
 
 async def listversions(caller: Caller) -> Answer:
-    """The versions of a project, the newest last."""
+    """The versions of a project; the last one is used where none is named."""
     project = _inside(caller.given.text("project"))
-    projects = await caller.fleet.projects()
-    return {"versions": [one.name for one in projects.get(project, ())]}
+    return {"versions": list(await _versions(caller, project))}
 
 
 async def listspiders(caller: Caller) -> Answer:
@@ -186,10 +186,12 @@ async def listspiders(caller: Caller) -> Answer:
 async def delversion(caller: Caller) -> Answer:
     """Deletes a version."""
     project, version = _inside(caller.given.text("project")), caller.given.text("version")
-    plain = plain_version(version)
-    if all(one.name != plain for one in (await caller.fleet.projects()).get(project, ())):
+    kept = (await caller.fleet.projects()).get(project, ())
+    gone = [one.name for one in kept if listed_version(one.name) == listed_version(version)]
+    if not gone:
         raise ScrapydError(f"version '{version}' not found")
-    await caller.fleet.delete(project, plain, caller.user)
+    for name in gone:
+        await caller.fleet.delete(project, name, caller.user)
     return {}
 
 
@@ -207,6 +209,22 @@ def plain_version(version: str) -> str:
     return _NOT_OF_A_VERSION.sub("_", version)[:128]
 
 
+def listed_version(version: str) -> str:
+    """A version as Scrapyd lists it: without dots. `0.1` and `0_1` are the same one to its clients."""
+    return _NOT_OF_A_LISTED_VERSION.sub("_", plain_version(version))
+
+
+async def _versions(caller: Caller, project: str) -> dict[str, ScrapydVersion]:
+    """The versions of a project as Scrapyd lists and orders them: by number where all are numbers, else by name."""
+    kept = (await caller.fleet.projects()).get(project, ())
+    listed = {listed_version(one.name): one for one in kept}
+    try:
+        order = sorted(listed, key=lambda name: Version(listed[name].name))
+    except InvalidVersion:
+        order = sorted(listed)
+    return {name: listed[name] for name in order}
+
+
 def _inside(project: str) -> str:
     if "/" in project or "\0" in project or project == "..":
         raise ScrapydError(f"DirectoryTraversalError: {project}")
@@ -221,16 +239,13 @@ async def _known(caller: Caller, project: str) -> None:
 
 
 async def _version(caller: Caller, project: str, version: str | None) -> ScrapydVersion:
-    versions = (await caller.fleet.projects()).get(project)
+    versions = await _versions(caller, project)
     if not versions:
         raise ScrapydError(f"project '{project}' not found")
-    if not version:
-        return versions[-1]
-    plain = plain_version(version)
-    for one in versions:
-        if one.name == plain:
-            return one
-    raise ScrapydError(f"version '{version}' not found")
+    found = versions.get(listed_version(version) if version else next(reversed(versions)))
+    if found is None:
+        raise ScrapydError(f"version '{version}' not found")
+    return found
 
 
 # ------------------------------------------------------------------ the table

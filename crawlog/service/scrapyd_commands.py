@@ -66,7 +66,7 @@ class CommandFleet:
         wanted = Submission(
             spider=order.spider,
             project=order.project,
-            version=order.version or "",
+            version=order.version,
             args=order.args,
             settings=dict(order.settings),
             job=order.job,

@@ -38,7 +38,6 @@ class ScrapydOrder(msgspec.Struct, frozen=True):
 
     Attributes:
         job: Its name.
-        version: None for the newest one.
         settings: Scrapy's settings, as text.
         args: Arguments of the spider.
         by: The user.
@@ -47,7 +46,7 @@ class ScrapydOrder(msgspec.Struct, frozen=True):
     job: str
     project: str
     spider: str
-    version: str | None = None
+    version: str
     priority: float = 0.0
     settings: dict[str, str] = msgspec.field(default_factory=dict)
     args: dict[str, str] = msgspec.field(default_factory=dict)
@@ -66,7 +65,6 @@ class ScrapydJob(msgspec.Struct, frozen=True):
     project: str
     spider: str
     stand: Stand
-    version: str | None = None
     submitted: float = 0.0
     started: float = 0.0
     ended: float = 0.0
@@ -118,7 +116,6 @@ def scrapyd_job(view: JobView, settings: dict[str, str] | None = None) -> Scrapy
         view.code.project if view.code else NO_PROJECT,
         view.spider or NO_PROJECT,
         stand,
-        view.code.version if view.code else None,
         view.submitted_at,
         0.0 if stand == "pending" else started,
         (view.ended_at or started) if stand == "finished" else 0.0,

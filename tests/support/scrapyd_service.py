@@ -56,9 +56,7 @@ class ToldFleet:
         """Notes it; the job is pending."""
         self._note(order)
         place = (order.job, order.project, order.spider)
-        self.all_jobs[order.job] = ScrapydJob(
-            *place, "pending", order.version, 1.0, args=order.args, settings=order.settings
-        )
+        self.all_jobs[order.job] = ScrapydJob(*place, "pending", 1.0, args=order.args, settings=order.settings)
 
     async def cancel(self, job: str, by: str) -> None:
         """Notes it; the job is finished."""

@@ -26,10 +26,10 @@ FILE_ROW = re.compile(
 def fleet() -> ToldFleet:
     """A project with a job in each state, and a job without a project."""
     jobs = [
-        ScrapydJob("p", "quotes", "one", "pending", "r1", 1.0),
-        ScrapydJob("r", "quotes", "one", "running", "r1", 1.0, 1_000.0),
-        ScrapydJob("e", "quotes", "two", "finished", "r2", 1.0, 1_000.5, 1_065.5),
-        ScrapydJob("x", "default", "default", "finished", None, 1.0, 1_000.0, 1_001.0),
+        ScrapydJob("p", "quotes", "one", "pending", 1.0),
+        ScrapydJob("r", "quotes", "one", "running", 1.0, 1_000.0),
+        ScrapydJob("e", "quotes", "two", "finished", 1.0, 1_000.5, 1_065.5),
+        ScrapydJob("x", "default", "default", "finished", 1.0, 1_000.0, 1_001.0),
     ]
     return ToldFleet(
         all_jobs={job.id: job for job in jobs},

@@ -33,10 +33,10 @@ BAD = (
 @pytest.fixture(scope="module")
 def fleet() -> ToldFleet:
     """Jobs with bad names in each state."""
-    jobs = [ScrapydJob("good", "quotes", "one", "running", "r1", 1.0, time.time() - 65)]
+    jobs = [ScrapydJob("good", "quotes", "one", "running", 1.0, time.time() - 65)]
     stands: tuple[Stand, ...] = ("pending", "running", "finished")
     jobs += [
-        ScrapydJob(f"{stand}{bad}", f"p{number}{bad}", bad, stand, bad, 1.0, 2.0, 3.0, {bad: bad}, {bad: bad})
+        ScrapydJob(f"{stand}{bad}", f"p{number}{bad}", bad, stand, 1.0, 2.0, 3.0, {bad: bad}, {bad: bad})
         for number, bad in enumerate(BAD)
         for stand in stands
     ]

@@ -19,7 +19,7 @@ PAGES = ("/", "/jobs", "/logs/", "/items/", "/logs/quotes/one/r.log", "/pages.cs
 @pytest.fixture
 def fleet() -> ToldFleet:
     """A running job."""
-    return ToldFleet(all_jobs={"r": ScrapydJob("r", "quotes", "one", "running", "r1", 1.0, 2.0)})
+    return ToldFleet(all_jobs={"r": ScrapydJob("r", "quotes", "one", "running", 1.0, 2.0)})
 
 
 @pytest.fixture

@@ -33,10 +33,12 @@ AT = 1_000_000_000.000125
 
 def _jobs() -> list[ScrapydJob]:
     return [
-        ScrapydJob("p", "quotes", "one", "pending", "r1", AT, args={"a": "1", "_job": "p"}, settings={"B": "x=y"}),
-        ScrapydJob("r", "quotes", "one", "running", "r1", AT, AT + 1),
-        ScrapydJob("e", "quotes", "two", "finished", "r2", AT, AT + 1, AT + 2),
-        ScrapydJob("other", "old", "x", "finished", "r1", AT, AT + 1, AT + 3),
+        ScrapydJob(
+            "p", "quotes", "one", "pending", AT, args={"a": "1", "_job": "p", "_version": "0.1"}, settings={"B": "x=y"}
+        ),
+        ScrapydJob("r", "quotes", "one", "running", AT, AT + 1),
+        ScrapydJob("e", "quotes", "two", "finished", AT, AT + 1, AT + 2),
+        ScrapydJob("other", "old", "x", "finished", AT, AT + 1, AT + 3),
     ]
 
 
@@ -219,7 +221,7 @@ def test_jobs_are_listed_by_state_with_the_fields_of_scrapyd(address: str) -> No
         "id": "p",
         "project": "quotes",
         "spider": "one",
-        "version": "r1",
+        "version": "0.1",
         "settings": {"B": "x=y"},
         "args": {"a": "1"},
     }
@@ -270,8 +272,46 @@ def test_a_job_without_an_id_gets_a_uuid(address: str, fleet: ToldFleet) -> None
     assert all(re.fullmatch(r"[a-z0-9]{32}", one) for one in ids)
 
 
+@pytest.mark.parametrize(
+    ("deployed", "listed"),
+    [
+        (["r2", "r1"], ["r1", "r2"]),
+        (["10", "1", "9"], ["1", "9", "10"]),
+        (["r10", "r1", "r9"], ["r1", "r10", "r9"]),
+        (["123456789", "b3b8fd2"], ["123456789", "b3b8fd2"]),
+        (["0.1"], ["0_1"]),
+        (["0.1", "0_1"], ["0_1"]),
+        (["r2.1+x!y", "r2-x"], ["r2-x", "r2_1_x_y"]),
+        (["1.9", "1.10"], ["1_9", "1_10"]),  # Scrapyd orders the names with underscores: 1_10 comes first
+    ],
+)
+def test_versions_have_the_names_and_the_order_of_scrapyd(
+    deployed: list[str], listed: list[str], address: str, fleet: ToldFleet
+) -> None:
+    """The last one is used where none is named, whichever was deployed last; each answers to both of its names."""
+    fleet.all_projects = {"p": [ScrapydVersion(name, (f"of {name}",)) for name in deployed]}
+    assert ask("GET", f"{address}/listversions.json?project=p").json()["versions"] == listed
+
+    def spiders(version: str) -> list[str]:
+        got = ask("GET", f"{address}/listspiders.json", params={"project": "p", "_version": version}).json()
+        return list(got["spiders"])
+
+    assert spiders("") == spiders(listed[-1])
+    assert all(spiders(name) == spiders(name.replace(".", "_")) for name in deployed)
+    (last,) = spiders(listed[-1])
+    ask("POST", f"{address}/schedule.json", data={"project": "p", "spider": last})
+    assert [order.version for order in fleet.told if isinstance(order, ScrapydOrder)] == [last.removeprefix("of ")]
+
+
+def test_delversion_deletes_all_that_has_the_listed_name(address: str, fleet: ToldFleet) -> None:
+    """`crawlog deploy` may have put `0.1` beside `0_1`, which are one version to Scrapyd's clients."""
+    fleet.all_projects = {"p": [ScrapydVersion(name, ("one",)) for name in ("0.1", "0_1", "1")]}
+    assert ask("POST", f"{address}/delversion.json", data={"project": "p", "version": "0.1"}).json()["status"] == "ok"
+    assert ask("GET", f"{address}/listversions.json?project=p").json()["versions"] == ["1"]
+
+
 def test_a_version_named_after_a_branch_is_kept_with_underscores(address: str, fleet: ToldFleet) -> None:
-    """`scrapyd-deploy --version GIT` makes such names. Scrapyd replaces dots, too; the answer has the name as given."""
+    """`scrapyd-deploy --version GIT` makes such names; the answer has the name as given."""
     data = {"project": "new", "version": "../r5-feature/x"}
     added = ask("POST", f"{address}/addversion.json", data=data, files=FORM).json()
     assert added["version"] == "../r5-feature/x"
