@@ -21,6 +21,9 @@ from .scrapyd_words import Arguments, ScrapydError
 FINISHED_SHOWN = 1_000
 """Finished jobs that are listed, the last ones; Scrapyd keeps 100."""
 
+MAX_PRIORITY = 1 << 31
+"""Priorities are 32-bit numbers in the log."""
+
 _INNER_ARGS = frozenset({"_job", "_version"})
 """Arguments that Scrapyd gives to each spider by itself."""
 
@@ -55,6 +58,8 @@ async def schedule(caller: Caller) -> Answer:
     version = given.optional("_version") or None
     job = given.optional("jobid") or uuid.uuid1().hex
     priority = given.number("priority", 0.0)
+    if not abs(priority) < MAX_PRIORITY:
+        raise ScrapydError(f"priority is invalid: {priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}")
     settings = dict(_setting(one) for one in given.texts("setting"))
     found = await _version(caller, project, version)
     if spider not in found.spiders:

@@ -90,8 +90,9 @@ async def arguments_of(request: web.Request, limit: int) -> Arguments:
 
 
 def _fields(encoded: bytes) -> dict[bytes, list[bytes]]:
-    """The parameters by name, as bytes: what is no UTF-8 is told apart later."""
-    pairs = [pair.partition(b"=") for pair in encoded.split(b"&", MAX_FIELDS) if pair]
+    """The parameters by name, as bytes: what is no UTF-8 is told apart later. `;` separates them, too, as there."""
+    encoded = encoded.replace(b";", b"&")
+    pairs = [pair.partition(b"=") for pair in encoded.split(b"&", MAX_FIELDS) if b"=" in pair]
     if encoded.count(b"&") >= MAX_FIELDS:
         raise ScrapydError(f"more than {MAX_FIELDS} parameters")
     fields: dict[bytes, list[bytes]] = {}

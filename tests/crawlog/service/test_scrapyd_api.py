@@ -102,6 +102,12 @@ ROWS = [
     Row("POST", "/delversion.json", _required("version"), {"project": "quotes"}),
     Row("GET", "/listversions.json?project=%c3%28", NO_UTF8),
     Row("GET", "/listspiders.json?project=ara%C3%B1a+x", "project 'araña x' not found"),
+    Row("GET", "/listspiders.json?project", _required("project")),
+    Row("GET", "/listspiders.json?project=", "project '' not found"),
+    Row("GET", "/listspiders.json?Project=quotes", _required("project")),
+    Row("GET", "/listspiders.json?project=quotes&project=none", {"spiders": ["one", "two"]}),
+    Row("GET", "/listspiders.json?project=none&project=quotes", "project 'none' not found"),
+    Row("GET", "/listspiders.json?project=quotes;_version=r1", {"spiders": ["one"]}),
     Row("GET", "/daemonstatus.json", {"pending": 1, "running": 1, "finished": 2}),
     Row("GET", "/listprojects.json", {"projects": ["quotes"]}),
     Row("GET", "/listversions.json?project=quotes", {"versions": ["r1", "r2"]}),
@@ -136,6 +142,16 @@ ROWS = [
         "/schedule.json",
         "priority is invalid: could not convert string to float: b'x'",
         {"project": "quotes", "spider": "one", "priority": "x"},
+    ),
+    # Scrapyd takes these two.
+    *(
+        Row(
+            "POST",
+            "/schedule.json",
+            f"priority is invalid: {priority} is not between -2147483648 and 2147483648",
+            {"project": "quotes", "spider": "one", "priority": priority},
+        )
+        for priority in ("nan", "-inf")
     ),
     # Scrapyd shows an error of Python here.
     Row(
@@ -342,6 +358,7 @@ def test_an_error_of_the_fleet_is_a_message(error: Exception, message: str, addr
         ("multipart/form-data", b"", "the form cannot be read: "),
         ("multipart/form-data; boundary=x", b"nonsense", "the form cannot be read: "),
         ("application/x-www-form-urlencoded", b"a=1&" * 1001, "more than 1000 parameters"),
+        ("application/x-www-form-urlencoded", b"a=1;" * 1001, "more than 1000 parameters"),
         ("application/x-www-form-urlencoded", b"a" * (1 << 21), "the form is longer than 1 MiB"),
         ("application/json", b'{"project": "quotes"}', "'project' parameter is required"),
     ],
