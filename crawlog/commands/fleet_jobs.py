@@ -15,7 +15,7 @@ from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.streams.errors import NotPossible, UnknownName
 
-from .submit import whoever
+from .submit import BROKEN, whoever
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import JobView
@@ -127,6 +127,8 @@ def _unknown(name: str) -> UnknownName:
 
 def _check(copy: JobCopy, state: JobStateName) -> None:
     now = copy.spec.state
+    if state == "running" and copy.spec.reason == BROKEN:
+        raise NotPossible(f"job {copy.job} has nothing to go on with: its spider could not be made. Submit it anew")
     if now in _FROM[state]:
         return
     fresh = "; `--fresh` of `run` or `submit` begins it again" if now in ENDED else ""

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from crawlog.schemas import log_lines
 from crawlog.schemas.control import JobCopy
+from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
 
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
     from .named_spider import NamedSpider
 
+BROKEN = "spider_broken"
+"""Reason of a job that failed before its first request: its spider cannot be made."""
+
 _OWN = ("rev", "state", "reason", "by", "at", "changed_at", "scope", "items")
 """Fields of a job's record in which two submissions of one job may differ."""
 
@@ -48,6 +53,7 @@ def submit(
     named: "NamedSpider | None" = None,
     source: "Source | None" = None,
     say: Callable[[str], None] = lambda _: None,
+    keeps_broken: bool = False,
 ) -> "JobView":
     """Submits a job to the fleet of a log.
 
@@ -57,6 +63,7 @@ def submit(
         named: A spider of this machine's files, if its workers may run it; it replaces `wanted.spider`.
         source: All seeds, in place of `wanted.urls`; only a command of this machine can read files.
         say: Takes lines for the user.
+        keeps_broken: Whether a deployed spider that cannot be made is a job that failed, with the error in its log.
 
     Raises: Misconfigured: the submission is invalid, or does not fit the job of that name.
     """
@@ -64,7 +71,14 @@ def submit(
 
     checked(wanted)
     ensure_topics(settings)
-    code, facts = _spider(settings, wanted, named)
+    code = _code(settings, wanted, named)
+    try:
+        facts = named.facts if named is not None else _deployed(settings, wanted, code)
+    except Misconfigured as error:
+        if not keeps_broken or code is None:
+            raise
+        broken = _Sowing(settings, wanted, _spider_of(wanted, wanted.spider), None, say)
+        return _view(broken.fail(wanted.job, code, by or whoever(), str(error)))
     settings = job_settings(settings, wanted, facts)
     if facts is not None:
         for line in facts.notes:
@@ -101,7 +115,13 @@ def _job_spider(wanted: Submission, facts: "SpiderFacts | None", *, starts: bool
 
     if facts is None:
         return JobSpider()
-    return JobSpider(facts.path, tuple(sorted(wanted.args.items())), wanted.scrapy, starts, facts.has_pipelines)
+    return _spider_of(wanted, facts.path)._replace(starts=starts, pipelines=facts.has_pipelines)
+
+
+def _spider_of(wanted: Submission, path: str) -> "JobSpider":
+    from crawlog.streams.log import JobSpider
+
+    return JobSpider(path, tuple(sorted(wanted.args.items())), wanted.scrapy)
 
 
 def whoever() -> str:
@@ -111,38 +131,39 @@ def whoever() -> str:
     return platform.node()
 
 
-def _spider(
-    settings: "Settings", wanted: Submission, named: "NamedSpider | None"
-) -> "tuple[CodeRef | None, SpiderFacts | None]":
-    """The code and the facts of the submission's spider; None for the default spider."""
+def _code(settings: "Settings", wanted: Submission, named: "NamedSpider | None") -> "CodeRef | None":
+    """The deployed code of the submission's spider; None for the default spider, and for this machine's files."""
+    from .projects import list_spiders, resolve
+
     if named is not None:
-        return None, named.facts
+        return None
     if wanted.project:
-        return _deployed(settings, wanted)
+        code = resolve(settings, wanted.project, wanted.version or None)
+        known = list_spiders(settings, wanted.project, code.version)
+        if wanted.spider not in known:
+            has = ", ".join(known[:20]) or "none"
+            raise Misconfigured(f"the project {wanted.project} has no spider {wanted.spider!r:.120}; it has {has}")
+        return code
     if wanted.spider:
         raise Misconfigured(
             f"--spider {wanted.spider!r:.200}: the workers of a fleet run deployed code only: `crawlog deploy` puts a"
             " project into the log, then `crawlog submit --project P --spider NAME`"
         )
-    return None, None
+    return None
 
 
-def _deployed(settings: "Settings", wanted: Submission) -> "tuple[CodeRef, SpiderFacts]":
-    """The code of a deployed project, and what its spider says of itself in a child process."""
+def _deployed(settings: "Settings", wanted: Submission, code: "CodeRef | None") -> "SpiderFacts | None":
+    """What a deployed spider says of itself in a child process; None for the default spider."""
     from crawlog.schemas.urls import JobSpec
     from crawlog.streams.spiders import SpiderRef
 
     from .named_spider import facts_of
-    from .projects import list_spiders, resolve
 
-    code = resolve(settings, wanted.project, wanted.version or None)
-    known = list_spiders(settings, wanted.project, code.version)
-    if wanted.spider not in known:
-        has = ", ".join(known[:20]) or "none"
-        raise Misconfigured(f"the project {wanted.project} has no spider {wanted.spider!r:.120}; it has {has}")
+    if code is None:
+        return None
     spec = JobSpec(spider=wanted.spider, code=code)
     ref = SpiderRef(wanted.spider, tuple(sorted(wanted.args.items())), wanted.scrapy, spec=spec)
-    return code, msgspec.structs.replace(facts_of(ref, settings), path=wanted.spider)
+    return msgspec.structs.replace(facts_of(ref, settings), path=wanted.spider)
 
 
 def job_settings(settings: "Settings", wanted: Submission, facts: "SpiderFacts | None") -> "Settings":
@@ -196,13 +217,30 @@ class _Sowing:
 
         known = known_job(self._settings, self._topics, name)
         spec = self._spec(code, by)
-        if known is None or known.spec.state == "deleted":  # a new job of the name has a later epoch
-            copy = self._create(name, spec, known.epoch + 1 if known is not None else 0)
+        if known is None or known.spec.state == "deleted":
+            copy = self._create(name, spec, _next_epoch(known))
         else:
             copy = self._go_on(known, spec)
         if self._source is not None and copy.spec.state != "cancelled":
             plant(self._settings, self._producer, name, self._source, spider=self._spider, report=self._say)
         return copy
+
+    def fail(self, name: str, code: "CodeRef", by: str, why: str) -> JobCopy:
+        """Writes the record of a job that has failed already, and why into its log.
+
+        Raises: Misconfigured: there is a job of that name.
+        """
+        from crawlog.streams.log import known_job, write_job
+
+        known = known_job(self._settings, self._topics, name)
+        if known is not None and known.spec.state != "deleted":
+            raise _taken(name)
+        spec = msgspec.structs.replace(self._spec(code, by), state="failed", reason=BROKEN)
+        epoch = _next_epoch(known)
+        line = LogLine(time.time(), why[:MAX_LINE], "error", BROKEN)
+        told = log_lines.encode(LogLines(name, platform.node(), "submit", (line,), epoch))
+        self._producer.send(self._topics.logs, told, key=name.encode(), partition=0)
+        return write_job(self._settings, self._producer, self._topics, name, spec, epoch)
 
     def _spec(self, code: "CodeRef | None", by: str) -> "JobSpec":
         from crawlog.agents.seed import MAX_NAMES, scope_names
@@ -247,7 +285,7 @@ class _Sowing:
 
         name = known.job
         if self._wanted.is_new:
-            raise Misconfigured(f"job {name} is there already: `crawlog jobs show {name}`; --job gives another name")
+            raise _taken(name)
         if self._wanted.fresh:
             if not self._has_requests:
                 raise Misconfigured(f"--fresh: give the URLs that job {name} begins with")
@@ -263,6 +301,15 @@ class _Sowing:
                 " --fresh begins it again with these"
             )
         return known
+
+
+def _next_epoch(known: JobCopy | None) -> int:
+    """A new job with the name of a deleted one has a later epoch."""
+    return known.epoch + 1 if known is not None else 0
+
+
+def _taken(name: str) -> Misconfigured:
+    return Misconfigured(f"job {name} is there already: `crawlog jobs show {name}`; --job gives another name")
 
 
 def _differ(one: "JobSpec", other: "JobSpec", field: str) -> bool:

@@ -5,6 +5,7 @@ FleetView ─► jobs       commands, each in a thread ─► submit, cancel, de
 
 import socket
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
@@ -59,7 +60,7 @@ class CommandFleet:
         return found
 
     async def submit(self, order: ScrapydOrder) -> None:
-        """Submits a job, and waits until the view shows it."""
+        """Submits a job, and waits until the view shows it. If its spider cannot be made, it has failed, as there."""
         from crawlog.commands.submission import Submission
         from crawlog.commands.submit import submit
 
@@ -73,7 +74,7 @@ class CommandFleet:
             priority=int(order.priority),
             is_new=True,
         )
-        await self._do(submit, self._settings, wanted, order.by)
+        await self._do(partial(submit, keeps_broken=True), self._settings, wanted, order.by)
         await self._seen(lambda state: state.copy(order.job) is not None)
 
     async def cancel(self, job: str, by: str) -> None:

@@ -122,6 +122,18 @@ def test_a_running_job_is_cancelled(project: Path, api: ScrapydAPI, quotes: Quot
     assert api.cancel("quotes", job) is None
 
 
+def test_a_spider_that_cannot_be_made_is_a_finished_job_whose_log_says_why(
+    project: Path, api: ScrapydAPI, address: str
+) -> None:
+    """As in Scrapyd, which takes every job of a spider that it has listed."""
+    _client(project, "deploy", "--version", "r5")
+    assert api.schedule("quotes", "pages", settings={"DEPTH_LIMIT": "x"}, jobid="broken") == "broken"
+    assert api.job_status("quotes", "broken") == "finished"
+    log = requests.get(f"{address}/logs/quotes/pages/broken.log", auth=USER, timeout=20)
+    assert "[spider_broken] ERROR" in log.text
+    assert "invalid literal for int()" in log.text
+
+
 def test_settings_that_name_code_or_files_are_refused_over_the_wire(api: ScrapydAPI, project: Path) -> None:
     """They come from the project's own settings only. A job that is refused is not there."""
     _client(project, "deploy", "--version", "r4")

@@ -1,18 +1,24 @@
 """`submit` without workers: what a submission writes to the log."""
 
+from pathlib import Path
+
 import pytest
 
 from crawlog.agents.seed import Source, plant
+from crawlog.commands import projects
+from crawlog.commands.fleet_jobs import resume_job
+from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
 from crawlog.schemas import urls
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec, UrlsRecord
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.errors import Misconfigured, NotPossible
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_records import known_job, write_job
 from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
@@ -85,6 +91,41 @@ def test_a_spider_that_is_not_deployed_is_refused_with_what_to_do(cluster: Setti
         with pytest.raises(Misconfigured, match="crawlog deploy"):
             submit(cluster, Submission(urls=("http://a.test/",), spider=spider))
     assert records(cluster) == []
+
+
+BROKEN = """
+import crawlog
+
+class Shop(crawlog.Spider):
+    name = "shop"
+
+    def __init__(self, **arguments):
+        self.start_urls = [arguments["start_url"]]
+
+    def parse(self, response): ...
+"""
+
+
+def test_a_spider_that_cannot_be_made_is_refused_or_a_job_that_failed(cluster: Settings, tmp_path: Path) -> None:
+    """As the caller wants: Scrapyd takes such a job, whose log says why. It cannot go on, and its name is taken."""
+    (tmp_path / "data").mkdir()
+    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})
+    ensure_topics(settings)
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "spiders.py").write_text(BROKEN)
+    projects.deploy(settings, tmp_path / "shop", "shop", "1")
+    wanted = Submission(project="shop", spider="shop", job="j", is_new=True)
+    with pytest.raises(Misconfigured, match="start_url"):
+        submit(settings, wanted)
+    assert known_job(settings, Topics(settings.kafka.prefix), "j") is None
+    view = submit(settings, wanted, keeps_broken=True)
+    assert (view.state, view.reason, view.spider) == ("failed", "spider_broken", "shop")
+    assert view.ended_at >= view.submitted_at > 0
+    assert [("start_url" in line.text, line.level) for line in job_log_lines(settings, "j")] == [(True, "error")]
+    with pytest.raises(Misconfigured, match="there already"):
+        submit(settings, wanted, keeps_broken=True)
+    with pytest.raises(NotPossible, match="Submit it anew"):
+        resume_job(settings, "j")
 
 
 @pytest.mark.parametrize("way", ["submit", "seed"])
