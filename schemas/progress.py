@@ -16,6 +16,9 @@ MAX_PARSED = 1_000
 MAX_PARSED_TOLD = 50
 """Jobs that a report names, at most: those with the latest parsed pages."""
 
+MAX_STUCK = 100
+"""Jobs that a report names as stuck, at most; with more, no job's outputs count as written."""
+
 
 TOOK_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the durations of requests that `Progress.took` counts, seconds."""
@@ -87,6 +90,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
             `FLEET` for a sink worker of a fleet.
         passed: Of a sink worker of a fleet: by partition of crawl.items, the offset that all its outputs have passed
             that belong to this partition. Output number k belongs to partition k modulo their count.
+        stuck: Jobs whose required outputs of this partition are tried again after an error; `passed` leaves these out.
         supervisor: The command that keeps the worker alive, `up` or `run`; empty for a worker without one. A fleet has
             a worker of another kind than `run`.
         host: Name of its machine.
@@ -121,6 +125,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     cut: int = 0
     sink: str = ""
     passed: list[int] = []
+    stuck: list[str] = []
     supervisor: str = ""
     host: str = ""
     version: str = ""

@@ -131,6 +131,11 @@ class FleetOutput:
         """The file with the rows so far."""
         return self.spec.partial(self._data)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether rows wait since they could not be written."""
+        return bool(self.error and self.pending)
+
     def passed(self, partition: int, read: int) -> int:
         """The offset up to which all rows are durable, where the reader is at `read`."""
         if self.goes_back:

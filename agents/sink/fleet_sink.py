@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from crawlog.agents import progress
 from crawlog.agents.control import Obedience, follow
 from crawlog.schemas import control
-from crawlog.schemas.progress import FLEET, Progress
+from crawlog.schemas.progress import FLEET, MAX_STUCK, Progress
 from crawlog.streams import crash_points, exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RefusedOutput, Unusable
 from crawlog.streams.log import (
@@ -128,18 +128,24 @@ class FleetSink:
         trouble = self._trouble or next((one.error for one in self._outputs.values() if one.error), "")
         found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble)
         for report in found:
-            report.passed = self._passed(report.partition)
+            report.passed, report.stuck = self._passed(report.partition)
         return found
 
-    def _passed(self, partition: int) -> list[int]:
-        """By partition of crawl.items, what all required outputs have passed that belong to one partition."""
-        if partition in self._held.values():
-            return [0] * self._count
+    def _passed(self, partition: int) -> tuple[list[int], list[str]]:
+        """By partition of crawl.items, what all required outputs have passed that belong to one partition; and jobs of
+        outputs there that meet errors, which only these jobs wait for.
+        """
         own = [one for one in self._outputs.values() if one.partition == partition and self._is_required(one.wanted)]
+        stuck = {one.wanted.job for one in own if one.is_stuck}
+        stuck |= {job for (job, _), at in self._held.items() if at == partition}
+        if len(stuck) > MAX_STUCK:
+            return [0] * self._count, []
+        own = [one for one in own if not one.is_stuck]
         read = self._reader.at
-        return [
+        passed = [
             min((one.passed(at, read.get(at, 0)) for one in own), default=read.get(at, 0)) for at in range(self._count)
         ]
+        return passed, sorted(stuck)
 
     def _is_required(self, wanted: WantedOutput) -> bool:
         output = wanted.output

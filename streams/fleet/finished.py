@@ -82,7 +82,7 @@ class Finish:
     def _has_sunk(self, picture: Picture, ends: tuple[int, ...]) -> bool:
         if self.with_sink and not picture.has_passed("sink", ends):
             return False
-        return all(picture.has_written(number, ends) for number in self.outputs)
+        return all(picture.has_written(self.job, number, ends) for number in self.outputs)
 
     def _wait_for(self, stage: str, ends: Ends, step: int) -> None:
         self.passed[stage] = ends(stage)

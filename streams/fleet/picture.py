@@ -197,13 +197,13 @@ class Picture:
             for partition, end in enumerate(ends)
         )
 
-    def has_written(self, output: int, ends: tuple[int, ...]) -> bool:
+    def has_written(self, job: str, output: int, ends: tuple[int, ...]) -> bool:
         """Whether the sink worker that has an output, by its number in its job, has passed these ends of crawl.items.
 
         Output k belongs to the owner of partition k modulo their count.
         """
         report = self.newest.get(("sink", output % len(ends))) if ends else None
-        passed = report.passed if report is not None else []
+        passed = report.passed if report is not None and job not in report.stuck else []
         return all(not end or (at < len(passed) and passed[at] >= end) for at, end in enumerate(ends))
 
 

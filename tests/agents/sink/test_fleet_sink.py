@@ -15,6 +15,7 @@ from crawlog.schemas.control import Finished, JobCopy, OutputNote
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.fleet import FleetView
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_records import control_entries, write_control
 from crawlog.streams.log.producer import Producer
@@ -237,3 +238,22 @@ def test_an_output_with_a_path_that_a_stranger_wrote_into_the_topic_is_refused(f
     assert log_bounds(fleet.settings, fleet.topics.control, [0])[0][1] <= said + 2 + 1, "a refusal is said once"
     assert list(outside.iterdir()) == []
     assert {path.name for path in tmp_path.iterdir()} == {"outside", "data"}
+
+
+def test_an_output_that_cannot_be_written_holds_its_own_job_only(fleet: Fleet) -> None:
+    """A misspelt name, where the file of another job is the same worker's to write, with the same number."""
+    fleet.job("typo", OutputSpec("rows.jsn", declared=True))
+    fleet.job("good", JSONL)
+    fleet.worker()
+    fleet.until(lambda: (note := fleet.note("typo", "rows.jsn")) and note.error)
+    for job in ("typo", "good"):
+        fleet.rows(job, range(3))
+    bounds = log_bounds(fleet.settings, fleet.topics.items, list(range(fleet.count)))
+    ends = tuple(end for _, (_, end) in sorted(bounds.items()))
+
+    def has_written(job: str) -> bool:
+        view = FleetView.read(fleet.settings)
+        return view.look(lambda state: state.picture.has_written(job, 0, ends))
+
+    fleet.until(lambda: has_written("good"))
+    assert not has_written("typo")

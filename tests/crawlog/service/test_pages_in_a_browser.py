@@ -6,9 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from playwright.async_api import BrowserContext, async_playwright
 
 from crawlog.schemas.log_lines import LogLine
+from crawlog.service import pages
+from crawlog.service.routing import ROUTES
 from crawlog.service.scrapyd_calls import file_path
 from crawlog.service.scrapyd_fleet import ScrapydJob, ScrapydVersion, Stand
 from crawlog.streams.errors import Misconfigured
@@ -99,9 +103,26 @@ def _paths(fleet: ToldFleet) -> list[str]:
     paths = {"/", "/jobs", "/logs/", "/items/"}
     for job in fleet.all_jobs.values():
         if job.stand != "pending":
-            files = [file_path(job, "logs"), file_path(job, "items")]
-            paths |= {*files, *(f"{file.rpartition('/')[0]}/" for file in files)}
+            for kind in ("logs", "items"):
+                file = file_path(job, kind)
+                of_spider = f"{file.rpartition('/')[0]}/"
+                paths |= {file, of_spider, f"{of_spider[:-1].rpartition('/')[0]}/"}
     return sorted(paths)
+
+
+async def test_every_page_of_the_router_is_among_them(fleet: ToldFleet) -> None:
+    """A new page has to be shown with markup, too."""
+    app = web.Application()
+    app[ROUTES] = {}
+    pages.routes(app)
+    routed = {path for _, path in app[ROUTES]} - {"/pages.css"}
+    routed -= {path for path in routed if f"{path}/" in routed}  # it leads to the one with the slash
+    shown = set()
+    for path in _paths(fleet):
+        match = await app.router.resolve(make_mocked_request("GET", path))
+        assert match.route.resource is not None
+        shown.add(match.route.resource.canonical)
+    assert shown == routed
 
 
 async def test_links_lead_to_logs_and_items(address: str, context: BrowserContext) -> None:

@@ -127,6 +127,13 @@ def test_required_outputs_must_have_passed_all_items(
     assert (given(JobSpec(outputs=outputs), more=sinks) == ("finished", "")) is is_finished
 
 
+@pytest.mark.parametrize(("stuck", "is_finished"), [(["j"], False), (["another"], True)])
+def test_an_output_that_cannot_be_written_holds_its_own_job_only(stuck: list[str], *, is_finished: bool) -> None:
+    """One job's misspelt output or full disk is no reason for others to wait."""
+    sink = Progress("sink-0", "sink", 0, 1.0, sink=FLEET, passed=[3, 3], stuck=stuck)
+    assert (given(JobSpec(outputs=(OutputSpec("a"),)), more=[sink]) == ("finished", "")) is is_finished
+
+
 def test_an_order_is_given_once_for_a_revision() -> None:
     """And again for the next one, if it was refused because of a change."""
     known, dues, seen = jobs(JobSpec()), Dues(2), picture(IDLE, IDLE)
