@@ -37,7 +37,17 @@ from crawlog.schemas.control import (
 )
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
-from crawlog.schemas.urls import CanonicalRules, JobSpec, RenderRules, ScopeSpec, TrapRules
+from crawlog.schemas.urls import (
+    CanonicalRules,
+    JobOrder,
+    JobSpec,
+    RenderRules,
+    Rewind,
+    ScopeSpec,
+    TrapRules,
+    UrlsRecord,
+    encode,
+)
 from crawlog.service.scrapyd_fleet import local_time
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.fetch import ReportedJobs
@@ -47,6 +57,7 @@ from crawlog.streams.sink import fleet_sink_of
 from crawlog.streams.spiders import Trust
 from crawlog.streams.worker import is_for_us, planned_stop
 from crawlog.streams.worker.own_process import began
+from tests.support import folding
 from tests.support.parsing import Stage, buried, links
 
 NAMES = ["../../x", "/etc/cron.d/x", "a/b", "..", "", "nul\0", "\x1b[2J", "\u202ex", "x" * 5_000, "%2e%2e", "~root"]
@@ -236,6 +247,34 @@ def test_parse_runs_no_code_of_a_strangers_job(ground: Ground) -> None:
     stage.log.acknowledge()
     assert len(buried(stage)) == letters
     assert "http://a.test/good" in [found.url for found in stage.founds()]
+
+
+HUGE = (-1, 0, 2**31, 2**32, 2**63 - 1, 2**64 - 1)
+
+
+def forged_urls(ground: Ground) -> Iterator[UrlsRecord]:
+    """Records of crawl.urls: jobs of each oddity, and orders and rewinds with numbers of any size."""
+    for number, spec in enumerate(specs(ground)):
+        yield UrlsRecord(job=f"j{number}", spec=spec)
+    for name in NAMES:
+        yield UrlsRecord(job=name, spec=JobSpec())
+    for number in HUGE:
+        yield UrlsRecord(job=f"h{number}", spec=JobSpec(number))
+        yield UrlsRecord(job=f"h{number}", order=JobOrder(number, "paused", at=1e300))
+        yield UrlsRecord(job="j0", epoch=number, order=JobOrder(number, "deleted", at=-1e300))
+        yield UrlsRecord(job="j0", epoch=number, rewind=Rewind(number))
+
+
+def test_the_fold_takes_what_a_stranger_wrote_into_crawl_urls_and_goes_on(ground: Ground) -> None:
+    """In partition 0, which decides on orders, and in another one; with a restart behind all."""
+    for partition in (0, 1):
+        state = folding.State(partition=partition)
+        state.take(*map(encode, forged_urls(ground)))
+        assert {"j0", "../../x", f"h{HUGE[-2]}"} <= set(state.fold.jobs)
+        state.checkpoint()
+        state.open()
+        *_, effects = state.take(folding.job("ours"), folding.found(folding.A, job="ours"))
+        assert (state.urls(), list(effects.forward)) == (([folding.A], []) if partition == 0 else ([], [0]))
 
 
 def test_a_sink_worker_writes_no_file_of_a_stranger_outside_its_folder(ground: Ground) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Topics, log_bounds, partition_count, read_records
-from crawlog.streams.sink import places_of, plain_row
+from crawlog.streams.sink import places_of, plain_rows
 
 from .export import JobNow, job_now
 
@@ -139,8 +139,7 @@ class _Reading:
             record = items.decode(message.value())
             if not self.now.spec.wants(record.job, record.epoch, record.page) or not self._is_of_host(record.url):
                 return []
-            rows = [msgspec.Raw(plain_row(bytes(one))) for one in record.items] if record.raw else record.items
-            return [ItemRow(record.url, record.page, at, row) for row in rows]
+            return [ItemRow(record.url, record.page, at, row) for row in plain_rows(record)]
         except ValueError:
             return []
 

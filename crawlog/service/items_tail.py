@@ -12,14 +12,13 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 import structlog
 from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.commands.items import ItemRow
 from crawlog.schemas import items
 from crawlog.streams.log import Topics, consumer_config, log_bounds, partition_count
-from crawlog.streams.sink import plain_row
+from crawlog.streams.sink import plain_rows
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -45,10 +44,11 @@ class Tailed(NamedTuple):
     size: int
 
     def rows(self) -> list[ItemRow]:
-        """Its rows, without the marks of a spider's values."""
+        """Its rows; none of a record whose items are no rows, which the sink sends to crawl.dead."""
         one, at = self.record, (self.partition, self.offset)
-        rows = [msgspec.Raw(plain_row(bytes(row))) for row in one.items] if one.raw else one.items
-        return [ItemRow(one.url, one.page, at, row) for row in rows]
+        with contextlib.suppress(ValueError):
+            return [ItemRow(one.url, one.page, at, row) for row in plain_rows(one)]
+        return []
 
 
 class ItemsTail:

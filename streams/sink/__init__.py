@@ -16,7 +16,7 @@ The worker (agents/sink) runs the fold; `crawlog run` finishes.
 """
 
 from .base import ResultRows, Sink
-from .batch import Entry, RawItems, entry, lines
+from .batch import Entry, RawItems, entry, lines, plain_rows
 from .closing import (
     CloseNote,
     closed_stats,
@@ -65,6 +65,7 @@ __all__ = [
     "outputs_folder",
     "places_of",
     "plain_row",
+    "plain_rows",
     "read_note",
     "sink_for",
     "sink_of",

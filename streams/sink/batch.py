@@ -15,6 +15,8 @@ from crawlog.streams.log import LogIdentity, SinkSpec
 from crawlog.streams.printable import one_line
 from crawlog.streams.state import Rocks
 
+from .scraped import plain_row
+
 VERSION = 1
 """Of a sink's state, counted up where an older crawlog could not read it."""
 
@@ -133,13 +135,24 @@ def _key(record: items.ItemsRecord) -> bytes:
     return items.key("", record.url, record.id)[1:]
 
 
+def plain_rows(record: items.ItemsRecord) -> list[msgspec.Raw]:
+    """The rows of a record without the marks of a spider's values, each of them one line.
+
+    Raises: ValueError: an item is not a JSON object.
+    """
+    rows = [msgspec.Raw(plain_row(bytes(one))) for one in record.items] if record.raw else record.items
+    return list(map(msgspec.Raw, lines(rows).splitlines()))
+
+
 def lines(rows: list[msgspec.Raw], mark: bytes = b"") -> bytes:
-    """The rows, one on each line, behind a mark. Raises: ValueError: a row is not a JSON object."""
+    """The rows, one on each line, behind a mark. Raises: ValueError: a row is not a JSON object in UTF-8."""
     block = bytearray()
     for row in rows:
         line = bytes(row)
         if line[:1] != b"{":
             raise ValueError(f"an item is not a JSON object: {line[:80]!r}")
+        if not line.isascii():
+            line.decode()
         if b"\n" in line or b"\r" in line:
             line = msgspec.json.format(line, indent=-1)  # only between its parts: in a text it is \n
         block += mark + one_line(line) + b"\n"

@@ -15,6 +15,7 @@ from crawlog.schemas import items
 from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.urls import JobSpec
+from crawlog.service.items_tail import Tailed
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_records import write_control, write_job
@@ -137,6 +138,23 @@ def item(row: ItemRow) -> dict[str, Any]:
     """The item of a row."""
     found: dict[str, Any] = json.loads(bytes(row.item))
     return found
+
+
+BAD_ITEMS = (b"1", b"[{}]", b'"x"', b'{"a": "\xff"}')
+
+
+def test_rows_that_a_stranger_wrote_break_no_line_and_no_answer(log: Log) -> None:
+    """A row is a JSON object on one line, as in a sink's file; a record with anything else has none."""
+    log.job("j")
+    log.row(0, raw=b'{"a": 1,\n\n"b": "<script>"}')
+    wrong = [(number, is_raw, item) for number, item in enumerate(BAD_ITEMS, 1) for is_raw in (False, True)]
+    texts = [(0, False, b'{"a": 1,\n\r\n"b": "\xe2\x80\xa8"}'), *wrong]
+    for number, is_raw, text in texts:
+        record = ItemsRecord("j", f"http://b.example/{number}/{is_raw}", (0, 1), [msgspec.Raw(text)], raw=is_raw)
+        log.producer.send(log.topics.items, items.encode(record), key=items.key("j", record.url), partition=1)
+        assert Tailed(1, 0, record, 0).rows() == [] or number == 0
+    assert log.producer.flush(30)
+    assert [bytes(row.item) for row in read_all(log, 100)] == [b'{"a":1,"b":"<script>"}', b'{"a":1,"b":"\\u2028"}']
 
 
 def read_all(log: Log, limit: int, host: str | None = None) -> list[ItemRow]:
