@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import structlog
 
 from crawlog.agents.frontier import Stage
 from crawlog.schemas import pages as pg
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from crawlog.streams.fetch import Again, Pressure, Unasked
     from crawlog.streams.frontier import Task
     from crawlog.streams.http import Validators
+
+log = structlog.get_logger()
 
 
 class _Sent(NamedTuple):
@@ -80,6 +83,8 @@ class Outcomes:
         body = answer.body if meta.kept else b""
         self._stage.pages += 1
         self._stage.bytes += len(body)
+        if result.status == "failed":
+            log.warning("failed", job=task.job.name, url=task.row.url, reason=result.reason, attempts=result.attempt)
         try:
             is_known = outcome.is_plain(task) and not answer.rendered  # else they describe another page than this
             known = answer.validators if is_known else None

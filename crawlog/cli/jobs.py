@@ -25,6 +25,8 @@ ACTIONS = ("list", "show", "logs", "pause", "resume", "stop", "cancel", "delete"
 OF_COMMAND = ("kafka.", "engine.", "log.", "run.data")
 """Settings that are of the command itself, not of the job."""
 
+DEPLOYED = "A spider of deployed code needs --project P; `crawlog projects list` names the projects."
+
 
 @click.command()
 @click.argument("urls", nargs=-1, metavar="URL…")
@@ -105,7 +107,12 @@ def submitted(given: dict[str, Any], *, is_run: bool = False) -> "tuple[Settings
     named = None
     if wanted.spider and not wanted.project:
         _check_local(settings, wanted.spider)
-        named = arguments.spider(wanted.spider, given["args"], scrapy, lambda: settings)
+        try:
+            named = arguments.spider(wanted.spider, given["args"], scrapy, lambda: settings)
+        except Misconfigured as error:
+            if not wanted.spider.isidentifier():
+                raise
+            raise Misconfigured(f"{error}\n{DEPLOYED}") from None
         _allow(settings, named.ref.path if named else "")
     with ExitStack() as stack:
         source = None
@@ -221,13 +228,17 @@ def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> 
 
 def _logs(settings: "Settings", name: str, limit: int, *, follow: bool, as_json: bool) -> int:
     """Prints the lines of a job."""
+    from crawlog.commands.fleet_jobs import show_job
     from crawlog.commands.job_logs import follow_job_log, job_log_lines
 
     from . import fleet_text
 
     with existing_log(settings) as reached:
         since = datetime.now(UTC).timestamp()
-        for line in job_log_lines(reached, name, limit=limit):
+        lines = job_log_lines(reached, name, limit=limit)
+        if not lines:
+            tell(f"job {show_job(reached, name).name} has no lines; they are kept for 7 days")
+        for line in lines:
             answer(fleet_text.log_line(line, as_json=as_json))
         for more in follow_job_log(reached, name, since) if follow else ():
             if more is not None:

@@ -36,7 +36,7 @@ def up(workers: str | None, **given: Any) -> int:
     if started.service:
         tell(f"service        {started.service}  (token: {started.data / 'run' / 'service.json'})")
     tell(f"data           {started.data}")
-    tell("seed it with   `crawlog seed URL… --job NAME`")
+    tell("give a job     `crawlog submit URL… -o FILE.jsonl`; `crawlog jobs` shows how far it is")
     tell("stop it with   `crawlog down`")
     return outcome.FINISHED
 

@@ -137,7 +137,8 @@ def job_now(settings: "Settings", job: str, output: str) -> JobNow:
         raise Misconfigured(f"there is no job {job} in the log; there are: {known}")
     since, voids = counting_epochs(said, job)
     spec = sink_of(job, output, since, voids, formulas=settings.results.csv_formulas)
-    return JobNow(copy, spec, view.state, view.reason, state.end(copy))
+    is_open = view.state == "pending"  # crawl.control does not tell whether a page has come
+    return JobNow(copy, spec, "running" if is_open else view.state, view.reason, state.end(copy))
 
 
 class _Read(NamedTuple):

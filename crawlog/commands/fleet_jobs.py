@@ -34,20 +34,23 @@ def list_jobs(settings: "Settings") -> "list[JobView]":
 
 
 def show_job(settings: "Settings", name: str) -> "JobView":
-    """One job, with the settings of its record.
+    """One job, with the settings of its record and the number of its open dead letters.
 
     Raises: UnknownName: there is none.
     """
     from crawlog.streams.fleet import FleetView
-    from crawlog.streams.log import job_values
+    from crawlog.streams.log import LetterChoice, job_values
     from crawlog.streams.settings import known_keys, masked
+
+    from .dead import listed
 
     view = FleetView.read(settings)
     found, copy = view.job(name), view.look(lambda state: state.copy(name))
     if found is None or copy is None:
         raise _unknown(name)
     values = {key: masked(key, value) for key, value in job_values(copy.spec).items() if key in known_keys()}
-    return msgspec.structs.replace(found, settings=msgspec.to_builtins(values))
+    dead = len(listed(settings, LetterChoice(job=name), 0, handled=False).letters)
+    return msgspec.structs.replace(found, settings=msgspec.to_builtins(values), dead=dead)
 
 
 def pause_job(settings: "Settings", name: str, by: str = "") -> "JobView":

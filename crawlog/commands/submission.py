@@ -165,7 +165,7 @@ def _is_known(key: str) -> bool:
 def outputs_of(settings: "Settings", names: Iterable[str]) -> tuple[OutputSpec, ...]:
     """The outputs of these names, without doubles.
 
-    Raises: Misconfigured: a name is a path or an address.
+    Raises: Misconfigured: a name is a path or an address, or has a suffix that no format has.
     """
     return tuple(_output(settings, name) for name in dict.fromkeys(names))
 
@@ -185,6 +185,8 @@ def _output(settings: "Settings", name: str) -> OutputSpec:
         ) from None
     try:
         is_file(name)
-    except Misconfigured:  # no format has this suffix: the workers' own settings declare it
+    except Misconfigured as error:
+        if "." in name:  # meant as a file: an output that nobody declares would hold up the job for ever
+            raise Misconfigured(f"{error}\nOutputs that only the workers declare have names without a dot.") from None
         return OutputSpec(name, declared=True, required=name not in sink.optional)
     return spec

@@ -44,6 +44,9 @@ BROKEN = "spider_broken"
 _OWN = ("rev", "state", "reason", "by", "at", "changed_at", "scope", "items")
 """Fields of a job's record in which two submissions of one job may differ."""
 
+_OPTIONS = {"spider": "--spider", "args": "-a", "outputs": "-o", "code": "--version", "scrapy": "-s of Scrapy"}
+"""Options that fields of a job's record are made of; most others are made of settings."""
+
 
 def submit(
     settings: "Settings",
@@ -295,7 +298,7 @@ class _Sowing:
             raise Misconfigured(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
         if not self._has_requests:
             return known
-        if others := [one for one in spec.__struct_fields__ if one not in _OWN and _differ(known.spec, spec, one)]:
+        if others := _differences(known.spec, spec):
             raise Misconfigured(
                 f"job {name} is there already, with other {', '.join(others)}: --job gives another name,"
                 " --fresh begins it again with these"
@@ -312,8 +315,14 @@ def _taken(name: str) -> Misconfigured:
     return Misconfigured(f"job {name} is there already: `crawlog jobs show {name}`; --job gives another name")
 
 
-def _differ(one: "JobSpec", other: "JobSpec", field: str) -> bool:
-    return bool(getattr(one, field) != getattr(other, field))
+def _differences(known: "JobSpec", spec: "JobSpec") -> list[str]:
+    """In what two submissions differ that one job cannot have: options, and settings by their dotted names."""
+    from crawlog.streams.log import job_values
+
+    fields = [one for one in spec.__struct_fields__ if one not in _OWN and getattr(known, one) != getattr(spec, one)]
+    before, after = job_values(known), job_values(spec)
+    keys = [key for key in after if fields and before.get(key) != after[key]]
+    return [_OPTIONS[one] for one in fields if one in _OPTIONS] + keys or fields
 
 
 def _source(urls: tuple[str, ...], priority: int) -> "Source":

@@ -136,8 +136,12 @@ def _loaded(name: str, registered: Sequence[EntryPoint], output: str) -> type[Si
 
 
 def _check_place(output: str, path: Path) -> None:
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise Misconfigured(f"cannot write {output}: {path.parent} is no folder that can be written to")
+    if path.is_dir():
+        raise Misconfigured(f"cannot write {output}: it is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise Misconfigured(f"cannot write {output}: there is no folder {path.parent}; `mkdir -p` makes it")
+    if not os.access(path.parent, os.W_OK):
+        raise Misconfigured(f"cannot write {output}: this user may not write in {path.parent}; name another folder")
     if path.exists() and not path.is_file():
         raise Misconfigured(
             f"cannot write {output}: it is no regular file, and would be replaced by one;"

@@ -120,13 +120,13 @@ class JobLines:
 
 
 def line_of(event: Mapping[str, Any]) -> LogLine:
-    """The line of an event: what a child printed, or the event with its fields."""
+    """The line of an event: what a child printed, or the event as its source and the fields as its text."""
     name, url = str(event.get("event", "")), str(event.get("url", ""))
     if name == PRINTED:
         text = str(event.get("line", ""))[:MAX_LINE]
         return LogLine(time.time(), text, _printed_level(text))
     fields = [f"{key}={value}" for key, value in event.items() if key not in _HIDDEN]
-    text = escaped(" ".join([name, *fields]).replace("\n", " ⏎ "))
+    text = escaped(" ".join(fields).replace("\n", " ⏎ "))
     if event.get("exception"):
         text += "\n" + "\n".join(escaped(line) for line in str(event["exception"]).splitlines())
     return LogLine(time.time(), text[:MAX_LINE], str(event.get("level", "info")), name, url[:MAX_LINE])

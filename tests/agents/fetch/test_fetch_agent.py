@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from crawlog.agents.client.body import FREE_BYTES
 from crawlog.agents.client.budget import BodyBudget
@@ -106,6 +107,23 @@ async def test_an_answer_that_cannot_be_recorded_is_a_failure(tmp_path: Path, mo
         ]
         assert not world.fetcher.places
         assert world.web.bodies.free_bytes == 1000
+
+
+async def test_a_url_that_failed_for_good_is_a_line_about_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, with the reason: the counts of a job do not say which URL it was."""
+    with capture_logs() as told:
+        async with running(tmp_path, monkeypatch, fetch__retry_delay_s=0.01, fetch__attempts=2) as world:
+
+            async def refused(_request: HttpRequest) -> Answer:
+                return Answer(None, "connect")
+
+            monkeypatch.setattr(world.web, "get", refused)
+            world.find("http://a.com/x")
+            await world.until(lambda: [done.next_at for done in world.log.dones][1:] == [0.0])
+    lines = [(one["url"], one["reason"], one["attempts"]) for one in told if one["event"] == "failed"]
+    assert lines == [("http://a.com/x", "connect", 2)]
 
 
 def breaks_once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:

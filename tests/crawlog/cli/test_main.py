@@ -22,10 +22,14 @@ from crawlog.commands.replay import ReplayOptions
 from crawlog.commands.summary import Summary
 from crawlog.processes import folder
 from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.urls import JobSpec
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.http.request import basic, read_login
+from crawlog.streams.log.job_records import write_job
+from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import Process
 
@@ -618,6 +622,28 @@ def test_a_look_at_a_cluster_makes_no_topics(crawlog: Command, cluster: Settings
     assert "internal error" not in done.stderr
     assert done.returncode == 0 or f"`crawlog run {' '.join(where)}`" in done.stderr, done.stderr
     assert crawlog("topics", "--json", *where).stdout == ""
+
+
+@pytest.mark.broker
+def test_the_lines_of_a_job_that_is_not_there_are_an_error(crawlog: Command, cluster: Settings) -> None:
+    """A job that has no lines yet is told so."""
+    ensure_topics(cluster)
+    topics = Topics(cluster.kafka.prefix)
+    write_job(cluster, Producer(cluster, "test"), topics, "quiet", JobSpec())
+    where = ["--bootstrap", cluster.kafka.bootstrap, "-s", f"kafka.prefix={cluster.kafka.prefix}"]
+    done = crawlog("jobs", "logs", "nope", *where)
+    assert (done.returncode, "there is no job 'nope'" in done.stderr) == (2, True), done.stderr
+    done = crawlog("jobs", "logs", "quiet", *where)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "job quiet has no lines" in done.stderr
+
+
+def test_a_spider_that_is_no_file_is_told_of_deployed_code(crawlog: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its user forgot --project. Who named a file did not."""
+    monkeypatch.setattr("crawlog.cli.jobs.fleet_log", lambda settings: settings)
+    done = crawlog("submit", "--spider", "quotes")
+    assert (done.returncode, "needs --project P" in done.stderr) == (2, True), done.stderr
+    assert "--project" not in crawlog("submit", "--spider", "quotes.py").stderr
 
 
 @pytest.mark.broker

@@ -81,6 +81,7 @@ def test_a_job_under_way_gives_a_partial_file_and_a_finished_one_the_file(log: L
     log.producer.send(log.topics.items, b"garbage", key=b"j x", partition=0)
     made = export_job(log.settings, "j", str(out / "rows.csv"))
     assert (made.is_complete, made.rows, made.output) == (False, 8, str(out / "rows.csv.partial"))
+    assert made.state == "running"
     rows = list(csv.DictReader((out / "rows.csv.partial").read_text().splitlines()))
     assert {int(row["n"]): int(row["page"]) for row in rows} == {n: 90 if n == 3 else 0 for n in range(8)}
     log.end("j")

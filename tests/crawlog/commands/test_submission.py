@@ -51,6 +51,12 @@ def test_names_without_a_format_are_those_of_declared_outputs() -> None:
     ]
 
 
+def test_a_file_of_an_unknown_format_is_refused_before_the_job_waits_for_it() -> None:
+    """With the formats that there are."""
+    with pytest.raises(Misconfigured, match=r"rows\.pdf: the name must end in \.jsonl, \.json, \.csv"):
+        outputs_of(load({}), ["rows.pdf"])
+
+
 def test_settings_of_a_submission_win_over_those_of_the_submitter() -> None:
     """Values come as JSON or as texts, as `-s` takes them."""
     wanted = Submission(

@@ -44,7 +44,7 @@ def test_an_event_is_about_the_job_that_it_names() -> None:
     (line,) = record.lines
     assert (record.job, record.worker, record.stage) == ("j", "parse-0", "parse")
     assert (line.text, line.level, line.source, line.url) == (
-        "page_failed error=x y",
+        "error=x y",
         "error",
         "page_failed",
         "http://a.test/",

@@ -1,0 +1,26 @@
+"""What `crawlog jobs` tells of a job: from a log that no worker reads."""
+
+import pytest
+
+from crawlog.commands.fleet_jobs import show_job
+from crawlog.schemas.dead import DeadLetter
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.log.job_records import write_job
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.provision import ensure_topics
+from crawlog.streams.log.topics import Topics
+from crawlog.streams.settings.settings import Settings
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_job_shows_how_many_of_its_dead_letters_are_open(cluster: Settings) -> None:
+    """Also while it goes on; those of other jobs are not its own."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    write_job(cluster, producer, topics, "j", JobSpec())
+    for offset, job in enumerate(("j", "other", "j")):
+        letter = DeadLetter(topics.pages, 0, offset, "parse", "ValueError: no", None, b"x", job)
+        producer.send(topics.dead, letter.value, headers=letter.headers(), partition=0)
+    assert producer.flush(30)
+    assert show_job(cluster, "j").dead == 2
