@@ -99,8 +99,9 @@ def same_log(settings: "Settings") -> "Settings":
 
 def _in_use(data: Path, by: Holder | None) -> str:
     who = f"`crawlog {by.what}` (pid {by.pid})" if by and by.pid else "another crawlog"
-    is_up = by is not None and by.what == "up"
-    then = "`crawlog seed` gives it more URLs, `crawlog down` stops it" if is_up else "Wait until it ends"
+    then = "Wait until it ends"
+    if by is not None and by.what == "up":
+        then = "`crawlog submit` gives it a job, `crawlog seed` more URLs, `crawlog down` stops it"
     return f"the data folder {data} is in use by {who}.\n{then}, or use another folder with --data DIR."
 
 
