@@ -64,21 +64,25 @@ class Accounts:
         self._right: dict[bytes, Account] = {}
         self.is_slow = any(is_hash(one.secret) for one in (*self._users.values(), *self._tokens))
 
-    def proven(self, header: str) -> Account | None:
-        """The account that this Authorization header has proven before."""
-        return self._right.get(self._mark(header))
+    def proven(self, header: str, address: str) -> Account | None:
+        """The account that this Authorization header has proven before, from this address.
 
-    def who(self, header: str) -> Account | None:
+        From any address it would tell guesses beyond the limit apart: the right one is let in.
+        """
+        return self._right.get(self._mark(header, address))
+
+    def who(self, header: str, address: str) -> Account | None:
         """The account that an Authorization header proves; None if it proves none."""
         found = self._look(header)
         if found is not None:
             if len(self._right) >= REMEMBERED:
                 self._right.clear()
-            self._right[self._mark(header)] = found
+            self._right[self._mark(header, address)] = found
         return found
 
-    def _mark(self, header: str) -> bytes:
-        return hmac.digest(self._key, header.encode(errors="surrogateescape"), hashlib.sha256)
+    def _mark(self, header: str, address: str) -> bytes:
+        told = f"{address} {header}"
+        return hmac.digest(self._key, told.encode(errors="surrogateescape"), hashlib.sha256)
 
     def _look(self, header: str) -> Account | None:
         scheme, _, rest = header.partition(" ")
@@ -165,15 +169,15 @@ async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def _who(request: web.Request, header: str) -> Account | None:
     accounts, wrong = request.app[ACCOUNTS], request.app[WRONG]
-    if (known := accounts.proven(header)) is not None:
-        return known
     address = request.remote or ""
+    if (known := accounts.proven(header, address)) is not None:
+        return known
     if not wrong.take(address):  # before the look: many at once may not all be looked at
         raise AnswerError(429, "too many wrong passwords\nWait some seconds.")
     if accounts.is_slow:
-        account = await request.app[WORK].do(accounts.who, header)
+        account = await request.app[WORK].do(accounts.who, header, address)
     else:
-        account = accounts.who(header)
+        account = accounts.who(header, address)
     if account is not None:
         wrong.give_back(address)
     return account

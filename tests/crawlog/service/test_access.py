@@ -42,7 +42,7 @@ def basic(name: str, password: str) -> dict[str, str]:
 
 
 def _who(settings: Settings, header: str) -> str | None:
-    account = Accounts(settings, OWN_TOKEN).who(header)
+    account = Accounts(settings, OWN_TOKEN).who(header, "127.0.0.1")
     return account.name if account else None
 
 
@@ -92,7 +92,7 @@ def test_without_users_the_folders_token_lets_in(header: str, name: str | None) 
 
 def test_a_folder_without_a_token_lets_nobody_in() -> None:
     """An empty one is no password."""
-    assert Accounts(service_settings(), "").who("Bearer ") is None
+    assert Accounts(service_settings(), "").who("Bearer ", "127.0.0.1") is None
 
 
 def test_hashes_are_scrypt_and_djangos_pbkdf2() -> None:
@@ -141,7 +141,7 @@ async def test_no_more_passwords_are_tried_at_once_than_one_after_the_other(monk
     monkeypatch.setattr("crawlog.service.app.WRONG_AT_ONCE", 3.0)
     tried: list[str] = []
 
-    def tries(_: Accounts, header: str) -> None:
+    def tries(_: Accounts, header: str, _address: str) -> None:
         tried.append(header)
 
     monkeypatch.setattr(Accounts, "who", tries)
@@ -150,6 +150,14 @@ async def test_no_more_passwords_are_tried_at_once_than_one_after_the_other(monk
         codes = sorted(got.status for got in await asyncio.gather(*all_at_once))
     assert codes == [401] * 3 + [429] * 9
     assert len(tried) == 3
+
+
+def test_a_password_in_use_elsewhere_is_no_answer_to_guesses_beyond_the_limit() -> None:
+    """The right guess would be let in, while all others are told to wait."""
+    accounts = Accounts(service_settings(users={"ann": "hers"}), "")
+    header = basic("ann", "hers")["Authorization"]
+    assert accounts.who(header, "192.0.2.1") == accounts.proven(header, "192.0.2.1") is not None
+    assert accounts.proven(header, "192.0.2.2") is None
 
 
 OPEN = {"/healthz", "/readyz"}
