@@ -5,12 +5,15 @@
 A process that reaches `fetch.page.acknowledged` for the third time, or `sink.rows.written` for the first time, kills
 itself with SIGKILL: no handler runs, no buffer is flushed. Just before that it creates a file of the point's name in
 the folder. While the file exists, no other process dies at this point. Without the variable `point` does nothing.
+
+`coordinator.ordering:1:stop` stops the process there instead (SIGSTOP): a zombie, once it is sent SIGCONT.
 """
 
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from .errors import Misconfigured
 
@@ -86,6 +89,17 @@ POINTS = {
 """State of the log and of the disk at each point."""
 
 
+SIGNALS = {"": signal.SIGKILL, "stop": signal.SIGSTOP}
+"""What a process sends itself, by the word behind the count."""
+
+
+class _End(NamedTuple):
+    """The end of a process: the signal that it sends itself when it reaches a point for the `visits`-th time."""
+
+    visits: int
+    sends: signal.Signals
+
+
 def _nothing(_name: str) -> None:
     pass
 
@@ -96,29 +110,35 @@ def _armed(spec: str) -> Callable[[str], None]:
     def point(name: str) -> None:
         if name not in left:
             return
-        left[name] -= 1
-        if left[name] > 0:
+        visits, sends = left.pop(name)
+        if visits > 1:
+            left[name] = _End(visits - 1, sends)
             return
-        del left[name]
         try:
             os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), sends)
 
     return point
 
 
-def _read(spec: str) -> tuple[Path, dict[str, int]]:
+def _read(spec: str) -> tuple[Path, dict[str, _End]]:
     folder, *points = spec.split()
-    counts = dict(point.partition(":")[::2] for point in points)
-    wrong = [name for name, count in counts.items() if name not in POINTS or not count.isdigit() or count == "0"]
-    if wrong or not counts or not Path(folder).is_dir():
+    ends: dict[str, _End] = {}
+    for point in points:
+        name, _, rest = point.partition(":")
+        count, _, word = rest.partition(":")
+        if name not in POINTS or not count.isdigit() or count == "0" or word not in SIGNALS:
+            ends.clear()
+            break
+        ends[name] = _End(int(count), SIGNALS[word])
+    if not ends or not Path(folder).is_dir():
         raise Misconfigured(
-            f'{VARIABLE}={spec!r}: it is "FOLDER POINT:COUNT …", with points of {", ".join(POINTS)}.'
-            " Unset it for a crawl."
+            f'{VARIABLE}={spec!r}: it is "FOLDER POINT:COUNT …" or "POINT:COUNT:stop", with points of '
+            f"{', '.join(POINTS)}. Unset it for a crawl."
         )
-    return Path(folder), {name: int(count) for name, count in counts.items()}
+    return Path(folder), ends
 
 
 point: Callable[[str], None] = _armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _nothing

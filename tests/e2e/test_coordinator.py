@@ -12,7 +12,6 @@ from crawlog.agents.seed.planting import plant
 from crawlog.agents.seed.source import Source
 from crawlog.schemas import control, items
 from crawlog.schemas.control import Finished, JobCopy
-from crawlog.schemas.urls import JobOrder, UrlsRecord, encode
 from crawlog.streams.crash_points import POINTS, VARIABLE
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_records import control_entries, known_job
@@ -151,43 +150,38 @@ def test_a_coordinator_that_dies_at_every_step_ends_each_of_100_jobs_once(
 
 
 def test_a_coordinator_that_was_stopped_cannot_end_a_job_that_was_resumed(
-    site: Numbered, data: Path, there: list[str], cluster: Settings
+    site: Numbered, data: Path, there: list[str], cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGSTOP while it follows a job; another worker ends it, somebody resumes it, and the stopped one goes on."""
+    """SIGSTOP just before its order; another worker ends the job, a new URL resumes it, and the first one goes on."""
+    monkeypatch.setenv(VARIABLE, f"{tmp_path} coordinator.ordering:1:stop")
     code, _, err = ended(crawlog("up", "--data", data, *there, *PRIVATE, "-s", "run.fetch_workers=2"))
     assert code == 0, err
+    monkeypatch.delenv(VARIABLE)
     (job,) = plant_jobs(cluster, site, 1)
-    until(lambda: end_of(cluster, job), "the end of the job")
-    first = coordinator(data)
-    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    ended_copy = known_job(cluster, topics, job)
-    assert ended_copy is not None
-    os.kill(first, signal.SIGSTOP)
+    until(lambda: zombie(data), "a coordinator that is stopped before its order")
     try:
-        until(lambda: coordinator(data, but=first), "another coordinator")
-        order = JobOrder(ended_copy.spec.rev, "paused", by="test", at=1.0)
-        producer.send(topics.urls, encode(UrlsRecord(job=job, order=order)), partition=0)
-        assert producer.flush(60)
-        until(lambda: state_of(cluster, job)[0] == "paused", "the change")
-        zombie = JobOrder(ended_copy.spec.rev, "finished", by="zombie", at=2.0)
-        producer.send(topics.urls, encode(UrlsRecord(job=job, order=zombie)), partition=0)
-        assert producer.flush(60)
+        until(lambda: end_of(cluster, job), "the end of the job, by another coordinator")
+        site.holds_from = 0
+        seed(data, there, job, f"{site.origin}/2")
+        until(lambda: site.asked["/2"], "a request of the resumed job")
+        topics = Topics(cluster.kafka.prefix)
+        resumed = known_job(cluster, topics, job)
+        assert resumed is not None
+        assert (resumed.spec.state, resumed.refusal) == ("running", "")
     finally:
-        os.kill(first, signal.SIGCONT)
+        os.kill(zombie(data), signal.SIGCONT)
     until(lambda: (copy := known_job(cluster, topics, job)) is not None and copy.refusal, "the answer to the zombie")
     copy = known_job(cluster, topics, job)
     assert copy is not None
     assert "expects revision" in copy.refusal
-    assert (copy.spec.state, end_of(cluster, job)) == ("paused", None)
+    assert (copy.spec.rev, copy.spec.state, end_of(cluster, job)) == (resumed.spec.rev, "running", None)
+    site.goes_on.set()
+    until(lambda: end_of(cluster, job), "the end of the resumed job")
 
 
-def coordinator(data: Path, but: int = 0) -> int:
-    """The pid of the fetch worker whose log says last that it is the coordinator; 0 if there is none."""
+def zombie(data: Path) -> int:
+    """The pid of a fetch worker that stands still; 0 if there is none."""
     for name, pid in workers(data).items():
-        if name.startswith("fetch") and pid != but and psutil.pid_exists(pid):
-            lines = [
-                line for line in (data / "logs" / f"{name}.log").read_text().splitlines() if "coordinator_" in line
-            ]
-            if lines and "coordinator_begins" in lines[-1]:
-                return pid
+        if name.startswith("fetch") and psutil.pid_exists(pid) and psutil.Process(pid).status() == "stopped":
+            return pid
     return 0

@@ -31,7 +31,8 @@ def test_the_table_names_exactly_the_points_in_the_code() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["{} nowhere:1", "{} fold.taken", "{} fold.taken:0", "{}", "/no/such/folder fold.taken:1"]
+    "spec",
+    ["{} nowhere:1", "{} fold.taken", "{} fold.taken:0", "{} fold.taken:1:pause", "{}", "/no/such/folder fold.taken:1"],
 )
 def test_a_wrong_setting_is_refused_at_the_start(tmp_path: Path, spec: str) -> None:
     """With the form and the points that there are."""
