@@ -30,7 +30,7 @@ class CodeRef(msgspec.Struct, frozen=True):
 
     project: str
     version: str
-    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 
 
 class OutputSpec(msgspec.Struct, omit_defaults=True, frozen=True):
