@@ -228,7 +228,7 @@ def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> 
 
 def _logs(settings: "Settings", name: str, limit: int, *, follow: bool, as_json: bool) -> int:
     """Prints the lines of a job."""
-    from crawlog.commands.fleet_jobs import show_job
+    from crawlog.commands.fleet_jobs import check_job
     from crawlog.commands.job_logs import follow_job_log, job_log_lines
 
     from . import fleet_text
@@ -237,7 +237,8 @@ def _logs(settings: "Settings", name: str, limit: int, *, follow: bool, as_json:
         since = datetime.now(UTC).timestamp()
         lines = job_log_lines(reached, name, limit=limit)
         if not lines:
-            tell(f"job {show_job(reached, name).name} has no lines; they are kept for 7 days")
+            check_job(reached, name)
+            tell(f"job {name} has no lines; they are kept for 7 days")
         for line in lines:
             answer(fleet_text.log_line(line, as_json=as_json))
         for more in follow_job_log(reached, name, since) if follow else ():

@@ -33,6 +33,14 @@ def list_jobs(settings: "Settings") -> "list[JobView]":
     return FleetView.read(settings).jobs()
 
 
+def check_job(settings: "Settings", name: str) -> None:
+    """Raises: UnknownName: there is no such job."""
+    from crawlog.streams.fleet import FleetView
+
+    if FleetView.read(settings).job(name) is None:
+        raise _unknown(name)
+
+
 def show_job(settings: "Settings", name: str) -> "JobView":
     """One job, with the settings of its record and the number of its open dead letters.
 
