@@ -140,23 +140,24 @@ def plain_rows(record: items.ItemsRecord) -> list[msgspec.Raw]:
 
     Raises: ValueError: an item is not a JSON object.
     """
-    rows = [msgspec.Raw(plain_row(bytes(one))) for one in record.items] if record.raw else record.items
-    return list(map(msgspec.Raw, lines(rows).splitlines()))
+    rows = (plain_row(bytes(one)) if record.raw else bytes(one) for one in record.items)
+    return [msgspec.Raw(_line(row)) for row in rows]
 
 
 def lines(rows: list[msgspec.Raw], mark: bytes = b"") -> bytes:
     """The rows, one on each line, behind a mark. Raises: ValueError: a row is not a JSON object in UTF-8."""
-    block = bytearray()
-    for row in rows:
-        line = bytes(row)
-        if line[:1] != b"{":
-            raise ValueError(f"an item is not a JSON object: {line[:80]!r}")
-        if not line.isascii():
-            line.decode()
-        if b"\n" in line or b"\r" in line:
-            line = msgspec.json.format(line, indent=-1)  # only between its parts: in a text it is \n
-        block += mark + one_line(line) + b"\n"
-    return bytes(block)
+    return b"".join(mark + _line(bytes(row)) + b"\n" for row in rows)
+
+
+def _line(row: bytes) -> bytes:
+    """A row as one line. Raises: ValueError: it is not a JSON object in UTF-8."""
+    if row[:1] != b"{":
+        raise ValueError(f"an item is not a JSON object: {row[:80]!r}")
+    if not row.isascii():
+        row.decode()
+    if b"\n" in row or b"\r" in row:
+        row = msgspec.json.format(row, indent=-1)  # only between its parts: in a text it is \n
+    return one_line(row)
 
 
 class SinkBatch:
