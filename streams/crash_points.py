@@ -10,6 +10,7 @@ the folder. While the file exists, no other process dies at this point. Without 
 """
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -89,8 +90,7 @@ POINTS = {
 """State of the log and of the disk at each point."""
 
 
-SIGNALS = {"": signal.SIGKILL, "stop": signal.SIGSTOP}
-"""What a process sends itself, by the word behind the count."""
+_POINT = re.compile(r"([a-z.]+):([1-9][0-9]*)(:stop)?")
 
 
 class _End(NamedTuple):
@@ -125,20 +125,13 @@ def _armed(spec: str) -> Callable[[str], None]:
 
 def _read(spec: str) -> tuple[Path, dict[str, _End]]:
     folder, *points = spec.split()
-    ends: dict[str, _End] = {}
-    for point in points:
-        name, _, rest = point.partition(":")
-        count, _, word = rest.partition(":")
-        if name not in POINTS or not count.isdigit() or count == "0" or word not in SIGNALS:
-            ends.clear()
-            break
-        ends[name] = _End(int(count), SIGNALS[word])
-    if not ends or not Path(folder).is_dir():
+    found = [one for point in points if (one := _POINT.fullmatch(point)) and one[1] in POINTS]
+    if not found or len(found) < len(points) or not Path(folder).is_dir():
         raise Misconfigured(
             f'{VARIABLE}={spec!r}: it is "FOLDER POINT:COUNT …" or "POINT:COUNT:stop", with points of '
             f"{', '.join(POINTS)}. Unset it for a crawl."
         )
-    return Path(folder), ends
+    return Path(folder), {one[1]: _End(int(one[2]), signal.SIGSTOP if one[3] else signal.SIGKILL) for one in found}
 
 
 point: Callable[[str], None] = _armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _nothing
