@@ -27,7 +27,7 @@ OWN = "local"
 """Name of the user who shows the token of the data folder."""
 
 WRONG_PER_S, WRONG_AT_ONCE = 0.5, 20.0
-"""Wrong credentials of one address a second, and at once; further ones are not looked at, but those proven before."""
+"""Wrong credentials of one address a second, and at once; further ones are not looked at. What it has proven counts."""
 
 REMEMBERED = 1_000
 """Right passwords that are remembered, so that a hash is computed once; wrong ones are not."""
