@@ -13,9 +13,10 @@ import time
 import structlog
 
 from crawlog.schemas import log_lines
+from crawlog.streams import logs
 from crawlog.streams.errors import AccessDenied, GiveUp
 from crawlog.streams.log import Producer, Topics
-from crawlog.streams.worker import CrawlApp, JobLines, logs
+from crawlog.streams.worker import CrawlApp, JobLines
 
 log = structlog.get_logger()
 

@@ -21,7 +21,7 @@ def reachable_log(settings: "Settings") -> Iterator["Settings"]:
     The engine is stopped afterwards, unless `run` or `up` has begun to use it meanwhile.
     """
     from crawlog.processes.hold import holder, same_log
-    from crawlog.streams.worker import logs
+    from crawlog.streams import logs
 
     logs.configure("error")  # standard output is for answers
     settings = same_log(settings)
@@ -92,7 +92,7 @@ def running_log(settings: "Settings") -> "Settings":
 
 def fleet_log(settings: "Settings") -> "Settings":
     """The same for the commands of a fleet, whose standard output is for answers."""
-    from crawlog.streams.worker import logs
+    from crawlog.streams import logs
 
     logs.configure("error")
     return running_log(settings)

@@ -57,9 +57,9 @@ def listed(settings: "Settings") -> list[Copied]:
 
 
 def _snapshots(settings: "Settings") -> "Snapshots":
+    from crawlog.streams import logs
     from crawlog.streams.log import Topics, log_identity
     from crawlog.streams.state import Snapshots, store_of
-    from crawlog.streams.worker import logs
 
     logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
     if not settings.snapshots.to:

@@ -39,8 +39,8 @@ def verify(settings: "Settings", rows: int) -> Verified:
 
     Raises: Misconfigured: there is no state.
     """
+    from crawlog.streams import logs
     from crawlog.streams.state import verify as streams
-    from crawlog.streams.worker import logs
 
     logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
     state = settings.run.data / "state"

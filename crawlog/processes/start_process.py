@@ -47,9 +47,9 @@ def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
 
     Raises: EngineError: the log does not answer at the beginning. Later the process waits for it.
     """
+    from crawlog.streams import logs
     from crawlog.streams.fleet import Watch
     from crawlog.streams.log import Producer
-    from crawlog.streams.worker import logs
 
     os.umask(files.OTHERS)
     logs.configure(settings.log.level, settings.log.format)

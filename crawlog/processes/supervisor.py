@@ -102,9 +102,9 @@ class Supervisor:
         """Starts or finds the log, creates its topics, and restores records that it has lost."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
+        from crawlog.streams import logs
         from crawlog.streams.fleet import Watch
         from crawlog.streams.log import ensure_topics
-        from crawlog.streams.worker import logs
 
         logs.configure("debug" if self.settings.log.level == "debug" else "warning")  # standard output is for answers
         ensure_topics(self.settings)

@@ -44,7 +44,7 @@ def serve(load: "Callable[[], Settings]", told: Callable[[ServiceNote], None] | 
         load: Loads the settings; an error in them becomes the last words.
         told: Is called once it listens.
     """
-    from crawlog.streams.worker import logs
+    from crawlog.streams import logs
 
     os.umask(files.OTHERS)
     try:

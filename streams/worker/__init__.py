@@ -7,14 +7,12 @@
 
     watchdog   ends a worker that is stuck            lease     until when no other worker can own our partitions
     suspects   which URL was in work at each death    memory    freed memory goes back to the system
-    contract   the app as these parts see it          logs      one line per event on standard error
-    own_process  what it tells of itself in reports   job_lines  lines about jobs, for crawl.logs
-    planned_stop  an operator's order to end
+    contract   the app as these parts see it          own_process  what it tells of itself in reports
+    planned_stop  an operator's order to end          job_lines  lines about jobs, for crawl.logs
 
 Each wait of a stop or a rebalance has a limit: `finish_within`.
 """
 
-from . import logs
 from .consumer import COMMIT_S, finish_within
 from .crawl_app import CrawlApp
 from .job_lines import JobLines
@@ -38,7 +36,6 @@ __all__ = [
     "finish_within",
     "give_back_memory",
     "is_for_us",
-    "logs",
     "refuse_to_start",
     "run_worker",
     "stop_as_ordered",

@@ -16,11 +16,10 @@ import faust
 import structlog
 from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 
-from crawlog.streams import exit_codes
+from crawlog.streams import exit_codes, logs
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 
-from . import logs
 from .memory import give_back_large_blocks
 from .planned_stop import exit_code_of_stop
 from .watchdog import denial

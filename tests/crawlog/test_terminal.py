@@ -27,6 +27,7 @@ from crawlog.progress.live import Frame, Screen, view
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
+from crawlog.streams import logs
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.dead_letters import Letter, letter_fate
 from crawlog.streams.log.producer import Producer
@@ -35,7 +36,6 @@ from crawlog.streams.log.topics import TOPIC_KINDS, Topics
 from crawlog.streams.printable import escaped
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places, partition_of
-from crawlog.streams.worker import logs
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,8 @@ import pytest
 import structlog
 
 from crawlog.schemas.log_lines import MAX_LINE, MAX_LINES, LogLine, encode
-from crawlog.streams.worker import job_lines, logs
+from crawlog.streams import logs
+from crawlog.streams.worker import job_lines
 from crawlog.streams.worker.job_lines import BURST, LINES_S, WORKER_BURST, JobLines
 
 
