@@ -7,12 +7,12 @@ broken. Proxies compress again, so a body may have several layers. It is decoded
 bomb is noticed before it takes memory or time.
 """
 
-import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import brotli
 from backports import zstd
+from zlib_ng import zlib_ng
 
 MAX_LAYERS = 5
 """Codings of one body; more are an attack."""
@@ -29,6 +29,7 @@ SOUGHT_BYTES = 256 * 1024
 _WINDOW_LOG = 23
 """Of zstd: 8 MiB, the most that a body may ask for (RFC 9659)."""
 
+_ERRORS = (cast("type[Exception]", zlib_ng.error), zstd.ZstdError)
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGICS = (b"\x28\xb5\x2f\xfd", *(bytes((0x50 + n, 0x2A, 0x4D, 0x18)) for n in range(16)))
 
@@ -134,7 +135,7 @@ class _Members:
         while True:
             try:
                 piece = stream.decompress(data, PIECE_BYTES)
-            except (zlib.error, zstd.ZstdError) as error:
+            except _ERRORS as error:
                 if not self._members:
                     raise BadCoding(str(error)) from None
                 self._is_over = True  # it looked like a further one
@@ -160,11 +161,11 @@ class _Members:
 
 def _gzip(head: bytes, members: int) -> Any:
     if head == _GZIP_MAGIC:
-        return zlib.decompressobj(16 + zlib.MAX_WBITS)
+        return zlib_ng.decompressobj(16 + zlib_ng.MAX_WBITS)
     if members:
         return None
     if _is_zlib(head):
-        return zlib.decompressobj()
+        return zlib_ng.decompressobj()
     raise BadCoding("no gzip")
 
 
@@ -172,7 +173,7 @@ def _deflate(head: bytes, members: int) -> Any:
     """Both of what servers send for it (RFC 9110 8.4.1.2), and gzip, which some do."""
     if head == _GZIP_MAGIC or _is_zlib(head):
         return _gzip(head, members) if not members or head == _GZIP_MAGIC else None
-    return None if members else zlib.decompressobj(-zlib.MAX_WBITS)
+    return None if members else zlib_ng.decompressobj(-zlib_ng.MAX_WBITS)
 
 
 def _is_zlib(head: bytes) -> bool:
