@@ -7,7 +7,8 @@
     python -m bench.hostile --lag      only how long each behaviour blocks the loop of the HTTP client
 
 The good pages are the synthetic site's, which counts what it served; the outcomes are read from crawl.urls by a plain
-consumer. Each behaviour and its outcome stand in `hostile_site.py`.
+consumer. A page that fetch took and parse refused, such as a bomb, has its reason in its row. Each behaviour and its
+outcome stand in `hostile_site.py`.
 """
 
 import argparse
@@ -202,10 +203,11 @@ def crawl(folder: Path, plan: Plan, port: int, certificates: Path) -> Crawled:
                 env=os.environ | login(there) | {"SSL_CERT_FILE": str(certificates / "ca.pem")},
             )
             stats = site.stats()
-        rows = {json.loads(line)["url"] for line in (folder / "rows.jsonl").read_text().splitlines()}
+        rows = {row["url"]: row for row in map(json.loads, (folder / "rows.jsonl").read_text().splitlines())}
         good_s = (int(stats.raw["last_ns"]) - stats.first_ns) / 1e9
-        crawled = Crawled(measured, good_s, len(wanted - rows), load=before)
-        _judge(crawled, reader.read(there, "crawl.urls"), hostile)
+        crawled = Crawled(measured, good_s, len(wanted - rows.keys()), load=before)
+        errors = {url: row["error"] or "" for url, row in rows.items()}
+        _judge(crawled, reader.read(there, "crawl.urls"), errors, hostile)
         _judge_dead(crawled, reader.read(there, "crawl.dead", with_values=False), hostile)
     finally:
         broker.stop()
@@ -229,9 +231,15 @@ def _command(folder: Path, bootstrap: str, plan: Plan) -> list[str]:
     return [sys.executable, "-P", "-m", "crawlog", "run", "--seeds", str(folder / "seeds.txt"), *at, "--json", *words]
 
 
-def _judge(crawled: Crawled, records: Sequence[reader.Record], hostile: dict[str, int]) -> None:
-    """Outcomes that differ from the behaviour's, and requests that must not be made."""
-    outcomes = {url: outcome for record in records for url, outcome in _outcomes(record.json or {})}
+def _judge(
+    crawled: Crawled, records: Sequence[reader.Record], errors: Mapping[str, str], hostile: dict[str, int]
+) -> None:
+    """Outcomes that differ from the behaviour's, and requests that must not be made.
+
+    Args:
+        errors: Of the rows, by URL.
+    """
+    outcomes = {url: outcome for record in records for url, outcome in _outcomes(record.json or {}, errors)}
     for asked, number in hostile.items():
         behaviour = web.BEHAVIOURS[number]
         outcome = outcomes.get(asked, "lost")
@@ -268,11 +276,11 @@ def _judge_dead(crawled: Crawled, letters: Sequence[reader.Record], hostile: dic
             crawled.wrong.setdefault(behaviour.name, Counter())[f"dead: {error}"] += 1
 
 
-def _outcomes(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Outcomes in the final results of a record."""
+def _outcomes(record: dict[str, Any], errors: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Outcomes in the final results of a record; where fetch gives no reason, the row may."""
     for result in record.get("results", ()):
         if not (result.get("status") == "failed" and result.get("next_at", 0) > 0):
-            words = (result.get("status"), result.get("http"), result.get("reason"))
+            words = (result.get("status"), result.get("http"), result.get("reason") or errors.get(result["url"]))
             yield result["url"], " ".join(str(word) for word in words if word not in (None, ""))
 
 

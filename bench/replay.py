@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 from confluent_kafka import Consumer, TopicPartition
@@ -37,6 +37,7 @@ from crawlog.schemas import pages
 from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams.engine import engine
 from crawlog.streams.html.links import Links
+from crawlog.streams.http.coded_pages import page_of
 from crawlog.streams.log import groups
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import consumer_config
@@ -185,9 +186,11 @@ class Log:
         consumer.assign([TopicPartition(topic, number, self.firsts[number]) for number in self.sizes])
         while count < left:
             for record in take(consumer, 1.0):
-                headers = dict(record.headers() or ())
-                meta = pages.decode(headers[pages.HEADER])  # type: ignore[arg-type]  # bytes, as all of ours
-                parse_page(meta, record.value() or b"", links, DEFAULT_SPEC)
+                headers: list[tuple[str, Any]] = list(record.headers() or ())  # type: ignore[arg-type]  # pairs
+                meta, body = page_of(
+                    pages.decode(dict(headers)[pages.HEADER]), record.value(), headers, self.settings.body_room
+                )
+                parse_page(meta, body, links, DEFAULT_SPEC)
                 count += 1
         cost = Cost(count, time.process_time() - began_s, self.broker_s() - broker_s)
         consumer.close()

@@ -1,6 +1,7 @@
 """crawl.pages: every final result of a fetch, with its body; keyed by registrable domain.
 
-The value is the body as bytes, content-encoding removed (empty for failures); the metadata is JSON in the header
+The value is the body as bytes (empty for failures). A body that came in a content coding is kept as it came, and the
+header `content-encoding` names the coding; without that header the body is plain. The metadata is JSON in the header
 `crawlog`. Pages, redirects, HTTP errors and failures are all records of this topic, so parse sees every result once.
 """
 
@@ -17,6 +18,9 @@ REQUESTS_VERSION = 2
 
 HEADER = "crawlog"
 """Name of the record header that holds the metadata."""
+
+CODING = "content-encoding"
+"""Name of the record header that holds the codings of the body, in the order in which they were applied."""
 
 
 class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -54,6 +58,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
             rendered.
         render_error: Why the browser stopped early (`rendered` is set) or failed (`rendered` is empty).
         kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
+        limit: Most bytes of a body in a coding, decoded. A larger one counts as not kept: `too_large`.
         same_as: (partition, offset) of the older page with the same body: the server answered 304 (not modified).
         id: Identity of its request; 0 for a plain GET.
         request: All of the request but its URL; None for a plain GET.
@@ -80,6 +85,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     fetched_at: float = 0.0
     took_s: float = 0.0
     kept: bool = True
+    limit: int = 0
     sniffed: str = ""
     link: tuple[str, ...] = ()
     x_robots: tuple[str, ...] = ()
@@ -121,6 +127,16 @@ def with_body(meta: PageMeta, old: PageMeta) -> PageMeta:
         refresh=old.refresh,
         kept=True,
     )
+
+
+def headers(meta: PageMeta, coding: str = "") -> list[tuple[str, bytes]]:
+    """The headers of a page's record.
+
+    Args:
+        coding: Of its body; empty for a plain one.
+    """
+    named = [(HEADER, encode(meta))]
+    return [*named, (CODING, coding.encode())] if coding else named
 
 
 def encode(meta: PageMeta) -> bytes:

@@ -1,7 +1,9 @@
 """Reads the body of a response, if its type is wanted and within its limits.
 
-Nearly every body is small, not coded and of known length: it is read at once. Any other body is decoded in pieces, so
-that it does not block the event loop. Beyond its first 256 KiB it waits for memory from the budget.
+Nearly every body is small and of known length. It is read at once if it is not coded, or if the caller takes it as it
+came: then only its first bytes are unpacked, to see what it is. Any other body is read in pieces; if it has to be
+decoded, each piece is so small that it does not block the event loop. Beyond its first 256 KiB it waits for memory
+from the budget.
 """
 
 import asyncio
@@ -12,7 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import aiohttp
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.http import SNIFFED_BYTES, UNKNOWN, Answer, BadCoding, TooLarge, computed, decoder, essence
+from crawlog.streams.http import (
+    SNIFFED_BYTES,
+    UNKNOWN,
+    Answer,
+    Head,
+    TooLarge,
+    UnkeptBody,
+    coding_of,
+    computed,
+    decoder,
+    essence,
+)
 
 from .budget import BodyBudget
 from .request import Headers, OutgoingRequest
@@ -38,7 +51,7 @@ class Reading(NamedTuple):
 
     Attributes:
         any_type: Keep the body whatever its type.
-        limit: Bytes of a body.
+        limit: Bytes of a body, decoded and as it comes.
         cuts: Whether a larger body is cut there; else none of it is kept.
         outgoing: The request as it was sent.
         headers: Its headers.
@@ -46,6 +59,7 @@ class Reading(NamedTuple):
         bodies: The memory budget that a large body waits for.
         rules: Of the job that the request is for.
         all_headers: Whether the answer gets all headers of the response.
+        as_came: Whether a coded body stays as it came.
     """
 
     any_type: bool
@@ -57,6 +71,7 @@ class Reading(NamedTuple):
     bodies: BodyBudget
     rules: RequestRules
     all_headers: bool = False
+    as_came: bool = False
 
 
 @lru_cache(256)
@@ -68,10 +83,7 @@ def _accepted(content_types: tuple[str, ...]) -> frozenset[str]:
 async def read(response: aiohttp.ClientResponse, answer: Answer, reading: Reading) -> None:
     """Read the body into the answer if it is wanted. The connection is kept if that costs little."""
     if reading.any_type or _accepts(answer.content_type, reading):
-        if _is_small(response, reading):
-            _keep(answer, await response.read(), reading, is_known=reading.any_type)
-        else:
-            await _read(response, answer, reading)
+        await _read(response, answer, reading)
     elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
         await response.read()
     else:
@@ -100,24 +112,30 @@ def _is_accepted(kind: str, reading: Reading) -> bool:
 
 async def _read(response: aiohttp.ClientResponse, answer: Answer, reading: Reading) -> None:
     try:
-        await _read_pieces(_Pieces(response, reading), answer, reading)
-    except (TooLarge, BadCoding) as error:
+        coding = coding_of(_content_encoding(response)) if reading.as_came else ""
+        if _is_small(response, reading):
+            _keep(answer, await response.read(), reading, coding)
+        else:
+            await _read_pieces(_Pieces(response, reading), answer, reading, coding)
+    except UnkeptBody as error:
         response.close()
-        answer.error = "too_large" if isinstance(error, TooLarge) else "bad_encoding"
+        answer.error = error.word
 
 
-async def _read_pieces(pieces: "_Pieces", answer: Answer, reading: Reading) -> None:
+async def _read_pieces(pieces: "_Pieces", answer: Answer, reading: Reading, coding: str) -> None:
     response = pieces.response
     length = response.content_length if not pieces.is_coded else None
     chunks: list[bytes] = []
     size = 0
     is_known = reading.any_type
+    head = Head(coding, SNIFFED_BYTES)
     while (piece := await pieces.next()) is not None:
         chunks.append(piece)
         size += len(piece)
-        if not is_known and size >= SNIFFED_BYTES:
-            is_known = True
-            if not _is_wanted(answer, b"".join(chunks)[:SNIFFED_BYTES], reading):
+        if not is_known:
+            head.take(piece)
+            is_known = head.is_full
+            if is_known and not _is_wanted(answer, head.unpacked, reading):
                 response.close()
                 return
         if size > reading.limit or (is_known and not reading.cuts and (length or 0) > reading.limit):
@@ -127,13 +145,30 @@ async def _read_pieces(pieces: "_Pieces", answer: Answer, reading: Reading) -> N
             break
         if max(size, length or 0) > FREE_BYTES and not answer.held.size_bytes:
             await _take_room(response, answer, reading, length)
-    _keep(answer, b"".join(chunks)[: reading.limit], reading, is_known=is_known)
+    _keep(answer, b"".join(chunks)[: reading.limit], reading, coding)
 
 
-def _keep(answer: Answer, body: bytes, reading: Reading, *, is_known: bool) -> None:
-    """Keep a body if it is of a type that is wanted."""
-    answer.kept = is_known or _is_wanted(answer, body[:SNIFFED_BYTES], reading)
+def _keep(answer: Answer, body: bytes, reading: Reading, coding: str) -> None:
+    """Keep a body if it is of a type that is wanted. Raises: BadCoding: nothing of it can be decoded."""
+    head = _head_of(body, coding)
+    answer.kept = reading.any_type or _is_wanted(answer, head, reading)
     answer.body = body if answer.kept else b""
+    if coding and answer.body:
+        answer.coding, answer.limit = coding, reading.limit
+
+
+def _head_of(body: bytes, coding: str) -> bytes:
+    """The first bytes of a body, unpacked. Raises: BadCoding."""
+    if not coding:
+        return body[:SNIFFED_BYTES]
+    head = Head(coding, SNIFFED_BYTES)
+    head.take(body)
+    head.end()
+    return head.unpacked
+
+
+def _content_encoding(response: aiohttp.ClientResponse) -> str:
+    return ", ".join(response.headers.getall("Content-Encoding", ()))
 
 
 async def _take_room(response: aiohttp.ClientResponse, answer: Answer, reading: Reading, length: int | None) -> None:
@@ -154,12 +189,12 @@ async def _take_room(response: aiohttp.ClientResponse, answer: Answer, reading: 
 
 
 def _is_small(response: aiohttp.ClientResponse, reading: Reading) -> bool:
-    """Whether a body can be read at once: of known length, small, not coded, without a bandwidth limit."""
+    """Whether a body can be read at once: of known length, small, not to be decoded, without a bandwidth limit."""
     length = response.content_length
     return (
         length is not None
         and length <= min(reading.limit, FREE_BYTES)
-        and "Content-Encoding" not in response.headers
+        and (reading.as_came or "Content-Encoding" not in response.headers)
         and not reading.outgoing.paced
     )
 
@@ -175,7 +210,7 @@ class _Pieces:
         self.response = response
         self._outgoing = reading.outgoing
         self._limit = reading.limit
-        self._decoder = decoder(", ".join(response.headers.getall("Content-Encoding", ())), reading.limit)
+        self._decoder = None if reading.as_came else decoder(_content_encoding(response), reading.limit)
         self._decoded: Iterator[bytes] = iter(())
         self._sent_bytes = 0
         self._turned_at = 0.0

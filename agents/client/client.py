@@ -170,7 +170,8 @@ class Client:
         deadline = asyncio.timeout(rules.timeout_s if within_s is None else min(within_s, rules.timeout_s))
         bodies = asker.bodies or self.bodies
         is_cut = max_bytes is not None
-        reading = Reading(request.any_type, limit, is_cut, outgoing, sent, deadline, bodies, rules, request.all_headers)
+        wants = request.all_headers, request.as_came and not is_cut
+        reading = Reading(request.any_type, limit, is_cut, outgoing, sent, deadline, bodies, rules, *wants)
         is_public = asker.is_public or not rules.allow_private
         is_routed = self._allow_private and (is_public or asker.wants_place)
         answer = await (self._routed(url, reading, is_public) if is_routed else self._get(url, reading))

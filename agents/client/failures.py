@@ -62,7 +62,7 @@ def failure(error: Exception, answer: Answer, outgoing: OutgoingRequest, blame: 
     if isinstance(error, aiohttp.SocketTimeoutError):
         answer.error = "first_byte_timeout" if answer.http is None else "chunk_timeout"
     answer.kept = False
-    answer.body = b""
+    answer.body, answer.coding = b"", ""
     return answer
 
 

@@ -50,6 +50,8 @@ class HttpRequest(NamedTuple):
         record: Method, headers, body and proxy of a request that is no plain GET. Its headers override those of its
             job. Redirects are never followed here, and every status is an answer.
         all_headers: Whether the answer has all headers of the response.
+        as_came: Whether a coded body stays as it came; `Answer.coding` then names its codings. A transport that looks
+            at bodies asks for plain ones.
     """
 
     url: str
@@ -63,6 +65,7 @@ class HttpRequest(NamedTuple):
     form: Form | None = None
     record: RequestRecord | None = None
     all_headers: bool = False
+    as_came: bool = False
 
 
 class Transport(Protocol):

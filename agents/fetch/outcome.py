@@ -65,7 +65,7 @@ class Outcomes:
             self._dones.add(task, result)
             return
         answer = Answer(None, end.reason)
-        self._send_page(outcome.page(task, answer, now), b"", _Sent(task, result, answer.held))
+        self._send_page(outcome.page(task, answer, now), b"", "", _Sent(task, result, answer.held))
 
     def failed(self, task: "Task", reason: str) -> None:
         """Write a failure without an answer."""
@@ -88,12 +88,12 @@ class Outcomes:
         try:
             is_known = outcome.is_plain(task) and not answer.rendered  # else they describe another page than this
             known = answer.validators if is_known else None
-            self._send_page(meta, body, _Sent(task, result, answer.held, known))
+            self._send_page(meta, body, answer.coding, _Sent(task, result, answer.held, known))
         except GiveUp as error:
             cut = msgspec.structs.replace(result, reason=error.reason)
-            self._send_page(outcome.without_body(meta, error.reason), b"", _Sent(task, cut, answer.held))
+            self._send_page(outcome.without_body(meta, error.reason), b"", "", _Sent(task, cut, answer.held))
 
-    def _send_page(self, meta: pg.PageMeta, body: bytes, sent: _Sent) -> None:
+    def _send_page(self, meta: pg.PageMeta, body: bytes, coding: str, sent: _Sent) -> None:
         task = sent.task
         crash_points.point("fetch.page.sending")
         self._stage.producer.send(
@@ -101,7 +101,7 @@ class Outcomes:
             body,
             key=task.domain.encode(),
             partition=task.partition.fold.partition,
-            headers=[(pg.HEADER, pg.encode(meta))],
+            headers=pg.headers(meta, coding if body else ""),
             on_delivery=partial(self._paged, sent, len(body)),
         )
 

@@ -271,6 +271,7 @@ class Tasks:
             within_s=self._patience.within_s(task.host, rules.timeout_s, row.attempt, is_last=is_last),
             record=task.request,
             all_headers=wants_headers(task),
+            as_came=not verdict,  # a browser shows the body, and `auto` looks at it
         )
         get = partial(self._transport.get, request)
         if self._is_sent_once(task):

@@ -65,6 +65,9 @@ class Notes(Protocol):
     def release(self, key: str) -> None:
         """Drop the record: the page is parsed, and the process lives."""
 
+    def lift(self, key: str) -> None:
+        """Drop the record of a page that is not parsed yet: deaths that it caused stand."""
+
     def verdict(self, key: str) -> Verdict:
         """How to parse this page: normally, alone, or not at all."""
 
@@ -82,6 +85,9 @@ class NoNotes:
         """Nothing."""
 
     def release(self, key: str) -> None:
+        """Nothing."""
+
+    def lift(self, key: str) -> None:
         """Nothing."""
 
     def verdict(self, key: str) -> Verdict:  # noqa: ARG002  # as `Notes` has it

@@ -1,8 +1,9 @@
 """The parse stage: routes each page, without broker, event loop or timers.
 
     take ─┬─► dead letter
-          ├─► waits (`streams/parse/waiting.py`) ─► its turn (`turns.py`) ─┐
-          └────────────────────────────────────────────────────────────────┴─► spider ─► outputs
+          ├─► waits for its job ─┐
+          └──────────────────────┴─► unpacked (`unpacking.py`) ─┬─► waits (`turns.py`) ─┐
+                                                                └───────────────────────┴─► spider ─► outputs
 
 A page is parsed within one call. `streams/parse/job.py` has the decisions.
 """
@@ -28,6 +29,7 @@ from .costly import CostlyDomains
 from .guard import Guard, TimeUp
 from .outputs import Outputs, Sender
 from .spider_pages import SpiderPage, SpiderPages
+from .unpacking import unpacked
 
 log = structlog.get_logger()
 
@@ -162,7 +164,7 @@ class ParseStage:
                 if job is None:
                     self._outputs.bury(message, name, f"UnknownJob: crawl.control has no job {name!r:.120}", page)
                 else:
-                    self._handle(job, message, meta, page)
+                    self._open(job, message, meta, page)
             self.flush()
 
     def take(self, message: Message, *, aside: bool = False) -> None:
@@ -181,16 +183,12 @@ class ParseStage:
                 return
             if meta.kind != "robots":  # a robots.txt was not fetched as a page
                 self.pages += 1
-                self._count(meta.job)
+                _count(self.parsed, meta.job)
         except ValueError as error:
             self.pages += 1
             self._outputs.bury(message, "", error_line(error), page, error_trace(error))
             return
         self._parse(message, meta, page, aside=aside and meta.kept and len(self.aside) < MAX_ASIDE)
-
-    def _count(self, job: str) -> None:
-        if job in self.parsed or len(self.parsed) < MAX_PARSED:
-            self.parsed[job] = self.parsed.pop(job, 0) + 1
 
     def is_suspect(self, message: Message) -> bool:
         """Whether a page must be parsed alone, with nothing else in flight: workers died while parsing it."""
@@ -206,8 +204,23 @@ class ParseStage:
                 self._held.add(message, meta, page)
             else:
                 self._outputs.bury(message, meta.job, fault, page)
-        elif aside:
-            self.aside.add(message, meta, page, message.value or b"")
+        else:
+            self._open(job, message, meta, page, aside=aside)
+
+    def _open(self, job: Job, message: Message, meta: PageMeta, page: Page, *, aside: bool = False) -> None:
+        """Unpack the body of a page; then parse it, or put it aside."""
+        key = _key(message)
+        if self.guard.notes.verdict(key) == "give_up":
+            self._outputs.bury(message, meta.job, CRASH_LOOP, page)
+            return
+        try:
+            message, meta = unpacked(self.guard, key, message, meta)
+        except BaseException as error:  # noqa: BLE001  # no exception of a page may end the worker
+            self._failed(message, meta, page, error)
+            self.guard.notes.release(key)
+            return
+        if aside and message.value:
+            self.aside.add(message, meta, page, message.value)
         else:
             self._handle(job, message, meta, page)
 
@@ -222,9 +235,6 @@ class ParseStage:
         """
         notes, key = self.guard.notes, _key(message)
         body = body or message.value or b""
-        if notes.verdict(key) == "give_up":
-            self._outputs.bury(message, meta.job, CRASH_LOOP, page)
-            return
         if meta.same_as is not None and not body:
             self.bodiless[message.partition, message.offset] = Bodiless(message, meta, page)
             self.lacks_bodies()
@@ -382,6 +392,12 @@ class ParseStage:
         self.untried.clear()
         if self.spiders is not None:
             self.spiders.clear()
+
+
+def _count(parsed: dict[str, int], job: str) -> None:
+    """Count a page of a job, which is then at the end."""
+    if job in parsed or len(parsed) < MAX_PARSED:
+        parsed[job] = parsed.pop(job, 0) + 1
 
 
 def _key(message: Message) -> str:

@@ -1,16 +1,18 @@
 """Reads bodies from crawl.pages again: of pages that were not modified, and of waiting pages that dropped theirs.
 
 A plain consumer without a group seeks to the wanted records, batch by batch, and reads no further. A page comes back
-without a body in three cases: its record is gone, is another page, or lies in a damaged batch or behind one in the same
-read. Its URL is then fetched once more.
+without a body in four cases: its record is gone, is another page, cannot be unpacked, or lies in a damaged batch or
+behind one in the same read. Its URL is then fetched once more.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams.http import page_of
 from crawlog.streams.log import DAMAGE_CODES, ReadPatience, consumer_config, is_log_end, is_transient, partition_edges
 from crawlog.streams.settings import Settings
 
@@ -18,7 +20,7 @@ BATCH = 256
 """Pages looked up together."""
 
 MOST_BYTES = 16 << 20
-"""Bodies read in one batch, bytes, but at least one body; the others come with the next batch."""
+"""Bodies read in one batch, unpacked bytes, but at least one body; the others come with the next batch."""
 
 NEAR = 8
 """Longest distance in offsets between two wanted records that are read in one run, without a seek."""
@@ -32,8 +34,11 @@ _READS_LITTLE = {
 Place = tuple[int, int]
 """(partition, offset) in crawl.pages."""
 
+Headers = list[tuple[str, Any]]
+"""Of a record."""
+
 Found = tuple[PageMeta | None, bytes]
-"""The older page, or None."""
+"""The older page, or None, and its plain body."""
 
 
 class Bodies:
@@ -62,11 +67,10 @@ class Bodies:
             found.update((at, (None, b"")) for at in by_place[place])
         size_bytes = 0
         for round_ in rounds(there):
-            for place, header, body in self._read(round_):
+            for place, headers, value in self._read(round_):
                 for at in by_place[place]:
-                    old = older(header, body, wanted[at])
-                    found[at] = old, body if old is not None else b""
-                size_bytes += len(body)
+                    found[at] = older(headers, value, wanted[at], self._settings.body_room)
+                    size_bytes += len(found[at][1])
             if size_bytes > MOST_BYTES:
                 break
         return found
@@ -77,8 +81,8 @@ class Bodies:
         ends = partition_edges(self._consumer, self._topic, {number for number, _ in places})
         return {(number, offset) for number, offset in places if ends[number][0] <= offset < ends[number][1]}
 
-    def _read(self, runs: Mapping[int, list[int]]) -> Iterator[tuple[Place, bytes | None, bytes]]:
-        """The records of one run per partition; a missing record comes without a header."""
+    def _read(self, runs: Mapping[int, list[int]]) -> Iterator[tuple[Place, Headers, bytes]]:
+        """The records of one run per partition; a missing record comes without headers."""
         consumer = self._consumer
         assert consumer is not None
         left = {number: set(offsets) for number, offsets in runs.items()}
@@ -98,7 +102,7 @@ class Bodies:
             self._consumer.close()
 
 
-def _taken(record: Message, left: dict[int, set[int]]) -> Iterator[tuple[Place, bytes | None, bytes]]:
+def _taken(record: Message, left: dict[int, set[int]]) -> Iterator[tuple[Place, Headers, bytes]]:
     """The wanted record in `record`, and the wanted ones that are missing: those before it, and all behind an error.
 
     Removes them from `left`.
@@ -111,18 +115,12 @@ def _taken(record: Message, left: dict[int, set[int]]) -> Iterator[tuple[Place, 
     offsets, offset = left.get(number, set()), record.offset() or 0
     if error is None and offset in offsets:
         offsets.discard(offset)
-        yield (number, offset), _header(record), record.value() or b""
+        yield (number, offset), list(record.headers() or ()), record.value() or b""  # type: ignore[arg-type]  # pairs
     for gone in [one for one in offsets if error is not None or one <= offset]:
         offsets.discard(gone)
-        yield (number, gone), None, b""
+        yield (number, gone), [], b""
     if not offsets:
         left.pop(number, None)
-
-
-def _header(record: Message) -> bytes | None:
-    headers = record.headers() or []
-    value = dict(headers).get(pages.HEADER)
-    return value if isinstance(value, bytes) else None
 
 
 def rounds(places: Iterable[Place]) -> Iterator[dict[int, list[int]]]:
@@ -139,11 +137,17 @@ def rounds(places: Iterable[Place]) -> Iterator[dict[int, list[int]]]:
         runs = {number: of_partition for number, of_partition in runs.items() if of_partition}
 
 
-def older(header: bytes | None, body: bytes, new: PageMeta) -> PageMeta | None:
-    """The older page's metadata; None if the record is another page, because a new topic gives offsets out again."""
+def older(headers: Headers, value: bytes, new: PageMeta, most: int) -> Found:
+    """The older page; None if the record is another page, because a new topic gives offsets out again.
+
+    Args:
+        most: Limit of a body, unpacked.
+    """
     try:
-        old = pages.decode(header)
+        old = pages.decode(dict(headers).get(pages.HEADER))
     except ValueError:
-        return None
-    is_meant = (old.job, old.url) == (new.job, new.url) and old.kept and old.same_as is None and body
-    return old if is_meant else None
+        return None, b""
+    if (old.job, old.url) != (new.job, new.url) or old.same_as is not None:
+        return None, b""
+    old, body = page_of(old, value, headers, most)
+    return (old, body) if old.kept and body else (None, b"")

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaException
 from crawlog.agents.control import BEAT_S, Obedience
 from crawlog.agents.sandbox import Trial
 from crawlog.streams.errors import DamagedLog, EngineError, TrialError
+from crawlog.streams.http import likely_bytes
 from crawlog.streams.parse import Message, Waiting
 from crawlog.streams.worker import LARGE_BYTES, CrawlApp
 
@@ -84,7 +85,8 @@ class PageTurns:
 
     def _lets_others_go(self, message: Message) -> bool:
         """Whether a page is large and others wait behind it: each of these may be a host's only source of URLs."""
-        return len(message.value or b"") >= LARGE_BYTES and (bool(self._stage.aside) or self._is_behind())
+        is_large = likely_bytes(message.value, message.headers) >= LARGE_BYTES
+        return is_large and (bool(self._stage.aside) or self._is_behind())
 
     async def parse_asides(self) -> None:
         """Parse pages that were put aside while one is due; a large page that waits for a trial goes first."""

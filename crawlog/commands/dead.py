@@ -14,7 +14,7 @@ import msgspec
 
 from crawlog.schemas import dead, pages, urls
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.http import shown_found, shown_page, shown_result
+from crawlog.streams.http import UnkeptBody, coding_in, decoded, shown_found, shown_page, shown_result
 from crawlog.streams.log import (
     Letter,
     LetterChoice,
@@ -61,7 +61,7 @@ class Opened(msgspec.Struct):
 
     Attributes:
         key: The record's key.
-        value: The record's value; None if crawl.dead has no copy of it.
+        value: The record's value, a body unpacked; None if crawl.dead has no copy of it.
         headers: The record's own headers, as text.
     """
 
@@ -160,7 +160,15 @@ def opened(settings: "Settings", offset: int) -> Opened:
     headers = _headers(record)
     said = dead.from_headers(dict(headers), record.key(), record.value())
     own = {name: _shown(name, value) for name, value in dead.own_headers(headers)}
-    return Opened(dead_letters.all[offset], said.key, _without_secrets(record.value()), own, said.traceback)
+    value = _without_secrets(_plain(record.value(), headers, settings.body_room))
+    return Opened(dead_letters.all[offset], said.key, value, own, said.traceback)
+
+
+def _plain(value: bytes | None, headers: list[tuple[str, bytes]], most: int) -> bytes | None:
+    """A value; that of a page unpacked, if it can be."""
+    with suppress(UnkeptBody):
+        return decoded(value, coding_in(headers), most) if value else value
+    return value
 
 
 def _shown(name: str, value: bytes) -> str:

@@ -6,13 +6,13 @@ Nothing is written to the log.
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crawlog import __version__
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http import REDIRECTS, RobotsRules
+from crawlog.streams.http import REDIRECTS, RobotsRules, page_of
 from crawlog.streams.spiders import StoredPage
 from crawlog.streams.url import Canonicaliser, Places
 
@@ -160,5 +160,6 @@ def _read(settings: "Settings", partition: int, offset: int) -> StoredPage | Non
     record = next(read_records(settings, topic, partition, offset, offset + 1), None)
     if record is None:
         return None
-    header = dict(record.headers() or ()).get(pages.HEADER)
-    return StoredPage(pages.decode(header if isinstance(header, bytes) else None), record.value() or b"")
+    headers: list[tuple[str, Any]] = list(record.headers() or ())  # type: ignore[arg-type]  # pairs, never a dict
+    meta = pages.decode(dict(headers).get(pages.HEADER))
+    return StoredPage(*page_of(meta, record.value(), headers, settings.body_room))

@@ -21,7 +21,7 @@ from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fleet import needed
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
 from crawlog.streams.frontier import FREE, Commands, Orders
-from crawlog.streams.http import RobotsRules, named_request, shown_page
+from crawlog.streams.http import RobotsRules, coding_in, named_request, page_of, shown_page
 from crawlog.streams.log import (
     CLUSTER_TIMEOUT_S,
     REPORTS_READ,
@@ -220,13 +220,16 @@ class Inquiry:
         return offset < self._parsed.get((self._names.pages, partition), 0)
 
     def _page(self, record: "Message", partition: int, offset: int) -> Event:
-        body = record.value() or b""
+        stored, headers = record.value() or b"", _headers(record)
         try:
-            meta = pages.decode(dict(record.headers() or ()).get(pages.HEADER))  # type: ignore[arg-type]  # bytes or None
+            meta = pages.decode(dict(headers).get(pages.HEADER))
         except ValueError as error:
             return Event(_timestamp(record), "pages", partition, offset, "page", f"a page that cannot be read: {error}")
-        request = named_request(meta.id, meta.request)
-        what = f"{request}: {_told(meta, len(body))}" if request else _told(meta, len(body))
+        meta, body = page_of(meta, stored, headers, self._settings.body_room)
+        request, told = named_request(meta.id, meta.request), _told(meta, len(body))
+        what = f"{request}: {told}" if request else told
+        if coding := coding_in(headers):
+            what += f", {len(stored):,} in {coding}"
         if meta.rendered:
             what += f", rendered ({meta.rendered})"
         if meta.render_error:
@@ -274,7 +277,7 @@ class Inquiry:
         needles = [url.encode() for url in spelled]
         letters, ours = Letters(), []
         for record in self._records(self._names.dead, 0):
-            headers = [(name, _bytes(value)) for name, value in record.headers() or ()]  # type: ignore[str-unpack]  # pairs
+            headers = _headers(record)
             letters.take(record.offset() or 0, _timestamp(record), headers, record.value())
             letter = letters.all.get(record.offset() or 0)
             if letter is None or not letter.place[0]:
@@ -394,6 +397,10 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
     except Exception:  # noqa: BLE001  # rocksdict raises bare Exceptions: a folder just made, a table its owner dropped
         return None
     return value
+
+
+def _headers(record: "Message") -> list[tuple[str, bytes]]:
+    return [(name, _bytes(value)) for name, value in record.headers() or ()]  # type: ignore[str-unpack]  # pairs
 
 
 def _bytes(value: object) -> bytes:

@@ -95,6 +95,7 @@ def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
         fetched_at=now,
         took_s=round(answer.took_s, 4),
         kept=keeps_body(task, answer),
+        limit=answer.limit,
         sniffed=answer.sniffed,
         link=answer.link,
         x_robots=answer.x_robots,
@@ -137,7 +138,7 @@ def wants_headers(task: "Task") -> bool:
 def without_body(meta: PageMeta, reason: str) -> PageMeta:
     """The metadata of a page that is too large for a record."""
     return msgspec.structs.replace(
-        meta, error=reason, kept=False, content_type=meta.content_type[:SHORT_TYPE_CHARS], link=(), headers=()
+        meta, error=reason, kept=False, limit=0, content_type=meta.content_type[:SHORT_TYPE_CHARS], link=(), headers=()
     )
 
 

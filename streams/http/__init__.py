@@ -7,6 +7,7 @@
                                         │
                                         ▼
     answer (status, headers, body) ◄─ codings (gzip, br, zstd) ◄─ sniff (the type by header and first bytes)
+          coded_pages: bodies that lie in crawl.pages as they came, plain again
           cookie_walls: redirects that lead back, and pass with the cookie that they set
 
 Pure: it decides what to send and what an answer means.
@@ -24,7 +25,8 @@ from .answer import (
     all_headers,
     note,
 )
-from .codings import BadCoding, TooLarge, decoder
+from .coded_pages import coding_in, likely_bytes, page_of, plain_headers
+from .codings import BadCoding, Head, TooLarge, UnkeptBody, coding_of, decoded, decoder
 from .cookie_walls import CookieWalls
 from .cookies import CookieJar, StoredCookie
 from .egress import address_refusal, literal_refusal, port_refusal
@@ -88,6 +90,7 @@ __all__ = [
     "CookieJar",
     "CookieWalls",
     "Form",
+    "Head",
     "HeldBytes",
     "Manner",
     "Posted",
@@ -100,6 +103,7 @@ __all__ = [
     "Step",
     "StoredCookie",
     "TooLarge",
+    "UnkeptBody",
     "Unsent",
     "Validators",
     "Visited",
@@ -107,13 +111,17 @@ __all__ = [
     "address_refusal",
     "all_headers",
     "check_rules",
+    "coding_in",
+    "coding_of",
     "computed",
+    "decoded",
     "decoder",
     "egress",
     "essence",
     "header_refusal",
     "headers_of",
     "joined_headers",
+    "likely_bytes",
     "literal_refusal",
     "manner_for",
     "manner_of",
@@ -123,6 +131,8 @@ __all__ = [
     "note",
     "of_headers",
     "origin_of",
+    "page_of",
+    "plain_headers",
     "port_refusal",
     "read_form",
     "read_header",

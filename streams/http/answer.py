@@ -70,6 +70,8 @@ class Answer:
         validators: ETag and date for a conditional request later; only with a body.
         is_conditional: The request had the validators of an older page.
         same_as: (partition, offset) of the page in crawl.pages that is unchanged.
+        coding: The content codings of the body, where it stays as it came; empty for a plain body.
+        limit: Most bytes that such a body may have, decoded.
         headers: All headers of the response, as sent and in order; only where they were asked for.
         again_s: Seconds until another attempt can succeed.
         rendered, render_error: As in a page's metadata.
@@ -82,6 +84,7 @@ class Answer:
         "allows_credentials",
         "body",
         "by_proxy",
+        "coding",
         "content_type",
         "error",
         "headers",
@@ -93,6 +96,7 @@ class Answer:
         "is_inside",
         "kept",
         "leads_back",
+        "limit",
         "link",
         "location",
         "private",
@@ -111,6 +115,8 @@ class Answer:
         self.http = http
         self.error = error
         self.body = b""
+        self.coding = ""
+        self.limit = 0
         self.kept = False
         self.content_type = ""
         self.sniffed = ""

@@ -5,10 +5,15 @@ decoded, and treats each coding differently. Here all codings are read as browse
 counts as far as it goes. Bytes after the end are ignored. It is an error if nothing can be decoded, or if the data are
 broken. Proxies compress again, so a body may have several layers. It is decoded in small pieces, so a decompression
 bomb is noticed before it takes memory or time.
+
+    fetch, where it must look  ─► decoder: pieces of a body, while it comes
+    fetch, where it need not   ─► Head: the first bytes, for sniffing; the body goes to the log as it came
+    parse                      ─► decoded: the whole body, within a limit
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, Protocol, cast
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Protocol, cast
 
 import brotli
 from backports import zstd
@@ -23,6 +28,18 @@ MAX_MEMBERS = 1000
 PIECE_BYTES = 64 * 1024
 """Decoded bytes a piece, in about 0.1 ms; br may give half as many more."""
 
+WHOLE_PIECE_BYTES = 256 * 1024
+"""Decoded bytes a piece where the whole body is there: nearly every page is one piece, which is not copied."""
+
+FED_BYTES = 64 * 1024
+"""Raw bytes decoded at a time where the whole body is there: about what the network gives at once."""
+
+HEAD_STEP_BYTES = 4096
+"""Raw bytes unpacked at a time to find the first decoded ones."""
+
+HEAD_INNER_BYTES = 256 * 1024
+"""Decoded bytes of an inner coding after which no more is unpacked to find the first ones."""
+
 SOUGHT_BYTES = 256 * 1024
 """Raw bytes of a br body kept to find its end, which the library does not tell."""
 
@@ -34,12 +51,26 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGICS = (b"\x28\xb5\x2f\xfd", *(bytes((0x50 + n, 0x2A, 0x4D, 0x18)) for n in range(16)))
 
 
-class TooLarge(ValueError):
+class UnkeptBody(ValueError):
+    """A body that is not kept.
+
+    Attributes:
+        word: The error of its page.
+    """
+
+    word: ClassVar[str]
+
+
+class TooLarge(UnkeptBody):
     """The decoded body is larger than the limit."""
 
+    word = "too_large"
 
-class BadCoding(ValueError):
+
+class BadCoding(UnkeptBody):
     """The body is not in the coding it declares, or the coding is unknown."""
+
+    word = "bad_encoding"
 
 
 class _Layer(Protocol):
@@ -56,15 +87,16 @@ class Decoder:
     Args:
         codings: In the order in which they are undone.
         most: Limit of decoded bytes of each layer but the last, which the reader limits.
+        piece_bytes: Decoded bytes a piece, about.
     """
 
-    def __init__(self, codings: Iterable[str], most: int) -> None:
-        self._layers = [_LAYERS[coding]() for coding in codings]
+    def __init__(self, codings: Iterable[str], most: int, piece_bytes: int = PIECE_BYTES) -> None:
+        self._layers = [_LAYERS[coding](piece_bytes) for coding in codings]
         self._most = most
         self._came = [0] * len(self._layers)
 
     def pieces(self, chunk: bytes, depth: int = 0) -> Iterator[bytes]:
-        """Decode some bytes, in pieces of about `PIECE_BYTES`. Raises: TooLarge, BadCoding."""
+        """Decode some bytes, piece by piece. Raises: TooLarge, BadCoding."""
         if depth == len(self._layers):
             yield chunk
             return
@@ -80,24 +112,100 @@ class Decoder:
             layer.end()
 
 
-def decoder(content_encoding: str, most: int) -> Decoder | None:
-    """The decoder of a body; None if it is not coded.
+@lru_cache(64)
+def coding_of(content_encoding: str) -> str:
+    """The codings that are undone, in lower case and in the order in which they were applied; empty for none.
 
     Args:
         content_encoding: The header's value; several headers joined with commas.
-        most: Limit of decoded bytes of each layer.
     Raises: BadCoding
     """
     codings = [coding.strip().lower() for coding in content_encoding.split(",")]
     codings = [coding for coding in codings if coding not in ("", "identity")]
     if not codings or (len(codings) == 1 and codings[0] not in _LAYERS):
-        return None  # one unknown coding: read as it is, as browsers do
+        return ""  # one unknown coding: read as it is, as browsers do
     if len(codings) > MAX_LAYERS:
         raise BadCoding(f"{len(codings)} codings, {MAX_LAYERS} are the most")
     unknown = next((coding for coding in codings if coding not in _LAYERS), None)
     if unknown is not None:
         raise BadCoding(f"{unknown[:40]!r} among several codings")
-    return Decoder(codings[::-1], most)
+    return ", ".join(codings)
+
+
+def decoder(content_encoding: str, most: int, piece_bytes: int = PIECE_BYTES) -> Decoder | None:
+    """The decoder of a body; None if it is not coded.
+
+    Args:
+        content_encoding: As `coding_of` takes it.
+        most: Limit of decoded bytes of each layer.
+    Raises: BadCoding
+    """
+    coding = coding_of(content_encoding)
+    return Decoder(coding.split(", ")[::-1], most, piece_bytes) if coding else None
+
+
+def decoded(body: bytes, content_encoding: str, limit: int) -> bytes:
+    """A whole body.
+
+    Args:
+        content_encoding: As `coding_of` takes it.
+        limit: Of decoded bytes, of each layer.
+    Raises: TooLarge, BadCoding
+    """
+    undo = decoder(content_encoding, limit, WHOLE_PIECE_BYTES)
+    if undo is None:
+        return body
+    pieces: list[bytes] = []
+    size = 0
+    for at in range(0, len(body), FED_BYTES):
+        for piece in undo.pieces(body[at : at + FED_BYTES]):
+            size += len(piece)
+            if size > limit:
+                raise TooLarge(f"over {limit} bytes")
+            pieces.append(piece)
+    undo.end()
+    return b"".join(pieces)
+
+
+class Head:
+    """The first bytes of a body, unpacked as it comes.
+
+    Args:
+        coding: Of `coding_of`.
+        wanted: Bytes.
+
+    Attributes:
+        unpacked: What is there so far, at most `wanted`.
+        is_full: Whether no more is unpacked.
+    """
+
+    def __init__(self, coding: str, wanted: int) -> None:
+        self._decoder = Decoder(coding.split(", ")[::-1] if coding else (), HEAD_INNER_BYTES, wanted)
+        self._wanted = wanted
+        self.unpacked = b""
+        self.is_full = False
+
+    def take(self, chunk: bytes) -> None:
+        """Unpack of the next bytes as much as is wanted. Raises: BadCoding."""
+        for at in range(0, len(chunk), HEAD_STEP_BYTES):
+            if self.is_full:
+                return
+            try:
+                self._take(chunk[at : at + HEAD_STEP_BYTES])
+            except TooLarge:  # inside: nothing can be said of what it is
+                self.is_full = True
+
+    def _take(self, some: bytes) -> None:
+        for piece in self._decoder.pieces(some):
+            self.unpacked = (self.unpacked + piece)[: self._wanted]
+            if len(self.unpacked) == self._wanted:
+                self.is_full = True
+                return
+
+    def end(self) -> None:
+        """The body has ended. Raises: BadCoding: there were bytes, and nothing could be decoded."""
+        if not self.is_full:
+            self._decoder.end()
 
 
 class _Members:
@@ -108,9 +216,10 @@ class _Members:
         begin: Makes the decompressor, from the first bytes and the number of earlier streams; None if there is none.
     """
 
-    def __init__(self, head_bytes: int, begin: Callable[[bytes, int], Any]) -> None:
+    def __init__(self, head_bytes: int, begin: Callable[[bytes, int], Any], piece_bytes: int) -> None:
         self._head_bytes = head_bytes
         self._begin = begin
+        self._piece_bytes = piece_bytes
         self._head = b""
         self._stream: Any = None
         self._members = 0
@@ -134,7 +243,7 @@ class _Members:
         stream = self._stream
         while True:
             try:
-                piece = stream.decompress(data, PIECE_BYTES)
+                piece = stream.decompress(data, self._piece_bytes)
             except _ERRORS as error:
                 if not self._members:
                     raise BadCoding(str(error)) from None
@@ -150,7 +259,7 @@ class _Members:
                     raise BadCoding(f"over {MAX_MEMBERS} members")
                 return bytes(stream.unused_data)
             data = getattr(stream, "unconsumed_tail", b"")  # zstd keeps it
-            if not data and len(piece) < PIECE_BYTES:
+            if not data and len(piece) < self._piece_bytes:
                 return b""
 
     def end(self) -> None:
@@ -189,7 +298,8 @@ def _zstd(head: bytes, members: int) -> Any:
 class _Brotli:
     """Bytes behind its end are ignored; the library calls a chunk with both broken: then the end is sought."""
 
-    def __init__(self) -> None:
+    def __init__(self, piece_bytes: int) -> None:
+        self._piece_bytes = piece_bytes
         self._stream = brotli.Decompressor()
         self._fed = bytearray()
         self._came = 0
@@ -202,7 +312,7 @@ class _Brotli:
             self._fed += data
         while not self._is_over and not stream.is_finished():
             try:
-                piece = stream.process(data, output_buffer_limit=PIECE_BYTES)
+                piece = stream.process(data, output_buffer_limit=self._piece_bytes)
             except brotli.error as error:
                 yield from self._last(str(error))
                 return
@@ -215,7 +325,7 @@ class _Brotli:
     def _last(self, error: str) -> Iterator[bytes]:
         """What is left up to its end. Raises: BadCoding: it has none, or too much came to look for it."""
         fed = bytes(self._fed)
-        end = _brotli_end(fed, self._came + 4 * PIECE_BYTES) if len(fed) <= SOUGHT_BYTES else None
+        end = _brotli_end(fed, self._came + 4 * self._piece_bytes) if len(fed) <= SOUGHT_BYTES else None
         if end is None:
             raise BadCoding(error)
         self._is_over = True
@@ -265,10 +375,10 @@ def _brotli_step(data: bytes, cuts: Iterable[int], most: int) -> int | None:
     return None
 
 
-_LAYERS: dict[str, Callable[[], _Layer]] = {
-    "gzip": lambda: _Members(2, _gzip),
-    "x-gzip": lambda: _Members(2, _gzip),
-    "deflate": lambda: _Members(2, _deflate),
+_LAYERS: dict[str, Callable[[int], _Layer]] = {
+    "gzip": partial(_Members, 2, _gzip),
+    "x-gzip": partial(_Members, 2, _gzip),
+    "deflate": partial(_Members, 2, _deflate),
     "br": _Brotli,
-    "zstd": lambda: _Members(4, _zstd),
+    "zstd": partial(_Members, 4, _zstd),
 }

@@ -15,7 +15,7 @@ from .in_order import Page, Taken
 from .job import Job, Jobs
 from .outputs import Encoded, PageOutputs, again_of, outputs_of
 from .requested import are_known, parsed_of, wants_spider
-from .waiting import Held, Message, PageLine, Waiting
+from .waiting import Held, Message, PageLine, Waiting, plain
 
 __all__ = [
     "Batch",
@@ -34,5 +34,6 @@ __all__ = [
     "are_known",
     "outputs_of",
     "parsed_of",
+    "plain",
     "wants_spider",
 ]

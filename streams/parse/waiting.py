@@ -1,5 +1,7 @@
 """Pages that parse has taken and that wait: for a revision of their job, for a trial, or until smaller pages are done.
 
+Pages of unknown jobs wait as they came. All other bodies are unpacked, and count so.
+
 Each waiting page holds back the commit of its partition, so their number is bounded. So is the memory of their bodies:
 a body beyond the limit is dropped, and read again from crawl.pages at the page's turn.
 """
@@ -12,6 +14,7 @@ import msgspec
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.record import Record
+from crawlog.streams.http import plain_headers
 
 from .in_order import Page
 
@@ -45,6 +48,11 @@ class KeptRecord(NamedTuple):
     headers: Any
 
 
+def plain(message: Message, body: bytes) -> KeptRecord:
+    """A record with its body unpacked."""
+    return KeptRecord(message.partition, message.offset, message.key, body, plain_headers(message.headers))
+
+
 class Waiting(NamedTuple):
     """A page in a line.
 
@@ -65,7 +73,7 @@ class Waiting(NamedTuple):
         return msgspec.structs.replace(self.meta, same_as=at)
 
     def whole(self, body: bytes) -> KeptRecord:
-        """Its record as it was read: with the body, unless that is from another record."""
+        """Its record: with the body, unless that is from another record."""
         return self.message if self.meta.same_as is not None else self.message._replace(value=body)
 
 

@@ -117,15 +117,19 @@ class Suspects:
 
     def release(self, key: str) -> None:
         """Remove a key that was handled without harm, and forget its earlier deaths."""
+        self.lift(key)
+        if self._others:
+            self._others.pop(_hash(key), None)
+        if self._rows and self._rows.pop(_hash(key), None) is not None:
+            self._write_rows()
+
+    def lift(self, key: str) -> None:
+        """Remove a key that is handled further later: its earlier deaths stand."""
         slot = self._held.pop(key, None)
         if slot is not None:
             self._free.append(slot)
             if self._marks is not None:
                 self._marks[slot] = 0
-        if self._others:
-            self._others.pop(_hash(key), None)
-        if self._rows and self._rows.pop(_hash(key), None) is not None:
-            self._write_rows()
 
     def verdict(self, key: str) -> Verdict:
         """Whether a key may be handled beside others, only alone, or never again."""

@@ -1,6 +1,7 @@
 """The fetch stage without a cluster: its own state and dispatcher, a log in memory, a web that says what it is told."""
 
 import asyncio
+import gzip
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -117,6 +118,7 @@ class Web:
         before: Called with each URL before it is answered.
         may_ask: Whether its lease is held.
         bodies: Of which each answer holds one byte.
+        coding: Of pages that a caller takes as they come.
     """
 
     latency_s: dict[str, float] = field(default_factory=lambda: {"any": 0.0})
@@ -128,6 +130,7 @@ class Web:
     etags: dict[str, str] = field(default_factory=dict)
     conditions: list[tuple[str, str]] = field(default_factory=list)
     bodies: BodyBudget = field(default_factory=lambda: BodyBudget(1000))
+    coding: str = ""
     before: Callable[[str], None] = lambda _url: None
     may_ask: Callable[[], bool] = lambda: True
     patience_s: dict[str, float] = field(default_factory=dict)
@@ -159,6 +162,8 @@ class Web:
         answer = Answer(self.status.get(url, 200))
         answer.held = await self.bodies.take(1)
         answer.content_type, answer.kept, answer.body = "text/html", True, b"<title>x</title>"
+        if self.coding and request.as_came:
+            answer.body, answer.coding, answer.limit = gzip.compress(answer.body), self.coding, 1000
         if url in self.etags:
             answer.validators = of_headers(self.etags[url], None)
         if etag is not None:

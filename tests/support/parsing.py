@@ -167,13 +167,15 @@ class Stage:
         """A revision of the job becomes known."""
         self.stage.learn(JobCopy("j", spec, epoch))
 
-    def take(self, body: bytes = b"", offset: int | None = None, *, aside: bool = False, **meta: Any) -> int:
+    def take(
+        self, body: bytes = b"", offset: int | None = None, *, aside: bool = False, coding: str = "", **meta: Any
+    ) -> int:
         """A page comes; returns its offset."""
         offset = self.offsets if offset is None else offset
         self.offsets = offset + 1
         fields: dict[str, Any] = {"url": PAGE, "job": "j", "http": 200, "content_type": HTML} | meta
-        header = (pages.HEADER, pages.encode(PageMeta(**fields)))
-        self.stage.take(Message(3, offset, b"a.test", body, [header]), aside=aside)
+        headers = pages.headers(PageMeta(**fields), coding)
+        self.stage.take(Message(3, offset, b"a.test", body, headers), aside=aside)
         return offset
 
     def founds(self) -> list[urls.FoundUrl]:

@@ -1,5 +1,6 @@
 """Pages asked for again by what their server said of them: what is sent, what is written, what becomes of the rows."""
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -234,8 +235,25 @@ def test_runs_are_read_side_by_side_and_far_ones_are_jumped_to() -> None:
 )
 def test_another_record_at_the_old_place_is_not_taken_for_the_page(old: PageMeta, body: bytes, is_meant: bool) -> None:
     """After a power cut offsets are given out again."""
-    assert older(pg.encode(old), body, PageMeta(URL, "j", same_as=(0, 0))) == (old if is_meant else None)
-    assert older(None, body, PageMeta(URL, "j")) is None
+    new = PageMeta(URL, "j", same_as=(0, 0))
+    assert older(pg.headers(old), body, new, 9) == ((old, body) if is_meant else (None, b""))
+    assert older([], body, new, 9) == (None, b"")
+
+
+@pytest.mark.parametrize(
+    ("body", "most", "found"),
+    [
+        (gzip.compress(b"x" * 9), 9, b"x" * 9),
+        (gzip.compress(b"x" * 9), 8, b""),
+        (b"no gzip", 9, b""),
+        (gzip.compress(b"x" * 9)[:-8] + bytes(8), 9, b""),
+    ],
+)
+def test_an_old_page_that_cannot_be_unpacked_is_gone(body: bytes, most: int, found: bytes) -> None:
+    """Its URL is fetched whole, as a page's whose body was not kept."""
+    old = PageMeta(URL, "j", limit=100)
+    said = older(pg.headers(old, "gzip"), body, PageMeta(URL, "j", same_as=(0, 0)), most)
+    assert said == ((old, found) if found else (None, b""))
 
 
 @pytest.mark.broker

@@ -1,6 +1,7 @@
 """The fetch service: how many requests at a time, to whom, and what becomes of them."""
 
 import asyncio
+import gzip
 import os
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from crawlog.agents.client.budget import BodyBudget
 from crawlog.agents.client.per_address import Addresses, Busy
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import HttpRequest, Transport
+from crawlog.schemas import pages as pg
 from crawlog.schemas.urls import RenderRules, decode
 from crawlog.streams.fetch import back_pressure, robots_answer
 from crawlog.streams.fetch.rendering import Reach
@@ -23,7 +25,7 @@ from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.consumer import finish_within
 from crawlog.streams.worker.suspects import Deaths, _hash
-from tests.support.fetching import Record, Web, running
+from tests.support.fetching import PAGES, Record, Web, running
 from tests.support.forked import Server
 
 
@@ -44,6 +46,25 @@ async def test_a_url_becomes_a_page_and_then_a_done(tmp_path: Path, monkeypatch:
         await world.all_done("http://a.com/x")
         assert [(meta.url, body) for meta, body in world.log.pages] == [("http://a.com/x", b"<title>x</title>")]
         assert [(done.status, done.page) for done in world.log.dones] == [("fetched", (0, 0))]
+
+
+@pytest.mark.parametrize(("render", "coding"), [("off", "gzip"), ("auto", ""), ("always", "")])
+async def test_a_coded_body_lies_in_the_log_as_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, render: Any, coding: str
+) -> None:
+    """A header names its coding; a job that looks at bodies, or has them rendered, gets plain ones."""
+    async with running(tmp_path, monkeypatch) as world:
+        world.web.coding = "gzip"
+        world.job(rev=2, render=RenderRules(render))
+        if render == "always":
+            monkeypatch.setattr(world.tasks.browsing, "render", lambda *_: asyncio.sleep(0))
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        [record] = [one for one in world.log.records if one.topic == PAGES]
+    headers, body = dict(record.headers), record.value or b""
+    assert headers.get(pg.CODING, b"").decode() == coding
+    assert (gzip.decompress(body) if coding else body) == b"<title>x</title>"
+    assert pg.decode(headers[pg.HEADER]).limit == (1000 if coding else 0)
 
 
 async def test_a_proxy_that_fails_is_no_failure_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,6 +184,10 @@ class Noted(NoNotes):
         """Handled."""
         self.said.append(f"release {key}")
 
+    def lift(self, key: str) -> None:
+        """Handled in part."""
+        self.said.append(f"lift {key}")
+
     def verdict(self, key: str) -> Verdict:
         """As told."""
         return self.verdicts.get(f"at_{key.partition(':')[2]}", "normal")

@@ -1,5 +1,6 @@
 """`crawlog dead`: what is open, what goes back, and what a letter's next try is."""
 
+import gzip
 import json
 
 import msgspec
@@ -293,6 +294,25 @@ def test_the_list_shows_urls_under_their_errors(log: tuple[Settings, Producer, T
     assert lines[4:] == ["3 dead letters, the newest 2 shown; 0 dealt with"]
     one = json.loads(list_json(command.listed(settings, LetterChoice(), 9, handled=False))[0])
     assert one["url"] == "http://a.example/"
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    ("value", "shown"), [(gzip.compress(b"<p>x"), "<p>x"), (b"no gzip", "no gzip")], ids=["whole", "broken"]
+)
+def test_a_page_in_a_coding_is_shown_plain_and_goes_back_as_it_came(
+    log: tuple[Settings, Producer, Topics], value: bytes, shown: str
+) -> None:
+    """One that cannot be unpacked is shown as it is."""
+    settings, producer, names = log
+    headers = pages.headers(pages.PageMeta("http://a.example/", "j", limit=100), "gzip")
+    letter = dead.DeadLetter(names.pages, 3, 1, "parse", "MemoryError: ", job="j")
+    producer.send(names.dead, value, key=b"a.example", partition=0, headers=letter.headers() + headers)
+    producer.flush(10)
+    assert json.loads(show_json(command.opened(settings, 3)))["value"] == shown
+    command.redriven(settings, LetterChoice(offsets=frozenset({3})), execute=True, report=pytest.fail)
+    [again] = read_records(settings, names.pages, 3, 2, 3)
+    assert (again.value(), again.headers()) == (value, headers)
 
 
 @pytest.mark.broker

@@ -1,5 +1,6 @@
 """`crawlog why` over a log written by hand: every topic it reads, and the time it is asked as of."""
 
+import gzip
 import time
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 
 from crawlog.cli.why_text import _facts, _offered, lines
+from crawlog.commands.one_page import page_at
 from crawlog.commands.why import Inquiry, Story, moment, why
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
@@ -39,11 +41,11 @@ class Log:
         self._producer.send(self.names.urls, u.encode(record), partition=self.partition)
         self._producer.flush(10)
 
-    def page(self, url: str, body: bytes, **fields: object) -> tuple[int, int]:
+    def page(self, url: str, body: bytes, coding: str = "", **fields: object) -> tuple[int, int]:
         """One page; its place."""
         meta = pages.PageMeta(url, "j", **fields)  # type: ignore[arg-type]  # the record's own fields
         places: list[tuple[int, int]] = []
-        self.send(self.names.pages, body, [(pages.HEADER, pages.encode(meta))], lambda *at: places.append(at))
+        self.send(self.names.pages, body, pages.headers(meta, coding), lambda *at: places.append(at))
         return places[0]
 
     def send(
@@ -104,6 +106,32 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     assert "Nothing was ever found by this URL" in unknown
     assert "job j would take it as: queued" in unknown
     assert why(cluster, URL, None, "j", lambda _: None).domain == "a.example"
+
+
+@pytest.mark.broker
+def test_a_page_in_a_coding_is_told_plain_or_with_the_reason_why_not(cluster: Settings) -> None:
+    """Fetch saw no more than its first bytes; other commands read the same page."""
+    ensure_topics(cluster)
+    log = Log(cluster)
+    log.urls(spec=SPEC)
+    packed, kind = gzip.compress(b"<p>" * 500), "text/html"
+    for row, (url, limit, told, size) in enumerate(
+        (
+            (URL, 1500, f"page of 1,500 bytes, text/html, {len(packed)} in gzip", 1500),
+            (TARGET, 1499, f"page without a body: too_large, {len(packed)} in gzip", 0),
+        ),
+        1,
+    ):
+        log.urls(urls=[u.FoundUrl(url)])
+        place = log.page(url, packed, "gzip", http=200, content_type=kind, limit=limit)
+        log.urls(results=[u.Result(url, row << 16, "fetched", http=200, page=place)])
+        events = why(cluster, url, None, "", lambda _: None).events
+        event = next(event for event in events if (event.kind, event.offset) == ("page", place[1]))
+        assert event.what.startswith(told)
+        assert event.detail["bytes"] == size
+        stored = page_at(cluster, *place)
+        assert stored is not None
+        assert (len(stored.body), stored.meta.error) == (size, "" if size else "too_large")
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,22 @@ def test_a_kill_for_want_of_memory_is_a_fault(path: Path, monkeypatch: pytest.Mo
     held.close()
 
 
+def test_a_key_handled_in_part_keeps_its_deaths(path: Path) -> None:
+    """It is not held any more, so later deaths are not its fault."""
+    for _ in range(2):
+        die(path, "a")
+    held = Suspects(path)
+    held.touch("a")
+    held.lift("a")
+    assert held.verdict("a") == "alone"
+    die(path, by="held.touch('a'); held.lift('a'); " + SEGFAULT)
+    held = Suspects(path)
+    assert held.verdict("a") == "alone"
+    held.release("a")
+    assert held.verdict("a") == "normal"
+    held.close()
+
+
 def test_a_clean_stop_clears_the_file(path: Path) -> None:
     """Nothing is held against anyone afterwards."""
     die(path, "x")

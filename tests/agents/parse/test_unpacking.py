@@ -1,0 +1,215 @@
+"""Pages that lie as they came: parse unpacks each once, under its guard, and ends it as it ends a plain one."""
+
+import gzip
+import hashlib
+import zlib
+from pathlib import Path
+from typing import Any
+
+import brotli
+import pytest
+from backports import zstd
+
+from crawlog.agents.parse.guard import Guard, NoNotes
+from crawlog.agents.sandbox.trial import Trial
+from crawlog.schemas import pages
+from crawlog.schemas.pages import CODING
+from crawlog.schemas.requests import RequestRecord
+from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.streams.parse.waiting import HELD_LOOKS
+from crawlog.streams.settings.machine import Parse
+from crawlog.streams.spiders import Bounds
+from crawlog.streams.worker.suspects import Verdict
+from tests.support.parsing import HTML, NAMES, PAGE, Message, Stage, buried, links
+
+BODY = b"<title>T</title>" + links("x", "y")
+GZIP = gzip.compress(BODY)
+PACKS: dict[str, Any] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "br": brotli.compress,
+    "zstd": zstd.compress,
+    "gzip, br": lambda body: brotli.compress(gzip.compress(body)),
+}
+
+
+def letter(stage: Stage) -> tuple[bytes | None, dict[str, bytes]]:
+    """Value and headers of the one dead letter."""
+    [record] = [one for one in stage.log.records if one.topic == NAMES.dead]
+    return record.value, dict(record.headers)
+
+
+@pytest.mark.parametrize("coding", PACKS)
+def test_a_page_in_a_coding_gives_what_the_plain_one_gives(coding: str) -> None:
+    """Row, digest and links."""
+    plain, coded = Stage(), Stage()
+    plain.take(BODY, fetched_at=7.0)
+    coded.take(PACKS[coding](BODY), fetched_at=7.0, coding=coding, limit=1000)
+    for stage in (plain, coded):
+        stage.stage.flush()
+        stage.log.acknowledge()
+        assert stage.done == [(3, 1)]
+    assert coded.row() == plain.row()
+    assert coded.row()["sha256"] == hashlib.sha256(BODY).hexdigest()
+    assert coded.founds() == plain.founds()
+    assert coded.log.values(NAMES.items) == plain.log.values(NAMES.items)
+
+
+@pytest.mark.parametrize(
+    ("body", "limit", "error"),
+    [
+        (GZIP, len(BODY) - 1, "too_large"),
+        (gzip.compress(bytes(8 << 20)), 1 << 20, "too_large"),
+        (b"<p>plain", 1000, "bad_encoding"),
+        (GZIP[:-8] + bytes(8), 1000, "bad_encoding"),
+    ],
+)
+def test_a_body_that_must_not_be_kept_is_a_row_with_its_reason(body: bytes, limit: int, error: str) -> None:
+    """The page ends like one that fetch did not keep: no dead letter, no links."""
+    stage = Stage()
+    stage.take(body, coding="gzip", limit=limit)
+    row = stage.row()
+    assert (row["status"], row["error"], row["sha256"], row["title"], row["links"]) == (200, error, None, None, 0)
+    stage.log.acknowledge()
+    assert (stage.founds(), buried(stage), stage.done) == ([], [], [(3, 1)])
+
+
+def test_the_worker_has_a_limit_of_its_own() -> None:
+    """Whatever a record says of itself: any client may have written it."""
+    stage = Stage(guard=Guard(Bounds(size_bytes=len(BODY) - 1)))
+    stage.take(GZIP, coding="gzip", limit=1 << 60)
+    assert stage.row()["error"] == "too_large"
+
+
+def test_a_page_that_waits_for_its_job_waits_as_it_came() -> None:
+    """It is unpacked when its job is known; if nobody knows it, it is a dead letter as it came."""
+    stage = Stage()
+    stage.take(GZIP, rev=2, coding="gzip", limit=1000)
+    assert (stage.stage.holds, stage.log.records) == (True, [])
+    stage.learn(JobSpec(rev=2, scope=ScopeSpec(names=("a.test",))))
+    assert stage.row()["title"] == "T"
+    stage.take(GZIP, job="nobody", coding="gzip")
+    for _ in range(HELD_LOOKS):
+        stage.stage.look_after_held()
+    value, headers = letter(stage)
+    assert (value, headers[CODING]) == (GZIP, b"gzip")
+
+
+def test_a_page_put_aside_counts_with_its_unpacked_bytes() -> None:
+    """They are what memory holds."""
+    stage = Stage()
+    stage.take(GZIP, aside=True, coding="gzip")
+    assert stage.stage.aside.size_bytes == len(BODY)
+    stage.stage.parse_aside(b"")
+    assert stage.row()["title"] == "T"
+
+
+def test_a_page_for_a_trial_is_unpacked_once() -> None:
+    """Refused, it is a dead letter with its plain body, and without the header of a coding."""
+    stage, body = Stage(guard=Guard(trial=Trial(Parse()))), b"<p>" * 5000
+    stage.take(gzip.compress(body), coding="gzip")
+    assert stage.stage.untried.first is not None
+    assert stage.stage.untried.first.body == body
+    stage.stage.tried(body, "too_complex: told so")
+    value, headers = letter(stage)
+    assert (value, headers["error"], CODING in headers) == (body, b"too_complex: told so", False)
+
+
+def test_a_dead_letter_can_be_sent_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the page, plain: parsed again, it gives its row."""
+    stage = Stage()
+
+    def failing(*_: Any) -> None:
+        raise ValueError("never")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("crawlog.streams.parse.job.parse_page", failing)
+        stage.take(GZIP, coding="gzip", limit=1000)
+    value, headers = letter(stage)
+    assert (value, CODING in headers) == (BODY, False)
+    again = Stage()
+    again.take(value or b"", url=pages.decode(headers[pages.HEADER]).url)
+    assert again.row()["title"] == "T"
+
+
+class Notes(NoNotes):
+    """Remembers what is noted of pages."""
+
+    def __init__(self, verdict: Verdict = "normal") -> None:
+        self.said: list[str] = []
+        self._verdict: Verdict = verdict
+
+    def touch(self, key: str) -> None:
+        """Begun."""
+        self.said.append(f"touch {key}")
+
+    def release(self, key: str) -> None:
+        """Done."""
+        self.said.append(f"release {key}")
+
+    def lift(self, key: str) -> None:
+        """Not done."""
+        self.said.append(f"lift {key}")
+
+    def verdict(self, key: str) -> Verdict:  # noqa: ARG002  # of all pages
+        """As told."""
+        return self._verdict
+
+
+def test_the_page_that_is_unpacked_is_on_record_and_keeps_its_deaths() -> None:
+    """Only a parsed page is forgotten: else one that kills its workers after it is unpacked would never end."""
+    notes = Notes()
+    stage = Stage(guard=Guard(notes=notes))
+    stage.take(GZIP, coding="gzip")
+    assert notes.said == ["touch 3:0", "lift 3:0", "touch 3:0", "release 3:0"]
+
+
+def test_a_page_that_killed_its_workers_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is buried as it came."""
+    monkeypatch.setattr("crawlog.agents.parse.unpacking.page_of", None)
+    stage = Stage(guard=Guard(notes=Notes("give_up")))
+    stage.take(GZIP, coding="gzip")
+    value, headers = letter(stage)
+    assert (value, headers[CODING]) == (GZIP, b"gzip")
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
+def test_a_page_that_cannot_be_unpacked_for_lack_of_memory_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it came: sent back it may have its row."""
+
+    def short(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("crawlog.agents.parse.unpacking.page_of", short)
+    notes = Notes()
+    stage = Stage(guard=Guard(notes=notes))
+    stage.take(GZIP, coding="gzip")
+    value, headers = letter(stage)
+    assert (value, headers[CODING], headers["error"]) == (GZIP, b"gzip", b"MemoryError: ")
+    assert notes.said[-1] == "release 3:0"
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
+SPIDER = """
+from crawlog import Spider
+
+class S(Spider):
+    def parse(self, response):
+        yield {"title": response.css("title::text").get()}
+
+    def lost(self, failure):
+        yield {"lost": True}
+"""
+
+
+@pytest.mark.parametrize(("body", "row"), [(GZIP, {"title": "T"}), (b"no gzip", {"lost": True})])
+def test_a_spider_sees_the_plain_page_or_a_failure(tmp_path: Path, body: bytes, row: dict[str, Any]) -> None:
+    """A page that cannot be unpacked goes to the errback of its request."""
+    (tmp_path / "s.py").write_text(SPIDER)
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), spider=f"{tmp_path / 's.py'}:S"))
+    request = RequestRecord(errback="lost")
+    meta = pages.RequestPageMeta(PAGE, "j", http=200, content_type=HTML, request=request, id=5)
+    stage.stage.take(Message(3, 0, b"a.test", body, pages.headers(meta, "gzip")))
+    assert stage.row() == row
