@@ -67,7 +67,8 @@ class Kafka(Section):
     """Largest record for topics, broker, producer and consumers alike, bytes; above `fetch.max_body_bytes`."""
     compression: Literal["none", "lz4", "snappy", "zstd", "gzip"] = "lz4"
     """Compression of the log. Real pages keep 31 % of their size with lz4, 20 % with zstd at 3 times its CPU;
-    none takes all the disk and a tenth less of a crawl's CPU. What is in the log already stays as it is."""
+    none takes all the disk and a tenth less of a crawl's CPU. Bodies that came compressed lie so in any case.
+    What is in the log already stays as it is."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """How to reach the cluster, for both clients."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
