@@ -106,10 +106,15 @@ class Threaded:
     Attributes:
         heard: Path and headers of each request.
         address: Of loopback: each address is a host and a domain of its own.
+        coding: Of the body at a path.
     """
 
     def __init__(
-        self, answer: Callable[[str], Answer], etag: Callable[[str], str] = lambda _: "", address: str = "127.0.0.1"
+        self,
+        answer: Callable[[str], Answer],
+        etag: Callable[[str], str] = lambda _: "",
+        address: str = "127.0.0.1",
+        coding: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.heard: list[tuple[str, dict[str, str]]] = []
         heard = self.heard
@@ -127,6 +132,8 @@ class Threaded:
                 self.send_response(status)
                 if tag:
                     self.send_header("ETag", tag)
+                if said := coding(self.path):
+                    self.send_header("Content-Encoding", said)
                 self.send_header("Location" if 300 <= status < 400 else "Content-Type", about)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
