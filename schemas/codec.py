@@ -1,5 +1,6 @@
 """Decodes a record from any producer: for any bytes, the only error is a ValueError."""
 
+import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -7,8 +8,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SECOND = b'{"v":2,'
-"""Beginning of a record of version 2 as msgspec writes it."""
+_LATER = (b'{"v":2,', b'{"v":3,')
+"""Beginnings of records of later versions as msgspec writes them."""
 
 
 def decoded(decoder: "msgspec.json.Decoder[T]", value: bytes | str) -> T:
@@ -23,18 +24,19 @@ def decoded(decoder: "msgspec.json.Decoder[T]", value: bytes | str) -> T:
         raise ValueError("nested too deeply") from None
 
 
-def decoded_as(decoders: "tuple[msgspec.json.Decoder[T], msgspec.json.Decoder[T]]", value: bytes) -> T:
-    """The value by the first decoder; by the second, if the record says version 2.
+def decoded_as(decoders: "tuple[msgspec.json.Decoder[T], ...]", value: bytes) -> T:
+    """The value by the decoder of the version that the record says; the first one is of version 1.
 
     Raises: ValueError: as `decoded`.
     """
-    first, second = decoders
-    if value.startswith(_SECOND):
-        return decoded(second, value)
+    first, *later = decoders
+    for begins, decoder in zip(_LATER, later, strict=False):
+        if value.startswith(begins):
+            return decoded(decoder, value)
     try:
         return decoded(first, value)
-    except ValueError as error:
-        try:  # another client may order its fields otherwise
-            return decoded(second, value)
-        except ValueError:
-            raise error from None
+    except ValueError:
+        for decoder in later:  # another client may order its fields otherwise
+            with contextlib.suppress(ValueError):
+                return decoded(decoder, value)
+        raise

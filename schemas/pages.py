@@ -16,6 +16,9 @@ VERSION = 1
 REQUESTS_VERSION = 2
 """Version of a page that was asked for by a request other than a plain GET."""
 
+CODED_VERSION = 3
+"""Version of a page whose body is in a content coding: a reader of earlier versions would take it for a plain one."""
+
 HEADER = "crawlog"
 """Name of the record header that holds the metadata."""
 
@@ -107,9 +110,14 @@ class RequestPageMeta(PageMeta, tag=REQUESTS_VERSION, frozen=True):
     """The metadata of a page with a request; the fields are the same."""
 
 
-_decoders: tuple[msgspec.json.Decoder[PageMeta], msgspec.json.Decoder[PageMeta]] = (
+class CodedPageMeta(PageMeta, tag=CODED_VERSION, frozen=True):
+    """The metadata of a page whose body is in a content coding, with or without a request; the fields are the same."""
+
+
+_decoders: tuple[msgspec.json.Decoder[PageMeta], ...] = (
     msgspec.json.Decoder(PageMeta),
     msgspec.json.Decoder(RequestPageMeta),
+    msgspec.json.Decoder(CodedPageMeta),
 )
 _encoder = msgspec.json.Encoder()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from crawlog.schemas import urls as u
-from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.pages import CodedPageMeta, PageMeta, RequestPageMeta
 from crawlog.streams.http import NEEDS_LAX_TLS, NEEDS_PRIVATE, REDIRECTS
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
     """The metadata of a final answer's page."""
     row, spec = task.row, task.job.spec
     request = task.request
-    return (RequestPageMeta if request is not None or row.id else PageMeta)(
+    kept = keeps_body(task, answer)
+    kind = RequestPageMeta if request is not None or row.id else PageMeta
+    return (CodedPageMeta if answer.coding and kept else kind)(
         row.url,
         task.job.name,
         rev=spec.rev,
@@ -94,7 +96,7 @@ def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
         content_type=answer.content_type[:TYPE_CHARS],
         fetched_at=now,
         took_s=round(answer.took_s, 4),
-        kept=keeps_body(task, answer),
+        kept=kept,
         limit=answer.limit,
         sniffed=answer.sniffed,
         link=answer.link,

@@ -168,7 +168,20 @@ def test_a_page_is_read_as_written() -> None:
     assert pages.decode(pages.encode(meta)) == meta
 
 
-@pytest.mark.parametrize("header", [None, b"", b"{}", b'{"v": 3, "url": "u", "job": "j"}'])
+@pytest.mark.parametrize(
+    ("kind", "version"), [(pages.PageMeta, 1), (pages.RequestPageMeta, 2), (pages.CodedPageMeta, 3)]
+)
+def test_a_page_has_the_version_of_what_its_reader_must_know(kind: type[pages.PageMeta], version: int) -> None:
+    """Whatever the order of the fields; a version to come is no page."""
+    meta = kind("http://a.com/", "j", limit=9)
+    fields = json.loads(pages.encode(meta))
+    assert fields.pop("v") == version
+    assert pages.decode(json.dumps(fields | {"v": version}).encode()) == meta
+    with pytest.raises(ValueError, match=r"Invalid value 4 - at `\$\.v`"):
+        pages.decode(json.dumps(fields | {"v": 4}).encode())
+
+
+@pytest.mark.parametrize("header", [None, b"", b"{}", b'{"v": 4, "url": "u", "job": "j"}'])
 def test_a_page_without_its_header_says_so(header: bytes | None) -> None:
     """Parse dead-letters it."""
     with pytest.raises(ValueError, match=r"."):

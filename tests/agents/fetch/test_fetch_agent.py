@@ -64,7 +64,9 @@ async def test_a_coded_body_lies_in_the_log_as_it_came(
     headers, body = dict(record.headers), record.value or b""
     assert headers.get(pg.CODING, b"").decode() == coding
     assert (gzip.decompress(body) if coding else body) == b"<title>x</title>"
-    assert pg.decode(headers[pg.HEADER]).limit == (1000 if coding else 0)
+    meta = pg.decode(headers[pg.HEADER])
+    assert meta.limit == (1000 if coding else 0)
+    assert isinstance(meta, pg.CodedPageMeta) is bool(coding), "an older worker must not take it for a plain page"
 
 
 async def test_a_proxy_that_fails_is_no_failure_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
