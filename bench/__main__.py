@@ -13,6 +13,7 @@ ALL = (
     "real",
     "scrapy_spider",
     "seen",
+    "seen_large",
     "frontier",
     "seeds",
     "backlog",

@@ -1,0 +1,25 @@
+"""The benchmark of the large seen table: its short form, and its loads."""
+
+import itertools
+import json
+
+from bench.seen_large import EXACT, FILTER, WAYS, Case, make, run_case
+from bench.seen_loads import Load
+
+
+def test_each_way_answers_right() -> None:
+    """No way is wrong about an exact answer, whatever the load."""
+    made = make(20_000, *WAYS)
+    assert made.disk[FILTER] < made.disk[EXACT]
+    for way in WAYS:
+        for load in ("uniform", "crawl"):
+            one = run_case(Case(way, load, 20_000, 16, 4_000))
+            assert (one.dropped, one.twice) == (0, 0)
+            assert one.new >= 200
+            assert json.dumps(one.__dict__)
+
+
+def test_a_load_is_the_same_each_time() -> None:
+    """Ways are compared on the same offers."""
+    one, other = (list(itertools.islice(Load(20_000).crawl(), 100)) for _ in range(2))
+    assert one == other
