@@ -54,7 +54,7 @@ class FingerprintPage:
     @property
     def is_needed(self) -> bool:
         """Whether it was used lately, or the rows do not have it yet."""
-        return self.used or self.dirty or self.domain.dirty
+        return self.used or self.dirty
 
     def write(self, rows: Rows) -> None:
         """Put what changed into the rows."""
@@ -117,46 +117,61 @@ class Domain(Generic[P]):
 
 
 class _ExactPage(FingerprintPage):
-    """Fingerprints in two rows: most of them sorted, the latest ones in a second row in the order of their insertion.
+    """Fingerprints in memory as they are in two rows: most of them sorted, the latest ones in order of their insertion.
 
     Attributes:
-        marks: All of them, sorted; 8 bytes each in the byte order of the machine. Every platform with a wheel of
-            RocksDB is little-endian.
-        latest: Those that are not in the sorted row.
-        whole: The sorted row, if it must be written.
+        marks: The sorted row; 8 bytes each in the byte order of the machine. Every platform with a wheel of RocksDB is
+            little-endian.
+        latest: The second row: those that are not in the sorted one.
+        is_merged: Whether the sorted row must be written.
         is_beside: Whether the second row exists.
     """
 
-    __slots__ = ("is_beside", "latest", "marks", "whole")
+    __slots__ = ("is_beside", "is_merged", "latest", "marks")
 
     def __init__(self, domain: Domain[Any], slot: int, stored: bytes, latest: bytes) -> None:
         super().__init__(domain, slot)
         self.marks = array("Q", stored)
-        self.latest = array("Q", latest)
-        self.whole: bytes | None = None
+        self.latest = latest
+        self.is_merged = False
         self.is_beside = bool(latest)
-        if latest:
-            self.marks = array("Q", sorted([*self.marks, *self.latest]))
+
+    @property
+    def count(self) -> int:
+        """Number of fingerprints."""
+        return len(self.marks) + (len(self.latest) >> 3)
+
+    def __contains__(self, fingerprint: int) -> bool:
+        marks = self.marks
+        at = bisect_left(marks, fingerprint)
+        return (at < len(marks) and marks[at] == fingerprint) or (bool(self.latest) and self._is_late(fingerprint))
+
+    def _is_late(self, fingerprint: int) -> bool:
+        needle = fingerprint.to_bytes(8, "little")
+        at = self.latest.find(needle)
+        while at > 0 and at & 7:  # the end of one fingerprint and the beginning of the next
+            at = self.latest.find(needle, at + 1)
+        return at >= 0
 
     def add(self, fingerprint: int) -> None:
         """Add a fingerprint; many latest ones are merged into the sorted row."""
-        insort(self.marks, fingerprint)
-        self.latest.append(fingerprint)
-        if len(self.latest) > LATEST:
-            self.settle()
+        self.latest += fingerprint.to_bytes(8, "little")
+        if len(self.latest) > 8 * LATEST:
+            self.merge(array("Q", sorted([*self.marks, *array("Q", self.latest)])))
 
-    def settle(self) -> None:
-        """Take the sorted row as of now, so that its bytes do not depend on when a fold writes it."""
-        self.whole = self.marks.tobytes()
-        self.latest = array("Q")
+    def merge(self, marks: "array[int]") -> None:
+        """Set the sorted row to all fingerprints."""
+        self.marks = marks
+        self.latest = b""
+        self.is_merged = True
 
     def write(self, rows: Rows) -> None:
         """Write the sorted row if it changed, and the latest fingerprints."""
-        if self.whole is not None:
-            rows.put(r.exact_key(*self.domain.key, self.slot), self.whole)
-            self.whole = None
+        if self.is_merged:
+            rows.put(r.exact_key(*self.domain.key, self.slot), self.marks.tobytes())
+            self.is_merged = False
         if self.latest:
-            rows.put(r.latest_key(*self.domain.key, self.slot), self.latest.tobytes())
+            rows.put(r.latest_key(*self.domain.key, self.slot), self.latest)
         elif self.is_beside:
             rows.delete(r.latest_key(*self.domain.key, self.slot))
         self.is_beside = bool(self.latest)
@@ -196,9 +211,7 @@ class Exact(Domain[_ExactPage]):
             slot &= self.mask >> 1
         page = self.pages.get(slot) or self._load(slot)
         page.used = True
-        marks = page.marks
-        at = bisect_left(marks, fingerprint)
-        return at < len(marks) and marks[at] == fingerprint
+        return fingerprint in page
 
     def add(self, fingerprint: int) -> None:
         """Add a fingerprint that `has` does not find; a full page makes the domain grow."""
@@ -214,14 +227,14 @@ class Exact(Domain[_ExactPage]):
         page.add(fingerprint)
         if not page.dirty:
             self.holder.changed(page)
-        if len(page.marks) > FULL:
+        if page.count > FULL:
             self._grow()
 
     def _begin_pages(self) -> None:
         """Make the first page of the fingerprints in the domain's row."""
         page = self._hold(_ExactPage(self, 0, b"", b""))
-        page.marks, self.few = self.few, page.marks
-        page.settle()
+        page.merge(self.few)
+        self.few = array("Q")
         self.holder.changed(page)
         self.size = 1
 
@@ -231,17 +244,17 @@ class Exact(Domain[_ExactPage]):
         mask = self.mask = _mask(self.size)
         source = self.pages.get(slot & (mask >> 1)) or self._load(slot & (mask >> 1))
         page = self._hold(_ExactPage(self, slot, b"", b""))
-        page.marks = array("Q", [mark for mark in source.marks if mark & mask == slot])
-        source.marks = array("Q", [mark for mark in source.marks if mark & mask != slot])
+        marks = sorted([*source.marks, *array("Q", source.latest)])
+        page.merge(array("Q", [mark for mark in marks if mark & mask == slot]))
+        source.merge(array("Q", [mark for mark in marks if mark & mask != slot]))
         for each in (source, page):
-            each.settle()
             if not each.dirty:
                 self.holder.changed(each)
 
     def _load(self, slot: int) -> _ExactPage:
-        get = self.holder.rows.get
-        stored = get(r.exact_key(*self.key, slot)) or b""
-        return self._hold(_ExactPage(self, slot, stored, get(r.latest_key(*self.key, slot)) or b""))
+        keys = (r.exact_key(*self.key, slot), r.latest_key(*self.key, slot))
+        found = self.holder.rows.get_many(keys)  # one read, as they are neighbours
+        return self._hold(_ExactPage(self, slot, found[keys[0]] or b"", found[keys[1]] or b""))
 
     def _hold(self, page: _ExactPage) -> _ExactPage:
         self.pages[page.slot] = page

@@ -18,7 +18,7 @@ class SeenTable:
 
     Args:
         rows: The state; pages and domains are written to it by `flush`.
-        cached: Pages held in memory after a flush; the least used ones go first.
+        cached: Pages held in memory, an eighth more between two walks; the least used ones go first.
 
     Attributes:
         changes: Inserts since `flush`: each may hold a changed page in memory that no row shows yet.
@@ -30,7 +30,7 @@ class SeenTable:
         self._domains: dict[tuple[int, int, int], Exact | Filter] = {}
         # Domains only while they have no page: with pages, the pages are held.
         self._held: deque[FingerprintPage | Domain[Any]] = deque()
-        self._most = 2 * cached
+        self._most = _with_slack(cached)
         self._changed: list[FingerprintPage] = []
         self._grown: list[Domain[Any]] = []
         self.changes = 0
@@ -97,6 +97,7 @@ class SeenTable:
         for entry in self._grown:
             self.rows.put(r.domain_key(*entry.key), r.pack(entry.row))
             entry.dirty = False
+            self._forget_if_bare(entry)
         self._grown.clear()
         self.changes = 0
         self._let_go(self.cached)
@@ -104,7 +105,7 @@ class SeenTable:
     def _let_go(self, most: int) -> None:
         """Evict pages until `most` are held: the oldest first; a page used since its last turn gets another turn.
 
-        A dirty page and its domain stay, because the rows do not have them yet.
+        A page stays while it is dirty, and a domain's row too, because the rows do not have them yet.
         """
         for _ in range(2 * len(self._held)):
             if len(self._held) <= most:
@@ -117,9 +118,25 @@ class SeenTable:
             entry = _domain_of(one)
             if isinstance(one, FingerprintPage):
                 del entry.pages[one.slot]
-            if not entry.pages and self._domains.get(entry.key) is entry:  # it may have gone with its last page
+                self._forget_if_bare(entry)
+            elif not entry.pages and self._domains.get(entry.key) is entry:  # it may have gone with its last page
                 del self._domains[entry.key]
-        self._most = max(2 * self.cached, 2 * len(self._held))
+        self._most = _with_slack(max(self.cached, len(self._held)))
+
+    def _forget_if_bare(self, entry: Domain[Any]) -> None:
+        """Remove a domain from memory that has pages, but none in memory."""
+        if (
+            (entry.size or isinstance(entry, Filter))
+            and not entry.pages
+            and not entry.dirty
+            and self._domains.get(entry.key) is entry
+        ):
+            del self._domains[entry.key]
+
+
+def _with_slack(pages: int) -> int:
+    """So many pages that letting the surplus go is worth a walk."""
+    return pages + (pages >> 3) + 1
 
 
 def _domain_of(held: FingerprintPage | Domain[Any]) -> Domain[Any]:
