@@ -253,7 +253,7 @@ def main() -> int:
     body = report(results) + "\n\n" + ("\n".join(missed) if missed else "All goals reached.")
     print(body)
     if not args.short:
-        packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "rocksdict", "rbloom", "xxhash"]).items())
+        packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "rocksdict", "xxhash"]).items())
         shape = (
             f"{DISTINCT:,} URLs on {DOMAINS:,} domains by Zipf's law; a checkpoint every {CHECKPOINT_INSERTS:,} inserts"
         )

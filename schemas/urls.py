@@ -335,7 +335,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_redirects: Redirects in a row that are followed.
         max_url_length: Longest URL taken, characters.
         order: Order of URLs of one host and priority.
-        confirm: Whether the seen table keeps whole fingerprints, or a Bloom filter alone.
+        confirm: Whether the seen table keeps whole fingerprints, or a filter alone.
         fingerprint_headers: Names of headers that tell requests apart, beside URL, method and body.
         state: Only a running job's URLs are fetched; other jobs keep their queues and still queue found URLs.
         reason: Why the state is so, one word or short phrase (`max_pages`, `closespider_itemcount`); empty if plain.

@@ -30,7 +30,8 @@ _KINDS = {
     b"c": ("counts", (("job", 4),)),
     b"n": ("domain", (("job", 4), ("epoch", 2), ("domain", 8))),
     b"e": ("page", (("job", 4), ("epoch", 2), ("domain", 8), ("page", 4))),
-    b"b": ("filter", (("job", 4), ("epoch", 2), ("domain", 8), ("level", 1), ("page", 4))),
+    b"l": ("filter", (("job", 4), ("epoch", 2))),
+    b"b": ("filter page", (("job", 4), ("epoch", 2), ("page", 4))),
     b"f": ("depth", (("job", 4), ("epoch", 2), ("domain", 8), ("fingerprint", 8))),
     b"g": ("host queue", (("job", 4), ("host", 8))),
     b"q": ("queued", (("job", 4), ("host", 8), ("priority", 4), ("sequence", 8))),
@@ -48,7 +49,7 @@ _HASHES = frozenset({"domain", "fingerprint", "host", "path"})
 
 _VALUES: dict[str, Callable[[bytes], Any]] = {
     "page": lambda value: {"count": len(value) // 8},
-    "filter": lambda value: {"count": int.from_bytes(value[:4], "big"), "filter_bytes": len(value) - 4},
+    "filter page": lambda value: {"filter_bytes": len(value)},
     "parked": lambda value: shown_found(r.read_parked(value)),
     "cookie jar": lambda value: {
         "cookies": [{**cookie._asdict(), "value": HIDDEN} for cookie in r.read_jar(value).cookies]
@@ -60,6 +61,7 @@ _STRUCTS = {
     "job": r.read_job,
     "counts": r.read_counts,
     "domain": r.read_domain,
+    "filter": r.read_domain,
     "host queue": r.read_host_queue,
     "queued": r.read_queued,
     "waiting": r.read_queued,

@@ -1,4 +1,4 @@
-"""The fingerprints of one registrable domain, in pages: as whole fingerprints, or as a Bloom filter.
+"""The fingerprints of one registrable domain, in pages.
 
 A page is the unit that is read, changed and cached. The bits of a fingerprint choose its page; the domain's row has
 the number of pages (`size`). The bytes of a page depend only on the sequence of offers, so two folds of one log write
@@ -7,10 +7,7 @@ the same bytes.
 
 from array import array
 from bisect import bisect_left, insort
-from operator import index
 from typing import Any, Generic, Protocol, TypeVar
-
-from rbloom import Bloom
 
 from . import rows as r
 from .overlay import Rows
@@ -21,23 +18,6 @@ FULL = 448
 LATEST = 64
 """The latest fingerprints of an exact page, at most: they have a row of their own, so an insert writes about 300 bytes
 instead of some KiB. A domain with no more fingerprints than this has no page: they are in the domain's row."""
-
-LEVELS = ((32, 1), (256, 1), (0, 2), (0, 16), (0, 128), (0, 1024), (0, 8192))
-"""(keys per page, pages) of a filter by level; 0 keys means a full page. The last level has no limit of keys."""
-
-FILTER = (1000, 1e-6)
-"""Keys of a filter's full page and its false positive rate: 3.6 KB."""
-
-
-def _down_from_each(levels: tuple[tuple[int, int], ...]) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """(level, the bits of a slot that choose its page), from each level down. Pages are powers of two."""
-    masks = [(level, pages - 1 << 3) for level, (_, pages) in enumerate(levels)]
-    return tuple(tuple(reversed(masks[: top + 1])) for top in range(len(levels)))
-
-
-_DOWN_FROM = _down_from_each(LEVELS)
-_PAGE_BITS_FROM = 10
-"""Shift of a fingerprint: after it, the bits that choose a page begin at bit 3, as they do in a slot."""
 
 
 class FingerprintPage:
@@ -72,6 +52,9 @@ class PageHolder(Protocol):
     def changed(self, page: FingerprintPage) -> None:
         """A page that was clean is to be written."""
 
+    def grown(self, domain: "Domain[Any]") -> None:
+        """A domain whose row was clean is to be written."""
+
 
 P = TypeVar("P", bound=FingerprintPage)
 
@@ -81,7 +64,7 @@ class Domain(Generic[P]):
 
     Attributes:
         key: (job, epoch, hash of the registrable domain).
-        size: The number of its pages; for a Bloom filter, its top level.
+        size: The number of its pages.
         queued: URLs ever queued.
         used: Whether it was asked lately while it had no page.
     """
@@ -106,6 +89,10 @@ class Domain(Generic[P]):
     def row(self) -> r.DomainRow:
         """Its row."""
         return r.DomainRow(self.size, self.queued)
+
+    def write(self, rows: Rows) -> None:
+        """Put its row into the rows."""
+        rows.put(r.domain_key(*self.key), r.pack(self.row))
 
     def has(self, fingerprint: int) -> bool:
         """Whether a fingerprint was added."""
@@ -191,7 +178,7 @@ class Exact(Domain[_ExactPage]):
 
     def __init__(self, holder: PageHolder, key: tuple[int, int, int], row: r.DomainRow) -> None:
         super().__init__(holder, key, row)
-        self.mask = _mask(self.size)
+        self.mask = page_mask(self.size)
         self.few = array("Q", row.few)
 
     @property
@@ -241,7 +228,7 @@ class Exact(Domain[_ExactPage]):
     def _grow(self) -> None:
         """Add one page, with half of the page that is next in turn."""
         slot, self.size = self.size, self.size + 1
-        mask = self.mask = _mask(self.size)
+        mask = self.mask = page_mask(self.size)
         source = self.pages.get(slot & (mask >> 1)) or self._load(slot & (mask >> 1))
         page = self._hold(_ExactPage(self, slot, b"", b""))
         marks = sorted([*source.marks, *array("Q", source.latest)])
@@ -262,68 +249,6 @@ class Exact(Domain[_ExactPage]):
         return page
 
 
-def _mask(size: int) -> int:
+def page_mask(size: int) -> int:
     """The bit mask that numbers so many pages."""
     return (1 << max(size - 1, 0).bit_length()) - 1
-
-
-class _FilterPage(FingerprintPage):
-    """A Bloom filter; `count` of its keys is stored before it."""
-
-    __slots__ = ("bloom", "count", "full")
-
-    def __init__(self, domain: Domain[Any], slot: int, stored: bytes | None) -> None:
-        super().__init__(domain, slot)
-        keys, rate = FILTER
-        self.full = LEVELS[slot & 7][0] or keys
-        self.count = int.from_bytes(stored[:4], "big") if stored else 0
-        self.bloom = (
-            Bloom.load_bytes(stored[4:], hash_func=index) if stored else Bloom(self.full, rate, hash_func=index)
-        )
-
-    def write(self, rows: Rows) -> None:
-        """Write the number of keys and the filter."""
-        key = r.page_key(*self.domain.key, self.slot & 7, self.slot >> 3)
-        rows.put(key, self.count.to_bytes(4, "big") + self.bloom.save_bytes())
-
-
-class Filter(Domain[_FilterPage]):
-    """A Bloom filter in levels, each with more pages than the one before; its false positive rate is one in a million.
-
-    A level is closed when one of its pages is full. A look-up reads at most one page per level; an insert changes one
-    page.
-    """
-
-    __slots__ = ()
-
-    def has(self, fingerprint: int) -> bool:
-        """Whether a page has a fingerprint; the top level, which has most of them, is read first."""
-        pages = self.pages
-        bits = fingerprint >> _PAGE_BITS_FROM
-        for level, mask in _DOWN_FROM[self.size]:
-            page = pages.get(bits & mask | level) or self._load(bits & mask | level)
-            page.used = True
-            if fingerprint in page.bloom:
-                return True
-        return False
-
-    def add(self, fingerprint: int) -> None:
-        """Add a fingerprint that `has` does not find to the top level."""
-        page = self._page(fingerprint)
-        if page.count >= page.full and self.size < len(LEVELS) - 1:
-            self.size += 1
-            page = self._page(fingerprint)
-        page.bloom.add(fingerprint)
-        page.count += 1
-        if not page.dirty:
-            self.holder.changed(page)
-
-    def _page(self, fingerprint: int) -> _FilterPage:
-        slot = fingerprint >> _PAGE_BITS_FROM & _DOWN_FROM[self.size][0][1] | self.size
-        return self.pages.get(slot) or self._load(slot)
-
-    def _load(self, slot: int) -> _FilterPage:
-        stored = self.holder.rows.get(r.page_key(*self.key, slot & 7, slot >> 3))
-        page = self.pages[slot] = _FilterPage(self, slot, stored)
-        self.holder.hold(page)
-        return page

@@ -15,6 +15,7 @@ from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, finger
 
 from . import rows as r
 from .effects import NO_EFFECTS, Effects
+from .filters import filter_bits
 from .fingerprints import Domain
 from .host_queues import HostQueues, bounded_priority
 from .jobs import JobState
@@ -49,7 +50,7 @@ class Offers:
     """
 
     def __init__(self, partition: int, places: Places, rows: Rows, queues: HostQueues, cached: int) -> None:
-        self.seen = SeenTable(rows, cached)
+        self.seen = SeenTable(rows, cached, filter_bits(places.partitions))
         self.traps = Traps(rows, cached)
         self._partition = partition
         self._places = places

@@ -10,7 +10,8 @@ appearance in the log), which no other job gets, even after a deletion.
     b"n" job:4 epoch:2 domain:8                            domain: how many pages, URLs queued, the first fingerprints
     b"e" job:4 epoch:2 domain:8 page:4                     page of exact fingerprints: 8 bytes each, low first, sorted
     b"e" job:4 epoch:2 domain:8 page:4 b"+"                the latest of the same page, in order of coming
-    b"b" job:4 epoch:2 domain:8 level:1 page:4             page of a Bloom filter: count:4, filter
+    b"l" job:4 epoch:2                                     filter of a job that keeps no fingerprints: pages, URLs
+    b"b" job:4 epoch:2 page:4                              page of that filter: its form and tags (`filters`)
     b"f" job:4 epoch:2 domain:8 fingerprint:8              depth and queue row of a URL, in a depth-limited job
     b"g" job:4 host:8                                      host queue: host key, URLs queued
     b"q" job:4 host:8 priority:4 sequence:8                URL to fetch
@@ -39,11 +40,11 @@ from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import FoundUrl, JobSpec
 from crawlog.streams.http import StoredCookie
 
-FORMAT = 6
+FORMAT = 7
 """Version of the keys and values in a state database."""
 
 META = b"m"
-OF_JOB = (b"n", b"e", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"k", b"t", b"u", b"v")
+OF_JOB = (b"n", b"e", b"l", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"k", b"t", b"u", b"v")
 """Kinds of rows that are dropped when a job begins again."""
 
 SEQUENCE_INDEX_BITS = 16
@@ -58,7 +59,8 @@ _job = Layout(">cI")
 _domain = Layout(">cIHQ")
 _depth = Layout(">cIHQQ")
 _exact = Layout(">cIHQI")
-_page = Layout(">cIHQBI")
+_filter = Layout(">cIH")
+_page = Layout(">cIHI")
 
 QUEUE_KEY_BYTES = _queue.size
 QUEUE_PREFIX_BYTES = _host_queue.size
@@ -129,7 +131,7 @@ class DomainRow(msgspec.Struct, frozen=True, array_like=True):
     """A registrable domain in a job.
 
     Attributes:
-        size: The number of its pages; for a Bloom filter, its top level.
+        size: The number of its pages.
         queued: URLs ever queued, for the budget.
         few: Its fingerprints while it has no page, in the layout of a page.
     """
@@ -286,9 +288,14 @@ def latest_key(job: int, epoch: int, domain: int, page: int) -> bytes:
     return _exact.pack(b"e", job, epoch, domain, page) + b"+"
 
 
-def page_key(job: int, epoch: int, domain: int, level: int, page: int) -> bytes:
-    """Key of a page of a Bloom filter."""
-    return _page.pack(b"b", job, epoch, domain, level, page)
+def filter_key(job: int, epoch: int) -> bytes:
+    """Key of a filter's row."""
+    return _filter.pack(b"l", job, epoch)
+
+
+def page_key(job: int, epoch: int, page: int) -> bytes:
+    """Key of a page of a filter."""
+    return _page.pack(b"b", job, epoch, page)
 
 
 def depth_key(job: int, epoch: int, domain: int, fingerprint: int) -> bytes:

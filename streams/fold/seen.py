@@ -1,15 +1,16 @@
 """The seen table: the URLs that a job knows, as fingerprints of each (job, epoch, registrable domain) in pages.
 
 A look-up or an insert touches one page of some KiB, which stays in memory while it is used. `flush` writes changed
-pages before a checkpoint. A job that confirms keeps whole fingerprints (`Exact`); otherwise a Bloom filter decides
-alone (`Filter`).
+pages before a checkpoint. A job that confirms keeps whole fingerprints (`Exact`), by domain; otherwise one filter for
+all domains decides alone (`FilterTable`).
 """
 
 from collections import deque
 from typing import Any
 
 from . import rows as r
-from .fingerprints import Domain, Exact, Filter, FingerprintPage
+from .filters import MOST_BITS, Filtered, FilterTable
+from .fingerprints import Domain, Exact, FingerprintPage
 from .overlay import Rows
 
 
@@ -18,16 +19,19 @@ class SeenTable:
 
     Args:
         rows: The state; pages and domains are written to it by `flush`.
-        cached: Pages held in memory, an eighth more between two walks; the least used ones go first.
+        cached: Pages held in memory, an eighth more between two flushes; the least used ones go first.
+        filter_bits: Bits of a fingerprint in a filter.
 
     Attributes:
         changes: Inserts since `flush`: each may hold a changed page in memory that no row shows yet.
     """
 
-    def __init__(self, rows: Rows, cached: int = 4096) -> None:
+    def __init__(self, rows: Rows, cached: int = 4096, filter_bits: int = MOST_BITS) -> None:
         self.rows = rows
         self.cached = cached
-        self._domains: dict[tuple[int, int, int], Exact | Filter] = {}
+        self.filter_bits = filter_bits
+        self._domains: dict[tuple[int, int, int], Exact | Filtered] = {}
+        self._filters: dict[tuple[int, int], FilterTable] = {}
         # Domains only while they have no page: with pages, the pages are held.
         self._held: deque[FingerprintPage | Domain[Any]] = deque()
         self._most = _with_slack(cached)
@@ -53,8 +57,7 @@ class SeenTable:
         entry.queued += 1
         self.changes += 1
         if not entry.dirty:
-            entry.dirty = True
-            self._grown.append(entry)
+            self.grown(entry)
 
     def domain(self, job: int, epoch: int, domain: int, confirm: bool) -> Domain[Any]:
         """A domain with its pages and the number of URLs that were ever queued."""
@@ -63,10 +66,17 @@ class SeenTable:
         if entry is None:
             stored = self.rows.get(r.domain_key(job, epoch, domain))
             row = r.read_domain(stored) if stored else r.DomainRow(0, 0)
-            entry = self._domains[key] = (Exact if confirm else Filter)(self, key, row)
-            if confirm and not row.size:
+            entry = Exact(self, key, row) if confirm else Filtered(self, key, row, self._filter(job, epoch))
+            self._domains[key] = entry
+            if not row.size:
                 self._held.append(entry)
         return entry
+
+    def _filter(self, job: int, epoch: int) -> FilterTable:
+        table = self._filters.get((job, epoch))
+        if table is None:
+            table = self._filters[job, epoch] = FilterTable(self, job, epoch, self.filter_bits)
+        return table
 
     def holds(self, job: int, epoch: int, domain: int) -> bool:
         """Whether a domain is in memory."""
@@ -81,9 +91,15 @@ class SeenTable:
         page.dirty = True
         self._changed.append(page)
 
+    def grown(self, domain: Domain[Any]) -> None:
+        """Remember that a domain's row must be written."""
+        domain.dirty = True
+        self._grown.append(domain)
+
     def forget(self, job: int) -> None:
         """Remove a job from memory: its rows were dropped."""
         self._domains = {key: entry for key, entry in self._domains.items() if key[0] != job}
+        self._filters = {key: table for key, table in self._filters.items() if key[0] != job}
         self._held = deque(one for one in self._held if _domain_of(one).key[0] != job)
         self._changed = [page for page in self._changed if page.domain.key[0] != job]
         self._grown = [entry for entry in self._grown if entry.key[0] != job]
@@ -95,7 +111,7 @@ class SeenTable:
             page.dirty = False
         self._changed.clear()
         for entry in self._grown:
-            self.rows.put(r.domain_key(*entry.key), r.pack(entry.row))
+            entry.write(self.rows)
             entry.dirty = False
             self._forget_if_bare(entry)
         self._grown.clear()
@@ -125,12 +141,7 @@ class SeenTable:
 
     def _forget_if_bare(self, entry: Domain[Any]) -> None:
         """Remove a domain from memory that has pages, but none in memory."""
-        if (
-            (entry.size or isinstance(entry, Filter))
-            and not entry.pages
-            and not entry.dirty
-            and self._domains.get(entry.key) is entry
-        ):
+        if entry.size and not entry.pages and not entry.dirty and self._domains.get(entry.key) is entry:
             del self._domains[entry.key]
 
 
