@@ -105,7 +105,7 @@ class Case:
         rss_mb: Resident memory with everything queued; `peak_mb` the highest until the end.
         base_mb: The same before the first record.
         restore_s: From opening the checkpoints to the first URL, by the clock.
-        longest_s: The longest part of it that is one call of the event loop: the hosts of a partition.
+        longest_s: The longest part of it that keeps the event loop: a step of loading a partition.
         disk_mb: Size of the checkpoints.
     """
 
@@ -127,7 +127,7 @@ class Worker:
     """A fetch worker's state and dispatcher, fed by hand: new, or taken up from the checkpoints in a folder.
 
     Attributes:
-        longest_s: The longest of the calls that gave the dispatcher a partition, seconds.
+        longest_s: The longest of the steps that gave the dispatcher a partition, seconds.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -149,7 +149,9 @@ class Worker:
             if not partition.offset:
                 self.fold(number, record)
             began = time.monotonic()
-            self.frontier.own(number, partition.fold, partition.db)
+            for _ in self.frontier.take_over(number, partition.fold, partition.db):
+                self.longest_s = max(self.longest_s, time.monotonic() - began)
+                began = time.monotonic()
             self.longest_s = max(self.longest_s, time.monotonic() - began)
 
     def close(self) -> None:

@@ -50,6 +50,9 @@ LINGER_MS = 50
 SIZE_WINDOWS_EVERY = 10
 """Checkpoint rounds between two looks for idle hosts."""
 
+EarlyRecord = tuple[int, int, bytes | None, bytes | None, float]
+"""Partition, offset, key, value and timestamp."""
+
 
 class Stage:
     """The partitions that this worker owns; it alone folds, checkpoints and closes them.
@@ -90,6 +93,8 @@ class Stage:
         self._forwarding = Forwarding(self.producer, self.names)
         self.restoring = Restoring(app, self.states, self._forwarding, self.live, self._go_live)
         self._kept_rests = KeptRests()
+        self._early: dict[int, list[EarlyRecord]] = {}
+        """Records that came while their partition was loaded."""
         self._stopping = asyncio.Event()
         self._follows = False
 
@@ -136,15 +141,38 @@ class Stage:
         self._kept_rests.assigned(self.app.consumer_generation_id, partitions)
         self.restoring.begin(partitions, anew=True)
 
-    def _go_live(self) -> None:
+    async def _go_live(self) -> None:
+        """Take over all that is restored; the event loop goes on meanwhile."""
         crash_points.point("restore.live")
-        for number, partition in self.restoring.opened.items():
+        for number, partition in list(self.restoring.opened.items()):
             if number not in self.live:
-                self.live[number] = partition
-                self.frontier.own(number, partition.fold, partition.db, self._kept_rests.taken_up(number))
+                await self._take_over(number, partition)
+            if self.restoring.is_interrupted:
+                return
         self.dispatching = True
         self.on_changed()
         self.wake()
+
+    async def _take_over(self, number: int, partition: Partition) -> None:
+        """Load a partition in steps, then fold the records that came meanwhile: nothing may change while it is loaded.
+
+        With requests in flight, which belong to other partitions, it is loaded at once: none of its hosts may be asked.
+        """
+        rests = self._kept_rests.taken_up(number)
+        early: list[EarlyRecord] = []
+        self._early[number] = early
+        try:
+            for _ in self.frontier.take_over(number, partition.fold, partition.db, rests):
+                if not self.dispatching:
+                    await asyncio.sleep(0)
+                if self.restoring.is_interrupted:
+                    self.frontier.disown(number)
+                    return
+            self.live[number] = partition
+        finally:
+            del self._early[number]
+        for record in early:
+            self.take(*record)
 
     async def revoking(self, _partitions: set[int]) -> None:
         """End requests in flight, checkpoint, close: a rebalance takes all partitions, whichever come back.
@@ -196,7 +224,7 @@ class Stage:
         """Fold a record if it is the next one; a gap before it is read with a plain consumer."""
         partition = self.live.get(number)
         if partition is None:
-            self.restoring.seen(number, offset)
+            self._came_early(number, offset, key, value, timestamp_s)
             return
         if offset < partition.offset:
             return
@@ -217,6 +245,13 @@ class Stage:
             self.on_answered(effects.answered)
         if partition.changes >= self.settings.state.checkpoint_changes:
             self.checkpoint(partition)
+
+    def _came_early(self, *record: *EarlyRecord) -> None:
+        number, offset, *_ = record
+        if number in self._early:
+            self._early[number].append(record)
+        else:
+            self.restoring.seen(number, offset)
 
     def _restore_again(self, number: int, end: int) -> None:
         """Stop dispatching for a partition until it has been folded to `end` at least, beside Faust.

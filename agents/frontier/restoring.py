@@ -1,14 +1,14 @@
 """Partitions before they are live: opened, and folded to the log's end, in a thread beside Faust.
 
-begin → thread: ask for the log's ends → open → restore → lost dones → read to the end? → go live
-↑                                 │ Kafka is away, or the disk full        │ a record came meanwhile
-└──────── wait 1 s ←──────────────┴──────────────── again ←────────────────┘
+begin → thread: ask for the log's ends → open → restore → lost dones → read to the end? → go live, one by one
+↑                                 │ Kafka is away, or the disk full        │ a record came meanwhile  │ a gap
+└──────── wait 1 s ←──────────────┴──────────────── again ←────────────────┴──────────────────────────┘
 """
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -32,7 +32,7 @@ class Restoring:
 
     Args:
         live: The partitions that are live, by number.
-        go_live: Called when all that is opened is restored.
+        go_live: Called when all that is opened is restored; it may leave out what is not any more.
 
     Attributes:
         opened: Every open partition of this worker, by number, the live ones too.
@@ -45,7 +45,7 @@ class Restoring:
         states: States,
         forwarding: Forwarding,
         live: dict[int, Partition],
-        go_live: Callable[[], None],
+        go_live: Callable[[], Awaitable[None]],
     ) -> None:
         self._app = app
         self._settings = app.crawl
@@ -64,6 +64,11 @@ class Restoring:
     def is_running(self) -> bool:
         """Whether the thread has partitions in hand."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a rebalance has begun since the partitions were assigned."""
+        return self._interrupt.is_set()
 
     def begin(self, partitions: set[int], *, anew: bool = False) -> None:
         """Restore partitions; returns at once.
@@ -122,10 +127,18 @@ class Restoring:
                     raise
                 await self._wait_for_the_machine(error)
                 continue
-            if not any(self._seen_end.get(n, 0) > p.offset for n, p in self.opened.items() if n not in self._live):
-                break
+            if not self._is_behind() and await self._all_live(interrupt):
+                return
+
+    async def _all_live(self, interrupt: threading.Event) -> bool:
+        """Have all partitions go live; False if one was left out, or met a gap meanwhile."""
         if not interrupt.is_set():
-            self._go_live()
+            await self._go_live()
+        return self.opened.keys() <= self._live.keys()
+
+    def _is_behind(self) -> bool:
+        """Whether a record of a partition that is not live has come behind what is restored."""
+        return any(self._seen_end.get(n, 0) > p.offset for n, p in self.opened.items() if n not in self._live)
 
     @staticmethod
     async def _wait_for_the_log(error: EngineError) -> None:

@@ -7,7 +7,7 @@ fetched.
 Time is `now`, in seconds on a monotonic clock. Nothing decided here is kept: results enter the log as dones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from math import inf
 from typing import TYPE_CHECKING
@@ -44,8 +44,12 @@ class Frontier:
 
     # ------------------------------------------------------------------ ownership
 
-    def own(self, partition: int, fold: Fold, cache: Cache, rests: Mapping[int, float] | None = None) -> None:
-        """Dispatch for a partition from now on; its fold must have reached the log's end.
+    def take_over(
+        self, partition: int, fold: Fold, cache: Cache, rests: Mapping[int, float] | None = None
+    ) -> Iterator[None]:
+        """Load a partition, to dispatch for it from the end on; its fold must have reached the log's end.
+
+        Yields after some ten milliseconds each. Until the end nothing may be folded or dispatched; `disown` gives up.
 
         Args:
             rests: What `rests_of` said when it was given up, if nobody else can have asked its hosts since.
@@ -53,7 +57,7 @@ class Frontier:
         self.disown(partition)
         owned = self.owned[partition] = OwnedPartition(self.schedule, fold, cache)
         self.schedule.sleepers[partition] = owned.sleepers
-        owned.load(rests)
+        yield from owned.load(rests)
         fold.listener = owned
         self.size_windows()
 

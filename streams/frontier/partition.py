@@ -5,7 +5,7 @@ and arranges each host that is concerned. Nothing decided here is kept: results 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import inf
 
 from crawlog.streams.fold import Fold, JobState
@@ -19,6 +19,9 @@ from .schedule import Schedule
 from .sleepers import KEPT, Sleepers
 from .unmet_hosts import standing_of
 from .waits import RetryWaits
+
+LOADED_AT_ONCE = 1_000
+"""Host queues that are loaded between two turns of the event loop: 30 ms, while the hosts are kept awake."""
 
 
 class OwnedPartition:
@@ -226,8 +229,10 @@ class OwnedPartition:
             self._schedule.order(host)
         return queue
 
-    def load(self, rests: Mapping[int, float] | None = None) -> None:
+    def load(self, rests: Mapping[int, float] | None = None) -> Iterator[None]:
         """Read all queues and waits from the rows, after a restore: no host is asked before one full delay has passed.
+
+        Yields after every `LOADED_AT_ONCE` host queues; the rows must not change before the end.
 
         Args:
             rests: Until when hosts rest, by hash, if that is known; hosts that are not named may be asked now.
@@ -236,7 +241,9 @@ class OwnedPartition:
         now = schedule.now()
         is_new, rests = rests is None, rests or {}
         self.fold.flush()
-        for key, value in self.fold.rows.scan(b"g"):
+        for count, (key, value) in enumerate(self.fold.rows.scan(b"g"), 1):
+            if count % LOADED_AT_ONCE == 0:
+                yield
             stored = r.read_host_queue(value)
             if stored.queued <= 0:
                 continue

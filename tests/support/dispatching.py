@@ -81,12 +81,17 @@ class World:
         """Open the state as it was checkpointed and dispatch for it: from now on one full delay, or what is known."""
         self.rows = Rows(self.base)
         self.fold = Fold(0, PLACES, self.rows, cached_pages=2)
-        self.frontier.own(0, self.fold, NoCache(), rests)
+        self.take_over(rests)
         queued = {r.read_host_queue(value).host for _, value in self.rows.scan(b"g") if r.read_host_queue(value).queued}
         for key, kept in self.hosts.items():
             kept.in_flight = 0
             if key in queued and rests is None:
                 kept.rests_until = max(kept.rests_until, self.clock + self.rests.delay_s)
+
+    def take_over(self, rests: dict[int, float] | None = None) -> None:
+        """Dispatch for the fold as it is."""
+        for _ in self.frontier.take_over(0, self.fold, NoCache(), rests):
+            pass
 
     def checkpoint(self) -> None:
         """Write all changes."""

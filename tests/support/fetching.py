@@ -298,7 +298,7 @@ async def running(
     world = World(stage, fetcher, log, web)
     memory, identity = partition.StateMemory(8), LogIdentity("cluster", "topic")
     stage.restoring.opened[0] = partition.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)
-    stage._go_live()
+    await stage._go_live()
     stage.orders.caught_up()
     stage.states.places = Places(1)
     dispatching = asyncio.create_task(fetcher.run())

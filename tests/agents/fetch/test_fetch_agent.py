@@ -20,12 +20,14 @@ from crawlog.schemas.urls import RenderRules, decode
 from crawlog.streams.fetch import back_pressure, robots_answer
 from crawlog.streams.fetch.rendering import Reach
 from crawlog.streams.fetch.robots_answer import Access
+from crawlog.streams.frontier import partition as owned_partition
 from crawlog.streams.http.answer import Answer, HeldBytes
 from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.state.partition import Partition
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.consumer import finish_within
 from crawlog.streams.worker.suspects import Deaths, _hash
-from tests.support.fetching import PAGES, Record, Web, running
+from tests.support.fetching import PAGES, Record, Web, World, running
 from tests.support.forked import Server
 
 
@@ -527,13 +529,58 @@ async def test_hosts_of_a_partition_that_comes_back_at_once_rest_no_longer_than_
         stage.app.consumer_generation_id = generation
         await stage.owned({0})
         stage.restoring.opened[0] = partition
-        stage._go_live()
+        await stage._go_live()
         if rested:
             await asyncio.sleep(0.05)
         else:
             await world.until(lambda: len(world.web.asked) > 2)
         asked = [url for _, url in world.web.asked]
         assert asked[2:] == ([] if rested else ["http://c.com/"])
+
+
+async def given_back(world: World, monkeypatch: pytest.MonkeyPatch) -> Partition:
+    """A partition with four hosts that comes back restored, to be taken over one host at a time."""
+    stage = world.stage
+    stage._follows = True
+    monkeypatch.setattr(owned_partition, "LOADED_AT_ONCE", 1)
+    monkeypatch.setattr(stage.restoring, "_until_live", lambda _: asyncio.sleep(0))  # there is no broker to read from
+    stage.rebalance_started()
+    partition = stage.live[0]
+    world.find(*hosts(4))
+    await world.until(lambda: world.is_folded and "j" in partition.fold.jobs)
+    monkeypatch.setattr(partition, "close", lambda: None)  # it comes back as it is
+    await stage.revoking({0})
+    await stage.owned({0})
+    stage.restoring.opened[0] = partition
+    return partition
+
+
+async def test_records_that_come_while_a_partition_is_loaded_are_folded_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop goes on while many hosts are loaded, and reads on; what is loaded must not change."""
+    async with running(tmp_path, monkeypatch, politeness__delay_s=60.0) as world:
+        partition = await given_back(world, monkeypatch)
+        going = asyncio.create_task(world.stage._go_live())
+        await asyncio.sleep(0)
+        world.find("http://late.com/")
+        await asyncio.sleep(0)
+        assert (world.stage.live, partition.fold.jobs["j"].counts.queued) == ({}, 4)
+        await going
+        await world.until(lambda: partition.fold.jobs["j"].counts.queued == 5)
+        assert world.stage.dispatching
+        assert world.stage.live == {0: partition}
+
+
+async def test_a_rebalance_ends_the_loading_of_a_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else may own it next: nothing of it stays."""
+    async with running(tmp_path, monkeypatch, politeness__delay_s=60.0) as world:
+        await given_back(world, monkeypatch)
+        going = asyncio.create_task(world.stage._go_live())
+        await asyncio.sleep(0)
+        world.stage.rebalance_started()
+        await going
+        assert (world.stage.live, world.stage.frontier.owned, world.stage.dispatching) == ({}, {}, False)
 
 
 async def test_a_restore_that_breaks_at_its_end_ends_the_worker(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
+from crawlog.streams.frontier import partition as owned_partition
 from crawlog.streams.frontier import schedule, waits
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import RobotsTask, Task
@@ -306,8 +307,25 @@ def test_what_was_folded_since_the_checkpoint_is_dispatched() -> None:
     world.frontier.disown(0)
     world.job()
     world.find(*pages("a.com", 2))
-    world.frontier.own(0, world.fold, NoCache())
+    world.take_over()
     assert world.drain() == pages("a.com", 2)
+
+
+def test_a_partition_is_taken_over_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million hosts must not hold up the event loop; it is listened to once all are there."""
+    monkeypatch.setattr(owned_partition, "LOADED_AT_ONCE", 1)
+    world = World()
+    world.job()
+    world.find(*(f"http://h{n}.com/" for n in range(5)))
+    world.frontier.disown(0)
+    world.fold.listener = None
+    steps = 0
+    for _ in world.frontier.take_over(0, world.fold, NoCache()):
+        steps += 1
+        assert world.fold.listener is None
+    assert steps == 5
+    assert world.fold.listener is not None
+    assert len(world.drain()) == 5
 
 
 def turned_away(wait_s: float) -> World:
@@ -348,7 +366,7 @@ def test_a_partition_owned_twice_is_dispatched_once() -> None:
     world = World()
     world.job()
     world.find(*pages("a.com", 1), *pages("b.com", 1))
-    world.frontier.own(0, world.fold, NoCache())
+    world.take_over()
     world.pass_time(1)
     assert len(world.drain()) == 2
 
