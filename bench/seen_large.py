@@ -4,10 +4,10 @@
     python -m bench.seen_large --known 5 --cache 13     another size, in millions, and cache; nothing is written
     python -m bench.seen_large --short            100,000 URLs and a cache of 16 MB; nothing is written
 
-Known URLs lie on a thousandth as many domains by Zipf's law. The tables are made by the seen table itself, a domain at
-a time, so their rows are those of a fold; that is the rebuild. Then each way takes offers in a process of its own. An
-offer is the fold's work for a found URL, from the canonical string on, with a checkpoint every 10,000 inserts; CPU of
-all threads counts. Tables are read past the page cache (direct reads), so each read is a read of the disk.
+Known URLs lie on a thousandth as many domains by Zipf's law. `bench/seen_made.py` makes the tables. Then each way takes
+offers in a process of its own. An offer is the fold's work for a found URL, from the canonical string on, with a
+checkpoint every 10,000 inserts; CPU of all threads counts. Tables are read past the page cache (direct reads), so each
+read is a read of the disk.
 
 `bench/seen_loads.py` has the two loads: *uniform*, the worst case, and *crawl*.
 """
@@ -19,19 +19,18 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from rocksdict import Options, WriteBatch
+from rocksdict import Options
 
 from bench.results import section, table, versions
 from bench.seen import disk_of, url_of
 from bench.seen_loads import Load, known_domains
+from bench.seen_made import make_exact, make_filter, make_rows, row_key
 from bench.site import REPO, WORK
-from crawlog.streams.fold.overlay import InMemory, Rows
+from crawlog.streams.fold.overlay import Rows
 from crawlog.streams.fold.seen import SeenTable
 from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.url.canonical import fingerprint
@@ -47,8 +46,8 @@ PAGE_BYTES = 2_900
 
 KNOWN = (20_000_000, 100_000_000)
 CHECKPOINT_INSERTS = 10_000
-MADE_AT_ONCE = 50_000
-"""URLs whose rows are written together, at least, while the tables are made."""
+REBUILT = 500_000
+"""URLs that are folded into an empty table."""
 
 GOAL_PACE = 150_000
 GOAL_EXACT, GOAL_FILTER = 12.0, 2.2
@@ -108,7 +107,7 @@ class Made:
 
     Attributes:
         disk: Bytes of disk a URL by way.
-        cpu_us: CPU to make a table, a URL, microseconds.
+        cpu_us: CPU to offer 500,000 new URLs, a domain after the other, to an empty table: a URL, microseconds.
     """
 
     known: int
@@ -213,11 +212,6 @@ class RowEach:
 Way = Pages | FilterFirst | RowEach
 
 
-def row_key(domain: int, mark: int) -> bytes:
-    """Key of a fingerprint's own row."""
-    return b"f" + (domain >> 32).to_bytes(4, "big") + mark.to_bytes(8, "big")
-
-
 def way_of(case: Case, rows: Rows) -> Way:
     """The way of a case, with its share of the cache."""
     pages = (case.cache_mb - rocksdb_mb(case) << 20) // PAGE_BYTES
@@ -246,56 +240,44 @@ def make(known: int, *ways: str) -> Made:
     """Make the tables of one size in this process, those that the ways need."""
     made = Made(known, {}, {})
     shutil.rmtree(WORK / "seen-large", ignore_errors=True)
-    before = 0.0
+    before, domains = 0.0, known_domains(known)
     for way in (EXACT, FILTER, ROWS):
         if way not in ways and (way == ROWS or BOTH not in ways):
             continue
         folder = folder_of(known, way)
         database = Database(folder, StateMemory(CACHE_MB))
-        cpu = time.process_time()
-        numbered = enumerate(known_domains(known))
-        domains = ((url_of(number, domain) for number in numbers) for domain, numbers in numbered)
-        if way == FILTER:
-            make_pages(database, chain.from_iterable(domains), JOBS[way])
+        if way == ROWS:
+            make_rows(database, domains)
         else:
-            for urls in domains:
-                if way == ROWS:
-                    make_rows(database, urls)
-                else:
-                    make_pages(database, urls, JOBS[way])
+            (make_filter if way == FILTER else make_exact)(database, domains, JOBS[way])
         database.flush()
         database._db.compact_range(None, None)  # noqa: SLF001  # nobody but a benchmark asks
-        made.cpu_us[way] = 1e6 * (time.process_time() - cpu) / known
         database.close()
         Database(folder, StateMemory(CACHE_MB)).close()  # files that the compaction left go when it is opened
         size = disk_of(folder)["tables"]
         made.disk[way] = (size - (before if way == FILTER else 0)) / known
         before = size
+        made.cpu_us[way] = rebuilding_us(way, min(known, REBUILT))
     return made
 
 
-def make_pages(database: Database, urls: Iterator[str], job: int) -> None:
-    """Make the pages of one domain, or of all that share a filter, as the fold makes them."""
+def rebuilding_us(way: str, count: int) -> float:
+    """CPU to fold new URLs into an empty table, microseconds a URL."""
+    folder = WORK / "seen-large" / "rebuilt"
+    database = Database(folder, StateMemory(ROCKSDB_MB))
+    rows = Rows(database)
+    table = way_of(Case(way, "", count, CACHE_MB, 0), rows)
     place = Places(1).of
-    rows = Rows(InMemory())
-    seen = SeenTable(rows, sys.maxsize // 4)
-    confirm = job == JOBS[EXACT]
-    for url in urls:
-        seen.insert(job, 0, place(url).domain_hash, fingerprint(url), confirm)
-    seen.flush()
-    database.write(rows.taken())
-
-
-def make_rows(database: Database, urls: Iterator[str]) -> None:
-    """Make the rows of one domain."""
-    place = Places(1).of
-    batch = WriteBatch(raw_mode=True)
-    for number, url in enumerate(urls, 1):
-        batch.put(row_key(place(url).domain_hash, fingerprint(url)), b"")
-        if number % MADE_AT_ONCE == 0:
-            database.apply(batch)
-            batch = WriteBatch(raw_mode=True)
-    database.apply(batch)
+    began = time.process_time()
+    for domain, numbers in enumerate(known_domains(count)):
+        table.take([(place(url).domain_hash, fingerprint(url)) for url in (url_of(n, domain) for n in numbers)])
+        if table.changes >= CHECKPOINT_INSERTS:
+            table.flush()
+            database.write(rows.taken())
+    spent_s = time.process_time() - began
+    database.close()
+    shutil.rmtree(folder)
+    return 1e6 * spent_s / count
 
 
 def run_case(case: Case) -> Result:
@@ -395,7 +377,7 @@ def report(results: dict[Case, Result], made: list[Made]) -> str:
         for one in made
         for way in one.disk
     ]
-    sizes = table(["known", "table", "disk B/URL", "made, µs/URL", "CPU s in all"], takes)
+    sizes = table(["known", "table", "disk B/URL", "rebuilt, µs/URL", "so in all, CPU s"], takes)
     return table([*head, "restore s", "RSS MB"], rows) + "\n\n" + sizes
 
 
@@ -439,7 +421,7 @@ def main() -> int:
         made.append(Made(**in_process("make", known, *ways)))  # type: ignore[arg-type]  # what `make` printed
         for way in ways:
             for load in LOADS:
-                offers = 20_000 if args.short else 400_000 if load == "uniform" else 1_000_000
+                offers = 20_000 if args.short else 200_000 if load == "uniform" else 500_000
                 case = Case(way, load, known, 16 if args.short else args.cache, offers)
                 results[case] = Result(**in_process("case", *case))  # type: ignore[arg-type]  # what a case printed
                 print(f"{case}: {results[case].pace:,.0f} offers a CPU second", file=sys.stderr)
