@@ -241,6 +241,7 @@ class OwnedPartition:
         now = schedule.now()
         is_new, rests = rests is None, rests or {}
         self.fold.flush()
+        usual = now + (self.manners.greatest_delay_s() if is_new else 0.0)
         for count, (key, value) in enumerate(self.fold.rows.scan(b"g"), 1):
             if count % LOADED_AT_ONCE == 0:
                 yield
@@ -254,7 +255,6 @@ class OwnedPartition:
             may_enter = schedule.has_room or schedule.has_few(self.fold.numbers[number].name)
             if host is None and (mark in asleep or not may_enter):
                 if mark not in asleep:
-                    usual = now + (self.manners.greatest_delay_s() if is_new else 0.0)
                     self.sleepers.add(mark, rests.get(mark, usual))
                 continue
             host = host or self.host(stored.host, stored.domain)
