@@ -41,8 +41,9 @@ CACHE_MB = 256
 ROCKSDB_MB = 32
 """Of the cache: RocksDB's, for the tables' indices and filters, and write buffers. The rest are pages in memory."""
 
-PAGE_BYTES = 2_900
-"""A page in memory, about: 300 fingerprints, their object, and its place in two collections."""
+PAGE_BYTES = 3_400
+"""A page in memory, about: 300 fingerprints, their object, its place in two collections, and its part of the recent
+fingerprints."""
 
 KNOWN = (20_000_000, 100_000_000)
 CHECKPOINT_INSERTS = 10_000

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from . import rows as r
 from .overlay import Rows
+from .recent import RecentMarks
 
 FULL = 448
 """Fingerprints of an exact page, at most: 3.5 KiB. With one more, its domain gets another page."""
@@ -45,6 +46,10 @@ class PageHolder(Protocol):
     """The seen table: it caches the pages of all domains."""
 
     rows: Rows
+    recent: RecentMarks | None
+
+    def number(self) -> int:
+        """A number for a domain that comes into memory; no other has had it."""
 
     def hold(self, page: FingerprintPage) -> None:
         """A page was read or made."""
@@ -174,10 +179,11 @@ class Exact(Domain[_ExactPage]):
     them takes one look-up and one write. The first page is made of these fingerprints.
     """
 
-    __slots__ = ("few", "mask")
+    __slots__ = ("few", "mask", "number")
 
     def __init__(self, holder: PageHolder, key: tuple[int, int, int], row: r.DomainRow) -> None:
         super().__init__(holder, key, row)
+        self.number = holder.number()
         self.mask = page_mask(self.size)
         self.few = array("Q", row.few)
 
@@ -187,7 +193,7 @@ class Exact(Domain[_ExactPage]):
         return r.DomainRow(self.size, self.queued, self.few.tobytes())
 
     def has(self, fingerprint: int) -> bool:
-        """Whether it was added: one search in one page."""
+        """Whether it was added: one search in one page, which is read unless the fingerprint came lately."""
         if not self.size:
             self.used = True
             few = self.few
@@ -196,9 +202,22 @@ class Exact(Domain[_ExactPage]):
         slot = fingerprint & self.mask
         if slot >= self.size:
             slot &= self.mask >> 1
-        page = self.pages.get(slot) or self._load(slot)
+        page = self.pages.get(slot)
+        if page is None:
+            return self._has_on_disk(slot, fingerprint)
         page.used = True
         return fingerprint in page
+
+    def _has_on_disk(self, slot: int, fingerprint: int) -> bool:
+        recent = self.holder.recent
+        if recent is not None and recent.has(self.number, fingerprint):
+            return True
+        page = self._load(slot)
+        page.used = True
+        known = fingerprint in page
+        if known and recent is not None:
+            recent.note(self.number, fingerprint)
+        return known
 
     def add(self, fingerprint: int) -> None:
         """Add a fingerprint that `has` does not find; a full page makes the domain grow."""
@@ -212,6 +231,8 @@ class Exact(Domain[_ExactPage]):
             slot &= self.mask >> 1
         page = self.pages.get(slot) or self._load(slot)
         page.add(fingerprint)
+        if self.holder.recent is not None:
+            self.holder.recent.note(self.number, fingerprint)
         if not page.dirty:
             self.holder.changed(page)
         if page.count > FULL:

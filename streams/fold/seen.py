@@ -6,12 +6,14 @@ all domains decides alone (`FilterTable`).
 """
 
 from collections import deque
+from itertools import count
 from typing import Any
 
 from . import rows as r
 from .filters import MOST_BITS, Filtered, FilterTable
 from .fingerprints import Domain, Exact, FingerprintPage
 from .overlay import Rows
+from .recent import RecentMarks
 
 
 class SeenTable:
@@ -23,6 +25,7 @@ class SeenTable:
         filter_bits: Bits of a fingerprint in a filter.
 
     Attributes:
+        recent: What was known lately, once pages have left memory.
         changes: Inserts since `flush`: each may hold a changed page in memory that no row shows yet.
     """
 
@@ -30,6 +33,8 @@ class SeenTable:
         self.rows = rows
         self.cached = cached
         self.filter_bits = filter_bits
+        self.recent: RecentMarks | None = None
+        self._numbers = count(1)
         self._domains: dict[tuple[int, int, int], Exact | Filtered] = {}
         self._filters: dict[tuple[int, int], FilterTable] = {}
         # Domains only while they have no page: with pages, the pages are held.
@@ -82,6 +87,10 @@ class SeenTable:
         """Whether a domain is in memory."""
         return (job, epoch, domain) in self._domains
 
+    def number(self) -> int:
+        """A number for a domain that comes into memory."""
+        return next(self._numbers)
+
     def hold(self, page: FingerprintPage) -> None:
         """Cache a page that was read or made; it stays until others are used more."""
         self._held.append(page)
@@ -133,6 +142,8 @@ class SeenTable:
                 continue
             entry = _domain_of(one)
             if isinstance(one, FingerprintPage):
+                if self.recent is None:
+                    self.recent = RecentMarks(self.cached)
                 del entry.pages[one.slot]
                 self._forget_if_bare(entry)
             elif not entry.pages and self._domains.get(entry.key) is entry:  # it may have gone with its last page

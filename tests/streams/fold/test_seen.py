@@ -187,6 +187,25 @@ def test_a_domain_leaves_memory_with_its_last_page() -> None:
     assert len(table.seen._domains) <= 2
 
 
+def test_what_came_lately_is_known_without_its_page() -> None:
+    """Two pages of some hundred are held; URLs whose pages have gone are asked again, and no page is read."""
+    table = Table(cached=2)
+    table.offer_all(map(mark, range(40_000)))
+    table.write()
+    late = [mark(number) for number in range(40_000, 40_050)]
+    table.offer_all(late)
+    table.write()
+    domain, recent = table.seen.domain(1, 0, 7, confirm=True), table.seen.recent
+    assert isinstance(domain, pages.Exact)
+    assert recent is not None
+    gone = [one for one in late if recent.has(domain.number, one) and one & 127 not in domain.pages]
+    held = set(domain.pages)
+    assert len(gone) > 10
+    assert table.offer_all(gone) == 0
+    assert set(domain.pages) == held
+    assert table.offer_all_of(8, gone) == len(gone)
+
+
 def test_look_ups_alone_do_not_fill_memory() -> None:
     """Offers that are all known change nothing, so no checkpoint comes and lets pages go."""
     table = Table(cached=10)
