@@ -41,7 +41,7 @@ CACHE_MB = 256
 ROCKSDB_MB = 32
 """Of the cache: RocksDB's, for the tables' indices and filters, and write buffers. The rest are pages in memory."""
 
-PAGE_BYTES = 3_400
+PAGE_BYTES, FILTER_PAGE_BYTES = 3_400, 3_000
 """A page in memory, about: 300 fingerprints, their object, its place in two collections, and its part of the recent
 fingerprints."""
 
@@ -63,12 +63,17 @@ JOBS = {EXACT: 1, FILTER: 2}
 
 
 class Case(NamedTuple):
-    """What one process measures."""
+    """What one process measures.
+
+    Attributes:
+        warming: Offers before those that are measured: they fill the caches.
+    """
 
     way: str
     load: str
     known: int
     cache_mb: int
+    warming: int
     offers: int
 
 
@@ -215,13 +220,15 @@ Way = Pages | FilterFirst | RowEach
 
 def way_of(case: Case, rows: Rows) -> Way:
     """The way of a case, with its share of the cache."""
-    pages = (case.cache_mb - rocksdb_mb(case) << 20) // PAGE_BYTES
+    memory = case.cache_mb - rocksdb_mb(case) << 20
     if case.way == ROWS:
         return RowEach(rows)
+    if case.way == FILTER:
+        return Pages(rows, JOBS[FILTER], memory // FILTER_PAGE_BYTES)
     if case.way == BOTH:
-        filters = min(int(case.known * GOAL_FILTER) // PAGE_BYTES, pages * 9 // 10)
-        return FilterFirst(rows, pages - filters, filters)
-    return Pages(rows, JOBS[case.way], pages)
+        filters = min(int(case.known * GOAL_FILTER), memory * 9 // 10)
+        return FilterFirst(rows, (memory - filters) // PAGE_BYTES, filters // FILTER_PAGE_BYTES)
+    return Pages(rows, JOBS[EXACT], memory // PAGE_BYTES)
 
 
 def rocksdb_mb(case: Case) -> int:
@@ -267,7 +274,7 @@ def rebuilding_us(way: str, count: int) -> float:
     folder = WORK / "seen-large" / "rebuilt"
     database = Database(folder, StateMemory(ROCKSDB_MB))
     rows = Rows(database)
-    table = way_of(Case(way, "", count, CACHE_MB, 0), rows)
+    table = way_of(Case(way, "", count, CACHE_MB, 0, 0), rows)
     place = Places(1).of
     began = time.process_time()
     for domain, numbers in enumerate(known_domains(count)):
@@ -296,12 +303,11 @@ def run_case(case: Case) -> Result:
     place = Places(1).of
     truth: set[int] = set()
     restore_s = 0.0
-    # The first half fills the caches.
-    for half in range(2):
+    for offers in (case.warming, case.offers):
         made = new = dropped = twice = 0
         making_s = 0.0
         reads, cpu, system = thread_reads(), time.process_time(), os.times().system
-        while made < case.offers // 2:
+        while made < offers:
             at = time.thread_time()
             record = [(url_of(number, domain), number) for number, domain in next(records)]
             making_s += time.thread_time() - at
@@ -320,9 +326,8 @@ def run_case(case: Case) -> Result:
                 if not is_known:
                     truth.add(number)
             making_s += time.thread_time() - at
-        if half:
-            cpu_s, system_s = time.process_time() - cpu - making_s, os.times().system - system
-            reads = thread_reads() - reads
+        cpu_s, system_s = time.process_time() - cpu - making_s, os.times().system - system
+        reads = thread_reads() - reads
     rss = int(next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM")).split()[1])
     database.close()
     shutil.rmtree(folder)
@@ -422,8 +427,8 @@ def main() -> int:
         made.append(Made(**in_process("make", known, *ways)))  # type: ignore[arg-type]  # what `make` printed
         for way in ways:
             for load in LOADS:
-                offers = 20_000 if args.short else 200_000 if load == "uniform" else 500_000
-                case = Case(way, load, known, 16 if args.short else args.cache, offers)
+                warming, offers = (10_000, 10_000) if args.short else (500_000, 200_000)
+                case = Case(way, load, known, 16 if args.short else args.cache, warming, offers)
                 results[case] = Result(**in_process("case", *case))  # type: ignore[arg-type]  # what a case printed
                 print(f"{case}: {results[case].pace:,.0f} offers a CPU second", file=sys.stderr)
     shutil.rmtree(WORK / "seen-large", ignore_errors=True)

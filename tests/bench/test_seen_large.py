@@ -13,7 +13,7 @@ def test_each_way_answers_right() -> None:
     assert made.disk[FILTER] < made.disk[EXACT]
     for way in WAYS:
         for load in ("uniform", "crawl"):
-            one = run_case(Case(way, load, 20_000, 16, 4_000))
+            one = run_case(Case(way, load, 20_000, 16, 2_000, 2_000))
             assert (one.dropped, one.twice) == (0, 0)
             assert one.new >= 200
             assert json.dumps(one.__dict__)
