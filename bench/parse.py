@@ -2,37 +2,52 @@
 
     python -m bench.parse                      20 hosts x 300 pages, 5 rounds
     python -m bench.parse --short              20 hosts x 20 pages, 2 rounds
+    python -m bench.parse --real               154 real pages on 20 hosts, 15 rounds, and each step's share
 
 Each round has a new stage, so that its caches fill as in a crawl, and parses every page once. `bare` is selectolax with
-a set of absolute URLs, the least that any parser does. Nothing is written to RESULTS.md: `speed` has the whole.
+a set of absolute URLs, the least that any parser does; on real pages a set of hrefs as the pages have them. A page
+whose trial is due is parsed at once, and counted. Nothing is written to RESULTS.md: `speed` and `real` have the whole.
 """
 
 import argparse
 import asyncio
+import gzip
+import hashlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from urllib.parse import urljoin
 
 import aiohttp
 from selectolax.lexbor import LexborHTMLParser
 
+from bench.corpora import FOLDER, MISSING
 from bench.site import WORK, Site
 from crawlog.agents.parse.guard import Guard, guard_of
 from crawlog.agents.parse.stage import ParseStage
 from crawlog.schemas import pages
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
-from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.schemas.urls import DEFAULT_SPEC, JobSpec, ScopeSpec
+from crawlog.streams.html import Links, charset, extracted, is_simple
+from crawlog.streams.html.tree import flattened, thinned
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.machine import Run
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
 
 AT_ONCE = 64
 TYPE = "text/html; charset=utf-8"
 """As the site says."""
+
+REAL_BYTES = range(2_000, 400_001)
+REAL_HOSTS = 20
+REAL_ROUNDS = 15
+
+Pages = list[tuple[str, bytes]]
+"""URLs and bodies."""
 
 
 class Message(NamedTuple):
@@ -65,7 +80,7 @@ class Sender:
             one(0, 0)
 
 
-async def fetched(urls: list[str]) -> list[tuple[str, bytes]]:
+async def fetched(urls: list[str]) -> Pages:
     """The site's pages."""
     gate = asyncio.Semaphore(AT_ONCE)
 
@@ -77,8 +92,27 @@ async def fetched(urls: list[str]) -> list[tuple[str, bytes]]:
         return await asyncio.gather(*(one(session, url) for url in urls))
 
 
-def staged(bodies: list[tuple[str, bytes]], hosts: set[str], guard: Guard) -> float:
-    """CPU seconds of a stage for these pages."""
+def real_pages() -> Pages:
+    """Pages of the open web, as if a few hosts had sent them: most of their links lead out of the scope.
+
+    Raises: SystemExit: they are not there.
+    """
+    files = sorted((FOLDER / "pages").rglob("*.html.gz"))
+    bodies = [body for file in files if len(body := gzip.decompress(file.read_bytes())) in REAL_BYTES]
+    if not bodies:
+        raise SystemExit(MISSING)
+    return [(f"http://h{at % REAL_HOSTS}.test/dir/{at}.html", body) for at, body in enumerate(bodies)]
+
+
+class Staged(NamedTuple):
+    """The cost of a stage for some pages: CPU seconds, and pages whose trial was due."""
+
+    cpu_s: float
+    trials: int
+
+
+def staged(bodies: Pages, hosts: set[str], guard: Guard) -> Staged:
+    """What a stage takes for these pages."""
     sender = Sender()
     names, places = Topics("crawl."), Places(8)
     stage = ParseStage(names, places, sender, sender, lambda *_: None, lambda: 0.0, guard)
@@ -87,9 +121,13 @@ def staged(bodies: list[tuple[str, bytes]], hosts: set[str], guard: Guard) -> fl
         Message(0, at, None, body, [(pages.HEADER, pages.encode(PageMeta(url, "j", http=200, content_type=TYPE)))])
         for at, (url, body) in enumerate(bodies)
     ]
+    trials = 0
     began = time.process_time()
     for at, message in enumerate(messages):
         stage.take(message)
+        if stage.untried:
+            trials += 1
+            stage.tried(message.value or b"", "")
         if at % AT_ONCE == 0:
             stage.flush()
             sender.deliver()
@@ -97,10 +135,10 @@ def staged(bodies: list[tuple[str, bytes]], hosts: set[str], guard: Guard) -> fl
     sender.deliver()
     took = time.process_time() - began
     assert not stage.undone
-    return took
+    return Staged(took, trials)
 
 
-def bare(bodies: list[tuple[str, bytes]]) -> float:
+def bare(bodies: Pages) -> float:
     """CPU seconds of selectolax, `urljoin` and a set."""
     known: set[str] = set()
     began = time.process_time()
@@ -111,19 +149,77 @@ def bare(bodies: list[tuple[str, bytes]]) -> float:
     return time.process_time() - began
 
 
+def bare_real(bodies: Pages) -> float:
+    """CPU seconds of selectolax and a set."""
+    known: set[str] = set()
+    began = time.process_time()
+    for _, body in bodies:
+        page = LexborHTMLParser(body)
+        page.css_first("title")
+        known.update(node.attributes.get("href") or "" for node in page.css("a[href]"))
+    return time.process_time() - began
+
+
+def steps(bodies: Pages) -> dict[str, float]:
+    """CPU seconds of each step alone, in the order of a page's way."""
+
+    def timed(step: Callable[[str, bytes], object]) -> float:
+        began = time.process_time()
+        for url, body in bodies:
+            step(url, body)
+        return time.process_time() - began
+
+    links = Links(Canonicaliser(DEFAULT_SPEC.canonical), Places(8))
+    facts = {url: extracted(body, TYPE, url, DEFAULT_SPEC.links) for url, body in bodies}
+    return {
+        "look for costly markup": timed(lambda _, body: (is_simple(body), flattened(thinned(body)))),
+        "encoding": timed(lambda _, body: charset.decide(body, TYPE)),
+        "tree": timed(lambda _, body: LexborHTMLParser(body)),
+        "extract, with all of these": timed(lambda url, body: extracted(body, TYPE, url, DEFAULT_SPEC.links)),
+        "resolve": timed(lambda url, _: links.resolve(facts[url].base, facts[url].hrefs)),
+        "digest": timed(lambda _, body: hashlib.sha256(body).hexdigest()),
+    }
+
+
+def told(name: str, took: Iterable[float], count: int, of: float = 0.0) -> float:
+    """Print microseconds a page, and the share of another's; their median."""
+    each = [one / count * 1e6 for one in took]
+    middle = statistics.median(each)
+    share = f"  {middle / of:5.2f}" if of else ""
+    print(f"{name:27} {middle:7.1f} µs a page ({min(each):.1f} to {max(each):.1f}){share}")
+    return middle
+
+
+def real(guard: Guard) -> None:
+    """Print what real pages cost, as a multiple of the bare parser, and each step as a share of the stage."""
+    bodies = real_pages()
+    count = len(bodies)
+    hosts = {url.split("/")[2] for url, _ in bodies}
+    rounds = [(staged(bodies, hosts, guard), bare_real(bodies), steps(bodies)) for _ in range(REAL_ROUNDS)]
+    floor = told("bare", (one for _, one, _ in rounds), count)
+    stage = told("parse stage, of bare", (one.cpu_s for one, _, _ in rounds), count, floor)
+    for name in rounds[0][2]:
+        told(f"  {name}", (one[name] for _, _, one in rounds), count, stage)
+    trials = rounds[0][0].trials
+    print(f"{trials} of {count} pages to a trial: {trials / count:.1%}")
+
+
 def main() -> int:
     """Prints microseconds a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
-    short = parser.parse_args().short
-    with Site(20, 20 if short else 300, flags={"bytes": 30_000, "links": 60}) as site:
+    parser.add_argument("--real", action="store_true")
+    args = parser.parse_args()
+    guard = guard_of(Settings(run=Run(data=WORK)), "bench")
+    if args.real:
+        real(guard)
+        return 0
+    with Site(20, 20 if args.short else 300, flags={"bytes": 30_000, "links": 60}) as site:
         bodies = asyncio.run(fetched(sorted(site.urls())))
         hosts = {seed.split("/")[2].partition(":")[0] for seed in site.seeds}
-    guard = guard_of(Settings(run=Run(data=WORK)), "bench")
-    rounds = [(staged(bodies, hosts, guard), bare(bodies)) for _ in range(2 if short else 5)]
+    rounds = [(staged(bodies, hosts, guard).cpu_s, bare(bodies)) for _ in range(2 if args.short else 5)]
     for name, took in zip(("parse stage", "bare"), zip(*rounds, strict=True), strict=True):
-        each = [one / len(bodies) * 1e6 for one in took]
-        print(f"{name:12} {statistics.median(each):7.1f} µs a page ({min(each):.1f} to {max(each):.1f})")
+        told(name, took, len(bodies))
     return 0
 
 
