@@ -79,7 +79,7 @@ def extracted(
     page, encoding = tree_of(body, content_type)
     if _PLAIN_SOURCES.issuperset(sources) and "a" in sources and not ("area" in sources and page.tags("area")):
         nodes = page.tags("a")  # half the cost of a selector
-        hrefs = [href["href"] or "" for node in nodes if "href" in (href := node.attributes)][:most]
+        hrefs = [href for node in nodes if (href := node.attrs.sget("href", None)) is not None][:most]
     else:
         selector = ",".join(_SELECTORS[source] for source in sources if source in _SELECTORS)
         nodes = page.css(selector) if selector else []
