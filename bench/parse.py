@@ -6,7 +6,8 @@
 
 Each round has a new stage, so that its caches fill as in a crawl, and parses every page once. `bare` is selectolax with
 a set of absolute URLs, the least that any parser does; on real pages a set of hrefs as the pages have them. A page
-whose trial is due is parsed at once, and counted. Nothing is written to RESULTS.md: `speed` and `real` have the whole.
+whose trial is due is parsed at once, and counted. Memory is managed as in a worker. Nothing is written to RESULTS.md:
+`speed` and `real` have the whole.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import gzip
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import urljoin
 
@@ -37,6 +38,9 @@ from crawlog.streams.settings.machine import Run
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
+from crawlog.streams.url.scope import Scope
+from crawlog.streams.worker.memory import give_back_large_blocks
+from crawlog.streams.worker.process import spare_the_collector
 
 AT_ONCE = 64
 TYPE = "text/html; charset=utf-8"
@@ -160,7 +164,7 @@ def bare_real(bodies: Pages) -> float:
     return time.process_time() - began
 
 
-def steps(bodies: Pages) -> dict[str, float]:
+def steps(bodies: Pages, hosts: set[str]) -> dict[str, float]:
     """CPU seconds of each step alone, in the order of a page's way."""
 
     def timed(step: Callable[[str, bytes], object]) -> float:
@@ -169,25 +173,29 @@ def steps(bodies: Pages) -> dict[str, float]:
             step(url, body)
         return time.process_time() - began
 
-    links = Links(Canonicaliser(DEFAULT_SPEC.canonical), Places(8))
+    scope = Scope(JobSpec(scope=ScopeSpec(names=tuple(hosts))))
+    links = Links(
+        Canonicaliser(DEFAULT_SPEC.canonical), Places(8), is_foreign=lambda origin: scope.is_foreign(origin, ())
+    )
     facts = {url: extracted(body, TYPE, url, DEFAULT_SPEC.links) for url, body in bodies}
     return {
         "look for costly markup": timed(lambda _, body: (is_simple(body), flattened(thinned(body)))),
         "encoding": timed(lambda _, body: charset.decide(body, TYPE)),
         "tree": timed(lambda _, body: LexborHTMLParser(body)),
         "extract, with all of these": timed(lambda url, body: extracted(body, TYPE, url, DEFAULT_SPEC.links)),
-        "resolve": timed(lambda url, _: links.resolve(facts[url].base, facts[url].hrefs)),
+        "resolve": timed(lambda url, _: links.split(facts[url].base, facts[url].hrefs)),
         "digest": timed(lambda _, body: hashlib.sha256(body).hexdigest()),
     }
 
 
-def told(name: str, took: Iterable[float], count: int, of: float = 0.0) -> float:
-    """Print microseconds a page, and the share of another's; their median."""
+def told(name: str, took: Sequence[float], count: int, of: Sequence[float] = ()) -> None:
+    """Print the median of microseconds a page, and of the shares of another's in the same rounds."""
     each = [one / count * 1e6 for one in took]
-    middle = statistics.median(each)
-    share = f"  {middle / of:5.2f}" if of else ""
-    print(f"{name:27} {middle:7.1f} µs a page ({min(each):.1f} to {max(each):.1f}){share}")
-    return middle
+    share = statistics.median(one / other for one, other in zip(took, of, strict=True)) if of else None
+    print(
+        f"{name:27} {statistics.median(each):7.1f} µs a page ({min(each):.1f} to {max(each):.1f})"
+        + (f"  {share:5.3f}" if share is not None else "")
+    )
 
 
 def real(guard: Guard) -> None:
@@ -195,12 +203,14 @@ def real(guard: Guard) -> None:
     bodies = real_pages()
     count = len(bodies)
     hosts = {url.split("/")[2] for url, _ in bodies}
-    rounds = [(staged(bodies, hosts, guard), bare_real(bodies), steps(bodies)) for _ in range(REAL_ROUNDS)]
-    floor = told("bare", (one for _, one, _ in rounds), count)
-    stage = told("parse stage, of bare", (one.cpu_s for one, _, _ in rounds), count, floor)
+    rounds = [(bare_real(bodies), staged(bodies, hosts, guard), steps(bodies, hosts)) for _ in range(REAL_ROUNDS)]
+    floor = [one for one, _, _ in rounds]
+    stage = [one.cpu_s for _, one, _ in rounds]
+    told("bare", floor, count)
+    told("parse stage, of bare", stage, count, floor)
     for name in rounds[0][2]:
-        told(f"  {name}", (one[name] for _, _, one in rounds), count, stage)
-    trials = rounds[0][0].trials
+        told(f"  {name}", [one[name] for _, _, one in rounds], count, stage)
+    trials = rounds[0][1].trials
     print(f"{trials} of {count} pages to a trial: {trials / count:.1%}")
 
 
@@ -211,6 +221,8 @@ def main() -> int:
     parser.add_argument("--real", action="store_true")
     args = parser.parse_args()
     guard = guard_of(Settings(run=Run(data=WORK)), "bench")
+    spare_the_collector()
+    give_back_large_blocks()
     if args.real:
         real(guard)
         return 0

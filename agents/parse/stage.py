@@ -436,9 +436,10 @@ def _parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
 
 def _tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:
     """Log the unusual outputs of a page."""
+    links = len(parsed.outlinks) + len(parsed.foreign)
     if parsed.reached:
-        log.warning("limit_reached", job=meta.job, url=meta.url, limit=parsed.reached, links=len(parsed.outlinks))
+        log.warning("limit_reached", job=meta.job, url=meta.url, limit=parsed.reached, links=links)
     if outputs.is_duplicate:
-        log.info("links_skipped", job=meta.job, url=meta.url, rule="duplicate", links=len(parsed.outlinks))
+        log.info("links_skipped", job=meta.job, url=meta.url, rule="duplicate", links=links)
     if outputs.is_soft_404 is not None:
         log.info("probed", job=meta.job, url=meta.url, http=meta.http, soft_404=outputs.is_soft_404)

@@ -18,7 +18,7 @@ from . import charset, queries, sitemap
 from .cost import Allowances, TrialLimits, TrialOutcome, is_costly, is_simple
 from .directives import NOTHING_SAID, directives_of, header_links, refresh_target
 from .extract import base_of, extracted
-from .links import Links, Outlink
+from .links import Links, Outlink, Resolved
 from .login_form import PAGE_BYTES, filled_in
 from .simhash import simhash_of
 from .sitemap_entries import found_priority, newest_first, with_scheme
@@ -30,6 +30,7 @@ __all__ = [
     "Allowances",
     "Links",
     "Outlink",
+    "Resolved",
     "TrialLimits",
     "TrialOutcome",
     "base_of",

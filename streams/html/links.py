@@ -1,11 +1,13 @@
-"""Hrefs to outlinks: resolved, canonical, with fingerprint and place.
+"""Hrefs to outlinks: resolved, canonical, with fingerprint and place; those that lead out of the scope as URLs alone.
 
 `Links` remembers what it resolved, because the pages of a site repeat their links: a remembered link costs a look-up,
-a new one a URL parse, a fingerprint and a place.
+a new one a URL parse, a fingerprint and a place. Most links of the open web lead to hosts that no scope takes. These
+are asked about once a host; they cost neither fingerprint nor place.
 """
 
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -66,8 +68,25 @@ def climbed(directory: str, href: str) -> str:
             return directory + href
 
 
-_Written = dict[str, dict[str, Outlink | Literal[False]]]
-"""Links by the origin of the page, then by href. False is no link."""
+class Resolved(NamedTuple):
+    """The http(s) links of one page, in order, each canonical URL once.
+
+    Attributes:
+        foreign: Canonical URLs that are out of the scope by their host.
+    """
+
+    links: list[Outlink]
+    foreign: list[str]
+
+
+_Link = Outlink | str | Literal[False]
+"""A foreign one is its URL; False is no link."""
+
+_Written = dict[str, dict[str, _Link]]
+"""Links by the origin of the page, then by href."""
+
+_FOREIGN_CACHED = 65_536
+"""Origins whose answer is remembered."""
 
 _fingerprint = attrgetter("fingerprint")
 
@@ -80,12 +99,21 @@ class Links:
 
     Args:
         cached: Entries of each memory, at most, but for the last page's.
+        is_foreign: Whether no URL of an origin is in the job's scope. When that changes, call `scope_grew`.
     """
 
-    def __init__(self, canonicaliser: Canonicaliser, places: Places, cached: int = 100_000) -> None:
+    def __init__(
+        self,
+        canonicaliser: Canonicaliser,
+        places: Places,
+        cached: int = 100_000,
+        is_foreign: Callable[[str], bool] | None = None,
+    ) -> None:
         self._canonical = canonicaliser.canonical
         self._dropped = canonicaliser.dropped
         self._place = places.of
+        self._is_foreign = is_foreign
+        self._foreign: dict[str, bool] = {}
         self._half = max(1, cached // 2)
         self._new: _Written = {}
         self._count = 0
@@ -93,10 +121,27 @@ class Links:
         self._known: dict[str, Outlink] = {}
         self._known_before: dict[str, Outlink] = {}
 
+    def scope_grew(self) -> None:
+        """Forget which origins are foreign, and the links that were."""
+        self._foreign = {}
+        self._new, self._old, self._count = {}, {}, 0
+
     def resolve(self, base: str, hrefs: list[str]) -> list[Outlink]:
-        """The http(s) links among the hrefs of one page, in order, each canonical URL once."""
+        """The links among the hrefs of one page, whatever the scope, in order, each canonical URL once."""
+        found = self._found(base, hrefs)
+        return _each_once([self._outlink(link) if isinstance(link, str) else link for link in found if link])
+
+    def split(self, base: str, hrefs: list[str]) -> Resolved:
+        """The links among the hrefs of one page, and apart from them those that are foreign."""
+        found = self._found(base, hrefs)
+        links = [link for link in found if link.__class__ is Outlink]
+        foreign = [link for link in found if link.__class__ is str] if len(links) < len(found) else []
+        return Resolved(_each_once(links), list(dict.fromkeys(foreign)))
+
+    def _found(self, base: str, hrefs: list[str]) -> list[_Link | None]:
+        """The link of each href."""
         if not base.startswith(_HTTP):
-            return list({one.url: one for href in hrefs if (one := self._outlink(href, base))}.values())
+            return [self._link(href, base) for href in hrefs]
         origin = base[: base.find("/", 8)]
         directory = base[len(origin) : base.rfind("/", 0, _path_end(base)) + 1]
         written = self._written(origin)
@@ -105,10 +150,9 @@ class Links:
             if known is None:
                 href = hrefs[at]
                 found[at] = self._known.get(href) or self._resolve(written, origin, directory, base, href)
-        links = list(filter(None, found))
-        return list(dict(zip(map(_fingerprint, links), links, strict=True)).values())  # asked for later on anyway
+        return found
 
-    def _written(self, origin: str) -> dict[str, Outlink | Literal[False]]:
+    def _written(self, origin: str) -> dict[str, _Link]:
         """The newer memory of an origin; there is room in it for a page."""
         if self._count >= self._half:
             self._old, self._new, self._count = self._new, {}, 0
@@ -119,14 +163,14 @@ class Links:
         return written
 
     def _resolve(  # an href, and what its page gives it
-        self, written: dict[str, Outlink | Literal[False]], origin: str, directory: str, base: str, href: str
-    ) -> Outlink | Literal[False]:
+        self, written: dict[str, _Link], origin: str, directory: str, base: str, href: str
+    ) -> _Link:
         """The link of an href that is not remembered as it is written; False where it is none.
 
         Remembered without its fragment, and from the root on; not where it needs the base's last part.
         """
         if len(href) > MEMORABLE_CHARS:
-            return self._outlink(href, base) or False
+            return self._link(href, base) or False
         fragment = href.find("#")
         if fragment > 0 and href[fragment - 1] > " ":  # before a `#` white space counts, at the end it does not
             href = href[:fragment]
@@ -135,15 +179,13 @@ class Links:
         if href.startswith(_NO_LINKS):
             return False
         if not is_plain(href):
-            return self._outlink(href, base) or False
+            return self._link(href, base) or False
         href = climbed(directory, href) if href[0] == "." else directory + href
         if href.startswith(_AUTHORITY) or len(href) > MEMORABLE_CHARS:
             return self._absolute(origin + href) or False
         return self._from_root(written, origin, base, href)
 
-    def _from_root(
-        self, written: dict[str, Outlink | Literal[False]], origin: str, base: str, href: str
-    ) -> Outlink | Literal[False]:
+    def _from_root(self, written: dict[str, _Link], origin: str, base: str, href: str) -> _Link:
         """The link of an href that is absolute, or goes from the root; from now on it is remembered."""
         link = written.get(href)
         if link is None:
@@ -152,7 +194,7 @@ class Links:
             self._count += 1
         return link
 
-    def _first(self, origin: str, base: str, href: str) -> Outlink | None:
+    def _first(self, origin: str, base: str, href: str) -> _Link | None:
         """The same of one that is not remembered."""
         if href.startswith(_HTTP):
             return self._absolute(href)
@@ -160,29 +202,46 @@ class Links:
             return self._absolute(origin + href)
         if href.startswith("//") and href.isascii() and href.isprintable():
             return self._absolute(origin[: origin.index("/")] + href)
-        return self._outlink(href, base)
+        return self._link(href, base)
 
-    def _absolute(self, url: str) -> Outlink | None:
+    def _absolute(self, url: str) -> _Link | None:
         """The link of a URL; one spelled as its canonical form, but for a fragment, is known without being parsed."""
         spelled = url[: url.index("#")] if "#" in url else url
         outlink = self._known.get(spelled)
         if outlink is None and "?" in spelled:  # without what is dropped from every URL it may be known too
             outlink = self._known.get(self._dropped(spelled))
         if outlink is None:
-            outlink = self._known_before.get(spelled) or self._outlink(url, None)
-            if outlink is None:
-                return None
+            link = self._known_before.get(spelled) or self._link(url, None)
+            if link is None or isinstance(link, str):
+                return link
             if len(self._known) >= self._half:
                 self._known_before, self._known = self._known, {}
-            outlink = self._known.setdefault(outlink.url, outlink)
+            outlink = self._known.setdefault(link.url, link)
         return outlink
 
-    def _outlink(self, href: str, base: str | None) -> Outlink | None:
+    def _link(self, href: str, base: str | None) -> Outlink | str | None:
+        """The link of an href by its canonical URL; None if it is none."""
         try:
             url = self._canonical(href, base)
         except InvalidUrl:
             return None
+        if self._is_foreign is not None:
+            origin = url[: url.find("/", 8)]
+            is_foreign = self._foreign.get(origin)
+            if is_foreign is None:
+                if len(self._foreign) >= _FOREIGN_CACHED:
+                    self._foreign = {}
+                is_foreign = self._foreign[origin] = self._is_foreign(origin)
+            if is_foreign:
+                return url
+        return self._outlink(url)
+
+    def _outlink(self, url: str) -> Outlink:
         return Outlink(url, fingerprint(url), self._place(url))
+
+
+def _each_once(links: list[Outlink]) -> list[Outlink]:
+    return list(dict(zip(map(_fingerprint, links), links, strict=True)).values())  # asked for later on anyway
 
 
 def _path_end(base: str) -> int:

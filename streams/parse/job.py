@@ -5,7 +5,7 @@
 `Jobs.fault` says why a job cannot be used: a wrong expression, a spider that does not load.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -93,8 +93,10 @@ class Job:
         self.joined = learned.joined
         canonicaliser = Canonicaliser(spec.canonical)
         self.canonical = canonicaliser.canonical
-        self.links = Links(canonicaliser, places)
         self._scope = Scope(spec)
+        self._scope_size = len(self.joined)
+        self._own_name = ""
+        self.links = Links(canonicaliser, places, is_foreign=None if spec.scope.kind == "any" else self._is_foreign)
         self._names = frozenset(spec.scope.names)
         self._place = places.of
         self._telling = frozenset(name.lower() for name in spec.fingerprint_headers)
@@ -132,16 +134,30 @@ class Job:
         """The result of the default spider for a page."""
         if self.is_probe(meta):
             return NOTHING
+        name = self.joining(meta) or ""
+        if (len(self.joined), name) != (self._scope_size, self._own_name):
+            self._scope_size, self._own_name = len(self.joined), name
+            self.links.scope_grew()
         parse = parse_page if meta.kind == "page" else parse_listing
         return parse(meta, body, self.links, self.spec)
 
     # Its links.
 
-    def followed(self, meta: PageMeta, body: bytes, outlinks: list[Outlink]) -> list[Outlink]:
-        """The outlinks to follow; none if the page is a duplicate and its job skips these."""
-        if self._twins is None or not outlinks or meta.kind != "page":
-            return outlinks
-        return [] if self._twins.is_one(self._place(meta.url).host, meta.url, body) else outlinks
+    def is_duplicate(self, meta: PageMeta, body: bytes) -> bool:
+        """Whether no links of a page are followed, since its host sent the same page before; asked once a page."""
+        if self._twins is None or meta.kind != "page":
+            return False
+        return self._twins.is_one(self._place(meta.url).host, meta.url, body)
+
+    def _is_foreign(self, origin: str) -> bool:
+        """Whether no URL of an origin is in the scope, with the name that the page itself adds to it."""
+        own = self._own_name
+        return self._scope.is_foreign(origin, self.joined) and (not own or self._scope.is_foreign(origin, (own,)))
+
+    def count_foreign(self, urls: Sequence[str], depth: int, dropped: dict[str, int]) -> None:
+        """Count links that are foreign by the rule that refuses them."""
+        for rule, count in self._scope.foreign_rules(urls, depth):
+            dropped[rule] = dropped.get(rule, 0) + count
 
     def sent(self, epoch: int) -> Sent:
         """The links sent lately in an epoch; a new epoch replaces the older one."""

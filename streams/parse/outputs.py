@@ -84,8 +84,11 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parse
     probe = None if is_probe else job.probe(meta, body)
     if probe is not None:
         founds += _founds(sent.unsent([probe], meta.depth, refusal, {}, awaited), meta, 0, {probe.url: PROBE_PRIORITY})
-    outlinks = job.followed(meta, body, parsed.outlinks)
-    founds += _founds(sent.unsent(outlinks, meta.depth + 1, refusal, dropped, awaited), meta, 1, parsed.priorities)
+    is_duplicate = bool(parsed.outlinks or parsed.foreign) and job.is_duplicate(meta, body)
+    if not is_duplicate:
+        unsent = sent.unsent(parsed.outlinks, meta.depth + 1, refusal, dropped, awaited)
+        founds += _founds(unsent, meta, 1, parsed.priorities)
+        job.count_foreign(parsed.foreign, meta.depth + 1, dropped)
     if parsed.requests:
         founds += requested(meta, parsed.requests, job.written_outlink, sent, refusal, dropped, awaited)
     if parsed.sitemaps:
@@ -101,7 +104,7 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parse
         awaited,
         dropped,
         at[0],
-        len(outlinks) < len(parsed.outlinks),
+        is_duplicate,
         sketch is not None if is_probe else None,
     )
 

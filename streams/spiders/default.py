@@ -12,7 +12,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.html import (
     NOTHING_SAID,
     Links,
-    Outlink,
+    Resolved,
     directives_of,
     extracted,
     found_priority,
@@ -54,6 +54,8 @@ class Row(msgspec.Struct, frozen=True):
     rendered: str | msgspec.UnsetType = msgspec.UNSET
 
 
+_NO_LINKS = Resolved([], [])
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -68,8 +70,7 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
     if is_redirect(meta):
         return NOTHING
     title: str | None = None
-    outlinks: list[Outlink] = []
-    followed = outlinks
+    found = followed = _NO_LINKS
     hrefs: list[str] = []
     obeyed = NOTHING_SAID
     if body and is_html(meta):
@@ -83,33 +84,35 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
             most=spec.max_links,
         )
         title, hrefs = page.title, page.hrefs
-        outlinks = followed = links.resolve(page.base, hrefs)
+        found = followed = links.split(page.base, hrefs)
         if page.nofollowed:
-            followed = links.resolve(page.base, [href for href in page.hrefs if href not in page.nofollowed])
+            followed = links.split(page.base, [href for href in page.hrefs if href not in page.nofollowed])
         if spec.meta_robots:
             obeyed = directives_of(meta.x_robots, page.metas, spec.token)
     elif spec.meta_robots:
         obeyed = directives_of(meta.x_robots, (), spec.token)
     headed = _headed(meta, spec)
     if headed:
-        named = links.resolve(meta.url, headed)
-        followed, outlinks = _together(followed, named), _together(outlinks, named)
+        named = links.split(meta.url, headed)
+        followed, found = _together(followed, named), _together(found, named)
     row = Row(
         url=meta.url,
         status=meta.http,
         error=meta.error or None,
         title=title,
         depth=meta.depth,
-        links=len(outlinks),
+        links=len(found.links) + len(found.foreign),
         fetched_at=meta.fetched_at,
         sha256=hashlib.sha256(body).hexdigest() if body else None,
         rendered=meta.rendered or (f"failed: {meta.render_error}" if meta.render_error else msgspec.UNSET),
     )
-    takes_links = is_followed(meta) and not obeyed.nofollow
+    if not is_followed(meta) or obeyed.nofollow:
+        followed = _NO_LINKS
     return Parsed(
         [] if obeyed.noindex else [msgspec.Raw(_encode(row))],
-        followed if takes_links else [],
+        followed.links,
         reached="links.max_per_page" if len(hrefs) >= spec.max_links else "",
+        foreign=followed.foreign,
     )
 
 
@@ -120,8 +123,9 @@ def _headed(meta: PageMeta, spec: JobSpec) -> list[str]:
     return [*hrefs, target] if target else hrefs
 
 
-def _together(some: list[Outlink], others: list[Outlink]) -> list[Outlink]:
-    return list({link.url: link for link in (*some, *others)}.values())
+def _together(some: Resolved, others: Resolved) -> Resolved:
+    links = {link.url: link for link in (*some.links, *others.links)}
+    return Resolved(list(links.values()), list(dict.fromkeys((*some.foreign, *others.foreign))))
 
 
 def parse_listing(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:

@@ -40,6 +40,7 @@ class Parsed(NamedTuple):
         closes: Reason for which the spider stops the job; empty for none.
         is_raw: Whether the items are as scraped, for pipelines.
         stats: Stats that the page changed, as differences.
+        foreign: Links that lead out of the job's scope, as canonical URLs; they are counted, not sent.
     """
 
     items: list[msgspec.Raw]
@@ -53,6 +54,7 @@ class Parsed(NamedTuple):
     closes: str = ""
     is_raw: bool = False
     stats: Mapping[str, float] = {}
+    foreign: Sequence[str] = ()
 
 
 Parse = Callable[[PageMeta, bytes, Links, JobSpec], Parsed]

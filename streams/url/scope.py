@@ -6,7 +6,7 @@
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import re2
 
@@ -19,6 +19,7 @@ RULES = frozenset({"url_length", "depth", "redirects", "scope", "exclude", "incl
 """Names of all rules that `Scope.refusal` knows."""
 
 _NAMES_CACHED = 65_536
+_DEFAULT_PORTS = ("80", "443")
 _SLASHES_BEFORE_PATH = 2
 _FRESH = 1024
 
@@ -64,7 +65,7 @@ def scope_name(kind: str, place: Place) -> str:
     if kind in ("domain", "any"):
         return place.domain
     name, _, port = place.host.partition("://")[2].rpartition(":")
-    return name if port in ("80", "443") else f"{name}:{port}"
+    return name if port in _DEFAULT_PORTS else f"{name}:{port}"
 
 
 class Scope:
@@ -96,6 +97,40 @@ class Scope:
             or self._expression(url)
             or trap(url, self._spec.traps)
         )
+
+    def is_foreign(self, origin: str, joined: Container[str]) -> bool:
+        """Whether `refusal` drops every URL of an origin for its host, found without the public suffix list.
+
+        Args:
+            origin: Of a canonical URL.
+            joined: As in `refusal`.
+        """
+        if self._kind == "any":
+            return False
+        name, colon, port = origin[origin.index("/") + 2 :].rpartition(":")
+        if not colon or port.endswith("]"):
+            name, port = f"{name}{colon}{port}", "80"
+        if name.endswith("."):  # a final dot is left out, two are not
+            return False
+        if self._kind != "domain":
+            name = name if port in _DEFAULT_PORTS else f"{name}:{port}"
+            return name not in self.names and name not in joined
+        while True:  # a registrable domain is the end of its names
+            if name in self.names or name in joined:
+                return False
+            dot = name.find(".")
+            if dot < 0:
+                return True
+            name = name[dot + 1 :]
+
+    def foreign_rules(self, urls: Sequence[str], depth: int) -> Iterator[tuple[str, int]]:
+        """The rules by which `refusal` drops links that are foreign, with their counts."""
+        long = sum(len(url) > self._spec.max_url_length for url in urls)
+        if long:
+            yield "url_length", long
+        if len(urls) > long:
+            is_deep = self._spec.max_depth is not None and depth > self._spec.max_depth
+            yield "depth" if is_deep else "scope", len(urls) - long
 
     def _limit(self, url: str, depth: int, hops: int) -> str | None:
         spec = self._spec

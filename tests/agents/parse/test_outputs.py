@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ def dropped(stage: Stage) -> list[dict[str, int]]:
     return [urls.decode(value).dropped for value in stage.log.values(NAMES.urls)]
 
 
+def total(stage: Stage) -> Counter[str]:
+    """The sums of what `dropped` has."""
+    return sum(map(Counter, dropped(stage)), Counter())
+
+
 def test_links_that_are_not_sent_are_counted_by_rule_in_the_log() -> None:
     """Beside the links that are sent, so that they cost no record; the page waits for it."""
     stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",), exclude=("/no",))))
@@ -73,6 +79,17 @@ def test_links_that_are_not_sent_are_counted_by_rule_in_the_log() -> None:
     assert stage.done == []
     stage.log.acknowledge(NAMES.urls)
     assert stage.done == [(3, offset + 1)]
+
+
+def test_links_to_a_name_that_joins_are_sent_from_then_on() -> None:
+    """A seed's page adds its own name; until another one joins, links to it are counted by the scope."""
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",))))
+    body = links("http://b.test/x", "http://www.b.test/y", "http://c.test/")
+    stage.take(body)
+    stage.take(body, url="http://b.test/", seed=True)
+    stage.stage.flush()
+    assert total(stage) == {"scope": 4}
+    assert [found.url for found in stage.founds()] == ["http://b.test/x", "http://www.b.test/y"]
 
 
 def test_counts_of_many_pages_without_a_link_to_send_are_one_record() -> None:
@@ -296,7 +313,7 @@ def broken(*_: Any, **__: Any) -> Any:
     ["items.key", "items.encode", "control.key", "control.encode"]
     + [
         f"Job.{name}"
-        for name in ("joining", "sent", "is_probe", "probe", "followed", "refusal", "sitemaps", "redirect")
+        for name in ("joining", "sent", "is_probe", "probe", "is_duplicate", "refusal", "sitemaps", "redirect")
     ]
     + ["Sent.unsent", "FoundUrl", "Outlink"],
 )

@@ -211,6 +211,26 @@ def test_a_remembered_link_is_the_same_link(asked: list[tuple[str, str]]) -> Non
         assert long.resolve(base, [href]) == long.resolve(base, [href]) == short.resolve(base, [href]) == wanted
 
 
+PART = st.sampled_from(["/", "..", "a", "?q", "#f", "//a.test", "//b.test:8", "http://a.test/", "http://B.test/"])
+OF_SCOPE = st.sampled_from(["http://a.test/", "http://b.test:8/x/", "data:x"])
+
+
+@given(st.lists(st.tuples(st.lists(PART, max_size=4), OF_SCOPE), max_size=20))
+def test_links_are_apart_by_their_origin_and_otherwise_the_same(asked: list[tuple[list[str], str]]) -> None:
+    """Whatever was resolved before, and when the scope grows midway; without a fingerprint or a place they are URLs."""
+    scope = {"http://a.test"}
+    long = Links(Canonicaliser(CanonicalRules()), Places(8), is_foreign=lambda origin: origin not in scope)
+    for number, (pieces, base) in enumerate(asked):
+        if number == 10:
+            scope.add("http://b.test:8")
+            long.scope_grew()
+        hrefs = ["".join(pieces), "http://c.test/", "/x"]
+        wanted = links().resolve(base, hrefs)
+        inside = [link for link in wanted if link.url[: link.url.index("/", 8)] in scope]
+        assert long.split(base, hrefs) == (inside, [link.url for link in wanted if link not in inside])
+        assert long.resolve(base, hrefs) == wanted
+
+
 def test_long_links_are_resolved_and_not_remembered() -> None:
     """A page of links of a megabyte each would be kept for the next one."""
     resolver = links()

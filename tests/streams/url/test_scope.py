@@ -1,6 +1,7 @@
 """Which URLs a job takes, and by which rule it refuses the others."""
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -84,6 +85,43 @@ def test_names_are_those_that_were_added_and_no_others() -> None:
 def test_a_name_that_joined_is_in_scope() -> None:
     """As if it had been a seed's."""
     assert refusal("http://b.com/", spec_of("domain", "a.com"), joined=("b.com",)) is None
+
+
+NAMES = ("a.com", "b.co.uk", "w.a.com", "a.com:81", "[::1]", "1.2.3.4", "localhost", "x.github.io", "co.uk", "")
+HOSTS = (
+    "a.com",
+    "w.a.com",
+    "aa.com",
+    "a.com.",
+    "a.com..",
+    "w.b.co.uk",
+    "co.uk",
+    "[::1]",
+    "1.2.3.4",
+    "localhost",
+    "i.io",
+)
+
+
+@pytest.mark.parametrize("kind", ["domain", "host", "seeds", "any"])
+@pytest.mark.parametrize("authority", [*HOSTS, *(f"{host}:81" for host in HOSTS), "u.x.github.io", "w.a.com:443"])
+def test_an_origin_is_foreign_only_where_each_of_its_urls_is_refused(kind: str, authority: str) -> None:
+    """For each of the names, listed or joined; and an ordinary host of another domain is foreign."""
+    for name in NAMES:
+        for spec, joined in ((spec_of(kind, name), ()), (spec_of(kind), (name,))):
+            is_foreign = Scope(spec).is_foreign(f"http://{authority}", joined)
+            refused = refusal(f"http://{authority}/", spec, joined=joined)
+            assert not is_foreign or refused == "scope"
+            assert is_foreign or kind == "any" or authority != "aa.com"
+
+
+def test_foreign_links_are_counted_by_the_first_rule_that_refuses_them() -> None:
+    """As `refusal` names it: length, then depth, then the scope."""
+    urls = ["http://b.com/", "http://b.com/" + "x" * 100]
+    for depth in (1, 2):
+        spec = spec_of("domain", "a.com", max_url_length=50, max_depth=1)
+        wanted = Counter(refusal(url, spec, depth) for url in urls)
+        assert dict(Scope(spec).foreign_rules(urls, depth)) == wanted
 
 
 @pytest.mark.parametrize(
