@@ -37,6 +37,12 @@ _NOT_LARGE = 128 * 1024
 """A page of fewer bytes has no room for attributes that matter: 1.2 s at worst."""
 
 _LONG_TAG = 16 * 1024
+_LOOKS = 8
+"""Ends of tags, from the last one on, that are looked at for one that is in no value."""
+
+_MOST_SPACE = 64
+"""White space before a quote that is looked at; behind more of it the quote may be anything."""
+
 _ANY_TAG = re.compile(rb"<[A-Za-z](?>[^>=]+|=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|))*+")
 """A tag up to its end; quoted values may hold `>`. Linear, 80 MB a second."""
 
@@ -49,11 +55,11 @@ TEMPLATE = "templat-"
 """The name of a template element in a page that is `opened`."""
 
 _TAG = re.compile(rb"<(/?)([a-zA-Z][^\t\n\x0c\r />]*)[^>]*(?:>|\Z)")
-_NOT_NESTING = frozenset(
-    b"a area base basefont bgsound body br col colgroup dd dt embed head hr html img input keygen li link meta optgroup"
-    b" option p param rp rt source tbody td tfoot th thead title tr track wbr".split()
+NOT_NESTING = frozenset(
+    b"a area base basefont bgsound body br col colgroup dd dt embed head hr html img input keygen li link meta option p"
+    b" param source tbody td tfoot th thead title tr track wbr".split()
 )
-"""Elements that hold no others, close themselves, or are links."""
+"""Elements that hold no others, close themselves, or are links; all but in drawings and formulas."""
 
 
 def parsed(body: bytes, content_type: str) -> LexborHTMLParser:
@@ -114,7 +120,7 @@ def opened(html: bytes) -> bytes:
 
 def thinned(html: bytes) -> bytes:
     """A page without the attributes of a tag beyond `MAX_ATTRIBUTES`; nearly every page as it is."""
-    if len(html) <= _NOT_LARGE:
+    if len(html) <= _NOT_LARGE or not _may_have_long_tag(html):
         return html
     kept, done = bytearray(), 0
     for tag in _ANY_TAG.finditer(html):  # `sub` would hold a million pieces
@@ -126,9 +132,48 @@ def thinned(html: bytes) -> bytes:
     return bytes(kept + html[done:]) if done else html
 
 
-def less_than_signs(html: bytes, most: int) -> int:
-    """How many `<` a page has, counted up to one more than `most`: `replace` looks for them faster than `count`."""
-    return len(html) - len(html.replace(b"<", b"", most + 1))
+def _may_have_long_tag(html: bytes) -> bool:
+    """Whether `_ANY_TAG` may match more than `_LONG_TAG` bytes; nearly every page is settled by a few looks.
+
+    A `>` ends any tag unless it is in a quoted value, and then the last quote of its kind before it opened the value:
+    this quote follows a `=`. So two such ends that lie near each other have no long tag between them.
+    """
+    at = html.find(b"<")
+    while at >= 0 and len(html) - at > _LONG_TAG:
+        end = at + _LONG_TAG
+        for _ in range(_LOOKS):
+            end = html.rfind(b">", at, end)
+            if end < 0:
+                return True
+            if not (_is_opened(html, html.rfind(b'"', 0, end)) or _is_opened(html, html.rfind(b"'", 0, end))):
+                break
+        else:
+            return True
+        at = html.find(b"<", end)
+    return False
+
+
+def _is_opened(html: bytes, quote: int) -> bool:
+    """Whether a quote may open an attribute's value: behind a `=` and white space."""
+    if quote < 0:
+        return False
+    before = html[max(0, quote - _MOST_SPACE) : quote].rstrip(b"\t\n\f\r ")
+    return not before or before.endswith(b"=")
+
+
+_counted: deque[tuple[bytes, int]] = deque(maxlen=1)
+"""The last page whose tags were counted: as a rule they are asked for twice, before a trial and before parsing."""
+
+
+def tags_of(html: bytes) -> int:
+    """How many `<` a page has: not fewer than tags."""
+    with suppress(IndexError):
+        known = _counted[0]  # a trial's thread may put another one there at any time
+        if known[0] is html:
+            return known[1]
+    count = html.count(b"<")
+    _counted.append((html, count))
+    return count
 
 
 def flattened(html: bytes) -> bytes:
@@ -138,16 +183,16 @@ def flattened(html: bytes) -> bytes:
     """
     if len(html) <= _SMALL:
         return html
-    if less_than_signs(html, _FEW) <= _FEW:  # so few that end tags need not be counted
+    tags = tags_of(html)
+    if tags <= _FEW:  # so few that end tags need not be counted
         return html
-    tags = html.count(b"<")
     ends = html.count(b"</")
     starts = tags - ends
     if starts - ends <= MAX_NESTING or starts * (starts - ends) <= HARMLESS:
         return html
     kept, done, depth = bytearray(), 0, 0
     for tag in _TAG.finditer(html):  # `sub` would hold a million pieces
-        if tag[2].lower() in _NOT_NESTING:
+        if tag[2].lower() in NOT_NESTING:
             continue
         depth = max(0, depth - 1) if tag[1] else depth + 1
         if depth >= MAX_NESTING + (not tag[1]):

@@ -237,7 +237,7 @@ async def test_pages_that_wait_are_no_stuck_worker(trying: Stage, monkeypatch: p
 
 
 COMPLEX = b"<title>t</title>" + b"<div>x</p>" * 20_000
-LONG = b"<title>t</title>" + b"<p>word</p>" * 3_000
+LONG = b"<title>t</title>" + b"<p>word</p>" * 10_000
 
 
 @pytest.fixture

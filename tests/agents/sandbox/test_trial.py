@@ -15,12 +15,12 @@ from crawlog.agents.sandbox import trial as trials
 from crawlog.agents.sandbox.child import NICE
 from crawlog.agents.sandbox.trial import Trial, TrialHistory
 from crawlog.streams.errors import TrialError
-from crawlog.streams.html.cost import FAILURES, MANY_TAGS, Allowances, TrialOutcome, is_simple
+from crawlog.streams.html.cost import FAILURES, MOST_TAGS, Allowances, TrialOutcome, is_simple
 from crawlog.streams.settings.machine import Parse
 from tests.support.processes import Process
 
 HTML = "text/html"
-HONEST = b"<ul>" + b"<li><a href=/a>some words</a></li>" * MANY_TAGS
+HONEST = b"<ul>" + b"<li><a href=/a>some words</a></li>" * (MOST_TAGS // 4)
 SLOW = b"<div>x</p>" * 20_000
 HUNGRY = b"<div>" + b"".join(b"<font a=%d>" % n for n in range(1300)) + b"</div>" + b"<p>x" * 1300
 ENDLESS = b"<div>x</p>" * 700_000

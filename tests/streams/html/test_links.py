@@ -272,6 +272,24 @@ def test_a_long_attribute_stays_whole() -> None:
     assert thinned(page.encode()) == page.encode()
 
 
+@given(st.lists(st.sampled_from([b"<a", b">", b"=", b'"', b"'", b" ", b"x" * 9, b'="', b"='>", b"<"]), max_size=60))
+def test_no_tag_is_long_where_a_few_looks_say_so(pieces: list[bytes]) -> None:
+    """By quotes and ends of tags alone, however they stand; the limit is small here."""
+    html = b"".join(pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tree, "_LONG_TAG", 24)
+        patch.setattr(tree, "_MOST_SPACE", 4)
+        may_have_one = tree._may_have_long_tag(html)
+    assert may_have_one or all(found.end() - found.start() <= 24 for found in tree._ANY_TAG.finditer(html))
+
+
+def test_few_real_pages_need_more_than_a_few_looks(testdata: Path) -> None:
+    """Of those that have room for a long tag."""
+    bodies = [gzip.decompress(file.read_bytes()) for file in (testdata / "pages").rglob("*.html.gz")]
+    large = [body for body in bodies if len(body) > tree._NOT_LARGE]
+    assert sum(map(tree._may_have_long_tag, large)) < 0.2 * len(large)
+
+
 def test_links_of_elements_nested_too_deeply_are_found() -> None:
     """The elements go, the links stay, and time with the depth does not grow."""
     html = "<div>" * 400_000 + "<a href=x>" + "<b><div></div>" * 100_000 + "</div>" * 400_000 + "<a href=y>"
