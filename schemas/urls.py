@@ -351,6 +351,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         meta_robots: Whether `meta` robots and X-Robots-Tag are obeyed.
         token: Our product token, in robots.txt, `meta` robots and X-Robots-Tag.
         max_links: Links of one page that are looked at.
+        digest: Of a body in its row; see the setting `results.digest`.
         sitemaps: Whether sitemaps that a robots.txt names are followed.
         max_sitemap_urls, max_sitemap_bytes: Largest part of one sitemap that is read, decompressed.
         traps: Rules against crawler traps.
@@ -388,6 +389,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     meta_robots: Annotated[bool, Setting("robots.meta", true_if="obey")] = False
     token: Annotated[str, Setting("robots.token")] = "crawlog"  # noqa: S105  # a robots.txt product token
     max_links: Annotated[int, Setting("links.max_per_page")] = 50_000
+    digest: Annotated[Literal["sha256", "blake3", "none"], Setting("results.digest")] = "sha256"
     sitemaps: Annotated[bool, Setting("sitemaps.follow")] = False
     max_sitemap_urls: Annotated[int, Setting("sitemaps.max_urls")] = 50_000
     max_sitemap_bytes: Annotated[int, Setting("sitemaps.max_bytes")] = 50 << 20

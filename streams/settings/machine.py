@@ -158,8 +158,11 @@ class Parse(Section):
 
 
 class Results(Section):
-    """Files of results."""
+    """Rows, and their files."""
 
+    digest: Literal["sha256", "blake3", "none"] = "sha256"
+    """Digest of a page's body in its row, in hex, under its own name; with `none` the row has no such key. A setting of
+    the job."""
     csv_formulas: bool = False
     """Whether a text that begins with `=`, `+`, `-`, `@` or a tab stands in a CSV as it is, for a spreadsheet to
     calculate. Else an apostrophe stands before it, which says that it is text. Numbers stay numbers."""

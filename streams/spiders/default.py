@@ -4,8 +4,10 @@ If `robots.meta` is on, a page with `noindex` gives no row.
 """
 
 import hashlib
+from typing import Any
 
 import msgspec
+from blake3 import blake3
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec
@@ -39,7 +41,8 @@ class Row(msgspec.Struct, frozen=True):
         depth: Links between a seed and this page.
         links: Distinct http(s) outlinks, before the scope; 0 if the page is not HTML.
         fetched_at: UTC epoch seconds.
-        sha256: Of the body, hex; None without a body.
+        sha256: Of the body, hex; None without a body. Only if the job asks for this digest, as it does by default.
+        blake3: The same by the other digest.
         rendered: Only for a page given to a browser: why it was rendered, or `failed:` and the error.
     """
 
@@ -50,7 +53,8 @@ class Row(msgspec.Struct, frozen=True):
     depth: int
     links: int
     fetched_at: float
-    sha256: str | None
+    sha256: str | msgspec.UnsetType | None = msgspec.UNSET
+    blake3: str | msgspec.UnsetType | None = msgspec.UNSET
     rendered: str | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -103,7 +107,7 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
         depth=meta.depth,
         links=len(found.links) + len(found.foreign),
         fetched_at=meta.fetched_at,
-        sha256=hashlib.sha256(body).hexdigest() if body else None,
+        **_digest(body, spec),
         rendered=meta.rendered or (f"failed: {meta.render_error}" if meta.render_error else msgspec.UNSET),
     )
     if not is_followed(meta) or obeyed.nofollow:
@@ -114,6 +118,14 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
         reached="links.max_per_page" if len(hrefs) >= spec.max_links else "",
         foreign=followed.foreign,
     )
+
+
+def _digest(body: bytes, spec: JobSpec) -> dict[str, Any]:
+    """The field of a row with the digest that a job asks for."""
+    if spec.digest == "none":
+        return {}
+    digest = blake3 if spec.digest == "blake3" else hashlib.sha256
+    return {spec.digest: digest(body).hexdigest() if body else None}
 
 
 def _headed(meta: PageMeta, spec: JobSpec) -> list[str]:

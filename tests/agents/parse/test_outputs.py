@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 from crawlog.schemas import control, items, pages, urls
 from crawlog.schemas.control import JobCopy, Join
@@ -32,6 +33,26 @@ def test_a_page_gives_a_row_with_all_its_keys() -> None:
         "fetched_at": 1.5,
         "sha256": hashlib.sha256(body).hexdigest(),
     }
+
+
+@pytest.mark.parametrize(
+    ("digest", "fields"),
+    [
+        ("sha256", {"sha256": hashlib.sha256(b"<p>x").hexdigest()}),
+        ("blake3", {"blake3": blake3(b"<p>x").hexdigest()}),
+        ("none", {}),
+    ],
+)
+def test_a_row_has_the_digest_that_its_job_asks_for(digest: Any, fields: dict[str, str]) -> None:
+    """Under its own name, null without a body; the other keys are the same."""
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), digest=digest))
+    stage.take(b"<p>x")
+    row = stage.row()
+    assert {key: row[key] for key in row if key in ("sha256", "blake3")} == fields
+    assert len(row) == 7 + len(fields)
+    empty = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), digest=digest))
+    empty.take(b"", http=503)
+    assert {key: empty.row().get(key) for key in fields} == dict.fromkeys(fields)
 
 
 @pytest.mark.parametrize(
