@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crawlog.agents.client.client import sent_as
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint, serialise
+from crawlog.streams.url.canonical import _SERIALISED, Canonicaliser, InvalidUrl, fingerprint, plain, serialise
 
 DEFAULT = Canonicaliser(CanonicalRules())
 FILES = ("urltestdata.json", "ada_long_urltestdata.json", "urltestdata-javascript-only.json")
@@ -200,6 +200,14 @@ def test_the_fast_parser_says_what_the_standards_says(rest: str) -> None:
         except ValueError:
             expected = None
         assert serialised(url) == expected
+
+
+@given(st.text(alphabet="ab0x-n.", max_size=12), st.text(alphabet="aA.%2eE/?&=@:;,+*()$!_~-'", max_size=14))
+def test_a_url_that_is_taken_as_it_is_written_is_its_own_serialisation(host: str, rest: str) -> None:
+    """By the standard's own parser, and without login or final dot."""
+    url = f"https://{host}/{rest}"
+    if _SERIALISED.fullmatch(url):
+        assert ada_url.normalize_url(url) == plain(url) == url
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
