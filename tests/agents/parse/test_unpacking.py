@@ -23,7 +23,7 @@ from crawlog.streams.worker.suspects import Verdict
 from tests.support.parsing import HTML, NAMES, PAGE, Message, Stage, buried, links
 
 BODY = b"<title>T</title>" + links("x", "y")
-GZIP = gzip.compress(BODY)
+GZIP = gzip.compress(BODY, mtime=0)
 PACKS: dict[str, Any] = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
