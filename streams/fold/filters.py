@@ -220,22 +220,3 @@ class FilterTable(Domain[_FilterPage]):
         fresh.fill(width, halves[1])
         self._changed(source)
         self._changed(fresh)
-
-
-class Filtered(Domain[_FilterPage]):
-    """A domain of a job whose URLs are in a filter: it counts them, and has no page of its own."""
-
-    __slots__ = ("table",)
-
-    def __init__(self, holder: PageHolder, key: tuple[int, int, int], row: r.DomainRow, table: FilterTable) -> None:
-        super().__init__(holder, key, row)
-        self.table = table
-
-    def has(self, fingerprint: int) -> bool:
-        """Whether the filter has it."""
-        self.used = True
-        return self.table.has(fingerprint)
-
-    def add(self, fingerprint: int) -> None:
-        """Add it to the filter."""
-        self.table.add(fingerprint)

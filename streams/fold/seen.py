@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from . import rows as r
-from .filters import MOST_BITS, Filtered, FilterTable
+from .filters import MOST_BITS, FilterTable
 from .fingerprints import Domain, Exact, FingerprintPage
 from .overlay import Rows
 from .recent import RecentMarks
@@ -35,7 +35,9 @@ class SeenTable:
         self.filter_bits = filter_bits
         self.recent: RecentMarks | None = None
         self._numbers = count(1)
-        self._domains: dict[tuple[int, int, int], Exact | Filtered] = {}
+        self._domains: dict[tuple[int, int, int], Exact] = {}
+        # Domains of jobs with a filter, until the next flush: they only count their URLs.
+        self._counted: dict[tuple[int, int, int], Domain[Any]] = {}
         self._filters: dict[tuple[int, int], FilterTable] = {}
         # Domains only while they have no page: with pages, the pages are held.
         self._held: deque[FingerprintPage | Domain[Any]] = deque()
@@ -53,12 +55,14 @@ class SeenTable:
         """
         if len(self._held) > self._most:  # only here: no caller holds a page now
             self._let_go(self.cached)
+        if not confirm:
+            return self._filter(job, epoch).has(fingerprint)
         return (self._domains.get((job, epoch, domain)) or self.domain(job, epoch, domain, confirm)).has(fingerprint)
 
     def insert(self, job: int, epoch: int, domain: int, fingerprint: int, confirm: bool) -> None:
         """Mark a URL as seen; `knows` was False for it."""
         entry = self._domains.get((job, epoch, domain)) or self.domain(job, epoch, domain, confirm)
-        entry.add(fingerprint)
+        (entry if confirm else self._filter(job, epoch)).add(fingerprint)
         entry.queued += 1
         self.changes += 1
         if not entry.dirty:
@@ -67,14 +71,21 @@ class SeenTable:
     def domain(self, job: int, epoch: int, domain: int, confirm: bool) -> Domain[Any]:
         """A domain with its pages and the number of URLs that were ever queued."""
         key = (job, epoch, domain)
-        entry = self._domains.get(key)
+        entry = (self._domains if confirm else self._counted).get(key)
         if entry is None:
             stored = self.rows.get(r.domain_key(job, epoch, domain))
             row = r.read_domain(stored) if stored else r.DomainRow(0, 0)
-            entry = Exact(self, key, row) if confirm else Filtered(self, key, row, self._filter(job, epoch))
-            self._domains[key] = entry
+            if not confirm:
+                return self._count(Domain(self, key, row))
+            entry = self._domains[key] = Exact(self, key, row)
             if not row.size:
                 self._held.append(entry)
+        return entry
+
+    def _count(self, entry: Domain[Any]) -> Domain[Any]:
+        if len(self._counted) > self.cached:
+            self._counted = {key: one for key, one in self._counted.items() if one.dirty}
+        self._counted[entry.key] = entry
         return entry
 
     def _filter(self, job: int, epoch: int) -> FilterTable:
@@ -85,7 +96,8 @@ class SeenTable:
 
     def holds(self, job: int, epoch: int, domain: int) -> bool:
         """Whether a domain is in memory."""
-        return (job, epoch, domain) in self._domains
+        key = (job, epoch, domain)
+        return key in self._domains or key in self._counted
 
     def number(self) -> int:
         """A number for a domain that comes into memory."""
@@ -108,6 +120,7 @@ class SeenTable:
     def forget(self, job: int) -> None:
         """Remove a job from memory: its rows were dropped."""
         self._domains = {key: entry for key, entry in self._domains.items() if key[0] != job}
+        self._counted = {key: entry for key, entry in self._counted.items() if key[0] != job}
         self._filters = {key: table for key, table in self._filters.items() if key[0] != job}
         self._held = deque(one for one in self._held if _domain_of(one).key[0] != job)
         self._changed = [page for page in self._changed if page.domain.key[0] != job]
@@ -124,6 +137,7 @@ class SeenTable:
             entry.dirty = False
             self._forget_if_bare(entry)
         self._grown.clear()
+        self._counted.clear()
         self.changes = 0
         self._let_go(self.cached)
 
