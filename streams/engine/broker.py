@@ -104,8 +104,8 @@ log.segment.bytes=134217728
 log.index.size.max.bytes=1048576
 log.cleaner.dedupe.buffer.size=8388608
 log.cleaner.threads=1
-num.network.threads=2
-num.io.threads=4
+num.network.threads=1
+num.io.threads=2
 num.recovery.threads.per.data.dir=2
 background.threads=2
 """
