@@ -14,9 +14,6 @@ import msgspec
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, fingerprint
 
 _HTTP = ("http://", "https://")
-_ROOTED = ("/", *_HTTP)
-"""Beginnings of hrefs that do not depend on the page's directory."""
-
 _AUTHORITY = ("//", "/\\")
 """What an href begins with that names a host; a path whose first segment is empty looks like one."""
 
@@ -95,7 +92,7 @@ class Links:
     """Resolves hrefs to outlinks by one job's rules.
 
     Two memories, each in two generations, the older one let go when the newer one is full: of hrefs as pages of an
-    origin write them, from the root or absolute; and of canonical URLs, which spare most spellings their parsing.
+    origin write them, from the root; and of absolute URLs as they are spelled and in canonical form, for all origins.
 
     Args:
         cached: Entries of each memory, at most, but for the last page's.
@@ -118,13 +115,14 @@ class Links:
         self._new: _Written = {}
         self._count = 0
         self._old: _Written = {}
-        self._known: dict[str, Outlink] = {}
-        self._known_before: dict[str, Outlink] = {}
+        self._known: dict[str, Outlink | str] = {}
+        self._known_before: dict[str, Outlink | str] = {}
 
     def scope_grew(self) -> None:
         """Forget which origins are foreign, and the links that were."""
         self._foreign = {}
         self._new, self._old, self._count = {}, {}, 0
+        self._known, self._known_before = {}, {}
 
     def resolve(self, base: str, hrefs: list[str]) -> list[Outlink]:
         """The links among the hrefs of one page, whatever the scope, in order, each canonical URL once."""
@@ -145,11 +143,11 @@ class Links:
         origin = base[: base.find("/", 8)]
         directory = base[len(origin) : base.rfind("/", 0, _path_end(base)) + 1]
         written = self._written(origin)
-        found = list(map(written.get, hrefs))  # no Python call for a link that is known
-        for at, known in enumerate(found):
-            if known is None:
-                href = hrefs[at]
-                found[at] = self._known.get(href) or self._resolve(written, origin, directory, base, href)
+        found = list(map(self._known.get, hrefs, map(written.get, hrefs)))  # no Python call for a link that is known
+        if None in found:
+            for at, known in enumerate(found):
+                if known is None:
+                    found[at] = self._resolve(written, origin, directory, base, hrefs[at])
         return found
 
     def _written(self, origin: str) -> dict[str, _Link]:
@@ -169,12 +167,16 @@ class Links:
 
         Remembered without its fragment, and from the root on; not where it needs the base's last part.
         """
+        if not href or href[0] == "#":
+            href = base
         if len(href) > MEMORABLE_CHARS:
             return self._link(href, base) or False
         fragment = href.find("#")
         if fragment > 0 and href[fragment - 1] > " ":  # before a `#` white space counts, at the end it does not
             href = href[:fragment]
-        if href.startswith(_ROOTED):
+        if href.startswith(_HTTP):
+            return self._absolute(href) or False
+        if href.startswith("/"):
             return self._from_root(written, origin, base, href)
         if href.startswith(_NO_LINKS):
             return False
@@ -186,7 +188,7 @@ class Links:
         return self._from_root(written, origin, base, href)
 
     def _from_root(self, written: dict[str, _Link], origin: str, base: str, href: str) -> _Link:
-        """The link of an href that is absolute, or goes from the root; from now on it is remembered."""
+        """The link of an href that goes from the root; from now on it is remembered."""
         link = written.get(href)
         if link is None:
             link = self._old.get(origin, written).get(href)
@@ -196,8 +198,6 @@ class Links:
 
     def _first(self, origin: str, base: str, href: str) -> _Link | None:
         """The same of one that is not remembered."""
-        if href.startswith(_HTTP):
-            return self._absolute(href)
         if is_plain(href):
             return self._absolute(origin + href)
         if href.startswith("//") and href.isascii() and href.isprintable():
@@ -205,19 +205,20 @@ class Links:
         return self._link(href, base)
 
     def _absolute(self, url: str) -> _Link | None:
-        """The link of a URL; one spelled as its canonical form, but for a fragment, is known without being parsed."""
-        spelled = url[: url.index("#")] if "#" in url else url
-        outlink = self._known.get(spelled)
-        if outlink is None and "?" in spelled:  # without what is dropped from every URL it may be known too
-            outlink = self._known.get(self._dropped(spelled))
-        if outlink is None:
-            link = self._known_before.get(spelled) or self._link(url, None)
-            if link is None or isinstance(link, str):
-                return link
+        """The link of an absolute URL; from now on it is remembered, as it is spelled and in its canonical form."""
+        link = self._known.get(url)
+        if link is None and "?" in url:  # without what is dropped from every URL it may be known too
+            link = self._known.get(self._dropped(url))
+        if link is None:
+            link = self._known_before.get(url) or self._link(url, None)
+            if link is None:
+                return None
             if len(self._known) >= self._half:
                 self._known_before, self._known = self._known, {}
-            outlink = self._known.setdefault(link.url, link)
-        return outlink
+            if link.__class__ is Outlink:
+                link = self._known.setdefault(link.url, link)
+            self._known[url] = link
+        return link
 
     def _link(self, href: str, base: str | None) -> Outlink | str | None:
         """The link of an href by its canonical URL; None if it is none."""

@@ -124,6 +124,16 @@ def test_links_are_those_a_browser_would_follow(html: str, urls: list[str]) -> N
     assert found(html) == urls
 
 
+def test_absolute_links_are_remembered_for_all_origins_as_they_are_spelled() -> None:
+    """White space before a fragment counts, at the end it does not: these are two links, also when both are known."""
+    resolver = links()
+    hrefs = ["http://b.test/x #f", "http://b.test/x ", "http://B.test/x#g", "#top", ""]
+    for _ in range(2):
+        for page in ("http://a.test/dir/p#f", "http://c.test/q?r"):
+            urls = [link.url for link in resolver.resolve(page, hrefs)]
+            assert urls == ["http://b.test/x%20", "http://b.test/x", page.removesuffix("#f")]
+
+
 def test_a_byte_order_mark_does_not_end_the_head() -> None:
     """To the parser it is text: behind text a frameset is none."""
     page = b"\xef\xbb\xbf<title>t</title><frameset><frame src=f></frameset>"
