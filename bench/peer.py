@@ -31,10 +31,13 @@ CRAWLOG_SETTINGS = (
     "politeness.per_host=16",
     "fetch.concurrency=256",
 )
-CRAWLOG_COMMAND = [
-    *("run", "--seeds", "seeds.txt", "-o", "rows.jsonl", "--data", "data", "--workers", "fetch=1,parse=1"),
-    *(word for setting in CRAWLOG_SETTINGS for word in ("-s", setting)),
-]
+
+
+def crawlog_command(parsers: int = 1) -> list[str]:
+    """The arguments of `crawlog`, with one fetch worker and so many parse workers."""
+    files = ["--seeds", "seeds.txt", "-o", "rows.jsonl", "--data", "data"]
+    settings = [word for setting in CRAWLOG_SETTINGS for word in ("-s", setting)]
+    return ["run", *files, "--workers", f"fetch=1,parse={parsers}", *settings]
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Peer:
         shown: The command as it stands in the results, without this machine's paths.
         install: Makes it ready, once.
         version: The measurements.
+        parsers: Processes named `parse` that it starts.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Peer:
     shown: str
     install: Callable[[], None]
     version: Callable[[], str]
+    parsers: int = 1
 
 
 def install_venv() -> None:
@@ -166,12 +171,14 @@ def _python_peer(name: str, title: str, script: str, *more: str, names: Sequence
 
 def _all() -> list[Peer]:
     """Every crawler, in the order of the table."""
-    ours = [str(CRAWLOG), *CRAWLOG_COMMAND]
-    shown = " ".join(["crawlog", *CRAWLOG_COMMAND])
+    one, two = crawlog_command(), crawlog_command(parsers=2)
     redis = [str(PYTHON), str(PEERS / "redis_scrapy.py"), *FILES]
     scrapy, further = ["scrapy", "Twisted", "lxml"], "scrapy_further.py"
     return [
-        Peer("crawlog", "crawlog", "log", ours, shown, install_crawlog, _crawlog_version),
+        Peer("crawlog", "crawlog", "log", [str(CRAWLOG), *one], " ".join(["crawlog", *one]),
+             install_crawlog, _crawlog_version),
+        Peer("crawlog_two", "crawlog, two parse workers", "log", [str(CRAWLOG), *two], " ".join(["crawlog", *two]),
+             install_crawlog, _crawlog_version, parsers=2),
         _python_peer("bare", "bare loop", "bare.py", names=["aiohttp", "uvloop", "selectolax"]),
         Peer("colly", "Colly", "memory", [str(COLLY), *FILES], "colly seeds.txt rows.jsonl",
              install_colly, _colly_version),

@@ -1,4 +1,5 @@
-"""The end-to-end table on real pages, sent with gzip: crawlog beside a bare loop, Colly, Crawlee and a tuned Scrapy.
+"""The end-to-end table on real pages, sent with gzip: crawlog, with one parse worker and two, beside a bare loop,
+Colly, Crawlee and a tuned Scrapy.
 
     python -m bench.real                       5 rounds, 20 hosts x 12 and x 600 pages
     python -m bench.real --short               2 rounds of 12 and 60 pages
@@ -14,7 +15,7 @@ import sys
 from bench.site import REPO
 from bench.speed import Goals, asked, play, told_all
 
-PEERS = "crawlog,bare,colly,scrapy_tuned,crawlee"
+PEERS = "crawlog,crawlog_two,bare,colly,scrapy_tuned,crawlee"
 SIZES = (12, 600)
 SHORT_SIZES = (12, 60)
 

@@ -43,7 +43,7 @@ class Goals(NamedTuple):
         at_most: Peers, and how many times their CPU a page crawlog's may be.
         at_least: Peers, and how many times crawlog's CPU a page theirs shall be.
         pace: crawlog's pages a second, in those of the bare loop.
-        broker_ms: The broker's CPU a page; None for no goal.
+        broker_ms: The broker's CPU a response; None for no goal.
         records: Kafka records a page, all topics together; None for no goal.
         startup_s: CPU of a crawl beyond its pages.
         first_s: From the start of the command to the first request.
@@ -118,7 +118,7 @@ def crawl(peer: Peer, site: Site, truth: set[str], folder: Path, *, dead_links: 
         one.faults.append(f"left behind: {', '.join(measured.left_behind)}")
     started = Counter(process.name for process in measured.processes.values())
     for name in ONCE:
-        if started[name] > 1:
+        if started[name] > (peer.parsers if name == "parse" else 1):
             one.faults.append(f"{name} was started {started[name]} times")
     if stats.unique != stats.expected:
         one.faults.append(f"{stats.expected - stats.unique} pages never asked for")
@@ -306,7 +306,8 @@ def _beside(us: Score, others: Mapping[str, Score], goals: Goals) -> Iterator[Ju
 def _alone(us: Score, goals: Goals) -> Iterator[Judged]:
     """The goals that need no peer."""
     if goals.broker_ms is not None:
-        yield Judged("broker's CPU a page, ms", "≤", goals.broker_ms, us.split_ms.get("broker", 0.0))
+        responses = (us.records or {}).get("crawl.pages", 1.0)  # each is a record there
+        yield Judged("broker's CPU a response, ms", "≤", goals.broker_ms, us.split_ms.get("broker", 0.0) / responses)
     if us.records and goals.records is not None:
         ours = sum(each for topic, each in us.records.items() if not topic.startswith("__"))
         yield Judged("Kafka records a page", "≤", goals.records, ours)

@@ -176,6 +176,10 @@ class Links:
             href = href[:fragment]
         if href.startswith(_HTTP):
             return self._absolute(href) or False
+        return self._relative(written, origin, directory, base, href)
+
+    def _relative(self, written: dict[str, _Link], origin: str, directory: str, base: str, href: str) -> _Link:
+        """The link of an href that its page's origin is a part of, or of one with another scheme."""
         if href.startswith("/"):
             return self._from_root(written, origin, base, href)
         if href.startswith(_NO_LINKS):
