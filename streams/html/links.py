@@ -144,10 +144,9 @@ class Links:
         directory = base[len(origin) : base.rfind("/", 0, _path_end(base)) + 1]
         written = self._written(origin)
         found = list(map(self._known.get, hrefs, map(written.get, hrefs)))  # no Python call for a link that is known
-        if None in found:
-            for at, known in enumerate(found):
-                if known is None:
-                    found[at] = self._resolve(written, origin, directory, base, hrefs[at])
+        for at, known in enumerate(found):
+            if known is None:
+                found[at] = self._resolve(written, origin, directory, base, hrefs[at])
         return found
 
     def _written(self, origin: str) -> dict[str, _Link]:
