@@ -111,6 +111,7 @@ class Links:
         self._place = places.of
         self._is_foreign = is_foreign
         self._foreign: dict[str, bool] = {}
+        self._has_grown = False
         self._half = max(1, cached // 2)
         self._new: _Written = {}
         self._count = 0
@@ -119,10 +120,9 @@ class Links:
         self._known_before: dict[str, Outlink | str] = {}
 
     def scope_grew(self) -> None:
-        """Forget which origins are foreign, and the links that were."""
+        """Forget which origins are foreign. Links stay remembered; those that were foreign are asked about again."""
         self._foreign = {}
-        self._new, self._old, self._count = {}, {}, 0
-        self._known, self._known_before = {}, {}
+        self._has_grown = True
 
     def resolve(self, base: str, hrefs: list[str]) -> list[Outlink]:
         """The links among the hrefs of one page, whatever the scope, in order, each canonical URL once."""
@@ -132,6 +132,8 @@ class Links:
     def split(self, base: str, hrefs: list[str]) -> Resolved:
         """The links among the hrefs of one page, and apart from them those that are foreign."""
         found = self._found(base, hrefs)
+        if self._has_grown:
+            found = [self._known_again(link) if isinstance(link, str) else link for link in found]
         links = [link for link in found if link.__class__ is Outlink]
         foreign = [link for link in found if link.__class__ is str] if len(links) < len(found) else []
         return Resolved(_each_once(links), list(dict.fromkeys(foreign)))
@@ -216,12 +218,16 @@ class Links:
             link = self._known_before.get(url) or self._link(url, None)
             if link is None:
                 return None
-            if len(self._known) >= self._half:
-                self._known_before, self._known = self._known, {}
+            self._make_room()
             if link.__class__ is Outlink:
                 link = self._known.setdefault(link.url, link)
             self._known[url] = link
         return link
+
+    def _make_room(self) -> None:
+        """Let the older generation go when the newer one is full."""
+        if len(self._known) >= self._half:
+            self._known_before, self._known = self._known, {}
 
     def _link(self, href: str, base: str | None) -> Outlink | str | None:
         """The link of an href by its canonical URL; None if it is none."""
@@ -229,16 +235,28 @@ class Links:
             url = self._canonical(href, base)
         except InvalidUrl:
             return None
-        if self._is_foreign is not None:
-            origin = url[: url.find("/", 8)]
-            is_foreign = self._foreign.get(origin)
-            if is_foreign is None:
-                if len(self._foreign) >= _FOREIGN_CACHED:
-                    self._foreign = {}
-                is_foreign = self._foreign[origin] = self._is_foreign(origin)
-            if is_foreign:
-                return url
-        return self._outlink(url)
+        return url if self._leads_out(url) else self._outlink(url)
+
+    def _known_again(self, url: str) -> Outlink | str:
+        """The link of a canonical URL that was foreign when it was remembered."""
+        if self._leads_out(url):
+            return url
+        link = self._known.get(url)
+        if link is None or isinstance(link, str):
+            self._make_room()
+            link = self._known[url] = self._outlink(url)
+        return link
+
+    def _leads_out(self, url: str) -> bool:
+        if self._is_foreign is None:
+            return False
+        origin = url[: url.find("/", 8)]
+        is_foreign = self._foreign.get(origin)
+        if is_foreign is None:
+            if len(self._foreign) >= _FOREIGN_CACHED:
+                self._foreign = {}
+            is_foreign = self._foreign[origin] = self._is_foreign(origin)
+        return is_foreign
 
     def _outlink(self, url: str) -> Outlink:
         return Outlink(url, fingerprint(url), self._place(url))
