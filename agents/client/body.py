@@ -114,7 +114,9 @@ async def _read(response: aiohttp.ClientResponse, answer: Answer, reading: Readi
     try:
         coding = coding_of(_content_encoding(response)) if reading.as_came else ""
         if _is_small(response, reading):
-            _keep(answer, await response.read(), reading, coding)
+            body = await response.read()
+            head = _head_of(body, coding)
+            _keep(answer, body, reading, coding, is_wanted=reading.any_type or _is_wanted(answer, head, reading))
         else:
             await _read_pieces(_Pieces(response, reading), answer, reading, coding)
     except UnkeptBody as error:
@@ -132,12 +134,13 @@ async def _read_pieces(pieces: "_Pieces", answer: Answer, reading: Reading, codi
     while (piece := await pieces.next()) is not None:
         chunks.append(piece)
         size += len(piece)
-        if not is_known:
+        if not head.is_full:
             head.take(piece)
-            is_known = head.is_full
-            if is_known and not _is_wanted(answer, head.unpacked, reading):
-                response.close()
-                return
+            if head.is_full and not is_known:
+                is_known = True
+                if not _is_wanted(answer, head.unpacked, reading):
+                    response.close()
+                    return
         if size > reading.limit or (is_known and not reading.cuts and (length or 0) > reading.limit):
             if not reading.cuts:
                 raise TooLarge
@@ -145,13 +148,14 @@ async def _read_pieces(pieces: "_Pieces", answer: Answer, reading: Reading, codi
             break
         if max(size, length or 0) > FREE_BYTES and not answer.held.size_bytes:
             await _take_room(response, answer, reading, length)
-    _keep(answer, b"".join(chunks)[: reading.limit], reading, coding)
+    head.end()
+    is_wanted = is_known or _is_wanted(answer, head.unpacked[: reading.limit], reading)
+    _keep(answer, b"".join(chunks)[: reading.limit], reading, coding, is_wanted=is_wanted)
 
 
-def _keep(answer: Answer, body: bytes, reading: Reading, coding: str) -> None:
-    """Keep a body if it is of a type that is wanted. Raises: BadCoding: nothing of it can be decoded."""
-    head = _head_of(body, coding)
-    answer.kept = reading.any_type or _is_wanted(answer, head, reading)
+def _keep(answer: Answer, body: bytes, reading: Reading, coding: str, *, is_wanted: bool) -> None:
+    """Keep a body if it is of a type that is wanted."""
+    answer.kept = is_wanted
     answer.body = body if answer.kept else b""
     if coding and answer.body:
         answer.coding, answer.limit = coding, reading.limit
