@@ -6,14 +6,21 @@ behind one in the same read. Its URL is then fetched once more.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.http import page_of
-from crawlog.streams.log import DAMAGE_CODES, ReadPatience, consumer_config, is_log_end, is_transient, partition_edges
+from crawlog.streams.log import (
+    DAMAGE_CODES,
+    ReadPatience,
+    consumer_config,
+    is_log_end,
+    is_transient,
+    partition_edges,
+    record_headers,
+)
 from crawlog.streams.settings import Settings
 
 BATCH = 256
@@ -34,7 +41,7 @@ _READS_LITTLE = {
 Place = tuple[int, int]
 """(partition, offset) in crawl.pages."""
 
-Headers = list[tuple[str, Any]]
+Headers = list[tuple[str, bytes]]
 """Of a record."""
 
 Found = tuple[PageMeta | None, bytes]
@@ -115,7 +122,7 @@ def _taken(record: Message, left: dict[int, set[int]]) -> Iterator[tuple[Place, 
     offsets, offset = left.get(number, set()), record.offset() or 0
     if error is None and offset in offsets:
         offsets.discard(offset)
-        yield (number, offset), list(record.headers() or ()), record.value() or b""  # type: ignore[arg-type]  # pairs
+        yield (number, offset), record_headers(record), record.value() or b""
     for gone in [one for one in offsets if error is not None or one <= offset]:
         offsets.discard(gone)
         yield (number, gone), [], b""

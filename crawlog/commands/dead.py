@@ -26,6 +26,7 @@ from crawlog.streams.log import (
     log_bounds,
     partition_count,
     read_records,
+    record_headers,
     redrive_refusal,
 )
 
@@ -102,7 +103,7 @@ class Dead:
         self.start, self.end = log_bounds(settings, self._topic, [0])[0]
         self.letters = Letters()
         for record in read_records(settings, self._topic, 0, self.start, self.end):
-            self.letters.take(record.offset() or 0, _at(record), _headers(record), record.value())
+            self.letters.take(record.offset() or 0, _at(record), record_headers(record), record.value())
 
     def record(self, offset: int) -> "Message":
         """The record of a letter.
@@ -157,7 +158,7 @@ def opened(settings: "Settings", offset: int) -> Opened:
     """One letter, by its offset in crawl.dead."""
     dead_letters = Dead(settings)
     record = dead_letters.record(offset)
-    headers = _headers(record)
+    headers = record_headers(record)
     said = dead.from_headers(dict(headers), record.key(), record.value())
     own = {name: _shown(name, value) for name, value in dead.own_headers(headers)}
     value = _without_secrets(_plain(record.value(), headers, settings.body_room))
@@ -244,13 +245,13 @@ def _original(
     settings: "Settings", letter: Letter, record: "Message"
 ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes]] | None]:
     """The record's original key, value and headers; the headers are None if the record is gone."""
-    headers = dead.own_headers(_headers(record))
+    headers = dead.own_headers(record_headers(record))
     if record.value() is not None or pages.HEADER not in dict(headers):
         return record.key(), record.value(), headers
     topic, partition, offset = letter.place
     start, end = log_bounds(settings, topic, [partition])[partition]
     stored = next(read_records(settings, topic, partition, offset, offset + 1), None) if start <= offset < end else None
-    return (None, None, None) if stored is None else (stored.key(), stored.value(), _headers(stored))
+    return (None, None, None) if stored is None else (stored.key(), stored.value(), record_headers(stored))
 
 
 def dropped(settings: "Settings", choice: LetterChoice, *, execute: bool) -> Dropping:
@@ -273,11 +274,6 @@ def _mark(settings: "Settings", producer: Producer, done: dead.Mark) -> None:
 def _acknowledged(producer: Producer) -> None:
     if not producer.flush(ACKNOWLEDGED_S):
         raise EngineError(f"Kafka did not acknowledge what was redriven within {ACKNOWLEDGED_S:.0f} s; run it again")
-
-
-def _headers(record: "Message") -> list[tuple[str, bytes]]:
-    named: list[tuple[str, bytes | None]] = list(record.headers() or ())  # type: ignore[arg-type]  # pairs, never a dict
-    return [(name, value or b"") for name, value in named]
 
 
 def _at(record: "Message") -> float:

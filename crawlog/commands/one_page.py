@@ -6,7 +6,7 @@ Nothing is written to the log.
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crawlog import __version__
 from crawlog.schemas import pages
@@ -151,7 +151,7 @@ def page_at(settings: "Settings", partition: int, offset: int) -> StoredPage | N
 
 def _read(settings: "Settings", partition: int, offset: int) -> StoredPage | None:
     """The page at a place; None if it is no longer there."""
-    from crawlog.streams.log import Topics, log_bounds, read_records
+    from crawlog.streams.log import Topics, log_bounds, read_records, record_headers
 
     topic = Topics(settings.kafka.prefix).pages
     start, end = log_bounds(settings, topic, [partition])[partition]
@@ -160,6 +160,6 @@ def _read(settings: "Settings", partition: int, offset: int) -> StoredPage | Non
     record = next(read_records(settings, topic, partition, offset, offset + 1), None)
     if record is None:
         return None
-    headers: list[tuple[str, Any]] = list(record.headers() or ())  # type: ignore[arg-type]  # pairs, never a dict
+    headers = record_headers(record)
     meta = pages.decode(dict(headers).get(pages.HEADER))
     return StoredPage(*page_of(meta, record.value(), headers, settings.body_room))

@@ -36,6 +36,7 @@ from crawlog.streams.log import (
     partition_count,
     read_around,
     read_records,
+    record_headers,
     stage_group,
 )
 from crawlog.streams.printable import shown_time
@@ -220,7 +221,7 @@ class Inquiry:
         return offset < self._parsed.get((self._names.pages, partition), 0)
 
     def _page(self, record: "Message", partition: int, offset: int) -> Event:
-        stored, headers = record.value() or b"", _headers(record)
+        stored, headers = record.value() or b"", record_headers(record)
         try:
             meta = pages.decode(dict(headers).get(pages.HEADER))
         except ValueError as error:
@@ -277,7 +278,7 @@ class Inquiry:
         needles = [url.encode() for url in spelled]
         letters, ours = Letters(), []
         for record in self._records(self._names.dead, 0):
-            headers = _headers(record)
+            headers = record_headers(record)
             letters.take(record.offset() or 0, _timestamp(record), headers, record.value())
             letter = letters.all.get(record.offset() or 0)
             if letter is None or not letter.place[0]:
@@ -397,10 +398,6 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
     except Exception:  # noqa: BLE001  # rocksdict raises bare Exceptions: a folder just made, a table its owner dropped
         return None
     return value
-
-
-def _headers(record: "Message") -> list[tuple[str, bytes]]:
-    return [(name, _bytes(value)) for name, value in record.headers() or ()]  # type: ignore[str-unpack]  # pairs
 
 
 def _bytes(value: object) -> bytes:

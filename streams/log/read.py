@@ -215,6 +215,12 @@ def take(consumer: Consumer, wait_s: float, most: int = READ_RECORDS) -> list[Me
     return [] if first is None else [first, *consumer.consume(most - 1, 0)]
 
 
+def record_headers(record: Message) -> list[tuple[str, bytes]]:
+    """The headers of a record; one without a value is empty."""
+    named: list[tuple[str, bytes | None]] = list(record.headers() or ())  # type: ignore[arg-type]  # pairs, never a dict
+    return [(name, value or b"") for name, value in named]
+
+
 def is_log_end(error: KafkaError | None) -> bool:
     """Whether the log ends here; it may end before the requested range does."""
     return error is not None and error.code() == KafkaError._PARTITION_EOF

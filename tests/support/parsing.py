@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from crawlog.agents.parse.guard import Guard
+from crawlog.agents.parse.guard import Guard, NoNotes
 from crawlog.agents.parse.spider_pages import SpiderPages
 from crawlog.agents.parse.stage import ParseStage
 from crawlog.agents.sandbox.calls import Then
@@ -26,12 +26,37 @@ from crawlog.streams.spiders import PageCall, SpiderFacts, SpiderRef
 from crawlog.streams.spiders.trust import Trust
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.member import LARGE_BYTES
+from crawlog.streams.worker.suspects import Verdict
 
 T = TypeVar("T")
 
 NAMES = Topics("crawl.")
 PAGE = "http://a.test/p"
 HTML = "text/html; charset=utf-8"
+
+
+class Noted(NoNotes):
+    """Remembers what is touched, and has a verdict on some, by their offsets: `at_0="alone"`."""
+
+    def __init__(self, **verdicts: Verdict) -> None:
+        self.said: list[str] = []
+        self.verdicts = verdicts
+
+    def touch(self, key: str) -> None:
+        """About to be handled."""
+        self.said.append(f"touch {key}")
+
+    def release(self, key: str) -> None:
+        """Handled."""
+        self.said.append(f"release {key}")
+
+    def lift(self, key: str) -> None:
+        """Handled in part."""
+        self.said.append(f"lift {key}")
+
+    def verdict(self, key: str) -> Verdict:
+        """As told."""
+        return self.verdicts.get(f"at_{key.partition(':')[2]}", "normal")
 
 
 class Sent(NamedTuple):

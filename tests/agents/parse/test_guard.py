@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from crawlog.agents.parse.guard import Guard, NoNotes, PageClock
+from crawlog.agents.parse.guard import Guard, PageClock
 from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams.spiders import Bounds, CallResult, PageCall
 from crawlog.streams.spiders.page import Parsed
-from crawlog.streams.worker.suspects import Verdict
-from tests.support.parsing import NAMES, Message, Stage, buried, spider_job
+from tests.support.parsing import NAMES, Message, Noted, Stage, buried, spider_job
 
 
 def test_a_page_that_fails_each_time_goes_to_the_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,30 +166,6 @@ def test_too_much_of_one_page_is_too_much(tmp_path: Path) -> None:
     stage = Stage(job=spider_job(tmp_path, "while True: yield {}"), guard=Guard(Bounds(outputs=10)))
     stage.take(b"")
     assert buried(stage) == [(0, "TooMuch: more than 10 items and requests from one page; see spider.max_items")]
-
-
-class Noted(NoNotes):
-    """Remembers what is touched, and has a verdict on some."""
-
-    def __init__(self, **verdicts: Verdict) -> None:
-        self.said: list[str] = []
-        self.verdicts = verdicts
-
-    def touch(self, key: str) -> None:
-        """About to be handled."""
-        self.said.append(f"touch {key}")
-
-    def release(self, key: str) -> None:
-        """Handled."""
-        self.said.append(f"release {key}")
-
-    def lift(self, key: str) -> None:
-        """Handled in part."""
-        self.said.append(f"lift {key}")
-
-    def verdict(self, key: str) -> Verdict:
-        """As told."""
-        return self.verdicts.get(f"at_{key.partition(':')[2]}", "normal")
 
 
 def test_what_killed_its_workers_is_not_touched_again() -> None:

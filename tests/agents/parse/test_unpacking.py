@@ -10,7 +10,7 @@ import brotli
 import pytest
 from backports import zstd
 
-from crawlog.agents.parse.guard import Guard, NoNotes
+from crawlog.agents.parse.guard import Guard
 from crawlog.agents.sandbox.trial import Trial
 from crawlog.schemas import pages
 from crawlog.schemas.pages import CODING
@@ -19,8 +19,7 @@ from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams.parse.waiting import HELD_LOOKS
 from crawlog.streams.settings.machine import Parse
 from crawlog.streams.spiders import Bounds
-from crawlog.streams.worker.suspects import Verdict
-from tests.support.parsing import HTML, NAMES, PAGE, Message, Stage, buried, links
+from tests.support.parsing import HTML, NAMES, PAGE, Message, Noted, Stage, buried, links
 
 BODY = b"<title>T</title>" + links("x", "y")
 GZIP = gzip.compress(BODY, mtime=0)
@@ -132,33 +131,9 @@ def test_a_dead_letter_can_be_sent_back(monkeypatch: pytest.MonkeyPatch) -> None
     assert again.row()["title"] == "T"
 
 
-class Notes(NoNotes):
-    """Remembers what is noted of pages."""
-
-    def __init__(self, verdict: Verdict = "normal") -> None:
-        self.said: list[str] = []
-        self._verdict: Verdict = verdict
-
-    def touch(self, key: str) -> None:
-        """Begun."""
-        self.said.append(f"touch {key}")
-
-    def release(self, key: str) -> None:
-        """Done."""
-        self.said.append(f"release {key}")
-
-    def lift(self, key: str) -> None:
-        """Not done."""
-        self.said.append(f"lift {key}")
-
-    def verdict(self, key: str) -> Verdict:  # noqa: ARG002  # of all pages
-        """As told."""
-        return self._verdict
-
-
 def test_the_page_that_is_unpacked_is_on_record_and_keeps_its_deaths() -> None:
     """Only a parsed page is forgotten: else one that kills its workers after it is unpacked would never end."""
-    notes = Notes()
+    notes = Noted()
     stage = Stage(guard=Guard(notes=notes))
     stage.take(GZIP, coding="gzip")
     assert notes.said == ["touch 3:0", "lift 3:0", "touch 3:0", "release 3:0"]
@@ -167,7 +142,7 @@ def test_the_page_that_is_unpacked_is_on_record_and_keeps_its_deaths() -> None:
 def test_a_page_that_killed_its_workers_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is buried as it came."""
     monkeypatch.setattr("crawlog.agents.parse.unpacking.page_of", None)
-    stage = Stage(guard=Guard(notes=Notes("give_up")))
+    stage = Stage(guard=Guard(notes=Noted(at_0="give_up")))
     stage.take(GZIP, coding="gzip")
     value, headers = letter(stage)
     assert (value, headers[CODING]) == (GZIP, b"gzip")
@@ -182,7 +157,7 @@ def test_a_page_that_cannot_be_unpacked_for_lack_of_memory_is_a_dead_letter(monk
         raise MemoryError
 
     monkeypatch.setattr("crawlog.agents.parse.unpacking.page_of", short)
-    notes = Notes()
+    notes = Noted()
     stage = Stage(guard=Guard(notes=notes))
     stage.take(GZIP, coding="gzip")
     value, headers = letter(stage)
