@@ -1,7 +1,7 @@
 """Changes of jobs by orders, against a real broker and a stand-in for the coordinator."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -38,11 +38,7 @@ pytestmark = pytest.mark.broker
 
 
 class Fleet:
-    """A log with a job, and a stand-in for the coordinator while `answering`.
-
-    Attributes:
-        before: Called with the fold before each record of partition 0: another writer's moment.
-    """
+    """A log with a job, and a stand-in for the coordinator while `answering`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -51,14 +47,13 @@ class Fleet:
         self.producer = Producer(settings, "test")
         write_job(settings, self.producer, self.topics, "j", ANY)
         self.state = State()
-        self.before: Callable[[u.UrlsRecord], None] = lambda _: None
         self._stop = threading.Event()
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
-        """A worker owns partition 0."""
+    def answering(self, after: int = 1) -> Iterator[None]:
+        """A worker owns partition 0, and reads it once so many orders wait: each was made without its answers."""
         self._stop.clear()
-        thread = threading.Thread(target=self._answer)
+        thread = threading.Thread(target=self._answer, args=(after,))
         thread.start()
         try:
             yield
@@ -66,10 +61,13 @@ class Fleet:
             self._stop.set()
             thread.join()
 
-    def _answer(self) -> None:
+    def _answer(self, after: int) -> None:
         producer = Producer(self.settings, "coordinator")
         consumer = Consumer(consumer_config(self.settings))
-        consumer.assign([TopicPartition(self.topics.urls, 0, self.state.offset)])
+        place = TopicPartition(self.topics.urls, 0, self.state.offset)
+        while not self._stop.is_set() and consumer.get_watermark_offsets(place)[1] <= after:
+            self._stop.wait(0.02)  # the first record is the job's
+        consumer.assign([place])
         while not self._stop.is_set():
             record = consumer.poll(0.1)
             if record is None or record.error() is not None:
@@ -114,7 +112,7 @@ def test_without_a_worker_the_order_stays_in_the_log_and_is_obeyed_later(cluster
     fleet = Fleet(cluster)
     with pytest.raises(NotAnswered, match=r"order for job j is in the log.*obeyed as soon as a fetch worker runs"):
         fleet.change(state="paused", wait_s=0.5)
-    with fleet.answering(), pytest.raises(OrderRefused, match="expects revision 1"):
+    with fleet.answering(after=2), pytest.raises(OrderRefused, match="expects revision 1"):
         fleet.change(spec=ANY)  # made from the record before the pause
     now = known_job(fleet.settings, fleet.topics, "j")
     assert now is not None
@@ -125,7 +123,7 @@ def test_a_change_of_something_else_meanwhile_is_no_reason_to_refuse_a_pause(clu
     """1 the copy is read → 2 another order changes max_pages → 3 the pause is refused and ordered once more."""
     fleet = Fleet(cluster)
     fleet.order(expects=1, spec=u.JobSpec(scope=ANY.scope, max_pages=9))
-    with fleet.answering():
+    with fleet.answering(after=2):
         paused = fleet.change(state="paused")
     assert (paused.spec.state, paused.spec.max_pages) == ("paused", 9)
 
@@ -136,7 +134,7 @@ def test_a_change_of_the_state_meanwhile_refuses_the_order(cluster: Settings, ex
     fleet = Fleet(cluster)
     fleet.order(expects=1, state="cancelled")
     refused = pytest.raises(OrderRefused, match="job j was not changed: the order expects revision 1")
-    with fleet.answering(), refused:
+    with fleet.answering(after=2), refused:
         fleet.change(state="stopped", expects=expects)
     assert fleet.state.fold.jobs["j"].spec.state == "cancelled"
 
