@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from crawlog.streams.fold import Fold
+from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.frontier import Frontier, Host, HostQueue
 from crawlog.streams.http import Answer, Manner
 from crawlog.streams.url import Place
@@ -52,8 +52,8 @@ class _Elsewhere:
     def lack(self, _host: Host, _job: int, _setting: str) -> None:
         """No job waits here."""
 
-    def is_lacking(self, _job: int, _host: int) -> bool:
-        """No job waits here."""
+    def goes_on(self, _job: JobState, _host: int) -> bool:
+        """No job has a queue here."""
         return False
 
     def forget(self, _host: Host, _until: float | None = None) -> None:

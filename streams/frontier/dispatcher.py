@@ -97,6 +97,7 @@ class Frontier:
         before = schedule.holding
         schedule.obey(commands)
         for owned in self.owned.values():
+            owned.manners.obey()
             if schedule.holding != before:
                 owned.held.look()
             for host in list(owned.hosts.values()):
@@ -221,7 +222,7 @@ class Frontier:
         """
         for queue in host.queues.values():
             job = queue.job.name
-            if queue and self.schedule.goes_on(host, queue) and (job == name or self._may_have_more(job)):
+            if queue and host.partition.goes_on(queue.job, host.hash) and (job == name or self._may_have_more(job)):
                 return queue
         return None
 

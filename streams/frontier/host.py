@@ -79,8 +79,8 @@ class HostPartition(Cache, Protocol):
     def lack(self, host: "Host", job: int, setting: str, /) -> None:
         """Leave all URLs of a job on a host queued for a while: this worker lacks a setting for them."""
 
-    def is_lacking(self, job: int, host: int, /) -> bool:
-        """Whether this worker is known to lack a setting for a job's URLs on a host, given by its hash."""
+    def goes_on(self, job: JobState, host: int, /) -> bool:
+        """Whether a job may go on, and this worker may request its URLs on a host, given by its hash."""
 
     def forget(self, host: "Host", until: float | None = None, /) -> None:
         """Take a host without a request in flight out of memory; it sleeps, if a time is given."""

@@ -7,7 +7,7 @@ queued: another worker may be allowed to fetch them, or the settings may change.
 from collections import Counter
 from math import inf
 
-from crawlog.streams.fold import Fold
+from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.http import NEEDS_PROXIES, Manner, manner_of
 
 from .host import Host
@@ -29,6 +29,7 @@ class Manners:
         self._schedule = schedule
         self._manners: dict[int, Manner] = {}  # by the job's number, of its last revision
         self._lacks: dict[tuple[int, int], str] = {}  # by job and host: the missing setting
+        self._going: dict[int, bool] = {}  # by the job's number, until its record or a command changes
         self.try_at = inf
 
     def of_job(self, job: int) -> Manner:
@@ -55,12 +56,18 @@ class Manners:
             self.try_at = self._schedule.now() + LACKS_S
         self._lacks[job, host.hash] = setting
 
-    def is_lacking(self, job: int, host: int) -> bool:
-        """Whether this worker is known to lack a setting for a job's URLs on a host, given by its hash."""
-        manner = self._manners.get(job) or self.of_job(job)  # a few times for each request
-        if NEEDS_PROXIES in manner.lacks:  # nothing may leave this machine, not even a question to DNS
-            return True
-        return bool(self._lacks) and (job, host) in self._lacks
+    def goes_on(self, job: JobState, host: int) -> bool:
+        """Whether a job may go on, and this worker may request its URLs on a host, given by its hash."""
+        going = self._going.get(job.number)  # nine times for each request
+        if going is None:
+            # Without its proxies nothing may leave this machine, not even a question to DNS.
+            going = self._schedule.runs(job) and NEEDS_PROXIES not in self.of_job(job.number).lacks
+            self._going[job.number] = going
+        return going and not (self._lacks and (job.number, host) in self._lacks)
+
+    def obey(self) -> None:
+        """The commands in force have changed."""
+        self._going.clear()
 
     def needs(self, job: int) -> dict[str, int]:
         """Number of a job's URLs that stay queued, by the setting that this worker lacks for them."""
@@ -73,7 +80,8 @@ class Manners:
         return dict(+counts)
 
     def try_again(self, job: int) -> None:
-        """Forget which settings are missing for a job."""
+        """Forget which settings are missing for a job, and whether it goes on."""
+        self._going.pop(job, None)
         for one in [one for one in self._lacks if one[0] == job]:
             del self._lacks[one]
 

@@ -47,7 +47,7 @@ class OwnedPartition:
         self.manners = Manners(fold, schedule)
         self.manner = self.manners.of_job
         self.lack = self.manners.lack
-        self.is_lacking = self.manners.is_lacking
+        self.goes_on = self.manners.goes_on
         self.needs = self.manners.needs
         self._schedule = schedule
 
@@ -114,7 +114,7 @@ class OwnedPartition:
             host: Its key.
             mark: Its hash.
         """
-        return self._schedule.may_go_on(host, job) and not self.is_lacking(job.number, mark)
+        return self.goes_on(job, mark) and not self._schedule.commands.of_host(host).paused
 
     def look_again(self) -> None:
         """Look at those hosts and waits again that might not go on: a job, a command or a setting has changed."""

@@ -97,18 +97,12 @@ class Schedule:
         """Whether a job may go on, by its record and by commands for it."""
         return job.running and (not self.only or self.only == job.name) and not self.commands.of_job(job.name).paused
 
-    def may_go_on(self, host: str, job: JobState) -> bool:
-        """Whether a job may go on, and no command keeps the host, given by its key, waiting."""
-        return self.runs(job) and not self.commands.of_host(host).paused
-
-    def goes_on(self, host: Host, queue: HostQueue) -> bool:
-        """Whether a job may go on, and this worker may request its URLs on a host; commands for the host left out."""
-        return self.runs(queue.job) and not host.partition.is_lacking(queue.job.number, host.hash)
-
-    def is_wanted(self, host: Host) -> bool:
+    @staticmethod
+    def is_wanted(host: Host) -> bool:
         """Whether a job has URLs on the host and may go on, and no command keeps the host waiting."""
+        goes_on = host.partition.goes_on
         for queue in host.queues.values():  # a few times for each request, so no generator
-            if (queue.window or queue.more or queue.overdue) and self.goes_on(host, queue):
+            if (queue.window or queue.more or queue.overdue) and goes_on(queue.job, host.hash):
                 return not host.orders.paused
         return False
 
@@ -141,10 +135,11 @@ class Schedule:
         have ended and its own delay has passed: 1 it asks → 2 the next request, of another job, comes after its delay.
         """
         delay_s, per_host = NEVER, 0
+        goes_on = host.partition.goes_on
         for number, queue in host.queues.items():
             manner = host.partition.manner(number)
             own_s = queue.delay_s(manner, host.rules)
-            if not (queue and self.goes_on(host, queue)) and not _asked_lately(host, queue, own_s, now):
+            if not (queue and goes_on(queue.job, host.hash)) and not _asked_lately(host, queue, own_s, now):
                 continue
             delay_s = max(delay_s, own_s)
             per_host = min(per_host or manner.rules.per_host, manner.rules.per_host)
@@ -223,10 +218,12 @@ class Schedule:
 
     def _is_dear(self, host: Host, next_at: float, now: float) -> bool:
         """Whether keeping a host awake saves little: it rests for long, or its next URL must be read anyway."""
-        going = [queue for queue in host.queues.values() if self.goes_on(host, queue)]
-        if any(self.has_few(queue.job.name) for queue in going):
-            return False
-        is_spent = all(queue.is_spent for queue in going)
+        goes_on, is_spent, is_only = host.partition.goes_on, True, len(self.awake_of) == 1
+        for queue in host.queues.values():
+            if goes_on(queue.job, host.hash):
+                if not is_only and self.has_few(queue.job.name):
+                    return False
+                is_spent = is_spent and queue.is_spent
         return is_spent or next_at > now + LONG_REST_S
 
     def _line_up(self, host: Host, next_at: float, now: float) -> None:
@@ -241,7 +238,7 @@ class Schedule:
     def _join(self, host: Host) -> None:
         """Put a ready host into the line of each job that has URLs there, or at its right place in it."""
         for queue in host.queues.values():
-            if queue and self.goes_on(host, queue):
+            if queue and host.partition.goes_on(queue.job, host.hash):
                 name = queue.job.name
                 lines = self.lines.get(name)
                 if lines is None:
@@ -258,7 +255,7 @@ class Schedule:
         if host.in_flight or host.robots_attempts or host.unreachable or owned.hosts.get(host.key) is not host:
             return False
         is_wanted = self.is_wanted(host)
-        if is_wanted and any(queue.overdue and self.goes_on(host, queue) for queue in host.queues.values()):
+        if is_wanted and any(queue.overdue and owned.goes_on(queue.job, host.hash) for queue in host.queues.values()):
             return False
         if host.next_at <= now and not any(host.queues.values()):
             owned.forget(host)
