@@ -41,7 +41,7 @@ CACHE_MB = 256
 ROCKSDB_MB = 32
 """Of the cache: RocksDB's, for the tables' indices and filters, and write buffers. The rest are pages in memory."""
 
-PAGE_BYTES, FILTER_PAGE_BYTES = 3_400, 3_000
+PAGE_BYTES, FILTER_PAGE_BYTES = 3_400, 3_100
 """A page in memory, about: 300 fingerprints, their object, its place in two collections, and its part of the recent
 fingerprints."""
 

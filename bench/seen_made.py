@@ -6,7 +6,6 @@ fingerprints of a page lie in their own row; the benchmark's answers show that t
 
 from array import array
 from collections.abc import Iterator
-from operator import itemgetter
 
 from rocksdict import WriteBatch
 
@@ -76,8 +75,11 @@ def make_filter(database: Database, domains: list[range], job: int) -> None:
     for slot, marks in enumerate(pages):
         page = table._load(slot)  # noqa: SLF001  # nobody but this makes pages in bulk
         tag, width = table._tag, page.width  # noqa: SLF001  # as above
-        tags = ((mark >> table.group_at & 255, int.from_bytes(tag(mark, width), "little")) for mark in marks)
-        page.fill(width, sorted(tags, key=itemgetter(0)))
+        tags = [(mark >> table.group_at & 255, tag(mark, width)) for mark in marks]
+        late = slot % (LATEST + 1)
+        page.fill(width, ((group, int.from_bytes(one, "little")) for group, one in sorted(tags[late:])))
+        for group, one in tags[:late]:
+            page.add(group, one)
         page.write(rows)
         del table.pages[slot]
         if len(rows.dirty) >= AT_ONCE:

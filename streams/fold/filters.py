@@ -4,7 +4,8 @@ A quotient filter: it keeps some 40 bits of each fingerprint, exactly. An unknow
 bits are equal, so with a probability of n / 2^40 where n are known. Most of the bits take no space: the low ones are
 the number of the page, the high ones that of a group in the page, and a *tag* of two to four bytes has those between.
 The filter grows by linear hashing, as the exact pages do. A split knows each bit that it needs, so nothing is
-forgotten, and the tags get shorter as the pages become many.
+forgotten, and the tags get shorter as the pages become many. The latest tags of a page have a row of their own, as
+those of exact pages do: each URL falls into another page, and an insert would write some KiB.
 """
 
 from array import array
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import rows as r
-from .fingerprints import Domain, FingerprintPage, PageHolder, page_mask
+from .fingerprints import LATEST, Domain, FingerprintPage, PageHolder, page_mask
 from .overlay import Rows
 
 MOST_BITS = 40
@@ -33,9 +34,11 @@ _START = (1 << 32) - 1
 _BEHIND = [sum(1 << 2 * group for group in range(first, _GROUPS, _STEP)) for first in range(_STEP, _GROUPS + 1, _STEP)]
 """A tag of a group, as it counts in the starts behind it."""
 
+_BYTE = [bytes((group,)) for group in range(_GROUPS)]
 _MOST_IN_BYTE = 255
 _NIBBLES, _BYTES, _WORDS = range(3)
 """How the sizes of groups are stored: most pages have none above 15."""
+_LOW, _HIGH = bytes(both & 15 for both in range(256)), bytes(both >> 4 for both in range(256))
 
 
 def filter_bits(partitions: int) -> int:
@@ -44,7 +47,7 @@ def filter_bits(partitions: int) -> int:
 
 
 class _FilterPage(FingerprintPage):
-    """Tags in the order of their groups, and in a group in the order of their insertion.
+    """Tags in the order of their groups, and in a group in the order of their insertion; the latest ones apart.
 
     Attributes:
         width: Bytes of a tag.
@@ -52,13 +55,20 @@ class _FilterPage(FingerprintPage):
         sizes: Tags of each group.
         starts: Numbers of the tags before every sixteenth group, 32 bits each, in one integer: one addition counts a
             tag in all of them.
+        latest: Those that are not among `tags`: a byte for the group and a tag each, in the order of their insertion.
+        is_merged: Whether the row of the tags must be written.
+        is_beside: Whether the row of the latest exists.
     """
 
-    __slots__ = ("sizes", "starts", "tags", "width")
+    __slots__ = ("is_beside", "is_merged", "latest", "sizes", "starts", "tags", "width")
 
     def __init__(self, domain: Domain[Any], slot: int, width: int) -> None:
         super().__init__(domain, slot)
-        self.fill(width, ())
+        self.width = width
+        self.sizes = array("B", bytes(_GROUPS))
+        self.starts = 0
+        self.tags = self.latest = b""
+        self.is_merged = self.is_beside = False
 
     def fill(self, width: int, marks: Iterable[tuple[int, int]]) -> None:
         """Replace its content by (group, tag) pairs in the order of their groups."""
@@ -68,17 +78,24 @@ class _FilterPage(FingerprintPage):
             sizes[group] += 1
             tags.append(tag.to_bytes(width, "little"))
         self.take(width, array("B" if max(sizes) <= _MOST_IN_BYTE else "I", sizes), b"".join(tags))
+        self.latest = b""
+        self.is_merged = True
 
     def take(self, width: int, sizes: "array[int]", tags: bytes) -> None:
-        """Replace its content."""
+        """Replace all but the latest."""
         self.width = width
         self.sizes = sizes
         self.tags = tags
-        self.starts = sum(sum(sizes[:group]) << 2 * group for group in range(0, _GROUPS, _STEP))
+        self.starts = before = 0
+        for group in range(0, _GROUPS, _STEP):
+            self.starts |= before << 2 * group
+            before += sum(sizes[group : group + _STEP])
 
     def has(self, group: int, tag: bytes) -> bool:
         """Whether a group has a tag."""
         sizes, width = self.sizes, self.width
+        if self.latest and self._is_late(_BYTE[group] + tag):
+            return True
         size = sizes[group]
         if not size:
             return False
@@ -89,8 +106,27 @@ class _FilterPage(FingerprintPage):
             at = self.tags.find(tag, at + 1, end)
         return at >= 0
 
+    def _is_late(self, mark: bytes) -> bool:
+        at = self.latest.find(mark)
+        while at > 0 and at % len(mark):
+            at = self.latest.find(mark, at + 1)
+        return at >= 0
+
     def add(self, group: int, tag: bytes) -> None:
-        """Add a tag to a group."""
+        """Add a tag to a group; many latest ones are merged into the others."""
+        self.latest += _BYTE[group] + tag
+        if len(self.latest) > LATEST * (self.width + 1):
+            self.merge()
+
+    def merge(self) -> None:
+        """Put the latest ones among the others."""
+        latest, each = self.latest, self.width + 1
+        for at in range(0, len(latest), each):
+            self._insert(latest[at], latest[at + 1 : at + each])
+        self.latest = b""
+        self.is_merged = True
+
+    def _insert(self, group: int, tag: bytes) -> None:
         sizes, tags = self.sizes, self.tags
         end = ((self.starts >> 2 * (group & ~15) & _START) + sum(sizes[group & ~15 : group + 1])) * self.width
         self.tags = b"".join((tags[:end], tag, tags[end:]))
@@ -100,31 +136,48 @@ class _FilterPage(FingerprintPage):
         self.starts += _BEHIND[group >> 4]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """(group, tag) of each."""
+        """(group, tag) of each; the latest ones must be merged."""
         tags, width, at = self.tags, self.width, 0
         for group, size in enumerate(self.sizes):
             for end in range(at + width, at + width * size + width, width):
                 yield group, int.from_bytes(tags[at:end], "little")
                 at = end
 
-    def read(self, stored: bytes) -> None:
-        """Take what `write` stored."""
+    def read(self, stored: bytes | None, latest: bytes | None) -> None:
+        """Take what `write` stored; None for a row that is not there."""
+        self.latest = latest or b""
+        self.is_beside = bool(latest)
+        if not stored:
+            return
         form = stored[0] >> 4
         end = 1 + (_GROUPS // 2, _GROUPS, _GROUPS * array("I").itemsize)[form]
         head = stored[1:end]
         if form == _NIBBLES:
-            head = bytes(size for both in head for size in (both & 15, both >> 4))
+            both, head = head, bytearray(_GROUPS)
+            head[::2], head[1::2] = both.translate(_LOW), both.translate(_HIGH)
         self.take(stored[0] & 15, array("I" if form == _WORDS else "B", head), stored[end:])
 
     def write(self, rows: Rows) -> None:
-        """Write a byte with the form, the sizes of the groups, and the tags."""
+        """Write the latest ones, and the others if they changed."""
+        job, epoch, _ = self.domain.key
+        if self.is_merged:
+            rows.put(r.page_key(job, epoch, self.slot), self._packed())
+            self.is_merged = False
+        if self.latest:
+            rows.put(r.page_latest_key(job, epoch, self.slot), self.latest)
+        elif self.is_beside:
+            rows.delete(r.page_latest_key(job, epoch, self.slot))
+        self.is_beside = bool(self.latest)
+
+    def _packed(self) -> bytes:
+        """A byte with the form, the sizes of the groups, and the tags."""
         sizes = self.sizes
         if max(sizes) < 1 << 4:
-            form, head = _NIBBLES, bytes(low | high << 4 for low, high in zip(sizes[::2], sizes[1::2], strict=True))
+            low, high = int.from_bytes(sizes[::2], "little"), int.from_bytes(sizes[1::2], "little")
+            form, head = _NIBBLES, (low | high << 4).to_bytes(_GROUPS // 2, "little")
         else:
             form, head = (_BYTES if sizes.typecode == "B" else _WORDS), sizes.tobytes()
-        job, epoch, _ = self.domain.key
-        rows.put(r.page_key(job, epoch, self.slot), bytes((form << 4 | self.width,)) + head + self.tags)
+        return bytes((form << 4 | self.width,)) + head + self.tags
 
 
 class FilterTable(Domain[_FilterPage]):
@@ -174,10 +227,10 @@ class FilterTable(Domain[_FilterPage]):
 
     def _load(self, slot: int) -> _FilterPage:
         job, epoch, _ = self.key
-        stored = self.holder.rows.get(r.page_key(job, epoch, slot))
+        keys = r.page_key(job, epoch, slot), r.page_latest_key(job, epoch, slot)
+        found = self.holder.rows.get_many(keys)  # one read, as they are neighbours
         page = _FilterPage(self, slot, self._width(slot))
-        if stored:
-            page.read(stored)
+        page.read(found[keys[0]], found[keys[1]])
         return self._hold(page)
 
     def _hold(self, page: _FilterPage) -> _FilterPage:
@@ -209,6 +262,7 @@ class FilterTable(Domain[_FilterPage]):
         self.mask = page_mask(self.size)
         half = self.mask >> 1
         source = self.pages.get(slot & half) or self._load(slot & half)
+        source.merge()
         width = self._width(slot)
         low = self._shift(source.width)
         bit, cut = half.bit_length() - low, self._shift(width) - low

@@ -12,6 +12,7 @@ appearance in the log), which no other job gets, even after a deletion.
     b"e" job:4 epoch:2 domain:8 page:4 b"+"                the latest of the same page, in order of coming
     b"l" job:4 epoch:2                                     filter of a job that keeps no fingerprints: pages, URLs
     b"b" job:4 epoch:2 page:4                              page of that filter: its form and tags (`filters`)
+    b"b" job:4 epoch:2 page:4 b"+"                         the latest of the same page: group and tag, in order of coming
     b"f" job:4 epoch:2 domain:8 fingerprint:8              depth and queue row of a URL, in a depth-limited job
     b"g" job:4 host:8                                      host queue: host key, URLs queued
     b"q" job:4 host:8 priority:4 sequence:8                URL to fetch
@@ -296,6 +297,11 @@ def filter_key(job: int, epoch: int) -> bytes:
 def page_key(job: int, epoch: int, page: int) -> bytes:
     """Key of a page of a filter."""
     return _page.pack(b"b", job, epoch, page)
+
+
+def page_latest_key(job: int, epoch: int, page: int) -> bytes:
+    """Key of the latest of a filter's page; it follows the key of the page."""
+    return _page.pack(b"b", job, epoch, page) + b"+"
 
 
 def depth_key(job: int, epoch: int, domain: int, fingerprint: int) -> bytes:

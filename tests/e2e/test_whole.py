@@ -50,12 +50,12 @@ class Crawl:
         """URLs of the results."""
         return sorted(json.loads(line)["url"] for line in (self.folder / output).read_text().splitlines())
 
-    def until_fetched(self) -> None:
+    def until_fetched(self, run: Process) -> None:
         """Waits until everything is fetched, with parse stopped."""
-        until(lambda: "parse-0" in workers(self.data), "parse")
+        until(lambda: "parse-0" in workers(self.data), "parse", run)
         os.kill(workers(self.data)["parse-0"], signal.SIGSTOP)
 
-        until(lambda: self.fetched() == PAGES, "all pages to be fetched")
+        until(lambda: self.fetched() == PAGES, "all pages to be fetched", run)
 
     def fetched(self) -> int:
         """Pages that the job has."""
@@ -120,7 +120,7 @@ def test_pages_that_a_killed_broker_has_lost_while_parse_lags_are_fetched_again(
 ) -> None:
     """The run goes on beside it: it ends complete, and says which partition ended too early."""
     process = crawl.start()
-    crawl.until_fetched()
+    crawl.until_fetched(process)
     parse = workers(crawl.data)["parse-0"]
     os.kill(process.pid, signal.SIGSTOP)
     gone(on_folder(crawl.data)[0])
@@ -128,7 +128,8 @@ def test_pages_that_a_killed_broker_has_lost_while_parse_lags_are_fetched_again(
     os.kill(parse, signal.SIGCONT)
     os.kill(process.pid, signal.SIGCONT)
     code, _, err = ended(process)
-    assert (code, crawl.rows()) == (0, crawl.urls), err
+    assert code == 0, err
+    assert crawl.rows() == crawl.urls, err
     assert "the log is damaged: crawl.pages[" in err
     assert crawl.verified()[0] == 0, crawl.verified()
 
@@ -136,7 +137,7 @@ def test_pages_that_a_killed_broker_has_lost_while_parse_lags_are_fetched_again(
 def test_a_run_of_a_log_that_lost_pages_while_nobody_looked_ends_complete(crawl: Crawl) -> None:
     """Everything is killed, crawl.pages is cut, and the same command goes on."""
     process = crawl.start()
-    crawl.until_fetched()
+    crawl.until_fetched(process)
     pids = [psutil.Process(pid) for pid in workers(crawl.data).values()]
     process.kill()
     process.communicate()
@@ -145,7 +146,8 @@ def test_a_run_of_a_log_that_lost_pages_while_nobody_looked_ends_complete(crawl:
         gone(one)
     cut(crawl)
     code, _, err = ended(crawl.start())
-    assert (code, crawl.rows()) == (0, crawl.urls), err
+    assert code == 0, err
+    assert crawl.rows() == crawl.urls, err
     assert crawl.verified()[0] == 0, crawl.verified()
 
 
@@ -159,7 +161,8 @@ def test_items_that_no_sink_had_read_are_made_again(crawl: Crawl) -> None:
     assert ended(process)[0] == 130
     shutil.rmtree(crawl.files("items")[0])
     code, _, err = ended(crawl.start())
-    assert (code, crawl.rows()) == (0, crawl.urls), err
+    assert code == 0, err
+    assert crawl.rows() == crawl.urls, err
     assert "the log is damaged: crawl.items[" in err
     code, _, err = ended(crawl.start())
     assert "the log is damaged" not in err
@@ -174,7 +177,8 @@ def test_a_partition_that_is_deleted_after_the_crawl_is_made_again(crawl: Crawl,
     for folder in crawl.files(topic):
         shutil.rmtree(folder)
     code, _, err = ended(crawl.start())
-    assert (code, crawl.rows()) == (0, crawl.urls), err
+    assert code == 0, err
+    assert crawl.rows() == crawl.urls, err
     assert f"the log is damaged: crawl.{topic}[" in err
     code, _, err = ended(crawl.start("other.jsonl"))
     assert (code, crawl.rows("other.jsonl")) == (0, crawl.urls), err
@@ -187,6 +191,7 @@ def test_a_file_that_is_changed_after_the_crawl_is_made_again(crawl: Crawl) -> N
     assert code == 0, err
     flip(crawl)
     code, _, err = ended(crawl.start())
-    assert (code, crawl.rows()) == (0, crawl.urls), err
+    assert code == 0, err
+    assert crawl.rows() == crawl.urls, err
     assert "files of Apache Kafka were changed while it did not run: crawl.pages-" in err
     assert crawl.verified()[0] == 0, crawl.verified()

@@ -84,11 +84,17 @@ def ended(process: Process) -> tuple[int, dict[str, Any], str]:
     return process.returncode, json.loads(out) if out.startswith("{") else {"reason": out}, err
 
 
-def until(is_so: Callable[[], object], what: str) -> None:
-    """Waits for a condition."""
+def until(is_so: Callable[[], object], what: str, during: Process | None = None) -> None:
+    """Waits for a condition.
+
+    Args:
+        during: A command that must not end before, with pipes; if it does, the test shows what it said.
+    """
     deadline = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
+        if during is not None and during.poll() is not None:
+            pytest.fail(f"it ended while the test waited for {what}: {ended(during)}")
         time.sleep(0.02)
 
 

@@ -49,11 +49,20 @@ class Filter:
         return self.seen._filters[1, 0]
 
 
-@given(st.lists(MARKS, max_size=400), st.sampled_from([20, 25, 32, 37, 40]), st.sampled_from([1, 7]), st.booleans())
-def test_it_knows_exactly_the_bits_that_it_keeps(marks: list[int], bits: int, per_page: int, written: bool) -> None:
+@given(
+    st.lists(MARKS, max_size=400),
+    st.sampled_from([20, 25, 32, 37, 40]),
+    st.sampled_from([1, 7, 100]),
+    st.sampled_from([0, 2, 9]),
+    st.booleans(),
+)
+def test_it_knows_exactly_the_bits_that_it_keeps(
+    marks: list[int], bits: int, per_page: int, latest: int, written: bool
+) -> None:
     """Over all widths of tags, splits and forms of pages: nothing is forgotten, and nothing else taken for known."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(filters, "PER_PAGE", per_page)
+        patched.setattr(filters, "LATEST", latest)
         table, known, expected = Filter(bits), set[int](), []
         for number, mark in enumerate(marks):
             kept = mark & (1 << bits) - 1
@@ -66,11 +75,12 @@ def test_it_knows_exactly_the_bits_that_it_keeps(marks: list[int], bits: int, pe
         assert not any(table.offer_all(marks))
 
 
-@given(st.lists(MARKS, max_size=200))
-def test_its_rows_do_not_depend_on_when_they_are_written(marks: list[int]) -> None:
+@given(st.lists(MARKS, max_size=200), st.sampled_from([3, 30]))
+def test_its_rows_do_not_depend_on_when_they_are_written(marks: list[int], per_page: int) -> None:
     """Two folds of one log have the same bytes."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(filters, "PER_PAGE", 3)
+        patched.setattr(filters, "PER_PAGE", per_page)
+        patched.setattr(filters, "LATEST", 4)
         often, once = Filter(32), Filter(32)
         for mark in marks:
             often.offer(mark)
@@ -90,6 +100,16 @@ def test_tags_get_shorter_as_pages_become_many(monkeypatch: pytest.MonkeyPatch) 
         widths.append(table.table()._width(0))
     assert widths == sorted(widths, reverse=True)
     assert set(widths) == {3, 2}
+
+
+def test_an_insert_writes_the_latest_alone() -> None:
+    """Not the page of some KiB that it falls into."""
+    table = Filter(40)
+    table.offer_all(range(0, 1_000 << 30, 1 << 30))
+    table.write()
+    assert table.offer(1_000 << 30)
+    table.seen.flush()
+    assert sum(len(value or b"") for key, value in table.rows.dirty.items() if key[:1] == b"b") < 64 * 5
 
 
 def test_a_group_may_have_many(monkeypatch: pytest.MonkeyPatch) -> None:
