@@ -19,6 +19,7 @@ from crawlog.schemas import control, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
+from crawlog.streams.errors import DamagedLog
 from crawlog.streams.html import is_costly
 from crawlog.streams.log import Topics
 from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, PageOutputs, Taken, again_of, outputs_of
@@ -104,6 +105,7 @@ class ParseStage:
         self.spiders: SpiderPages | None = None
         self.passes_over: Callable[[int, int, str], bool] = lambda *_: False
         self._places = places
+        self._topic = names.pages
         self._outputs = Outputs(names, founds, items, now, places.partitions)
         self.written = self._outputs.written
         self._jobs = Jobs(places, guard.check)
@@ -172,8 +174,13 @@ class ParseStage:
 
         Args:
             aside: Whether it waits until smaller pages are parsed.
+
+        Raises: DamagedLog: its offset is not above those of pages that are not done.
         """
-        page = self._taken.take(message.partition, message.offset)
+        try:
+            page = self._taken.take(message.partition, message.offset)
+        except ValueError as error:  # no CRC covers the first offset of a batch
+            raise DamagedLog(self._topic, message.partition, message.offset, str(error)) from None
         crash_points.point("parse.taken")
         self.bytes += len(message.value or b"")
         try:

@@ -126,8 +126,11 @@ appender.out.layout.type=PatternLayout
 appender.out.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
 """
 
+_DAMAGED = "Its log is damaged: `crawlog repair --execute` has it cut there, and `run` mends it."
+
 CAUSES = (
-    ("CorruptRecordException", "Its log is damaged: `crawlog repair --execute` has it cut there, and `run` mends it."),
+    ("CorruptRecordException", _DAMAGED),
+    ("only permitted for segments with overflow", _DAMAGED),  # a first offset, which no CRC covers
     ("No space left on device", "The disk is full: free some space, or use another folder with `--data DIR`."),
     ("Address already in use", "Another program took its port meanwhile: run the command again, it takes a free one."),
     ("Failed to acquire lock", "Another broker runs on this folder: end it, or use another folder with `--data DIR`."),

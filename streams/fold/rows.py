@@ -12,7 +12,7 @@ appearance in the log), which no other job gets, even after a deletion.
     b"e" job:4 epoch:2 domain:8 page:4 b"+"                the latest of the same page, in order of coming
     b"l" job:4 epoch:2                                     filter of a job that keeps no fingerprints: pages, URLs
     b"b" job:4 epoch:2 page:4                              page of that filter: its form and tags (`filters`)
-    b"b" job:4 epoch:2 page:4 b"+"                         the latest of the same page: group and tag, in order of coming
+    b"b" job:4 epoch:2 page:4 b"+"                         the latest of the same page, in order of coming
     b"f" job:4 epoch:2 domain:8 fingerprint:8              depth and queue row of a URL, in a depth-limited job
     b"g" job:4 host:8                                      host queue: host key, URLs queued
     b"q" job:4 host:8 priority:4 sequence:8                URL to fetch

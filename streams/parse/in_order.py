@@ -23,8 +23,12 @@ class InOrder:
         return len(self._taken)
 
     def take(self, offset: int) -> None:
-        """Take an offset; offsets rise, and may have gaps."""
-        assert not self._taken or offset > self._taken[-1], "offsets rise"
+        """Take an offset; offsets rise, and may have gaps.
+
+        Raises: ValueError: it is not above those that wait.
+        """
+        if self._taken and offset <= self._taken[-1]:
+            raise ValueError(f"its offset is not above {self._taken[-1]}, that of the one before")
         self._taken.append(offset)
 
     def finish(self, offset: int) -> int | None:
@@ -79,7 +83,10 @@ class Taken:
         self.beyond = 0
 
     def take(self, partition: int, offset: int) -> Page:
-        """Take the page at this offset; offsets of a partition rise."""
+        """Take the page at this offset.
+
+        Raises: ValueError: it is not above those that are not done.
+        """
         order = self._orders.get(partition)
         if order is None:
             order = self._orders[partition] = InOrder()

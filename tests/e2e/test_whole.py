@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from crawlog.streams.engine.segments import PREFIX_BYTES
 from tests.support.crawls import on_folder, workers
 from tests.support.processes import Process, crawlog, ended, until
 from tests.support.sites import Answer, Threaded
@@ -91,13 +92,25 @@ def crawl(tmp_path: Path, site: str) -> Iterator[Crawl]:
     crawlog("down", "--data", made.data).communicate()
 
 
+CRC_FROM = 21
+"""Where the bytes of a batch begin that its CRC covers: behind first offset, length, leader epoch, version and CRC."""
+
+
 def flip(crawl: Crawl) -> None:
     """Flip a byte in the middle of crawl.pages: a broker that was killed gives up what comes behind it."""
     for folder in crawl.files("pages"):
         (segment,) = folder.glob("*.log")
         content = bytearray(segment.read_bytes().rstrip(b"\0"))
-        content[len(content) // 2] ^= 0xFF
+        content[middle_batch(content) + CRC_FROM] ^= 0xFF
         segment.write_bytes(content)
+
+
+def middle_batch(content: bytes | bytearray) -> int:
+    """Where the batch in the middle of a file of records begins."""
+    begins = [0]
+    while (at := begins[-1]) < len(content):
+        begins.append(at + PREFIX_BYTES + int.from_bytes(content[at + 8 : at + PREFIX_BYTES], "big"))
+    return begins[(len(begins) - 1) // 2]
 
 
 def cut(crawl: Crawl) -> None:

@@ -9,6 +9,7 @@ from crawlog.agents.parse.stage import MAX_UNDONE
 from crawlog.schemas import control, items, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
+from crawlog.streams.errors import DamagedLog
 from crawlog.streams.parse.waiting import HELD_LOOKS
 from crawlog.streams.spiders.page import Parsed
 from tests.support.parsing import HTML, NAMES, PAGE, Stage, buried, links
@@ -36,6 +37,15 @@ def test_pages_are_done_in_offset_order() -> None:
     stage.stage.flush()
     stage.log.acknowledge()
     assert stage.done == [(3, 2)]
+
+
+def test_an_offset_that_does_not_rise_is_damage() -> None:
+    """A byte of a batch's first offset was changed, which no CRC covers: its records stand before earlier ones."""
+    stage = Stage()
+    stage.take(links("x"))
+    stage.take(links("y"))
+    with pytest.raises(DamagedLog, match=r"pages\[3\] cannot be read at offset 1: its offset is not above 1"):
+        stage.take(links("z"), 1)
 
 
 def test_a_page_that_a_replay_passes_over_is_done_at_once() -> None:
