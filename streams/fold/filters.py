@@ -153,8 +153,9 @@ class _FilterPage(FingerprintPage):
         end = 1 + (_GROUPS // 2, _GROUPS, _GROUPS * array("I").itemsize)[form]
         head = stored[1:end]
         if form == _NIBBLES:
-            both, head = head, bytearray(_GROUPS)
-            head[::2], head[1::2] = both.translate(_LOW), both.translate(_HIGH)
+            sizes = bytearray(_GROUPS)
+            sizes[::2], sizes[1::2] = head.translate(_LOW), head.translate(_HIGH)
+            head = bytes(sizes)
         self.take(stored[0] & 15, array("I" if form == _WORDS else "B", head), stored[end:])
 
     def write(self, rows: Rows) -> None:
