@@ -224,6 +224,7 @@ def measure(folder: Path, urls: int, hosts: int, limit_s: float = LIMIT_S) -> Re
         if seeding.wait(limit_s):
             raise RuntimeError(f"`crawlog seed` ended with exit code {seeding.returncode}")
         status_s, why_s = crawl.takes_s("status"), crawl.takes_s("why", next(lines(1, hosts, port)).strip())
+        print(f"`status` takes {status_s:.1f} s, `why` {why_s:.1f}", file=sys.stderr)
         first_s = (halfway_s, crawl.kill())
         verify_s = crawl.takes_s("verify")
     finally:
