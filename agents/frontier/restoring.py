@@ -16,7 +16,7 @@ from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points, exit_codes
 from crawlog.streams.errors import DamagedLog, EngineError, RestoreInterrupted
 from crawlog.streams.log import Producer, Topics
-from crawlog.streams.state import Partition, Restorer, States, is_machines_fault, restore_changes
+from crawlog.streams.state import Partition, Restorer, States, checkpoint_due, is_machines_fault
 from crawlog.streams.worker import CrawlApp
 
 from .lost_pages import LostPages
@@ -168,7 +168,7 @@ class Restoring:
         crash_points.point("restore.opened")
         todo = [self.opened[number] for number in sorted(partitions)]
         restorer = Restorer(self._settings, self._names.urls)
-        checkpoint = self._checkpoint(outbox, len(todo))
+        checkpoint = self._checkpoint(outbox, todo)
         folded = restorer.restore(todo, outbox.send, checkpoint, interrupt)
         if lost := self._lost_dones(todo):
             for number, record in lost:
@@ -185,13 +185,13 @@ class Restoring:
         assert self._states.places is not None
         return LostPages(self._settings, self._names).dones(partitions, self._states.places)
 
-    def _checkpoint(self, outbox: Outbox, together: int) -> Callable[[Partition], None]:
-        limit = restore_changes(self._settings.state.checkpoint_changes, together)
+    def _checkpoint(self, outbox: Outbox, together: list[Partition]) -> Callable[[Partition], None]:
+        is_due = checkpoint_due(self._settings.state.checkpoint_changes, together)
 
         def checkpoint(partition: Partition) -> None:
             self._app.watchdog.beat()
             crash_points.point("restore.batch")
-            if partition.changes >= limit and not self._forwarding.undelivered[partition.number]:
+            if is_due(partition) and not self._forwarding.undelivered[partition.number]:
                 outbox.delivered()
                 partition.checkpoint()
                 crash_points.point("restore.checkpointed")

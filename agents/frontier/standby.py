@@ -16,7 +16,7 @@ import xxhash
 
 from crawlog.streams.errors import EngineError, RestoreInterrupted, Unusable
 from crawlog.streams.log import committed_offsets, stage_group
-from crawlog.streams.state import Partition, Restorer, restore_changes
+from crawlog.streams.state import Partition, Restorer, checkpoint_due
 
 if TYPE_CHECKING:
     from .frontier_agent import Stage
@@ -71,10 +71,10 @@ class Standby:
         for number in wanted - self._open.keys():
             self._open[number] = states.standby(number, self._stage.app.worker_name)
         opened = list(self._open.values())
-        limit = restore_changes(self._settings.state.checkpoint_changes, len(opened))
+        is_due = checkpoint_due(self._settings.state.checkpoint_changes, opened)
 
         def bounded(partition: Partition) -> None:
-            if partition.changes >= limit:
+            if is_due(partition):
                 partition.checkpoint()
 
         topic = self._stage.names.urls

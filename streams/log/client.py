@@ -28,6 +28,10 @@ READER = "crawlog-reader"
 QUEUED_BYTES = 32 << 20
 """Read-ahead of a plain consumer, bytes. More than the largest record, less than librdkafka's 64 MiB per partition."""
 
+FETCHED_BYTES = 4 << 20
+"""One answer to it, bytes as they lie in the log; unpacked at once they take several times that. A larger record comes
+alone."""
+
 AGAIN_S = 0.05
 """Pause before a request is retried after a transient error."""
 
@@ -139,7 +143,7 @@ def consumer_config(settings: "Settings", group: str | None = None) -> dict[str,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "max.partition.fetch.bytes": largest,
-        "fetch.max.bytes": max(largest, QUEUED_BYTES),
+        "fetch.max.bytes": FETCHED_BYTES,
         "receive.message.max.bytes": max(largest, QUEUED_BYTES) + (1 << 20),
         "queued.max.messages.kbytes": max(largest, QUEUED_BYTES) // 1024,
     }

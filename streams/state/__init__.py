@@ -17,7 +17,7 @@ from .copies import copy_database
 from .database import Rocks, is_machines_fault, set_aside
 from .newest_copy import States
 from .partition import CACHE_COLUMN, Database, Partition, StateMemory, check_database
-from .restore import Restorer, restore_changes
+from .restore import Restorer, checkpoint_due
 from .snapshots import Manifest, Snapshots
 from .stores import SnapshotStore, store_of
 from .verify import Difference, Verdict
@@ -36,9 +36,9 @@ __all__ = [
     "States",
     "Verdict",
     "check_database",
+    "checkpoint_due",
     "copy_database",
     "is_machines_fault",
-    "restore_changes",
     "set_aside",
     "store_of",
     "verify",

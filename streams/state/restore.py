@@ -7,7 +7,7 @@ the records that Faust delivers or skips. The calls block: run them in a thread 
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, cast
 
 import structlog
@@ -27,27 +27,37 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 BATCH_RECORDS = 500
+AFTER_RECORDS = 16
+"""A record of 500 URLs makes 2,000 changes: with whole batches between two looks, memory held a million of them."""
+
 POLL_S = 0.2
 """Longest wait for records, seconds; an interrupt is noticed as late as this."""
 
 RESTORE_CHANGES = 200_000
-"""Limit of the changed rows of all partitions of a restore, some 250 bytes each."""
+"""Limit of the changed rows of all partitions of a restore, some 750 bytes each."""
 
 After = Callable[[Partition], None]
-"""Called with a partition after each batch that has records of it."""
+"""Called with a partition after each `AFTER_RECORDS` records, if some are its own."""
 
 Handle = Callable[[Partition, Message, Effects], None]
 """Handles the effects of a record: a restore forwards URLs and writes dead letters as live reading does."""
 
 
-def restore_changes(live: int, partitions: int) -> int:
-    """Number of changes after which a partition is checkpointed during a restore.
+def checkpoint_due(live: int, partitions: Collection[Partition]) -> Callable[[Partition], bool]:
+    """Says of a partition whether it is to be checkpointed: those restored together have too many changes.
+
+    Their records come in long runs of one partition, so a limit for each would make many small checkpoints.
 
     Args:
-        live: The same for live reading (`state.checkpoint_changes`).
-        partitions: Number of partitions restored together.
+        live: `state.checkpoint_changes`; with fewer changes no partition is checkpointed.
+        partitions: Those restored together.
     """
-    return max(live, RESTORE_CHANGES // max(partitions, 1))
+    least = max(live, RESTORE_CHANGES // (2 * max(len(partitions), 1)))
+
+    def is_due(partition: Partition) -> bool:
+        return partition.changes >= least and sum(one.changes for one in partitions) >= RESTORE_CHANGES
+
+    return is_due
 
 
 class _AnotherLog(Exception):
@@ -94,7 +104,7 @@ class Restorer:
 
         Args:
             handle: Called for every record that has effects.
-            after: Called after each batch, for each partition in it; it makes checkpoints.
+            after: Called after some records, for each partition that has one of them; it makes checkpoints.
             interrupt: Ends the restore early.
             ends: Offsets to stop at, by partition; None for the log's present end.
             most: Upper limits of the offsets to stop at, by partition.
@@ -198,8 +208,10 @@ class _Reading:
             if interrupt.is_set():
                 raise RestoreInterrupted
             messages = patience.take(self._consumer, left, wait_s=POLL_S, most=BATCH_RECORDS)
-            for number in {self._take(message) for message in messages if not self._is_error(message)}:
-                after(self._partitions[number])
+            for at in range(0, len(messages), AFTER_RECORDS):
+                some = messages[at : at + AFTER_RECORDS]
+                for number in {self._take(message) for message in some if not self._is_error(message)}:
+                    after(self._partitions[number])
             left -= self._ended(left)
 
     def _ended(self, left: set[int]) -> set[int]:

@@ -25,7 +25,7 @@ from crawlog.streams.url import Places
 
 from .copies import copy_database
 from .partition import Database, Partition, StateMemory, StateOrigin, fold_version
-from .restore import Restorer, restore_changes
+from .restore import Restorer, checkpoint_due
 from .snapshots import Snapshots
 from .stores import store_of
 
@@ -193,10 +193,10 @@ def _kept(state: Path, scratch: Path, memory: StateMemory) -> Iterator[KeptState
 
 
 def _fold(restorer: Restorer, again: list[Partition], kept: dict[int, KeptState], changes: int) -> dict[int, int]:
-    limit = restore_changes(changes, len(again))
+    is_due = checkpoint_due(changes, again)
 
     def bounded(partition: Partition) -> None:
-        if partition.changes >= limit:
+        if is_due(partition):
             partition.checkpoint()
 
     ends = {one.number: kept[one.number].offset for one in again}

@@ -107,7 +107,7 @@ def test_a_worker_that_dies_after_a_checkpoint_amid_a_restore_goes_on_from_there
 ) -> None:
     """It takes a log of many URLs to get there: another job's, which is not crawled."""
     many, spent, point = tmp_path / "many.txt", tmp_path / "spent", "restore.checkpointed"
-    many.write_text("".join(f"http://many.example/{n}\n" for n in range(2 * RESTORE_CHANGES // 8)))
+    many.write_text("".join(f"http://many.example/{n}\n" for n in range(RESTORE_CHANGES * 6 // 10)))
     spent.mkdir()
     with Cluster(tmp_path, hosts=4, pages=10, settings={"politeness.delay_s": 0.1} | log_of(cluster)) as crawl:
         pairs = [f"-s{key}={value}" for key, value in log_of(cluster).items()]

@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -146,7 +147,22 @@ def test_a_long_restore_can_be_checkpointed_on_its_way(restoring: Restoring) -> 
     seen: list[int] = []
     restoring(state, after=lambda partition: seen.append(partition.checkpoint()))
     assert seen[-1] == 1501
-    assert len(seen) > 1
+    assert len(seen) >= 1501 // restore.AFTER_RECORDS, "within a batch too: its records may make a million changes"
+
+
+@pytest.mark.parametrize(
+    ("changes", "due"),
+    [
+        ((restore.RESTORE_CHANGES, 0, 0, 0), 0),
+        ((restore.RESTORE_CHANGES - 1, 0, 0, 0), None),
+        ((restore.RESTORE_CHANGES // 8 - 1, restore.RESTORE_CHANGES, 0, 0), 1),
+    ],
+)
+def test_partitions_restored_together_share_the_memory_for_changes(changes: tuple[int, ...], due: int | None) -> None:
+    """One alone may use all of it; once it is used, those with few changes are left."""
+    partitions: Any = [SimpleNamespace(changes=each) for each in changes]
+    is_due = restore.checkpoint_due(5_000, partitions)
+    assert [at for at, one in enumerate(partitions) if is_due(one)] == ([] if due is None else [due])
 
 
 def test_an_interrupted_restore_says_so(restoring: Restoring) -> None:
