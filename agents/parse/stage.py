@@ -52,10 +52,8 @@ MAX_UNTRIED = 1024
 """No more pages are taken while this many wait for a trial. They too hold back the commit."""
 
 MAX_BEYOND = 65_536
-"""No more pages are taken while this many are beyond the commits: 8 MB, and three minutes of parsing after a kill.
-
-Fetch's back-pressure counts a page as parsed once it is taken. So this limit bounds how far fetch runs ahead of a
-waiting page."""
+"""No more pages are taken while this many are beyond the commits: 8 MB, and three minutes of parsing after a kill. To
+fetch's back-pressure a page is parsed once it is taken, so this bounds how far fetch runs ahead of a waiting page."""
 
 MAX_HELD_BYTES = 32 << 20
 """No more pages are taken while pages of unknown jobs hold this many bytes."""
@@ -174,18 +172,18 @@ class ParseStage:
 
         Args:
             aside: Whether it waits until smaller pages are parsed.
-
         Raises: DamagedLog: its offset is not above those of pages that are not done.
         """
+        at = message.partition, message.offset
         try:
-            page = self._taken.take(message.partition, message.offset)
+            page = self._taken.take(*at)
         except ValueError as error:  # no CRC covers the first offset of a batch
-            raise DamagedLog(self._topic, message.partition, message.offset, str(error)) from None
+            raise DamagedLog(self._topic, *at, str(error)) from None
         crash_points.point("parse.taken")
         self.bytes += len(message.value or b"")
         try:
             meta = pages.decode(_header(message))
-            if self.passes_over(message.partition, message.offset, meta.job):
+            if self.passes_over(*at, meta.job):
                 page.one_done()
                 return
             if meta.kind != "robots":  # a robots.txt was not fetched as a page

@@ -100,9 +100,8 @@ class Schedule:
     @staticmethod
     def is_wanted(host: Host) -> bool:
         """Whether a job has URLs on the host and may go on, and no command keeps the host waiting."""
-        goes_on = host.partition.goes_on
         for queue in host.queues.values():  # a few times for each request, so no generator
-            if (queue.window or queue.more or queue.overdue) and goes_on(queue.job, host.hash):
+            if (queue.window or queue.more or queue.overdue) and host.partition.goes_on(queue.job, host.hash):
                 return not host.orders.paused
         return False
 
@@ -135,11 +134,11 @@ class Schedule:
         have ended and its own delay has passed: 1 it asks → 2 the next request, of another job, comes after its delay.
         """
         delay_s, per_host = NEVER, 0
-        goes_on = host.partition.goes_on
         for number, queue in host.queues.items():
             manner = host.partition.manner(number)
             own_s = queue.delay_s(manner, host.rules)
-            if not (queue and goes_on(queue.job, host.hash)) and not _asked_lately(host, queue, own_s, now):
+            goes_on = queue and host.partition.goes_on(queue.job, host.hash)
+            if not goes_on and not _asked_lately(host, queue, own_s, now):
                 continue
             delay_s = max(delay_s, own_s)
             per_host = min(per_host or manner.rules.per_host, manner.rules.per_host)
@@ -218,9 +217,9 @@ class Schedule:
 
     def _is_dear(self, host: Host, next_at: float, now: float) -> bool:
         """Whether keeping a host awake saves little: it rests for long, or its next URL must be read anyway."""
-        goes_on, is_spent, is_only = host.partition.goes_on, True, len(self.awake_of) == 1
+        is_spent, is_only = True, len(self.awake_of) == 1
         for queue in host.queues.values():
-            if goes_on(queue.job, host.hash):
+            if host.partition.goes_on(queue.job, host.hash):
                 if not is_only and self.has_few(queue.job.name):
                     return False
                 is_spent = is_spent and queue.is_spent
