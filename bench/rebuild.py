@@ -28,7 +28,7 @@ from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import kafka_config, log_identity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Partition, StateMemory
-from crawlog.streams.state.restore import Restorer, checkpoint_due
+from crawlog.streams.state.restore import Restorer, bounding
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector
 
@@ -116,12 +116,7 @@ def rebuild(settings: Settings, title: str, total: int, distinct: int, *, confir
     shutil.rmtree(folder, ignore_errors=True)
     memory = StateMemory(settings.state.memory_mb)
     partition = Partition(folder, 0, Places(1), log_identity(settings, topic), memory, settings.state.cached_pages)
-    is_due = checkpoint_due(settings.state.checkpoint_changes, [partition])
-
-    def bounded(one: Partition) -> None:
-        if is_due(one):
-            one.checkpoint()
-
+    bounded = bounding(settings.state.checkpoint_changes, [partition])
     cpu, wall = time.process_time(), time.monotonic()
     folded = Restorer(settings, topic).restore([partition], lambda *_: None, bounded)
     partition.checkpoint()

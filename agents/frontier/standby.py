@@ -16,7 +16,7 @@ import xxhash
 
 from crawlog.streams.errors import EngineError, RestoreInterrupted, Unusable
 from crawlog.streams.log import committed_offsets, stage_group
-from crawlog.streams.state import Partition, Restorer, checkpoint_due
+from crawlog.streams.state import Partition, Restorer, bounding
 
 if TYPE_CHECKING:
     from .frontier_agent import Stage
@@ -71,12 +71,7 @@ class Standby:
         for number in wanted - self._open.keys():
             self._open[number] = states.standby(number, self._stage.app.worker_name)
         opened = list(self._open.values())
-        is_due = checkpoint_due(self._settings.state.checkpoint_changes, opened)
-
-        def bounded(partition: Partition) -> None:
-            if is_due(partition):
-                partition.checkpoint()
-
+        bounded = bounding(self._settings.state.checkpoint_changes, opened)
         topic = self._stage.names.urls
         checkpointed = committed_offsets(self._settings, stage_group(self._settings, "fetch"), topic, self._open)
         most = {number: offset for number, (offset, _) in checkpointed.items()}

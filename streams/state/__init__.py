@@ -17,7 +17,7 @@ from .copies import copy_database
 from .database import Rocks, is_machines_fault, set_aside
 from .newest_copy import States
 from .partition import CACHE_COLUMN, Database, Partition, StateMemory, check_database
-from .restore import Restorer, checkpoint_due
+from .restore import Restorer, bounding, checkpoint_due
 from .snapshots import Manifest, Snapshots
 from .stores import SnapshotStore, store_of
 from .verify import Difference, Verdict
@@ -35,6 +35,7 @@ __all__ = [
     "StateMemory",
     "States",
     "Verdict",
+    "bounding",
     "check_database",
     "checkpoint_due",
     "copy_database",

@@ -60,6 +60,17 @@ def checkpoint_due(live: int, partitions: Collection[Partition]) -> Callable[[Pa
     return is_due
 
 
+def bounding(live: int, partitions: Collection[Partition]) -> After:
+    """Checkpoints a partition where it is due; the arguments are those of `checkpoint_due`."""
+    is_due = checkpoint_due(live, partitions)
+
+    def bounded(partition: Partition) -> None:
+        if is_due(partition):
+            partition.checkpoint()
+
+    return bounded
+
+
 class _AnotherLog(Exception):
     """The last record that a state has folded differs from the one in the log."""
 

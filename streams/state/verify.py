@@ -25,7 +25,7 @@ from crawlog.streams.url import Places
 
 from .copies import copy_database
 from .partition import Database, Partition, StateMemory, StateOrigin, fold_version
-from .restore import Restorer, checkpoint_due
+from .restore import Restorer, bounding
 from .snapshots import Snapshots
 from .stores import store_of
 
@@ -193,17 +193,11 @@ def _kept(state: Path, scratch: Path, memory: StateMemory) -> Iterator[KeptState
 
 
 def _fold(restorer: Restorer, again: list[Partition], kept: dict[int, KeptState], changes: int) -> dict[int, int]:
-    is_due = checkpoint_due(changes, again)
-
-    def bounded(partition: Partition) -> None:
-        if is_due(partition):
-            partition.checkpoint()
-
     ends = {one.number: kept[one.number].offset for one in again}
     for one in again:
         for skip in kept[one.number].ahead:
             one.rewind(skip)
-    folded = restorer.restore(again, lambda *_: None, bounded, ends=ends) if again else {}
+    folded = restorer.restore(again, lambda *_: None, bounding(changes, again), ends=ends) if again else {}
     for one in again:
         one.checkpoint()
     return folded
