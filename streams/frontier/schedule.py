@@ -217,10 +217,10 @@ class Schedule:
 
     def _is_dear(self, host: Host, next_at: float, now: float) -> bool:
         """Whether keeping a host awake saves little: it rests for long, or its next URL must be read anyway."""
-        is_spent, is_only = True, len(self.awake_of) == 1
+        is_spent = True
         for queue in host.queues.values():
             if host.partition.goes_on(queue.job, host.hash):
-                if not is_only and self.has_few(queue.job.name):
+                if self.has_few(queue.job.name):
                     return False
                 is_spent = is_spent and queue.is_spent
         return is_spent or next_at > now + LONG_REST_S
