@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import structlog
 
-from .errors import AccessDenied, CrawlError, DamagedLog, EngineError, Misconfigured
+from .errors import AccessDenied, CrawlError, DamagedLog, EngineError, Misconfigured, OffsetFell
 
 log = structlog.get_logger()
 
@@ -31,6 +31,7 @@ DRAINED = 79
 
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (Misconfigured, 2),
+    (OffsetFell, EX_SOFTWARE),
     (DamagedLog, EX_DATAERR),
     (AccessDenied, EX_NOPERM),
     (EngineError, 3),

@@ -19,7 +19,7 @@ from crawlog.schemas import control, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
-from crawlog.streams.errors import DamagedLog
+from crawlog.streams.errors import OffsetFell
 from crawlog.streams.html import is_costly
 from crawlog.streams.log import Topics
 from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, PageOutputs, Taken, again_of, outputs_of
@@ -172,13 +172,13 @@ class ParseStage:
 
         Args:
             aside: Whether it waits until smaller pages are parsed.
-        Raises: DamagedLog: its offset is not above those of pages that are not done.
+        Raises: OffsetFell: its offset is not above those of pages that are not done.
         """
         at = message.partition, message.offset
         try:
             page = self._taken.take(*at)
         except ValueError as error:  # no CRC covers the first offset of a batch
-            raise DamagedLog(self._topic, *at, str(error)) from None
+            raise OffsetFell(self._topic, *at, str(error)) from None
         crash_points.point("parse.taken")
         self.bytes += len(message.value or b"")
         try:

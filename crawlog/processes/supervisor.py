@@ -2,7 +2,8 @@
 
 All of it runs in the main thread: workers die with the thread that adopted them, and Python handles signals there.
 The first SIGINT, SIGTERM or SIGHUP raises `Stop` at any point of the program; `close` then stops everything within 5 s.
-The second signal kills all processes at once. Both are safe: the crawl's state is in the log.
+Where Python drops an exception (in a finalizer) `look` raises it again. The second signal kills all processes at once.
+Both are safe: the crawl's state is in the log.
 """
 
 import contextlib
@@ -80,6 +81,7 @@ class Supervisor:
         self._data = settings.run.data
         self._hold = Hold(self._data, what, settings.kafka.bootstrap)
         self._heard = 0
+        self._asked_to_stop: Stop | None = None
         self._closing = False
         self._signals = {number: signal.signal(number, self._on_signal) for number in _heard()}
         self._workers = Workers(names, self._data, report, self._has_worked, command=what)
@@ -180,6 +182,8 @@ class Supervisor:
 
     def look(self, wait_s: float) -> None:
         """Reads reports, waiting at most `wait_s` for them; then restarts the engine and workers if they died."""
+        if self._asked_to_stop is not None and not self._closing:
+            raise self._asked_to_stop
         assert self.watch is not None
         self.watch.poll(wait_s)
         if self.engine and not self.engine.alive():
@@ -280,8 +284,9 @@ class Supervisor:
         self._heard += 1
         if self._heard > 1:
             self._end_now(number)
+        self._asked_to_stop = Stop(number)
         if not self._closing:
-            raise Stop(number)
+            raise self._asked_to_stop
 
     def _end_now(self, number: int) -> NoReturn:
         self._workers.kill()

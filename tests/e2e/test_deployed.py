@@ -17,7 +17,7 @@ from crawlog.streams import engine
 from crawlog.streams.log import LetterChoice, Producer, Topics, log_bounds, partition_count, read_partitions, write_job
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
-from tests.support.processes import crawlog, ended, until
+from tests.support.processes import crawlog, done, ended, until
 from tests.support.sites import Answer, Threaded
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -100,7 +100,7 @@ class Fleet:
 
     def down(self) -> None:
         """Stop it."""
-        assert ended(crawlog("down", "--data", self.data))[0] == 0
+        done(crawlog("down", "--data", self.data))
 
 
 @pytest.fixture

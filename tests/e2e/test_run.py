@@ -32,7 +32,7 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.state.verify import verify
 from tests.support.crawls import PAGES, Numbered, data, on_folder, rows, run, site, there, workers
-from tests.support.processes import crawlog, ended, until
+from tests.support.processes import crawlog, done, ended, until
 
 __all__ = ["data", "site", "there"]  # fixtures
 
@@ -344,13 +344,13 @@ def test_workers_run_the_operators_spider_and_no_strangers(
             plant(cluster, stranger, job, seeds, report=lambda _: None)
     code, _, err = ended(crawlog("run", "--job", "foreign", *options))
     assert (code, "security.spider_folders" in err) == (2, True)
-    assert ended(crawlog("up", *options))[0] == 0
+    done(crawlog("up", *options))
     until(lambda: has_row(cluster, "own", page) and letters(cluster, "foreign"), "a row and a dead letter")
     assert "security.spider_folders" in letters(cluster, "foreign")[0]
     assert (letters(cluster, "own"), mark.exists()) == ([], False)
 
-    crawlog("down", "--data", data).communicate()
-    assert ended(crawlog("up", *options, "-s", f"security.spider_folders={foreign.parent}"))[0] == 0
+    done(crawlog("down", "--data", data))
+    done(crawlog("up", *options, "-s", f"security.spider_folders={foreign.parent}"))
     redriven(cluster, LetterChoice(reason="spider_folders"), execute=True, report=pytest.fail)
     until(lambda: has_row(cluster, "foreign", page), "a row of the foreign spider, now allowed")
 

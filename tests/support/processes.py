@@ -84,6 +84,12 @@ def ended(process: Process) -> tuple[int, dict[str, Any], str]:
     return process.returncode, json.loads(out) if out.startswith("{") else {"reason": out}, err
 
 
+def done(process: Process) -> None:
+    """Waits for a command that must end with 0; shows what it said if it does not."""
+    code, said, err = ended(process)
+    assert code == 0, (said, err)
+
+
 def until(is_so: Callable[[], object], what: str, during: Process | None = None) -> None:
     """Waits for a condition.
 

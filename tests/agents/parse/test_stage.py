@@ -9,7 +9,7 @@ from crawlog.agents.parse.stage import MAX_UNDONE
 from crawlog.schemas import control, items, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
-from crawlog.streams.errors import DamagedLog
+from crawlog.streams.errors import OffsetFell
 from crawlog.streams.parse.waiting import HELD_LOOKS
 from crawlog.streams.spiders.page import Parsed
 from tests.support.parsing import HTML, NAMES, PAGE, Stage, buried, links
@@ -44,7 +44,7 @@ def test_an_offset_that_does_not_rise_is_damage() -> None:
     stage = Stage()
     stage.take(links("x"))
     stage.take(links("y"))
-    with pytest.raises(DamagedLog, match=r"pages\[3\] cannot be read at offset 1: its offset is not above 1"):
+    with pytest.raises(OffsetFell, match=r"pages\[3\] cannot be read at offset 1: its offset is not above 1"):
         stage.take(links("z"), 1)
 
 

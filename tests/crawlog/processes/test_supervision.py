@@ -1,6 +1,7 @@
 """How the supervisor treats the deaths of its workers: when the next process starts, what it says, when it gives up."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,8 +25,8 @@ from crawlog.processes.workers import (
     Name,
     Workers,
 )
-from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured
-from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS
+from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured, OffsetFell
+from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS, code_of
 from crawlog.streams.settings.sources import load
 
 KILLED = -9
@@ -219,6 +220,16 @@ def test_a_damaged_log_ends_the_run_at_once_with_the_words_of_the_worker(house: 
     assert str(said) in str(raised.value)
 
 
+def test_an_offset_that_fell_ends_the_run_only_if_it_falls_there_again_and_again(house: House) -> None:
+    """A worker whose log was cut begins anew, and reads it in order."""
+    house.worked = Everything()
+    error = OffsetFell("t.pages", 3, 17, "its offset is not above 18")
+    for _ in range(MAX_FAILURES):
+        house.dies(code_of(error), words=f"{LAST_WORDS}{json.dumps(str(error))}\n")
+    with pytest.raises(EngineError, match=r"again and again; it ended .*t\.pages\[3\].* offset 17"):
+        house.dies(code_of(error), words=f"{LAST_WORDS}{json.dumps(str(error))}\n")
+
+
 def test_a_worker_that_is_denied_access_is_started_again_twice(house: House) -> None:
     """A change of passwords may be under way. What the cluster says is told once it lasts, though the worker worked."""
     house.worked = Everything()
@@ -338,6 +349,20 @@ def test_a_closed_terminal_ends_nothing_under_nohup() -> None:
         assert supervisor._heard() == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_came_in_a_finalizer_is_obeyed_at_the_next_look(tmp_path: Path) -> None:
+    """Python drops what a finalizer raises: `down` would wait for its end in vain."""
+
+    class Finalized:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with supervisor.Supervisor(load({"run.data": tmp_path}), "up", [], pytest.fail) as held:
+        Finalized()
+        with pytest.raises(supervisor.Stop):
+            held.look(0.0)
 
 
 def test_commands_on_a_held_folder_go_to_the_log_that_it_is_worked_on_with(tmp_path: Path) -> None:
