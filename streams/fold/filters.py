@@ -10,6 +10,8 @@ those of exact pages do: each URL falls into another page, and an insert would w
 
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 from . import rows as r
@@ -27,18 +29,15 @@ PER_PAGE = 1_200
 
 _GROUP_BITS = 8
 _GROUPS = 1 << _GROUP_BITS
-_STEP = 16
-"""Groups whose first tag is found by one sum."""
-
-_START = (1 << 32) - 1
-_BEHIND = [sum(1 << 2 * group for group in range(first, _GROUPS, _STEP)) for first in range(_STEP, _GROUPS + 1, _STEP)]
-"""A tag of a group, as it counts in the starts behind it."""
-
-_BYTE = [bytes((group,)) for group in range(_GROUPS)]
-_MOST_IN_BYTE = 255
 _NIBBLES, _BYTES, _WORDS = range(3)
 """How the sizes of groups are stored: most pages have none above 15."""
+
+_SIZES_AT = 1
+_TAGS_AT = tuple(_SIZES_AT + size for size in (_GROUPS // 2, _GROUPS, _GROUPS * array("I").itemsize))
 _LOW, _HIGH = bytes(both & 15 for both in range(256)), bytes(both >> 4 for both in range(256))
+_SUM = bytes((both & 15) + (both >> 4) for both in range(256))
+_NONE = [0] * _GROUPS
+_BYTE = [bytes((group,)) for group in range(_GROUPS)]
 
 
 def filter_bits(partitions: int) -> int:
@@ -46,29 +45,39 @@ def filter_bits(partitions: int) -> int:
     return MOST_BITS - min(partitions.bit_length() - 1, SHARED_BITS)
 
 
+def _row_of(width: int, sizes: list[int], tags: bytes) -> bytes:
+    """A byte with the form of the sizes and the width of a tag, the sizes of the groups, and the tags."""
+    most = max(sizes)
+    if most < 1 << 4:
+        low, high = (int.from_bytes(bytes(half), "little") for half in (sizes[::2], sizes[1::2]))
+        form, head = _NIBBLES, (low | high << 4).to_bytes(_GROUPS // 2, "little")
+    elif most < 1 << 8:
+        form, head = _BYTES, bytes(sizes)
+    else:
+        form, head = _WORDS, array("I", sizes).tobytes()
+    return bytes((form << 4 | width,)) + head + tags
+
+
 class _FilterPage(FingerprintPage):
-    """Tags in the order of their groups, and in a group in the order of their insertion; the latest ones apart.
+    """The two rows of a page as they are stored: most tags are in the one, the latest ones in the other.
 
     Attributes:
+        row: Tags in the order of their groups, and in a group in the order of their insertion (`_row_of`).
         width: Bytes of a tag.
-        tags: All of them.
-        sizes: Tags of each group.
-        starts: Numbers of the tags before every sixteenth group, 32 bits each, in one integer: one addition counts a
-            tag in all of them.
-        latest: Those that are not among `tags`: a byte for the group and a tag each, in the order of their insertion.
-        is_merged: Whether the row of the tags must be written.
-        is_beside: Whether the row of the latest exists.
+        latest: A byte for the group and a tag each, in the order of their insertion.
+        is_merged: Whether the first row must be written.
+        is_beside: Whether the second row exists.
     """
 
-    __slots__ = ("is_beside", "is_merged", "latest", "sizes", "starts", "tags", "width")
+    __slots__ = ("is_beside", "is_merged", "latest", "row", "width")
 
-    def __init__(self, domain: Domain[Any], slot: int, width: int) -> None:
+    def __init__(self, domain: Domain[Any], slot: int, row: bytes, latest: bytes = b"") -> None:
         super().__init__(domain, slot)
-        self.width = width
-        self.sizes = array("B", bytes(_GROUPS))
-        self.starts = 0
-        self.tags = self.latest = b""
-        self.is_merged = self.is_beside = False
+        self.row = row
+        self.width = row[0] & 15
+        self.latest = latest
+        self.is_merged = False
+        self.is_beside = bool(latest)
 
     def fill(self, width: int, marks: Iterable[tuple[int, int]]) -> None:
         """Replace its content by (group, tag) pairs in the order of their groups."""
@@ -77,34 +86,32 @@ class _FilterPage(FingerprintPage):
         for group, tag in marks:
             sizes[group] += 1
             tags.append(tag.to_bytes(width, "little"))
-        self.take(width, array("B" if max(sizes) <= _MOST_IN_BYTE else "I", sizes), b"".join(tags))
+        self.width = width
+        self.row = _row_of(width, sizes, b"".join(tags))
         self.latest = b""
         self.is_merged = True
 
-    def take(self, width: int, sizes: "array[int]", tags: bytes) -> None:
-        """Replace all but the latest."""
-        self.width = width
-        self.sizes = sizes
-        self.tags = tags
-        self.starts = before = 0
-        for group in range(0, _GROUPS, _STEP):
-            self.starts |= before << 2 * group
-            before += sum(sizes[group : group + _STEP])
-
     def has(self, group: int, tag: bytes) -> bool:
         """Whether a group has a tag."""
-        sizes, width = self.sizes, self.width
-        if self.latest and self._is_late(_BYTE[group] + tag):
-            return True
-        size = sizes[group]
-        if not size:
-            return False
-        start = ((self.starts >> 2 * (group & ~15) & _START) + sum(sizes[group & ~15 : group])) * width
+        row, width = self.row, self.width
+        form = row[0] >> 4
+        if form == _NIBBLES:
+            at = _SIZES_AT + (group >> 1)
+            before, size = sum(row[_SIZES_AT:at].translate(_SUM)), row[at]
+            if group & 1:
+                before += size & 15
+                size >>= 4
+            else:
+                size &= 15
+        else:
+            sizes = self._sizes()
+            before, size = sum(sizes[:group]), sizes[group]
+        start = _TAGS_AT[form] + before * width
         end = start + size * width
-        at = self.tags.find(tag, start, end)
-        while at > 0 and at % width:  # the end of one tag and the beginning of the next
-            at = self.tags.find(tag, at + 1, end)
-        return at >= 0
+        at = row.find(tag, start, end)
+        while at > start and (at - start) % width:  # the end of one tag and the beginning of the next
+            at = row.find(tag, at + 1, end)
+        return at >= 0 or (bool(self.latest) and self._is_late(_BYTE[group] + tag))
 
     def _is_late(self, mark: bytes) -> bool:
         at = self.latest.find(mark)
@@ -120,65 +127,52 @@ class _FilterPage(FingerprintPage):
 
     def merge(self) -> None:
         """Put the latest ones among the others."""
-        latest, each = self.latest, self.width + 1
-        for at in range(0, len(latest), each):
-            self._insert(latest[at], latest[at + 1 : at + each])
+        latest, width, sizes, tags = self.latest, self.width, self._sizes(), self._tags()
+        ends = list(accumulate(sizes))
+        marks = [latest[at : at + width + 1] for at in range(0, len(latest), width + 1)]
+        pieces: list[bytes] = []
+        done = 0
+        for mark in sorted(marks, key=itemgetter(0)):  # in a group they stay in the order of their insertion
+            group = mark[0]
+            end = ends[group] * width
+            pieces += (tags[done:end], mark[1:])
+            sizes[group] += 1
+            done = end
+        self.row = _row_of(width, sizes, b"".join((*pieces, tags[done:])))
         self.latest = b""
         self.is_merged = True
 
-    def _insert(self, group: int, tag: bytes) -> None:
-        sizes, tags = self.sizes, self.tags
-        end = ((self.starts >> 2 * (group & ~15) & _START) + sum(sizes[group & ~15 : group + 1])) * self.width
-        self.tags = b"".join((tags[:end], tag, tags[end:]))
-        if sizes[group] == _MOST_IN_BYTE and sizes.typecode == "B":
-            sizes = self.sizes = array("I", sizes)
-        sizes[group] += 1
-        self.starts += _BEHIND[group >> 4]
+    def _sizes(self) -> list[int]:
+        """The number of tags of each group in the first row."""
+        form = self.row[0] >> 4
+        head = self.row[_SIZES_AT : _TAGS_AT[form]]
+        if form == _NIBBLES:
+            return [size for both in zip(head.translate(_LOW), head.translate(_HIGH), strict=True) for size in both]
+        return list(head) if form == _BYTES else list(array("I", head))
+
+    def _tags(self) -> bytes:
+        """The tags of the first row."""
+        return self.row[_TAGS_AT[self.row[0] >> 4] :]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """(group, tag) of each; the latest ones must be merged."""
-        tags, width, at = self.tags, self.width, 0
-        for group, size in enumerate(self.sizes):
+        tags, width, at = self._tags(), self.width, 0
+        for group, size in enumerate(self._sizes()):
             for end in range(at + width, at + width * size + width, width):
                 yield group, int.from_bytes(tags[at:end], "little")
                 at = end
-
-    def read(self, stored: bytes | None, latest: bytes | None) -> None:
-        """Take what `write` stored; None for a row that is not there."""
-        self.latest = latest or b""
-        self.is_beside = bool(latest)
-        if not stored:
-            return
-        form = stored[0] >> 4
-        end = 1 + (_GROUPS // 2, _GROUPS, _GROUPS * array("I").itemsize)[form]
-        head = stored[1:end]
-        if form == _NIBBLES:
-            sizes = bytearray(_GROUPS)
-            sizes[::2], sizes[1::2] = head.translate(_LOW), head.translate(_HIGH)
-            head = bytes(sizes)
-        self.take(stored[0] & 15, array("I" if form == _WORDS else "B", head), stored[end:])
 
     def write(self, rows: Rows) -> None:
         """Write the latest ones, and the others if they changed."""
         job, epoch, _ = self.domain.key
         if self.is_merged:
-            rows.put(r.page_key(job, epoch, self.slot), self._packed())
+            rows.put(r.page_key(job, epoch, self.slot), self.row)
             self.is_merged = False
         if self.latest:
             rows.put(r.page_latest_key(job, epoch, self.slot), self.latest)
         elif self.is_beside:
             rows.delete(r.page_latest_key(job, epoch, self.slot))
         self.is_beside = bool(self.latest)
-
-    def _packed(self) -> bytes:
-        """A byte with the form, the sizes of the groups, and the tags."""
-        sizes = self.sizes
-        if max(sizes) < 1 << 4:
-            low, high = int.from_bytes(sizes[::2], "little"), int.from_bytes(sizes[1::2], "little")
-            form, head = _NIBBLES, (low | high << 4).to_bytes(_GROUPS // 2, "little")
-        else:
-            form, head = (_BYTES if sizes.typecode == "B" else _WORDS), sizes.tobytes()
-        return bytes((form << 4 | self.width,)) + head + self.tags
 
 
 class FilterTable(Domain[_FilterPage]):
@@ -188,13 +182,14 @@ class FilterTable(Domain[_FilterPage]):
         bits: Bits of a fingerprint that it keeps (`filter_bits`).
     """
 
-    __slots__ = ("_below", "group_at", "mask")
+    __slots__ = ("_below", "_shifts", "group_at", "mask")
 
     def __init__(self, holder: PageHolder, job: int, epoch: int, bits: int) -> None:
         stored = holder.rows.get(r.filter_key(job, epoch))
         super().__init__(holder, (job, epoch, 0), r.read_domain(stored) if stored else r.DomainRow(1, 0))
         self.group_at = bits - _GROUP_BITS
         self._below = (1 << self.group_at) - 1
+        self._shifts = [max(self.group_at - 8 * width, 0) for width in range(5)]  # of the lowest bit in tags of a width
         self.mask = page_mask(self.size)
 
     def write(self, rows: Rows) -> None:
@@ -204,13 +199,19 @@ class FilterTable(Domain[_FilterPage]):
 
     def has(self, fingerprint: int) -> bool:
         """Whether it was added, or another one with the same bits."""
-        page = self._page(fingerprint)
+        slot = fingerprint & self.mask
+        if slot >= self.size:
+            slot &= self.mask >> 1
+        page = self.pages.get(slot) or self._load(slot)
         page.used = True
         return page.has(fingerprint >> self.group_at & _GROUPS - 1, self._tag(fingerprint, page.width))
 
     def add(self, fingerprint: int) -> None:
         """Add a fingerprint that `has` does not find."""
-        page = self._page(fingerprint)
+        slot = fingerprint & self.mask
+        if slot >= self.size:
+            slot &= self.mask >> 1
+        page = self.pages.get(slot) or self._load(slot)
         page.add(fingerprint >> self.group_at & _GROUPS - 1, self._tag(fingerprint, page.width))
         self.queued += 1
         self._changed(page)
@@ -218,21 +219,14 @@ class FilterTable(Domain[_FilterPage]):
             self._grow()
 
     def _tag(self, fingerprint: int, width: int) -> bytes:
-        return ((fingerprint & self._below) >> self._shift(width)).to_bytes(width, "little")
-
-    def _page(self, fingerprint: int) -> _FilterPage:
-        slot = fingerprint & self.mask
-        if slot >= self.size:
-            slot &= self.mask >> 1
-        return self.pages.get(slot) or self._load(slot)
+        return ((fingerprint & self._below) >> self._shifts[width]).to_bytes(width, "little")
 
     def _load(self, slot: int) -> _FilterPage:
         job, epoch, _ = self.key
         keys = r.page_key(job, epoch, slot), r.page_latest_key(job, epoch, slot)
         found = self.holder.rows.get_many(keys)  # one read, as they are neighbours
-        page = _FilterPage(self, slot, self._width(slot))
-        page.read(found[keys[0]], found[keys[1]])
-        return self._hold(page)
+        row = found[keys[0]] or _row_of(self._width(slot), _NONE, b"")
+        return self._hold(_FilterPage(self, slot, row, found[keys[1]] or b""))
 
     def _hold(self, page: _FilterPage) -> _FilterPage:
         self.pages[page.slot] = page
@@ -245,17 +239,13 @@ class FilterTable(Domain[_FilterPage]):
         if not self.dirty:
             self.holder.grown(self)
 
-    def _shift(self, width: int) -> int:
-        """Position of the lowest bit in tags of a width."""
-        return max(self.group_at - 8 * width, 0)
-
     def _width(self, slot: int) -> int:
         """Bytes of the tags of a page, which hold all bits that neither its number nor the group tells."""
         known = self.mask.bit_length()
         half = self.mask + 1 >> 1
         if slot < half and slot + half >= self.size:  # not split yet in this round
             known -= 1
-        return next(width for width in (2, 3, 4) if self._shift(width) <= known)
+        return next(width for width in (2, 3, 4) if self._shifts[width] <= known)
 
     def _grow(self) -> None:
         """Add one page, with half of the page that is next in turn."""
@@ -265,13 +255,13 @@ class FilterTable(Domain[_FilterPage]):
         source = self.pages.get(slot & half) or self._load(slot & half)
         source.merge()
         width = self._width(slot)
-        low = self._shift(source.width)
-        bit, cut = half.bit_length() - low, self._shift(width) - low
+        low = self._shifts[source.width]
+        bit, cut = half.bit_length() - low, self._shifts[width] - low
         halves: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
         for group, tag in source:
             halves[tag >> bit & 1].append((group, tag >> cut))
         source.fill(width, halves[0])
-        fresh = self._hold(_FilterPage(self, slot, width))
+        fresh = self._hold(_FilterPage(self, slot, _row_of(width, _NONE, b"")))
         fresh.fill(width, halves[1])
         self._changed(source)
         self._changed(fresh)

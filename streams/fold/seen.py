@@ -56,12 +56,13 @@ class SeenTable:
         if len(self._held) > self._most:  # only here: no caller holds a page now
             self._let_go(self.cached)
         if not confirm:
-            return self._filter(job, epoch).has(fingerprint)
+            return (self._filters.get((job, epoch)) or self._filter(job, epoch)).has(fingerprint)
         return (self._domains.get((job, epoch, domain)) or self.domain(job, epoch, domain, confirm)).has(fingerprint)
 
     def insert(self, job: int, epoch: int, domain: int, fingerprint: int, confirm: bool) -> None:
         """Mark a URL as seen; `knows` was False for it."""
-        entry = self._domains.get((job, epoch, domain)) or self.domain(job, epoch, domain, confirm)
+        known = self._domains if confirm else self._counted
+        entry = known.get((job, epoch, domain)) or self.domain(job, epoch, domain, confirm)
         (entry if confirm else self._filter(job, epoch)).add(fingerprint)
         entry.queued += 1
         self.changes += 1
