@@ -20,7 +20,7 @@ CrawlError
 └── EngineError          the log cannot be reached or started: exit code 3
     ├── NotAnswered      the order is in the log, and is obeyed when a worker runs
     ├── DamagedLog       no restart helps: the log holds records that cannot be read
-    │   └── OffsetFell   begin again: if it falls there once more, the log is damaged
+    │   └── OffsetFell   start the worker again: if it falls there each time, the log is damaged
     └── AccessDenied     try again a few times; if it persists, no restart helps
 
 Exceptions that never leave their room, such as those of the client's connections, are defined where they are raised.

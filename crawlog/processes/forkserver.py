@@ -56,7 +56,7 @@ def load_modules() -> None:
     kafka = settings.kafka.model_copy(update={"bootstrap": "none"})
     app = build("fetch", settings.model_copy(update={"kafka": kafka}), "forkserver")
     app.finalize()  # loads the modules that Faust and pydantic need for an app; the app is dropped
-    registrable_domain("example.com")  # reads the list of public suffixes: 50 ms of CPU for each worker else
+    registrable_domain("example.com")  # reads the list of public suffixes once; it takes 50 ms of CPU
 
 
 def forget_settings() -> None:

@@ -34,8 +34,9 @@ _NIBBLES, _BYTES, _WORDS = range(3)
 
 _SIZES_AT = 1
 _TAGS_AT = tuple(_SIZES_AT + size for size in (_GROUPS // 2, _GROUPS, _GROUPS * array("I").itemsize))
-_LOW, _HIGH = bytes(both & 15 for both in range(256)), bytes(both >> 4 for both in range(256))
 _SUM = bytes((both & 15) + (both >> 4) for both in range(256))
+"""Of the two sizes in a byte."""
+
 _NONE = [0] * _GROUPS
 _BYTE = [bytes((group,)) for group in range(_GROUPS)]
 
@@ -49,8 +50,7 @@ def _row_of(width: int, sizes: list[int], tags: bytes) -> bytes:
     """A byte with the form of the sizes and the width of a tag, the sizes of the groups, and the tags."""
     most = max(sizes)
     if most < 1 << 4:
-        low, high = (int.from_bytes(bytes(half), "little") for half in (sizes[::2], sizes[1::2]))
-        form, head = _NIBBLES, (low | high << 4).to_bytes(_GROUPS // 2, "little")
+        form, head = _NIBBLES, bytes(low | high << 4 for low, high in zip(sizes[::2], sizes[1::2], strict=True))
     elif most < 1 << 8:
         form, head = _BYTES, bytes(sizes)
     else:
@@ -147,7 +147,7 @@ class _FilterPage(FingerprintPage):
         form = self.row[0] >> 4
         head = self.row[_SIZES_AT : _TAGS_AT[form]]
         if form == _NIBBLES:
-            return [size for both in zip(head.translate(_LOW), head.translate(_HIGH), strict=True) for size in both]
+            return [size for both in head for size in (both & 15, both >> 4)]
         return list(head) if form == _BYTES else list(array("I", head))
 
     def _tags(self) -> bytes:
@@ -199,19 +199,13 @@ class FilterTable(Domain[_FilterPage]):
 
     def has(self, fingerprint: int) -> bool:
         """Whether it was added, or another one with the same bits."""
-        slot = fingerprint & self.mask
-        if slot >= self.size:
-            slot &= self.mask >> 1
-        page = self.pages.get(slot) or self._load(slot)
+        page = self._page(fingerprint)
         page.used = True
         return page.has(fingerprint >> self.group_at & _GROUPS - 1, self._tag(fingerprint, page.width))
 
     def add(self, fingerprint: int) -> None:
         """Add a fingerprint that `has` does not find."""
-        slot = fingerprint & self.mask
-        if slot >= self.size:
-            slot &= self.mask >> 1
-        page = self.pages.get(slot) or self._load(slot)
+        page = self._page(fingerprint)
         page.add(fingerprint >> self.group_at & _GROUPS - 1, self._tag(fingerprint, page.width))
         self.queued += 1
         self._changed(page)
@@ -220,6 +214,12 @@ class FilterTable(Domain[_FilterPage]):
 
     def _tag(self, fingerprint: int, width: int) -> bytes:
         return ((fingerprint & self._below) >> self._shifts[width]).to_bytes(width, "little")
+
+    def _page(self, fingerprint: int) -> _FilterPage:
+        slot = fingerprint & self.mask
+        if slot >= self.size:
+            slot &= self.mask >> 1
+        return self.pages.get(slot) or self._load(slot)
 
     def _load(self, slot: int) -> _FilterPage:
         job, epoch, _ = self.key
