@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.crawls import PAGES, Numbered, workers
-from tests.support.processes import Process, crawlog, ended, until
+from tests.support.processes import Process, crawlog, done, ended, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -23,8 +23,7 @@ FAST = [*PRIVATE, "-s", "politeness.delay_s=0"]
 def fleet(tmp_path: Path) -> Iterator[Path]:
     """The data folder of a running `up`."""
     data = tmp_path / "data"
-    code, _, err = ended(crawlog("up", "--data", data, "--workers", "fetch=1,parse=2", *PRIVATE))
-    assert code == 0, err
+    done(crawlog("up", "--data", data, "--workers", "fetch=1,parse=2", *PRIVATE))
     yield data
     crawlog("down", "--data", data).communicate()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.crawls import data, there
-from tests.support.processes import crawlog, done, ended, until
+from tests.support.processes import crawlog, done, until
 from tests.support.sites import Answer, Threaded
 
 __all__ = ["data", "there"]
@@ -67,15 +67,13 @@ def seeded(url: str, job: str, data: Path, there: list[str], **settings: object)
     """Gives a job to workers that run; settings with `__` for the dot."""
     settings["network__allow_private"] = "true"
     pairs = [f"-s{key.replace('__', '.')}={value}" for key, value in settings.items()]
-    code, _, err = ended(crawlog("seed", url, "--job", job, "--data", data, *there, *pairs))
-    assert code == 0, err
+    done(crawlog("seed", url, "--job", job, "--data", data, *there, *pairs))
 
 
 def test_a_job_given_to_running_workers_keeps_its_own_delay(site: Site, data: Path, there: list[str]) -> None:
     """The workers' own is a hundredth of it, and stays that of jobs that ask for so little."""
     polite = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01", "-s", "politeness.ip_rate=0"]
-    code, _, err = ended(crawlog("up", "--data", data, *there, *polite))
-    assert code == 0, err
+    done(crawlog("up", "--data", data, *there, *polite))
     seeded(f"{site.origin}/slow/1", "slow", data, there, politeness__delay_s=1, robots__obey="false")
     until(lambda: len(site.times("/slow/")) >= 4, "four pages")
     times = site.times("/slow/")
@@ -87,8 +85,7 @@ def test_jobs_that_meet_on_a_host_are_each_asked_for_as_their_records_say(
 ) -> None:
     """One is slow and obeys robots.txt by its own token, one is fast and does not; the greater delay is both's."""
     polite = ["-s", "network.allow_private=true", "-s", "politeness.ip_rate=0", "-s", "fetch.user_agent=worker"]
-    code, _, err = ended(crawlog("up", "--data", data, *there, *polite))
-    assert code == 0, err
+    done(crawlog("up", "--data", data, *there, *polite))
     shy = {
         "politeness__delay_s": 0.4,
         "robots__token": "shy",
@@ -120,8 +117,7 @@ def test_jobs_that_meet_on_a_host_are_each_asked_for_as_their_records_say(
 def test_what_the_workers_may_not_ask_stays_queued_for_those_that_may(site: Site, data: Path, there: list[str]) -> None:
     """`status` and `why` say which setting they would need; workers that have it crawl on."""
     here = ["--data", data, *there, "-s", "politeness.delay_s=0", "-s", "robots.obey=false"]
-    code, _, err = ended(crawlog("up", *here))
-    assert code == 0, err
+    done(crawlog("up", *here))
     seeded(f"{site.origin}/shut/1", "shut", data, there, robots__obey="false", politeness__delay_s=0)
 
     def needs() -> dict[str, int]:
@@ -136,6 +132,5 @@ def test_what_the_workers_may_not_ask_stays_queued_for_those_that_may(site: Site
     assert "1 wait for a worker with network.allow_private=true, as its owner" in why
     assert site.asked == []
     done(crawlog("down", "--data", data))
-    code, _, err = ended(crawlog("up", *here, "-s", "network.allow_private=true"))
-    assert code == 0, err
+    done(crawlog("up", *here, "-s", "network.allow_private=true"))
     until(lambda: len(site.times("/shut/")) == 10, "all pages")

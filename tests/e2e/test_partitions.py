@@ -17,7 +17,7 @@ from crawlog.streams.log.client import kafka_config, log_bounds
 from crawlog.streams.log.job_records import control_entries
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
-from tests.support.processes import crawlog, ended, until
+from tests.support.processes import crawlog, done, ended, until
 from tests.support.sites import Answer, Threaded
 
 pytestmark = pytest.mark.broker
@@ -125,8 +125,7 @@ def test_partitions_added_while_a_crawl_runs_end_it_and_misplace_nothing(
 
     site.last = 15
     new = [*there, "-s", f"kafka.prefix=new-{old}", "-s", "kafka.partitions=12"]
-    code, _, err = ended(crawlog("seed", "--from-log", old, "--job", "j", *new))
-    assert code == 0, err
+    done(crawlog("seed", "--from-log", old, "--job", "j", *new))
     code, summary, err = ended(crawlog("run", "--job", "j", "-o", output, "--json", *new))
     assert (code, summary["reason"]) == (0, "finished"), err
     rows = [json.loads(line)["url"].rpartition("/")[2] for line in output.read_text().splitlines()]

@@ -83,8 +83,7 @@ def test_states_that_cannot_be_used_are_folded_again_and_the_terminal_says_so(
     site: Numbered, data: Path, there: list[str]
 ) -> None:
     """Those of the frontier are of an older version, the sink's is damaged: each page once, and FILE is whole."""
-    code, _, err = ended(run(site, data, "--max-pages", 5, *there, delay_s=0.3))
-    assert code == 0, err
+    done(run(site, data, "--max-pages", 5, *there, delay_s=0.3))
     states = [path for path in (data / "state").iterdir() if path.name.isdigit()]
     for state in states:
         age(state)
@@ -106,8 +105,7 @@ def test_a_state_that_cannot_be_folded_again_ends_the_run_with_the_reason(
     site: Numbered, data: Path, cluster: Settings, there: list[str]
 ) -> None:
     """The log no longer begins at 0, and there are no snapshots: the worker is not started again and again."""
-    code, _, err = ended(run(site, data, "--max-pages", 5, *there, delay_s=0.3))
-    assert code == 0, err
+    done(run(site, data, "--max-pages", 5, *there, delay_s=0.3))
     states = [path for path in (data / "state").iterdir() if path.name.isdigit()]
     for state in states:
         age(state)
@@ -244,8 +242,7 @@ def test_what_a_worker_starts_inherits_no_setting(
     """A worker is told its settings, secrets among them, but keeps them out of the environment that children get."""
     monkeypatch.setenv("CRAWLOG_FETCH__LOGINS", "https://me:secret@elsewhere.example/")
     (data.parent / "curious.py").write_text(CURIOUS)
-    code, _, err = ended(run(site, data, "--spider", data.parent / "curious.py", *there))
-    assert code == 0, err
+    done(run(site, data, "--spider", data.parent / "curious.py", *there))
     assert json.loads((data.parent / "rows.jsonl").read_text())["seen"] == []
 
 
@@ -290,8 +287,7 @@ def test_rows_of_a_cancelled_job_stay_partial(site: Numbered, data: Path, there:
     crawl = run(site, data, "--job", "gone", *there, delay_s=0.3)
     until((data.parent / "rows.jsonl.partial").exists, "the first rows")
     until(lambda: len(site.pages()) >= 3, "some pages")
-    code, _, err = ended(crawlog("control", "cancel", "--job", "gone", "--data", data, *there))
-    assert code == 0, err
+    done(crawlog("control", "cancel", "--job", "gone", "--data", data, *there))
     site.goes_on.set()
     for each in (crawl, None):
         code, summary, err = ended(each or run(site, data, "--job", "gone", *there))
@@ -333,8 +329,7 @@ def test_workers_run_the_operators_spider_and_no_strangers(
     own.write_text(SPIDER)
     foreign.write_text(f"open({str(mark)!r}, 'w').close()\n" + SPIDER)
     options = ["--data", data, *there, "-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01"]
-    code, _, err = ended(crawlog("run", f"{site.url[:-1]}39", "--spider", own, "--job", "own", *options))
-    assert code == 0, err
+    done(crawlog("run", f"{site.url[:-1]}39", "--spider", own, "--job", "own", *options))
 
     stranger, names, page = Producer(cluster, "stranger"), Topics(cluster.kafka.prefix), f"{site.url[:-1]}38"
     spec = u.JobSpec(scope=u.ScopeSpec(names=("127.0.0.1",)), spider=f"{foreign}:Walker")
@@ -360,8 +355,7 @@ def test_up_takes_what_any_producer_sends(site: Numbered, data: Path) -> None:
     from confluent_kafka import Producer
 
     options = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01"]
-    code, _, err = ended(crawlog("up", "--data", data, *options))
-    assert code == 0, err
+    done(crawlog("up", "--data", data, *options))
     log = engine.running(data)
     assert log is not None
     producer = Producer(kafka_config(log.point(Settings())))
@@ -370,8 +364,7 @@ def test_up_takes_what_any_producer_sends(site: Numbered, data: Path) -> None:
     until(site.pages, "the page to be asked for")
     out, err = crawlog("status", "--data", data).communicate()
     assert "job      default: running" in out, err
-    code, _, err = ended(crawlog("down", "--data", data))
-    assert code == 0, err
+    done(crawlog("down", "--data", data))
     assert on_folder(data) == []
 
 

@@ -14,7 +14,7 @@ from scrapyd_api import ScrapydAPI
 from scrapyd_api.exceptions import ScrapydResponseError
 
 from tests.support.both import copied
-from tests.support.processes import crawlog, ended, until
+from tests.support.processes import crawlog, done, ended, until
 from tests.support.quotes import Quotes, quotes
 
 __all__ = ["quotes"]  # a fixture
@@ -32,8 +32,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of the service of a fleet, which ends after this module."""
     data = tmp_path_factory.mktemp("fleet") / "data"
     environ = os.environ | {"CRAWLOG_SERVICE__USERS": json.dumps(dict([USER]))}
-    code, _, err = ended(crawlog("up", "--data", data, *QUICK, env=environ))
-    assert code == 0, err
+    done(crawlog("up", "--data", data, *QUICK, env=environ))
     note = data / "run" / "service.json"
     try:
         until(note.exists, "the service")

@@ -16,7 +16,7 @@ import pytest
 from bench.api_fuzz import Place, fuzz
 from crawlog.processes.service_note import ServiceNote, service_note
 from tests.support.crawls import PAGES, Numbered, data, site, there
-from tests.support.processes import crawlog, end, ended, until
+from tests.support.processes import crawlog, done, end, until
 
 __all__ = ["data", "site", "there"]
 
@@ -57,8 +57,7 @@ def _asked(data: Path) -> Asked:
 
 @contextmanager
 def _fleet(data: Path, there: list[str]) -> Iterator[Asked]:
-    code, _, err = ended(crawlog("up", "--data", data, *there, *QUICK, "-s", "service.port=0"))
-    assert code == 0, err
+    done(crawlog("up", "--data", data, *there, *QUICK, "-s", "service.port=0"))
     try:
         yield _asked(data)
     finally:
