@@ -10,7 +10,7 @@
     unchecked     a broker was killed, or its files were changed; the log has not been checked since
     files.json    sizes and times of the log's files at the last clean end
     changed       files changed since then, until a broker has checked them
-    cut-TIME.jsonl  records that a broker's check of its files was about to cut (`segments.py`)
+    cut-TIME.jsonl  records behind damage, before its files were cut there (`segments.py`)
     offer         name of the last cut-TIME.jsonl, until its founds are in the log again
     lock          held while a command starts or stops the broker
 

@@ -1,9 +1,10 @@
 """Reads the files of the local engine's log while no broker runs: finds damage, and the records after it.
 
 A file of records is batch after batch: `first offset: 8 bytes, length of the rest: 4, leader epoch: 4, version: 1, CRC:
-4, …`. A broker that checks a file cuts it before the first damaged batch. Readers lose all records after that, those of
-undamaged batches too. So these records are written down first, one JSON object per line. No CRC covers a batch's first
-offset, and a broker does not start with an offset that its file cannot hold: such a file is cut here.
+4, …`. A file is cut before its first damaged batch. Readers lose all records after that, those of undamaged batches
+too. So these records are written down first, one JSON object per line. A broker cuts files itself, but only where a CRC
+is wrong. No CRC covers a batch's first offset. A broker keeps a batch whose offset falls, and does not start with an
+offset that its file cannot hold.
 
     {"cut": "crawl.urls", "partition": 3, "offset": 17, "end": 24, "bytes": 2048, "readable": 5}
     {"topic": "crawl.urls", "partition": 3, "offset": 18, "key": "example.com", "job": "j", "urls": [...], "value": …}
@@ -58,7 +59,7 @@ class SegmentBatch(NamedTuple):
 
 
 class CutOff(msgspec.Struct):
-    """The cut of a partition, before a broker makes it.
+    """The cut of a partition, before it is made.
 
     Attributes:
         offset: The first record that cannot be read.
@@ -104,14 +105,12 @@ class Damage(NamedTuple):
 
     Attributes:
         file, at: File and position of the first damaged batch.
-        stops_brokers: Whether a broker refuses to start with it.
     """
 
     cut: CutOff
     lost: list[LostRange]
     file: Path
     at: int
-    stops_brokers: bool
 
     def end(self) -> None:
         """Cut the partition before the damage. Raises: OSError: the files cannot be written."""
@@ -122,10 +121,10 @@ class Damage(NamedTuple):
 
 
 def damaged(folder: Path) -> Damage | None:
-    """The damage in a partition's folder, which a broker's check would cut off; None if there is none."""
+    """The first damage in a partition's folder; None if there is none."""
     topic, _, number = folder.name.rpartition("-")
     found: CutOff | None = None
-    place = (folder, 0, False)
+    place = (folder, 0)
     lost: list[LostRange] = []
     for path in sorted(folder.glob("*.log")):
         start = last = int(path.stem)
@@ -136,7 +135,7 @@ def damaged(folder: Path) -> Damage | None:
             batch = _batch(content, at, last, start + OFFSETS)
             if batch.records is None and found is None:
                 found = CutOff(topic, int(number), last, last, len(content) - at, 0)
-                place = (path, at, not 0 <= _first(content, at, start) - start < OFFSETS)
+                place = (path, at)
             if found is not None and batch.records is not None:
                 lost += [_lost(topic, int(number), record) for record in batch.records]
                 found.end = max(found.end, batch.end)
@@ -150,11 +149,6 @@ def damaged(folder: Path) -> Damage | None:
 def _content(path: Path) -> bytes | mmap:
     with path.open("rb") as file:
         return mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
-
-
-def _first(content: bytes | mmap, at: int, otherwise: int) -> int:
-    """The first offset in a batch's head; `otherwise` if the file ends before it."""
-    return int(_HEAD.unpack_from(content, at)[0]) if at + _HEAD.size <= len(content) else otherwise
 
 
 def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> SegmentBatch:
@@ -211,9 +205,7 @@ def _lost(topic: str, partition: int, record: DefaultRecord) -> LostRange:
 
 
 def write_down(folders: Iterable[Path], file: Path) -> list[CutOff]:
-    """Writes down the records that a broker's check of these partitions would cut off; no file if there are none.
-
-    A partition whose damage would stop the broker is cut here; the broker cuts the others.
+    """Writes down what lies behind damage in these partitions, and cuts them there; no file if there is none.
 
     Raises: OSError: a file cannot be written.
     """
@@ -223,8 +215,7 @@ def write_down(folders: Iterable[Path], file: Path) -> list[CutOff]:
         file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
         file.chmod(0o600)
     for one in found:
-        if one.stops_brokers:
-            one.end()
+        one.end()
     return [one.cut for one in found]
 
 

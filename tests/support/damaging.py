@@ -78,6 +78,11 @@ def shift(batch: Batch) -> None:
     write(batch, 0, struct.pack(">q", batch.offset + 2))
 
 
+def repeat(batch: Batch) -> None:
+    """Claim an offset that an earlier batch has."""
+    write(batch, 0, struct.pack(">q", batch.offset - 2))
+
+
 WAYS: dict[str, Callable[[Batch], None]] = {
     "record": flip_record,
     "magic": flip_magic,
@@ -85,4 +90,5 @@ WAYS: dict[str, Callable[[Batch], None]] = {
     "offset-past-the-end": misplace,
     "offset": shift,
     "offset-too-large": overflow,
+    "offset-too-small": repeat,
 }
