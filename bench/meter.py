@@ -56,6 +56,7 @@ class Measured:
         last_row_ns: When the watched file last grew before it was replaced or closed; 0 when it never appeared.
         left_behind: Processes that did not end by themselves.
         processes: Split by process id; CPU after the last sample is missing.
+        samples: (UTC epoch nanoseconds, CPU seconds of all processes until then), in order of time.
     """
 
     exit_code: int = 0
@@ -66,6 +67,11 @@ class Measured:
     timed_out: bool = False
     left_behind: list[str] = field(default_factory=list)
     processes: dict[str, Process] = field(default_factory=dict)
+    samples: list[tuple[int, float]] = field(default_factory=list)
+
+    def cpu_until(self, ns: int) -> float:
+        """CPU seconds of all processes by the first sample at or after a time: SAMPLE_S late at most."""
+        return next((cpu_s for at_ns, cpu_s in self.samples if at_ns >= ns), self.cpu_s)
 
     def by_name(self) -> dict[str, Process]:
         """CPU summed and peak memory as the highest, over the processes of one name."""
@@ -184,6 +190,8 @@ def run(command: Sequence[str], watch: Path | None, timeout_s: float) -> Measure
         if now - sampled >= SAMPLE_S:
             sampled = now
             alive = _sample(measured.processes)
+            spent_s = sum(process.cpu_s for process in measured.processes.values())
+            measured.samples.append((time.time_ns(), spent_s))
             if not ended and now - started > timeout_s:
                 measured.timed_out = True
                 _end(alive, signal.SIGKILL)

@@ -41,3 +41,18 @@ def _names(pid: int) -> Counter[str]:
     meter._sample(found)
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return Counter(process.name for number, process in found.items() if number in {str(pid), *children})
+
+
+def test_the_cpu_until_a_time_is_that_of_the_first_sample_from_then_on() -> None:
+    """After the last sample it is the whole command's."""
+    measured = meter.Measured(cpu_s=9.0, samples=[(10, 1.0), (20, 3.0)])
+    assert [measured.cpu_until(ns) for ns in (5, 10, 11, 20, 21)] == [1.0, 1.0, 3.0, 3.0, 9.0]
+
+
+def test_a_measured_command_has_samples_that_rise_to_its_cpu(tmp_path: Path) -> None:
+    """They come from the same processes as the sum."""
+    busy = "import time\nend = time.process_time() + 0.8\nwhile time.process_time() < end: pass"
+    measured = meter.measure([sys.executable, "-c", busy], tmp_path)
+    spent = [cpu_s for _, cpu_s in measured.samples]
+    assert spent == sorted(spent)
+    assert 0 < measured.cpu_until(measured.started_ns + 500_000_000) < measured.cpu_s
