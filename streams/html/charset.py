@@ -35,11 +35,8 @@ _ATTRIBUTE = re.compile(
     rb"""(?:=[\t\n\x0c\r ]*("[^"]*"?|'[^']*'?|[^\t\n\x0c\r >]*))?"""
 )
 """One of a tag's attributes; a quoted value without its end goes on to the end of the page."""
-_LATE = re.compile(
-    rb"<!--.*?(?:-->|\Z)|<(script|style|textarea|title|xmp|noframes)(?=[\t\n\x0c\r />]).*?(?:</\1|\Z)"
-    rb"|(<meta)[\t\n\x0c\r /]",
-    re.IGNORECASE | re.DOTALL,
-)
+_LATE = re.compile(rb"<(?:(!--)|(script|style|textarea|title|xmp|noframes)(?=[\t\n\x0c\r />])|meta(?=[\t\n\x0c\r /]))")
+"""A comment, an element that holds text, or a `meta`, in lower case."""
 _META = re.compile(rb"<meta[\t\n\x0c\r /]", re.IGNORECASE)
 _NAMED = re.compile(rb"</?[a-z]", re.IGNORECASE)
 _XML_DECLARED = re.compile(
@@ -161,13 +158,18 @@ def _from_declaration(head: bytes) -> str | None:
 def _from_late_meta(body: bytes) -> str | None:
     """The encoding that a `meta` behind the prescan declares, comments and texts left out."""
     head = body[:LATE_BYTES]
-    if len(head) <= PRESCAN_BYTES or b"charset" not in head.lower():
+    lowered = head.lower()
+    if len(head) <= PRESCAN_BYTES or b"charset" not in lowered:
         return None
-    for found in _LATE.finditer(head):
-        if found[2]:
-            encoding = _declared(_attributes(head, found.end(2))[0])
-            if encoding:
-                return encoding
+    at = 0
+    while found := _LATE.search(lowered, at):
+        at = found.end()
+        if found[1]:
+            at = _behind(b"-->", lowered, at)
+        elif found[2]:
+            at = _behind(b"</" + found[2], lowered, at)
+        elif encoding := _declared(_attributes(head, at)[0]):
+            return encoding
     return None
 
 

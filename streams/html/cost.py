@@ -14,12 +14,14 @@ more of a domain's pages failed than passed, its fair time is little more than t
 
 import re
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import re2
+from .tree import HARMLESS, NOT_NESTING, ends_of, starts_of, tags_of
 
-from .tree import HARMLESS, NOT_NESTING, tags_of
+if TYPE_CHECKING:
+    import re2
 
 FEW_TAGS = 1000
 """Start and end tags; the worst page that has no more takes 0.1 s and 110 MB (half of them formatting elements)."""
@@ -38,17 +40,10 @@ _PLAIN = 36
 
 _NAMES = b"b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u"
 
-
-def _starts(names: bytes, behind: bytes) -> "re2._Regexp[bytes]":
-    """Matches start tags, in upper or lower case; without `(?i)`, so that RE2 skips to each `<` in half the time."""
-    any_case = re.sub(rb"[a-z]", lambda letter: b"[" + letter[0] + letter[0].upper() + b"]", names)
-    return re2.compile(b"<(?:" + any_case + b")" + behind)
-
-
-_FORMATTING = _starts(_NAMES, rb"[\t\n\f\r /]")
+_FORMATTING = starts_of(_NAMES, rb"[\t\n\f\r /]")
 """Formatting elements that may have attributes, all but `a`: of that there is one at a time."""
 
-_ANY_FORMATTING = _starts(_NAMES, rb"[\t\n\f\r />]")
+_ANY_FORMATTING = starts_of(_NAMES, rb"[\t\n\f\r />]")
 
 _CLOSED = re.compile(
     rb"<(" + _NAMES + rb")(?=[\t\n\f\r />])"
@@ -59,7 +54,10 @@ _CLOSED = re.compile(
 behind a `=`, and hold no end of a tag, so that nobody reads its tags otherwise."""
 
 _NAME = re.compile(rb"<([a-zA-Z][^\t\n\f\r />]*)")
-_FOREIGN = _starts(b"svg|math", b"")
+_OFTEN = (b"<a ", b"<li>")
+"""How those elements start that pages have most of and that do not nest."""
+
+_FOREIGN = starts_of(b"svg|math")
 """In drawings and formulas every element nests."""
 
 _ENCODED = (b"\0", b"\x1b")
@@ -101,14 +99,14 @@ def is_simple(body: bytes) -> bool:
         return True
     if tags > MOST_TAGS or any(sign in body for sign in _ENCODED):
         return False
-    if tags * tags > HARMLESS and tags * (tags - 2 * body.count(b"</")) > HARMLESS:
+    if tags * tags > HARMLESS and tags * (tags - 2 * ends_of(body)) > HARMLESS:
         return False  # it will be flattened, which may join what was no tag
-    formatting = len(_FORMATTING.findall(body))
+    formatting = sum(1 for _ in _FORMATTING.finditer(body))  # `findall` asks for the groups of each
     if (formatting + _PLAIN) * (tags - formatting) > _MOST_MADE:
         most = _MOST_MADE // tags - 1  # an `a` may be open besides
         if _left_open(body, _FORMATTING) + _PLAIN > most and _left_open(body, _ANY_FORMATTING) > most:
             return False
-    return tags <= MANY_TAGS or _nesting(body, tags) * tags <= HARMLESS
+    return tags <= MANY_TAGS or _nests_at_most(HARMLESS // tags, body, tags)
 
 
 def _left_open(body: bytes, formatting: "re2._Regexp[bytes]") -> int:
@@ -116,10 +114,25 @@ def _left_open(body: bytes, formatting: "re2._Regexp[bytes]") -> int:
     return sum(_CLOSED.match(body, found.start()) is None for found in formatting.finditer(body))
 
 
-def _nesting(body: bytes, tags: int) -> int:
-    """How many elements of a page may be open at one time, but for those that close themselves."""
+def _nests_at_most(most: int, body: bytes, tags: int) -> bool:
+    """Whether no more elements of a page may be open at one time, but for those that close themselves."""
     if _FOREIGN.search(body):
-        return tags
+        return tags <= most
+    return any(bound <= most for bound in _bounds(body, tags))
+
+
+def _bounds(body: bytes, tags: int) -> Iterator[int]:
+    """Numbers of elements that may be open at one time, each closer and dearer than the one before."""
+    starts = tags - ends_of(body)
+    yield starts
+    for sign in _OFTEN:
+        starts -= body.count(sign)
+        yield starts
+    yield _nesting(body)
+
+
+def _nesting(body: bytes) -> int:
+    """How many start tags of a page are of elements that do not close themselves."""
     names = Counter(_NAME.findall(body))
     return sum(count for name, count in names.items() if name.lower() not in NOT_NESTING)
 

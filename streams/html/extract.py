@@ -76,8 +76,9 @@ def extracted(
         most: Links looked at, None for all.
     Raises: ValueError: larger than the parser takes.
     """
-    page, encoding = tree_of(body, content_type)
-    if _PLAIN_SOURCES.issuperset(sources) and "a" in sources and not ("area" in sources and page.tags("area")):
+    page, encoding, has_rare = tree_of(body, content_type)
+    has_area = has_rare and "area" in sources and bool(page.tags("area"))
+    if _PLAIN_SOURCES.issuperset(sources) and "a" in sources and not has_area:
         nodes = page.tags("a")  # half the cost of a selector
         hrefs = [href for node in nodes if (href := node.attrs.sget("href", None)) is not None][:most]
     else:
@@ -91,7 +92,7 @@ def extracted(
         marked = frozenset(queries.in_page(href, encoding) for href in marked)
     return Extracted(
         _title(page),
-        base_of(page, url),
+        base_of(page, url) if has_rare else url,
         list(dict.fromkeys(hrefs))[:most],
         marked,
         tuple(_named_metas(page)) if metas else (),

@@ -145,9 +145,12 @@ class Links:
         origin = base[: base.find("/", 8)]
         directory = base[len(origin) : base.rfind("/", 0, _path_end(base)) + 1]
         written = self._written(origin)
-        found = list(map(self._known.get, hrefs, map(written.get, hrefs)))  # no Python call for a link that is known
-        for at, known in enumerate(found):
-            if known is None:
+        found = list(map(written.get, hrefs))  # no Python call for a link that is known
+        known = self._known.get
+        for at, link in enumerate(found):
+            if link is None and (absolute := known(hrefs[at])) is not None:
+                found[at] = absolute
+            elif link is None:
                 found[at] = self._resolve(written, origin, directory, base, hrefs[at])
         return found
 
