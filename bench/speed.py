@@ -6,8 +6,8 @@
 
 **Marginal CPU a page** = (CPU of the large crawl - CPU of the small one) / pages between, user and system time of every
 process the command starts (broker, Redis, killed children), the site's own apart. The cost of the small crawl beyond
-its pages, start and end, is reported by itself. **CPU to first request**: all processes', as the first request comes in;
-a look each quarter of a second, so it may count as much more. **Pages a second** run from the site's first request to the last row.
+its pages, start and end, is reported by itself. **CPU to first request** is all processes' as the first request comes
+in, by samples a quarter of a second apart. **Pages a second** run from the site's first request to the last row.
 Rounds are interleaved and change direction (A B C, C B A); medians with the least and the most. A crawl counts only if
 the site saw every page and the rows name exactly the site's pages; repeated requests are reported. If one does not
 count, nothing is written.
