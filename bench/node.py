@@ -8,7 +8,7 @@ import psutil
 
 from crawlog.streams.engine import broker
 from crawlog.streams.engine.jars import fetch_jars
-from crawlog.streams.engine.java import FLAGS, class_path, environ, find_java
+from crawlog.streams.engine.java import class_path, environ, find_java
 from crawlog.streams.settings.settings import Settings
 
 PROPERTIES = """\
@@ -39,7 +39,7 @@ class Node:
         settings = Settings()
         jars = fetch_jars(settings, None, lambda _: None)
         self.folder = folder
-        self._java = [str(find_java(settings).path), *FLAGS, "-Xmx256m", "-cp", class_path(jars)]
+        self._java = [*find_java(settings).command, "-Xmx256m", "-cp", class_path(jars)]
         self._properties = folder / "server.properties"
         self._process: psutil.Popen | None = None
         folder.mkdir(parents=True, exist_ok=True)

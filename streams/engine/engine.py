@@ -39,7 +39,7 @@ from . import broker
 from .broker import Identity
 from .changed_files import OFFER, UNCHECKED, before_start, note_files
 from .jars import Report, cache_folder, fetch_jars, kafka_version
-from .java import FLAGS, Archive, archive, class_path, find_java
+from .java import Archive, archive, class_path, find_java
 from .lock import folder_of, held, unwritable
 
 if TYPE_CHECKING:
@@ -301,11 +301,11 @@ def _start(  # the arguments of `start`, and the folder
             files.write(folder / POWER_CUT, "")
         password = died.password if died and died.identity == identity else broker.new_password()
         properties = broker.configure(settings, folder, identity, password)
-        tool = [str(java.path), *FLAGS, *archived.use(), *options]
+        tool = [*java.command, *archived.use(), *options]
         broker.format_log(
             tool, folder, properties, identity.cluster_id, cache / f"bootstrap-{kafka_version()}.checkpoint"
         )
-        command = [str(java.path), *FLAGS, *archived.use_or_note(), *options]
+        command = [*java.command, *archived.use_or_note(), *options]
         process = broker.launch(command, folder, properties, password)
     except OSError as error:
         raise EngineError(unwritable(data, error)) from None

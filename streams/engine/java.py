@@ -33,7 +33,10 @@ LINKING_MAJOR = 24
 """From this Java on an archive holds classes as they are once linked (JEP 483): 0.2 CPU-seconds less a start."""
 
 FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""For a small broker: one GC thread, the quick compiler. The class archive is made with the same flags."""
+"""For a small broker: one GC thread, the quick compiler."""
+
+QUIET = ("--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow")
+"""For what Kafka's jars do, from `LINKING_MAJOR` on: without it these JVMs warn in broker.log."""
 
 
 class Java(NamedTuple):
@@ -41,6 +44,16 @@ class Java(NamedTuple):
 
     path: Path
     version: str
+
+    @property
+    def is_linking(self) -> bool:
+        """Whether its archives hold linked classes."""
+        return _major(self.version) >= LINKING_MAJOR
+
+    @property
+    def command(self) -> list[str]:
+        """It with the flags of every JVM of the engine: an archive fits only those that it was made with."""
+        return [str(self.path), *FLAGS, *(QUIET if self.is_linking else ())]
 
 
 def find_java(settings: "Settings") -> Java:
@@ -154,8 +167,8 @@ class Archive(NamedTuple):
         except OSError:
             return
         dump = ["-Xshare:dump", f"-XX:SharedClassListFile={mine}", f"-XX:SharedArchiveFile={mine}.jsa"]
-        dump += _linking(self.java)
-        make = ["nice", "-n", "19", str(self.java.path), *FLAGS, *dump, "-cp", class_path(self.jars)]
+        dump += ["-XX:+AOTClassLinking"] if self.java.is_linking else []
+        make = ["nice", "-n", "19", *self.java.command, *dump, "-cp", class_path(self.jars)]
         work = 'archive=$1 mine=$2; shift 2; ("$@" && mv -f "$mine.jsa" "$archive"; rm -f "$mine" "$mine.jsa") &'
         subprocess.run(  # the shell exits at once, and the work goes on in the background
             ["/bin/sh", "-c", work, "sh", str(self.path), str(mine), *make],
@@ -170,15 +183,10 @@ class Archive(NamedTuple):
 
 def archive(java: Java, jars: Sequence[Path], folder: Path) -> Archive:
     """The archive in a cache folder; its name is a hash of its inputs."""
-    made_from = [START, *_linking(java), str(java.path.resolve()), java.version, class_path(jars)]
+    made_from = [START, *java.command, str(java.path.resolve()), java.version, class_path(jars)]
     made_from += map(str, locked_jars())
     name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:12]
     return Archive(folder / f"classes-{name}.jsa", java, jars)
-
-
-def _linking(java: Java) -> list[str]:
-    """Flags that put linked classes into an archive, if the Java can."""
-    return ["-XX:+AOTClassLinking"] if _major(java.version) >= LINKING_MAJOR else []
 
 
 def class_path(jars: Sequence[Path]) -> str:
