@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -39,6 +40,9 @@ READER_GONE = 141
 """128 + SIGPIPE, as for any Unix filter: `crawlog topics | head -1`."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+UNWINDING_S = 10.0
+"""A command ends its processes in less time after a signal."""
 """Signals that end a command."""
 
 OF_THE_USER = frozenset(
@@ -90,16 +94,20 @@ def hear_interrupts() -> None:
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP unwind the block, as Ctrl-C does; further signals are ignored meanwhile.
+    """Makes SIGTERM and SIGHUP unwind the block, as Ctrl-C does; further signals are ignored for `UNWINDING_S`.
 
-    Otherwise a `kill`, or a second Ctrl-C, would leave processes of the command behind. A signal that is ignored before
-    the block stays ignored (`nohup`).
+    Otherwise a `kill`, or a second Ctrl-C, would leave processes of the command behind. If the block goes on for longer
+    Python has dropped the exception, as it does in a finalizer, and the next signal raises it again. A signal that is
+    ignored before the block stays ignored (`nohup`).
     """
     numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    ignored_until = 0.0
 
     def stop(number: int, _: FrameType | None) -> None:
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN)
+        nonlocal ignored_until
+        if time.monotonic() < ignored_until:
+            return
+        ignored_until = time.monotonic() + UNWINDING_S
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     before = {number: signal.signal(number, stop) for number in numbers}

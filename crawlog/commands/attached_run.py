@@ -8,7 +8,7 @@ has_fleet ─► submit ─► FleetFollower: FleetView ─► frames ─► the
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -65,11 +65,11 @@ def has_fleet(settings: "Settings") -> bool:
 
 
 class _Signals:
-    """The first signal raises `Detach`, further ones are noted."""
+    """The first signal raises `Detach`, further ones are noted. Where Python drops it (in a finalizer), `look` does."""
 
     def __init__(self) -> None:
         self.is_again = False
-        self._heard = False
+        self._detach: Detach | None = None
 
     @contextlib.contextmanager
     def heard(self) -> Iterator[None]:
@@ -82,12 +82,17 @@ class _Signals:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    def look(self) -> None:
+        """To be called while the job is followed. Raises: Detach: there was a signal."""
+        if self._detach is not None:
+            raise self._detach
+
     def _hear(self, number: int, _: FrameType | None) -> None:
-        if self._heard:
+        if self._detach is not None:
             self.is_again = True
             return
-        self._heard = True
-        raise Detach(number)
+        self._detach = Detach(number)
+        raise self._detach
 
 
 def follow(settings: "Settings", job: "JobView", shown: View, *, began: float, output: str | None = None) -> Summary:
@@ -106,7 +111,7 @@ def follow(settings: "Settings", job: "JobView", shown: View, *, began: float, o
         try:
             shown.say(f"job {job.name}, on the workers that run already")  # from here on Ctrl-C detaches
             following = FleetFollower(settings, summary, shown)
-            following.until_ended()
+            following.until_ended(signals.look)
             if output is not None and summary.reason != "cancelled":
                 shown.close()
                 _write(settings, summary, output)
@@ -174,9 +179,14 @@ class FleetFollower:
         for one in (self._view, self._letters, self._ends):
             one.close()
 
-    def until_ended(self) -> None:
-        """Shows the job until it has ended; fills the summary."""
+    def until_ended(self, heard: Callable[[], None]) -> None:
+        """Shows the job until it has ended; fills the summary.
+
+        Args:
+            heard: Called between two looks; may raise.
+        """
         while not self._view.look(self._has_ended):
+            heard()
             time.sleep(LOOK_S)
             now = time.monotonic()
             self._view.look(self._count)

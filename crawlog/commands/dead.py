@@ -26,6 +26,7 @@ from crawlog.streams.log import (
     log_bounds,
     partition_count,
     read_records,
+    record_at,
     record_headers,
     redrive_refusal,
 )
@@ -110,9 +111,7 @@ class Dead:
 
         Raises: Misconfigured: the offset holds no letter.
         """
-        found = (
-            next(read_records(self._settings, self._topic, 0, offset, offset + 1), None) if offset in self.all else None
-        )
+        found = record_at(self._settings, self._topic, 0, offset) if offset in self.all else None
         if found is None:
             raise Misconfigured(f"there is no dead letter {offset} in {self._topic}; see `crawlog dead list --all`")
         return found
@@ -250,7 +249,7 @@ def _original(
         return record.key(), record.value(), headers
     topic, partition, offset = letter.place
     start, end = log_bounds(settings, topic, [partition])[partition]
-    stored = next(read_records(settings, topic, partition, offset, offset + 1), None) if start <= offset < end else None
+    stored = record_at(settings, topic, partition, offset) if start <= offset < end else None
     return (None, None, None) if stored is None else (stored.key(), stored.value(), record_headers(stored))
 
 

@@ -151,13 +151,13 @@ def page_at(settings: "Settings", partition: int, offset: int) -> StoredPage | N
 
 def _read(settings: "Settings", partition: int, offset: int) -> StoredPage | None:
     """The page at a place; None if it is no longer there."""
-    from crawlog.streams.log import Topics, log_bounds, read_records, record_headers
+    from crawlog.streams.log import Topics, log_bounds, record_at, record_headers
 
     topic = Topics(settings.kafka.prefix).pages
     start, end = log_bounds(settings, topic, [partition])[partition]
     if not start <= offset < end:
         return None
-    record = next(read_records(settings, topic, partition, offset, offset + 1), None)
+    record = record_at(settings, topic, partition, offset)
     if record is None:
         return None
     headers = record_headers(record)

@@ -36,6 +36,7 @@ from crawlog.streams.log import (
     partition_count,
     read_around,
     read_records,
+    record_at,
     record_headers,
     stage_group,
 )
@@ -202,11 +203,7 @@ class Inquiry:
         topic = self._names.pages
         for partition, offset in history.pages:
             start, end = log_bounds(self._settings, topic, [partition])[partition]
-            record = (
-                next(read_records(self._settings, topic, partition, offset, offset + 1), None)
-                if (start <= offset < end)
-                else None
-            )
+            record = record_at(self._settings, topic, partition, offset) if start <= offset < end else None
             if record is not None and (self._at is None or _timestamp(record) <= self._at):
                 yield self._page(record, partition, offset)
             elif record is None:

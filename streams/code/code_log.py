@@ -11,7 +11,7 @@ from crawlog.schemas import code
 from crawlog.schemas.code import CHUNK_BYTES, MANIFEST, CodeManifest, SignedManifest
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.log import Producer, Topics, log_bounds, log_identity, read_records
+from crawlog.streams.log import Producer, Topics, log_bounds, log_identity, read_records, record_at
 
 from . import keys
 
@@ -113,15 +113,12 @@ class CodeLog:
             offset = self._chunks.get(key)
             if offset is None:
                 return
-            for record in read_records(self._settings, self._topic, 0, offset, offset + 1):
-                part = record.value() or b""
-                if record.key() != key or not part:
-                    return
-                size, number = size + len(part), number + 1
-                yield part
-                break
-            else:
+            record = record_at(self._settings, self._topic, 0, offset)
+            part = None if record is None or record.key() != key else record.value()
+            if not part:
                 return
+            size, number = size + len(part), number + 1
+            yield part
 
     def write(self, content: bytes, signed: SignedManifest, producer: Producer) -> None:
         """Write a version: its chunks, and its manifest once the log has them.

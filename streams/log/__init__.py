@@ -97,6 +97,7 @@ from .read import (
     read_error,
     read_partitions,
     read_records,
+    record_at,
     record_headers,
 )
 from .rewind import counting_epochs, rewind_crawl, rewind_job, settled_control
@@ -197,6 +198,7 @@ __all__ = [
     "read_error",
     "read_partitions",
     "read_records",
+    "record_at",
     "record_headers",
     "redrive_refusal",
     "remove_groups",

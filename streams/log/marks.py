@@ -27,7 +27,7 @@ from crawlog.streams.errors import EngineError
 from .admin import LAST, Admin
 from .client import log_bounds
 from .damage import CutPartition
-from .read import read_records
+from .read import record_at
 from .topics import Topics
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Marks:
         return past
 
     def _is_of_later(self, topic: str, number: int, before: EndMark, offset: int) -> bool:
-        record = next(read_records(self._settings, topic, number, offset, offset + 1), None)
+        record = record_at(self._settings, topic, number, offset)
         epoch = None if record is None else record.leader_epoch()
         return epoch is not None and epoch > before.leader_epoch
 

@@ -57,11 +57,12 @@ def _begun_with(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> i
     if name not in known:
         return 0
     start, end = log_bounds(settings, name, [0])[0]
-    for record in read_records(settings, name, 0, start, end):  # the first record, except in a log of an older version
-        if record.key() == control.LAYOUT:
-            with contextlib.suppress(ValueError):
-                said = control.decode(record.key(), record.value())
-                return said.partitions if isinstance(said, control.Layout) else 0
+    with contextlib.closing(read_records(settings, name, 0, start, end)) as records:
+        for record in records:  # it is the first one, except in a log of an older version
+            if record.key() == control.LAYOUT:
+                with contextlib.suppress(ValueError):
+                    said = control.decode(record.key(), record.value())
+                    return said.partitions if isinstance(said, control.Layout) else 0
     return 0
 
 

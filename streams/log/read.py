@@ -8,7 +8,8 @@ Callers read [start, end): `read_records` one partition, `read_partitions` sever
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,10 @@ READ_RECORDS = 1_000
 """Largest number of records taken from librdkafka at once."""
 
 
-def read_records(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
+def read_records(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Generator[Message]:
     """The existing records at offsets [start, end) of one partition.
+
+    Close it if you leave early: an exception of a signal, such as Ctrl-C, is dropped while a finalizer closes it.
 
     Raises: EngineError: the cluster does not answer, or `start` is no longer in the log. DamagedLog: a record
         is damaged.
@@ -70,6 +73,15 @@ def read_records(settings: "Settings", topic: str, partition: int, start: int, e
                     return
     finally:
         consumer.close()
+
+
+def record_at(settings: "Settings", topic: str, partition: int, offset: int) -> Message | None:
+    """The record at an offset of the log; None if compaction or a transaction left none there.
+
+    Raises: as `read_records`.
+    """
+    with closing(read_records(settings, topic, partition, offset, offset + 1)) as records:
+        return next(records, None)
 
 
 def read_around(
@@ -137,10 +149,11 @@ def check_readable(settings: "Settings", topic: str, places: Mapping[int, int]) 
     """
     for partition, (first, end) in log_bounds(settings, topic, list(places)).items():
         size_bytes = 0
-        for record in read_records(settings, topic, partition, max(first, places[partition]), end):
-            size_bytes += len(record.value() or b"")
-            if size_bytes > PROBED_BYTES:
-                break
+        with closing(read_records(settings, topic, partition, max(first, places[partition]), end)) as records:
+            for record in records:
+                size_bytes += len(record.value() or b"")
+                if size_bytes > PROBED_BYTES:
+                    break
 
 
 class ReadPatience:

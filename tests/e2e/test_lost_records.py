@@ -179,10 +179,12 @@ def test_pages_and_items_that_were_lost_while_nobody_looked_are_made_again(
 ) -> None:
     """Others came in their place, so no end tells of it. The same command on the finished job notices."""
     names = Topics(log.kafka.prefix)
+    tree.holds_from = 10
     run = crawl(tree, log, tree.url)
-    until(lambda: tree.asked.total() > 10, "some pages")  # many are to come while the copies are made
+    until(lambda: len(tree.pages()) >= tree.holds_from, "some pages")  # the others come after the copies
     hurt = {topic: fullest(log, topic)[0] for topic in (names.pages, names.items)}
     kept = [lossy.copy(topic, partition) for topic, partition in hurt.items()]
+    tree.goes_on.set()
     code, _, err = ended(run)
     assert (code, rows(log)) == (0, every_page(tree)), err
     ends = Admin(log).ends(tuple(hurt), 2)

@@ -26,6 +26,9 @@ from tests.support.processes import Process, crawlog, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
+NO_ROBOTS = "-srobots.obey=false"
+"""A host rests after its robots.txt too."""
+
 SPIDER = '''
 from crawlog import Request, Spider
 
@@ -194,7 +197,7 @@ def test_a_session_outlives_the_worker_that_got_it(tmp_path: Path, cluster: Sett
 
 def test_a_session_goes_to_the_next_owner(tmp_path: Path, shop: Shop) -> None:
     """Both workers are told to stop while the host rests, one after the other; the partition goes to and fro."""
-    crawl = Crawl(tmp_path, None, f"{shop.origin}/start", "--workers", "fetch=2", "-spoliteness.delay_s=20")
+    crawl = Crawl(tmp_path, None, f"{shop.origin}/start", "--workers", "fetch=2", "-spoliteness.delay_s=12", NO_ROBOTS)
     run = crawl.start()
     until(lambda: shop.heard, "the first page")
     time.sleep(2)
@@ -209,7 +212,7 @@ def test_a_session_goes_to_the_next_owner(tmp_path: Path, shop: Shop) -> None:
 
 def test_a_session_outlives_the_death_of_all_and_a_deleted_state(tmp_path: Path, cluster: Settings, shop: Shop) -> None:
     """The log has it."""
-    crawl = Crawl(tmp_path, cluster, f"{shop.origin}/start", "-spoliteness.delay_s=8")
+    crawl = Crawl(tmp_path, cluster, f"{shop.origin}/start", "-spoliteness.delay_s=8", NO_ROBOTS)
     run = crawl.start()
     until(lambda: shop.heard, "the first page")
     time.sleep(2)  # the done is in the log, the host rests

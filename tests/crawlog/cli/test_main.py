@@ -91,6 +91,21 @@ def test_a_signal_ends_what_a_command_has_started(number: int, code: int, reques
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_is_heard_again_where_a_finalizer_dropped_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else no Ctrl-C would end the command any more."""
+
+    class Finalized:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(outcome, "UNWINDING_S", 0.0)  # as if it were over
+    with outcome.stopped_by_signals():
+        Finalized()
+        with pytest.raises(SystemExit):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def test_a_signal_that_is_ignored_stays_so() -> None:
     """As `nohup` has it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

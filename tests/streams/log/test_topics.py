@@ -1,5 +1,7 @@
 """The topics on a real broker: created once, verified always, described."""
 
+import os
+import signal
 import time
 from pathlib import Path
 from typing import get_args
@@ -10,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import admin, producer, provision, topics
+from crawlog.streams.log import admin, producer, provision, read, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config, log_identity
 from crawlog.streams.log.groups import known_sink_groups
@@ -38,6 +40,26 @@ def test_the_topics_are_created_once(cluster: Settings) -> None:
     provision.ensure_topics(cluster)
     assert log_identity(cluster, Topics(cluster.kafka.prefix).urls) == before
     assert provision.partition_count(cluster) == cluster.kafka.partitions
+
+
+def test_a_signal_that_comes_as_a_reader_is_left_early_is_heard(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """A finalizer that closed the reader would drop it; each command reads the number of partitions first."""
+
+    class Closing(Consumer):
+        def close(self) -> None:
+            super().close()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    provision.ensure_topics(cluster)
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, ours))
+    monkeypatch.setattr(read, "Consumer", Closing)
+    with pytest.raises(KeyboardInterrupt):
+        provision.partition_count(cluster)
+    with pytest.raises(KeyboardInterrupt):
+        read.record_at(cluster, Topics(cluster.kafka.prefix).control, 0, 0)
 
 
 def test_another_number_of_partitions_is_refused(cluster: Settings) -> None:
