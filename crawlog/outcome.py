@@ -40,10 +40,10 @@ READER_GONE = 141
 """128 + SIGPIPE, as for any Unix filter: `crawlog topics | head -1`."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command."""
 
 UNWINDING_S = 10.0
-"""A command ends its processes in less time after a signal."""
-"""Signals that end a command."""
+"""A command ends its processes in less time after a signal, seconds."""
 
 OF_THE_USER = frozenset(
     {
