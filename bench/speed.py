@@ -112,7 +112,7 @@ def crawl(peer: Peer, site: Site, truth: set[str], folder: Path, *, dead_links: 
         stats.duplicates,
         stats.unique / lasted_s if stats.first_ns and lasted_s > 0 else 0.0,
         (stats.first_ns - measured.started_ns) / 1e9 if stats.first_ns else 0.0,
-        measured.cpu_until(stats.first_ns),
+        measured.cpu_until(stats.first_ns) if stats.first_ns else 0.0,
         stats.cpu_s - before,
         records_by_topic(folder / "data"),
     )

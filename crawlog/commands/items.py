@@ -4,6 +4,7 @@ A cursor has the next offset of each partition, and how many rows of that record
 while rows are added. A page that was parsed again gives its rows again, later; the newest are those of the later page.
 """
 
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -94,7 +95,8 @@ def items_of(settings: "Settings", job: str, cursor: str = "", limit: int = 100,
             continue
         until = min(end, place.offset + left)
         left -= until - place.offset
-        reading.read(number, place, read_records(settings, topic, number, place.offset, until), until)
+        with closing(read_records(settings, topic, number, place.offset, until)) as records:
+            reading.read(number, place, records, until)
         is_end &= reading.places[number].offset >= end
     return ItemsPage(job, reading.rows, _cursor(reading.places), is_end)
 

@@ -5,7 +5,8 @@ It writes nothing and waits for no worker, so workers may run meanwhile.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -162,21 +163,23 @@ class Inquiry:
 
     def _is_read(self, history: History) -> bool:
         may_concern, take = history.needle.may_concern, history.take
-        for record in self._records(self._names.urls, history.place.partition):
-            value = record.value()
-            if may_concern(value) and not take(value, record.offset() or 0, _timestamp(record)):
-                return False
+        with closing(self._records(self._names.urls, history.place.partition)) as records:
+            for record in records:
+                value = record.value()
+                if may_concern(value) and not take(value, record.offset() or 0, _timestamp(record)):
+                    return False
         return True
 
-    def _records(self, topic: str, partition: int, since: float = 0.0) -> "Iterator[Message]":
+    def _records(self, topic: str, partition: int, since: float = 0.0) -> "Generator[Message]":
         """A partition's records up to the time asked for; reports the progress of a long read."""
         start, end = self._range(topic, partition, since)
         told = time.monotonic()
-        for count, record in enumerate(read_records(self._settings, topic, partition, start, end)):
-            yield record
-            if count % CHECK_EVERY == 0 and time.monotonic() - told > TELL_S:
-                told = time.monotonic()
-                self._report(f"{topic}[{partition}]: read {record.offset() or 0:,} of {end:,} records")
+        with closing(read_records(self._settings, topic, partition, start, end)) as records:
+            for count, record in enumerate(records):
+                yield record
+                if count % CHECK_EVERY == 0 and time.monotonic() - told > TELL_S:
+                    told = time.monotonic()
+                    self._report(f"{topic}[{partition}]: read {record.offset() or 0:,} of {end:,} records")
 
     def _range(self, topic: str, partition: int, since: float = 0.0) -> tuple[int, int]:
         start, end = log_bounds(self._settings, topic, [partition])[partition]

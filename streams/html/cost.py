@@ -106,7 +106,7 @@ def is_simple(body: bytes) -> bool:
         most = _MOST_MADE // tags - 1  # an `a` may be open besides
         if _left_open(body, _FORMATTING) + _PLAIN > most and _left_open(body, _ANY_FORMATTING) > most:
             return False
-    return tags <= MANY_TAGS or _nests_at_most(HARMLESS // tags, body, tags)
+    return tags <= MANY_TAGS or any(bound * tags <= HARMLESS for bound in _nesting_bounds(body, tags))
 
 
 def _left_open(body: bytes, formatting: "re2._Regexp[bytes]") -> int:
@@ -114,32 +114,23 @@ def _left_open(body: bytes, formatting: "re2._Regexp[bytes]") -> int:
     return sum(_CLOSED.match(body, found.start()) is None for found in formatting.finditer(body))
 
 
-def _nests_at_most(most: int, body: bytes, tags: int) -> bool:
-    """Whether no more elements of a page may be open at one time, but for those that close themselves."""
+def _nesting_bounds(body: bytes, tags: int) -> Iterator[int]:
+    """How many elements may be open at one time, but for those that close themselves; each closer and dearer."""
     if _FOREIGN.search(body):
-        return tags <= most
-    return any(bound <= most for bound in _bounds(body, tags))
-
-
-def _bounds(body: bytes, tags: int) -> Iterator[int]:
-    """Numbers of elements that may be open at one time, each closer and dearer than the one before."""
+        yield tags
+        return
     starts = tags - ends_of(body)
     yield starts
     for sign in _OFTEN:
         starts -= body.count(sign)
         yield starts
-    yield _nesting(body)
-
-
-def _nesting(body: bytes) -> int:
-    """How many start tags of a page are of elements that do not close themselves."""
     names = Counter(_NAME.findall(body))
-    return sum(count for name, count in names.items() if name.lower() not in NOT_NESTING)
+    yield sum(count for name, count in names.items() if name.lower() not in NOT_NESTING)
 
 
 def fair_s(html: bytes, times: float = GENEROUS, base_s: float = BASE_S) -> float:
     """CPU seconds that any page of this size and as many tags may take."""
-    return base_s + times * (BYTE_S * len(html) + TAG_S * html.count(b"<"))
+    return base_s + times * (BYTE_S * len(html) + TAG_S * tags_of(html))
 
 
 def is_costly(html: bytes, used_s: float) -> bool:

@@ -148,10 +148,10 @@ class Links:
         found = list(map(written.get, hrefs))  # no Python call for a link that is known
         known = self._known.get
         for at, link in enumerate(found):
-            if link is None and (absolute := known(hrefs[at])) is not None:
-                found[at] = absolute
-            elif link is None:
-                found[at] = self._resolve(written, origin, directory, base, hrefs[at])
+            if link is None:
+                href = hrefs[at]
+                absolute = known(href)
+                found[at] = self._resolve(written, origin, directory, base, href) if absolute is None else absolute
         return found
 
     def _written(self, origin: str) -> dict[str, _Link]:

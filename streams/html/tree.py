@@ -209,7 +209,7 @@ def ends_of(html: bytes) -> int:
 
 def _count(html: bytes, sign: bytes) -> int:
     for counted, counted_sign, count in tuple(_counts):  # a trial's thread may put others there at any time
-        if counted is html and counted_sign is sign:
+        if counted is html and counted_sign == sign:
             return count
     count = html.count(sign)
     _counts.append((html, sign, count))

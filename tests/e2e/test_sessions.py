@@ -197,7 +197,7 @@ def test_a_session_outlives_the_worker_that_got_it(tmp_path: Path, cluster: Sett
 
 def test_a_session_goes_to_the_next_owner(tmp_path: Path, shop: Shop) -> None:
     """Both workers are told to stop while the host rests, one after the other; the partition goes to and fro."""
-    crawl = Crawl(tmp_path, None, f"{shop.origin}/start", "--workers", "fetch=2", "-spoliteness.delay_s=12", NO_ROBOTS)
+    crawl = Crawl(tmp_path, None, f"{shop.origin}/start", "--workers", "fetch=2", "-spoliteness.delay_s=20", NO_ROBOTS)
     run = crawl.start()
     until(lambda: shop.heard, "the first page")
     time.sleep(2)

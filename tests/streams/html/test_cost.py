@@ -172,9 +172,9 @@ def test_no_more_elements_are_open_than_nest(soup: bytes) -> None:
     page = LexborHTMLParser(soup + b"<q id=end>x")
     tags = soup.count(b"<")
     formatting = len(cost._ANY_FORMATTING.findall(soup))
-    nesting = tags if cost._FOREIGN.search(soup) else cost._nesting(soup)
-    assert len(parents(page.css_first("#end"))) <= 6 * nesting + formatting + 8
-    assert min(cost._bounds(soup, tags)) == cost._nesting(soup)
+    bounds = list(cost._nesting_bounds(soup, tags))
+    assert bounds == sorted(bounds, reverse=True)
+    assert len(parents(page.css_first("#end"))) <= 6 * bounds[-1] + formatting + 8
 
 
 def test_a_page_that_is_flattened_is_not_simple() -> None:
