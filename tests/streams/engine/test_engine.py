@@ -297,6 +297,14 @@ def test_a_folder_is_formatted_without_a_jvm_once_kafkas_tool_has_chosen_the_fea
     assert all(len(one) == 22 for one in seen)
 
 
+def test_a_crash_of_the_java_has_advice(tmp_path: Path) -> None:
+    """A byte of the class archive was changed: no checksum is looked at, and each start would crash."""
+    said = "#\n# A fatal error has been detected by the Java Runtime Environment:\n#\n#  SIGSEGV (0xb) at pc=0x0"
+    told = broker.died(tmp_path, "Apache Kafka ended while it started", said)
+    assert "A fatal error has been detected" in told
+    assert "remove `classes-*.jsa` from the folder engine.cache" in told
+
+
 def test_a_jvm_inherits_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no use for the logins and passwords among them."""
     monkeypatch.setenv("CRAWLOG_FETCH__LOGINS", "https://me:secret@elsewhere.example/")
