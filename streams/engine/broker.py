@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 
 from crawlog.streams import files
 from crawlog.streams.errors import EngineError
+from crawlog.streams.kernel import work_in_batch
 
 from .java import environ, is_ours
 
@@ -286,6 +287,7 @@ def launch(java: list[str], folder: Path, properties: Path, password: str) -> ps
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    work_in_batch(child.pid)
     note = {"pid": child.pid, "started": _started(child), "boot": boot_id(), "password": password}
     files.write(folder / "broker.json", json.dumps(note))
     return child

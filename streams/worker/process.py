@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 from crawlog.streams import exit_codes, logs
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.exit_codes import EX_TEMPFAIL
+from crawlog.streams.kernel import work_in_batch
 
 from .memory import give_back_large_blocks
 from .planned_stop import exit_code_of_stop
@@ -108,6 +109,7 @@ def run_worker(app: "CrawlApp") -> NoReturn:
     app.worker_init_post_autodiscover()
     spare_the_collector()
     give_back_large_blocks()
+    work_in_batch()
     raise app.Worker(loglevel=app.crawl.log.level).execute_from_commandline()
 
 

@@ -353,6 +353,18 @@ def test_an_idle_worker_is_not_stuck(ready: Settings, start: Callable[..., Probe
 
 
 @pytest.mark.broker
+def test_no_thread_of_a_worker_or_a_broker_interrupts_another_process(
+    engine: Engine, ready: Settings, start: Callable[..., Probe]
+) -> None:
+    """Neither threads of Python nor of Java."""
+    probe = start()
+    wait_for(lambda: probe.owned() == [*range(PARTITIONS)])
+    for pid in (probe.process.pid, engine.pid):
+        threads = psutil.Process(pid).threads()
+        assert {os.sched_getscheduler(thread.id) for thread in threads} == {os.SCHED_BATCH}
+
+
+@pytest.mark.broker
 def test_faust_itself_runs_the_worker(ready: Settings, start: Callable[..., Probe]) -> None:
     """`faust -A module:app worker` finds the app by attribute, its agents by name, and stops as cleanly.
 
