@@ -276,6 +276,7 @@ def launch(java: list[str], folder: Path, properties: Path, password: str) -> ps
     log = folder / "broker.log"
     if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
+    work_in_batch()  # each thread of the JVM inherits it
     with files.append(log) as out:
         child = psutil.Popen(
             [*java, "kafka.Kafka", str(properties)],
@@ -287,7 +288,6 @@ def launch(java: list[str], folder: Path, properties: Path, password: str) -> ps
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    work_in_batch(child.pid)
     note = {"pid": child.pid, "started": _started(child), "boot": boot_id(), "password": password}
     files.write(folder / "broker.json", json.dumps(note))
     return child

@@ -357,7 +357,8 @@ def test_no_thread_of_a_worker_or_a_broker_interrupts_another_process(
     engine: Engine, ready: Settings, start: Callable[..., Probe]
 ) -> None:
     """Neither threads of Python nor of Java."""
-    probe = start()
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # to start the broker has changed it
+    probe = start(command=(sys.executable, str(PROBE)))
     wait_for(lambda: probe.owned() == [*range(PARTITIONS)])
     for pid in (probe.process.pid, engine.pid):
         threads = psutil.Process(pid).threads()
