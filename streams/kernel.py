@@ -1,4 +1,7 @@
-"""Attributes of a process in the Linux kernel: it adopts orphans, dies with its parent, or does batch work."""
+"""Attributes of this process in the Linux kernel, by prctl(2) and sched(7).
+
+It adopts orphans, dies with its parent, or does batch work.
+"""
 
 import contextlib
 import ctypes
@@ -9,7 +12,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 def prctl(option: int, value: int) -> None:
-    """Set an attribute of this process in the kernel, one of those in the manual page."""
+    """Set an attribute of this process in the kernel."""
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), f"prctl {option}")
 
@@ -22,7 +25,7 @@ def die_with(parent: int) -> None:
 
 
 def work_in_batch() -> None:
-    """Mark this thread, and all that it starts from now on, as batch work (SCHED_BATCH, sched(7)).
+    """Mark this thread, and all that it starts from now on, as batch work (SCHED_BATCH).
 
     It interrupts no other process when it wakes up. Workers and broker wake each other hundreds of times a second; so a
     page costs 3 to 5 % less CPU, and pages come 4 to 8 % faster on two cores. Another policy than the default stays.

@@ -37,11 +37,11 @@ LINKING_MAJOR = 24
 FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For a small broker: one GC thread, the quick compiler."""
 
-UNUSED_S = 30 * 86_400.0
-"""An archive that no start used for so long is removed when another one is made."""
-
 QUIET = ("--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow")
 """For what Kafka's jars do, from `LINKING_MAJOR` on: without it these JVMs warn in broker.log."""
+
+UNUSED_S = 30 * 86_400.0
+"""An archive that no start used for so long is removed when another one is made."""
 
 
 class Java(NamedTuple):

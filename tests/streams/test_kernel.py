@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from crawlog.streams.kernel import work_in_batch
+
 TELL = "import os; print(os.sched_getscheduler(0))"
 OF_A_CHILD = (
     "import os, subprocess, sys; from crawlog.streams.kernel import work_in_batch;"
@@ -22,3 +24,17 @@ def test_what_does_batch_work_starts_others_that_do_unless_a_user_has_set_a_poli
     """So do the spiders and browsers of a worker; and `chrt --idle 0 crawlog run …` is still idle."""
     told = subprocess.check_output([sys.executable, "-c", OF_A_CHILD.format(before)], text=True)
     assert int(told) == after
+
+
+def test_a_container_that_forbids_another_policy_stops_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It works as before then."""
+
+    def forbidden(*order: object) -> None:
+        asked.append(order)
+        raise PermissionError
+
+    asked: list[object] = []
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
+    monkeypatch.setattr(os, "sched_setscheduler", forbidden)
+    work_in_batch()
+    assert len(asked) == 1

@@ -31,6 +31,7 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
+from tests.support.finalizing import signal_in_a_finalizer
 from tests.support.processes import Process
 
 UNREACHABLE = "127.0.0.1:1"
@@ -94,14 +95,9 @@ def test_a_signal_ends_what_a_command_has_started(number: int, code: int, reques
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_is_heard_again_where_a_finalizer_dropped_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else no Ctrl-C would end the command any more."""
-
-    class Finalized:
-        def __del__(self) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     monkeypatch.setattr(outcome, "UNWINDING_S", 0.0)  # as if it were over
     with outcome.stopped_by_signals():
-        Finalized()
+        signal_in_a_finalizer(signal.SIGTERM)
         with pytest.raises(SystemExit):
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,7 +1,6 @@
 """How the supervisor treats the deaths of its workers: when the next process starts, what it says, when it gives up."""
 
 import json
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from crawlog.processes.workers import (
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured, OffsetFell
 from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS, code_of
 from crawlog.streams.settings.sources import load
+from tests.support.finalizing import signal_in_a_finalizer
 
 KILLED = -9
 CRASHED = -11
@@ -354,13 +354,8 @@ def test_a_closed_terminal_ends_nothing_under_nohup() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_that_came_in_a_finalizer_is_obeyed_at_the_next_look(tmp_path: Path) -> None:
     """Python drops what a finalizer raises: `down` would wait for its end in vain."""
-
-    class Finalized:
-        def __del__(self) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     with supervisor.Supervisor(load({"run.data": tmp_path}), "up", [], pytest.fail) as held:
-        Finalized()
+        signal_in_a_finalizer(signal.SIGTERM)
         with pytest.raises(supervisor.Stop):
             held.look(0.0)
 
