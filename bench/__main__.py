@@ -26,7 +26,20 @@ ALL = (
     "runs",
     "faults",
 )
-ANY = (*ALL, "web", "crashes", "parse", "spider_cost", "walk", "realsite", "politeness", "as_scrapy", "site", "idle")
+ANY = (
+    *ALL,
+    "web",
+    "crashes",
+    "parse",
+    "fetch",
+    "spider_cost",
+    "walk",
+    "realsite",
+    "politeness",
+    "as_scrapy",
+    "site",
+    "idle",
+)
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ import asyncio
 import select
 import time
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any, cast
 
 import aiohttp
@@ -32,6 +33,9 @@ FRAMING_BYTES = 256 * 1024
 
 FRAMING_SHARE = 16
 """Further such bytes for each byte of a body. A chunk of one byte has five; Go's client allows 16 a chunk."""
+
+CLOCK_S = 0.002
+"""Steps of the event loop's clock are of a millisecond."""
 
 MOST_INTERIM = 16
 """Interim responses (1xx) before an answer; Go's client takes five."""
@@ -119,6 +123,8 @@ class Handler(ResponseHandler):
         self._body_took = 0  # bytes received for the current body, framing included
         self._interim = 0
         self._is_asked = False
+        self._look: select.poll | None = None
+        self._silent_at = inf
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """With TLS the gate is above the encryption: bytes that pass it are encrypted and written at once."""
@@ -150,9 +156,10 @@ class Handler(ResponseHandler):
         of_loop = self.transport.get_extra_info("socket") if self.transport is not None else None
         if of_loop is None:
             return True
-        look = select.poll()
-        look.register(of_loop.fileno(), select.POLLIN)
-        return bool(look.poll(0))
+        if self._look is None:
+            self._look = select.poll()
+            self._look.register(of_loop.fileno(), select.POLLIN)
+        return bool(self._look.poll(0))
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the server; empty when the reader wants the bytes that the parser still has."""
@@ -223,6 +230,36 @@ class Handler(ResponseHandler):
         reader.set_exception(error)
         if self.transport is not None:
             self.transport.close()
+
+    def _reschedule_timeout(self) -> None:
+        """Wait for the next bytes from now on. One timer serves many answers; aiohttp makes one for each piece."""
+        timeout_s = self._read_timeout
+        if not timeout_s:
+            self._silent_at = inf
+            return
+        self._silent_at = self._loop.time() + timeout_s
+        timer = self._read_timeout_handle
+        if timer is not None and timer.when() > self._silent_at:
+            timer.cancel()
+            timer = None
+        if timer is None:
+            self._read_timeout_handle = self._loop.call_at(self._silent_at, self._on_read_timeout)
+
+    def _drop_timeout(self) -> None:
+        """Wait for nothing. The timer of a connection that may be used again goes on."""
+        self._silent_at = inf
+        if self.transport is None or self._connection_lost_called:
+            super()._drop_timeout()
+
+    def _on_read_timeout(self) -> None:
+        """The timer's end: the silence is too long, or began later."""
+        self._read_timeout_handle = None
+        if self._silent_at == inf:
+            return
+        if self._silent_at - self._loop.time() > CLOCK_S:
+            self._read_timeout_handle = self._loop.call_at(self._silent_at, self._on_read_timeout)
+            return
+        super()._on_read_timeout()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Let the parser continue with bytes it holds, unless it did so since the last bytes arrived.
