@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from .codec import decoded_as
-from .requests import RequestRecord
+from .requests import RequestRecord, check_identity
 
 VERSION = 1
 REQUESTS_VERSION = 2
@@ -160,6 +160,7 @@ def decode(header: bytes | None) -> PageMeta:
     if header is None:
         raise ValueError(f"no header {HEADER!r}")
     meta = decoded_as(_decoders, header)
+    check_identity(meta.id)
     if meta.request is not None:
         meta.request.check()
     return meta

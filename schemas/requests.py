@@ -99,6 +99,12 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
             _check_values(values)
 
 
+def check_identity(identity: int) -> None:
+    """Check that an identity has 64 bits. Raises: ValueError."""
+    if not 0 <= identity < 1 << 64:
+        raise ValueError(f"an identity has 64 bits, not {identity:.3g}")
+
+
 def _check_values(values: dict[str, Any]) -> None:
     left: list[tuple[Any, int]] = [(values, 1)]
     while left:

@@ -15,7 +15,7 @@ import msgspec
 
 from .codec import decoded_as
 from .job_orders import CodeRef, JobStateName, OutputSpec
-from .requests import RequestRecord
+from .requests import RequestRecord, check_identity
 
 VERSION = 1
 """Version of the records without requests; a record of a version that is not known goes to crawl.dead."""
@@ -519,15 +519,15 @@ def decode(value: bytes | None) -> UrlsRecord:
         record.urls = [FoundUrl(record.url, record.depth, record.priority, record.source, record.parent, record.hops)]
     if record.rewind is not None:
         _check_rewind(record, record.rewind)
-    if isinstance(record, RequestsRecord):
-        _check_requests(record.urls or [])
+    if record.urls is not None:
+        _check_requests(record.urls)
     return record
 
 
 def _check_requests(founds: list[FoundUrl]) -> None:
     for found in founds:
-        if not 0 <= found.id < 1 << 64:
-            raise ValueError(f"an identity has 64 bits, not {found.id:.3g}")
+        if found.id:
+            check_identity(found.id)
         if found.request is not None:
             found.request.check()
 

@@ -84,7 +84,7 @@ async def read(response: aiohttp.ClientResponse, answer: Answer, reading: Readin
     """Read the body into the answer if it is wanted. The connection is kept if that costs little."""
     if reading.any_type or _accepts(answer.content_type, reading):
         await _read(response, answer, reading)
-    elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
+    elif (length := response.content_length) is not None and length <= DRAINED_BYTES:
         await response.read()
     else:
         response.close()

@@ -89,6 +89,8 @@ class PagesLog:
         times = [TopicPartition(self._topic, number, before_ms) for number in parsed]
         cut = []
         for place in consumer.offsets_for_times(times, ANSWER_S):
+            if place.error is not None:  # its offset would say that all pages are older
+                raise KafkaException(place.error)
             until = min(place.offset, parsed[place.partition]) if place.offset >= 0 else parsed[place.partition]
             cut.append(TopicPartition(self._topic, place.partition, until))
         admin = AdminClient(kafka_config(self._settings))

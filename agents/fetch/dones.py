@@ -24,6 +24,12 @@ MANY_COOKIES = 20
 """A done with so many cookies ends its record: jars of 16 KiB would make a long one."""
 
 
+_DONE_BYTES = 300
+"""Largest encoded size of a done without its URL, its rule and its cookies."""
+
+_Key = tuple[int, str, int]
+
+
 class _Done(NamedTuple):
     task: Task
     result: u.Result
@@ -40,7 +46,8 @@ class DoneBatches:
         self._stage = stage
         self._release = release
         self._jars = jars
-        self._open: dict[tuple[int, str, int], list[_Done]] = {}
+        self._open: dict[_Key, list[_Done]] = {}
+        self._bytes: dict[_Key, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, task: Task, result: u.Result) -> None:
@@ -49,7 +56,9 @@ class DoneBatches:
         gathered = self._open.setdefault(key, [])
         result = with_cookies(task, result, self._jars)
         gathered.append(_Done(task, result))
-        if len(gathered) >= u.MAX_BATCH_URLS or len(result.cookies) >= MANY_COOKIES:
+        self._bytes[key] = size = self._bytes.get(key, 0) + _DONE_BYTES + len(result.url) + len(result.rule)
+        is_full = len(gathered) >= u.MAX_BATCH_URLS or size >= u.MAX_BATCH_BYTES
+        if is_full or len(result.cookies) >= MANY_COOKIES:
             self._send(key)
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DONE_LINGER_S, self.flush)
@@ -62,9 +71,10 @@ class DoneBatches:
         for key in list(self._open):
             self._send(key)
 
-    def _send(self, key: tuple[int, str, int]) -> None:
+    def _send(self, key: _Key) -> None:
         partition, job, epoch = key
         gathered = self._open.pop(key)
+        del self._bytes[key]
         first = gathered[0].task
         shared = all(done.task.domain == first.domain for done in gathered)
         record = u.UrlsRecord(job=job, epoch=epoch, at=time.time(), results=[done.result for done in gathered])

@@ -244,7 +244,7 @@ class Fetcher:
 
     def _release(self, task: Task) -> None:
         if not self.suspects.is_calm:
-            self.suspects.release(task.row.url)  # forget a URL that was given up: its done is in the log
+            self.suspects.forget(task.row.url)  # it was given up, and its done is in the log
         self.places.discard(task)
         self._shares.free(task)
         self._wake.set()

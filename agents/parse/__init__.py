@@ -6,6 +6,6 @@
                      large pages, untried pages, pages of unknown jobs, pages without a body (`stored_bodies`),
                      pages for users' spiders, in processes of their own (`spider_pages`)
 
-`unpacking` makes a body plain, `guard` bounds the time and memory of one page. `turns` decides when a waiting page is
-parsed. The decisions about a page are in `streams/parse/`. Only `parse_agent` knows Faust.
+`unpacking` makes a body plain, `attempts` parses it, `guard` bounds the time and memory of one page. `turns` decides
+when a waiting page is parsed. The decisions about a page are in `streams/parse/`. Only `parse_agent` knows Faust.
 """

@@ -23,11 +23,12 @@ from crawlog.streams.errors import OffsetFell
 from crawlog.streams.html import is_costly
 from crawlog.streams.log import Topics
 from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, PageOutputs, Taken, again_of, outputs_of
-from crawlog.streams.spiders import Parsed, TooMuch
+from crawlog.streams.spiders import Parsed
 from crawlog.streams.url import Places
 
+from .attempts import judged, parsed
 from .costly import CostlyDomains
-from .guard import Guard, TimeUp
+from .guard import Guard
 from .outputs import Outputs, Sender
 from .spider_pages import SpiderPage, SpiderPages
 from .unpacking import unpacked
@@ -38,9 +39,6 @@ GATHER_PAGES = 64
 """Pages parsed before the gathered founds are sent."""
 
 CRASH_LOOP = "crash_loop: its worker died of it again and again, at last while it was parsed alone"
-
-MAX_TRIES = 3
-"""Attempts to parse a page. A page that failed for lack of memory may succeed at the next attempt."""
 
 MAX_UNDONE = 4096
 """No more pages are taken while this many are not done."""
@@ -259,8 +257,8 @@ class ParseStage:
         self.guard.make_room(len(body))
         notes.touch(key)
         try:
-            judged, parsed = self.guard.clock.call(_parsed, job, meta, body)
-            self._give(job, message, judged, page, body, parsed)
+            meta, made = self.guard.clock.call(parsed, job, meta, body)
+            self._give(job, message, meta, page, body, made)
         except BaseException as error:  # noqa: BLE001  # no exception of a page may end the worker
             self._failed(message, meta, page, error)
         notes.release(key)
@@ -292,7 +290,7 @@ class ParseStage:
     def _give_to_spider(self, waiting: SpiderPage) -> None:
         assert self.spiders is not None, "a job with a spider came before the first assignment"
         try:
-            waiting.meta = self.guard.clock.call(_judged, waiting.job, waiting.meta, waiting.body)
+            waiting.meta = self.guard.clock.call(judged, waiting.job, waiting.meta, waiting.body)
         except BaseException as error:  # noqa: BLE001  # no exception of a page may end the worker
             self._failed(waiting.message, waiting.meta, waiting.page, error)
             return
@@ -333,10 +331,13 @@ class ParseStage:
         """
         waited = self.aside.pop()
         body = body if waited.body is None else waited.body
+        job = self._job_of(waited.meta, waited.page)
+        if job is None:
+            return
         if waited.body is None and not body:
-            self._fetch_again(waited.meta, waited.page)
+            self._fetch_again(job, waited.meta, waited.page)
         else:
-            self._handle(self._jobs[waited.meta.job], waited.whole(body), waited.meta, waited.page)
+            self._handle(job, waited.whole(body), waited.meta, waited.page)
 
     def tried(self, body: bytes, refusal: str) -> None:
         """Parse the page that waited longest for its trial, or bury it.
@@ -347,12 +348,15 @@ class ParseStage:
         """
         waited = self.untried.pop()
         meta, page = waited.meta, waited.page
+        job = self._job_of(meta, page)
+        if job is None:
+            return
         if not body:
-            self._fetch_again(meta, page)
+            self._fetch_again(job, meta, page)
             return
         message = waited.whole(body)
         if not refusal:
-            self._handle(self._jobs[meta.job], message, meta, page, body, tried=True)
+            self._handle(job, message, meta, page, body, tried=True)
             return
         log.error("page_refused", job=meta.job, url=meta.url, at=_key(message), error=refusal)
         self._outputs.bury(message, meta.job, refusal, page)
@@ -368,13 +372,22 @@ class ParseStage:
         if held is None:  # given up meanwhile
             return
         message, meta, page = held
+        job = self._job_of(meta, page)
+        if job is None:
+            return
         if old is None:
-            self._fetch_again(meta, page)
+            self._fetch_again(job, meta, page)
         else:
-            self._handle(self._jobs[meta.job], message, pages.with_body(meta, old), page, body)
+            self._handle(job, message, pages.with_body(meta, old), page, body)
 
-    def _fetch_again(self, meta: PageMeta, page: Page) -> None:
-        job = self._jobs[meta.job]
+    def _job_of(self, meta: PageMeta, page: Page) -> Job | None:
+        """The job of a page that has waited; None, and the page is done, if it was deleted meanwhile."""
+        job = None if self._jobs.is_deleted(meta) else self._jobs.get(meta.job)
+        if job is None:
+            page.one_done()
+        return job
+
+    def _fetch_again(self, job: Job, meta: PageMeta, page: Page) -> None:
         log.info("body_gone", job=meta.job, url=meta.url, was=meta.same_as, then="fetched once more")
         self._outputs.give(job, again_of(job, meta), page)
         self.gathered += 1
@@ -411,32 +424,6 @@ def _key(message: Message) -> str:
 
 def _header(message: Message) -> bytes | None:
     return next((value for name, value in message.headers or () if name == pages.HEADER), None)
-
-
-def _judged(job: Job, meta: PageMeta, body: bytes) -> PageMeta:
-    """The page, marked if it is a soft 404."""
-    judged = job.judged(meta, body)
-    if judged is not meta:
-        log.info("soft_404", job=meta.job, url=meta.url)
-    return judged
-
-
-def _parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
-    """The page, marked if it is a soft 404, and its spider's result.
-
-    Raises: BaseException: the spider's exception at the last attempt.
-    """
-    judged = _judged(job, meta, body)
-    for tries in range(1, MAX_TRIES + 1):
-        try:
-            return judged, job.parsed(judged, body)
-        except (TimeUp, TooMuch):
-            raise
-        except BaseException as error:
-            if tries == MAX_TRIES:
-                raise
-            log.debug("page_tried_again", job=meta.job, url=meta.url, error=error_line(error))
-    raise AssertionError("the last try returns or raises")
 
 
 def _tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:

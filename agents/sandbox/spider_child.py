@@ -415,8 +415,11 @@ def _of_page(call: PageCall) -> SpiderFrame:
 
 
 def result_of(answer: SpiderFrame) -> CallResult:
-    """The result in an answer to a page, or of a part of `start`."""
-    return _decode_result(answer.text)
+    """The result in an answer to a page, or of a part of `start`; an error where it is none: user code wrote it."""
+    try:
+        return _decode_result(answer.text)
+    except ValueError as error:
+        return CallResult(error=f"spider_answer: {error}", is_final=True)
 
 
 def fault_of(answer: SpiderFrame) -> Fault:

@@ -18,7 +18,7 @@ import structlog
 from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter
 from crawlog.streams import crash_points
-from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.errors import CrawlError, Misconfigured, SpiderDied
 from crawlog.streams.sink import CloseNote, MadeRows, RawBlock, SinkState, lines, read_note, summed, write_note
 from crawlog.streams.spiders import MadeItem, MadeItems
 
@@ -112,12 +112,19 @@ class RowMaker:
             log.warning("pipelines_died", reason=str(error))
             self._die()
             return LOOK_S
-        except Misconfigured as error:
-            self.trouble = f"pipelines: {error}"
-            log.warning("pipelines_failed", error=str(error))
-            self._die()
+        except (CrawlError, OSError) as error:  # such as a full disk, or a broker that is away
+            self._fail_for_now(str(error))
+            return AGAIN_S
+        except Exception as error:
+            log.exception("pipelines_broken")
+            self._fail_for_now(f"{type(error).__name__}: {error}")
             return AGAIN_S
         return 0.0 if has_worked else LOOK_S
+
+    def _fail_for_now(self, why: str) -> None:
+        self.trouble = f"pipelines: {why}"
+        log.warning("pipelines_failed", error=why, again_in_s=AGAIN_S)
+        self._die()
 
     def _die(self) -> None:
         if self._made is not None:

@@ -48,10 +48,14 @@ class Hold:
             raise Misconfigured(_in_use(data, holder(data)))
         self.note({})
 
-    def note(self, workers: dict[str, int]) -> None:
-        """Writes holder.json."""
+    def note(self, workers: dict[str, int]) -> bool:
+        """Writes holder.json; returns False where that is impossible, as on a full disk."""
         held = Holder(os.getpid(), self._what, workers, self._bootstrap)
-        files.write(self._folder / "holder.json", json.dumps(held._asdict()))
+        try:
+            files.write(self._folder / "holder.json", json.dumps(held._asdict()))
+        except OSError:
+            return False
+        return True
 
     def release(self) -> None:
         """Releases the folder."""

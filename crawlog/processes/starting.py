@@ -34,6 +34,9 @@ AHEAD = 64
 TRIES = 3
 """Attempts of a `start` whose process died; each begins at the beginning."""
 
+MAX_WARNINGS = 1000
+"""Different warnings of a `start` that are said, since an endless one may make a new one for each request."""
+
 AGAIN_S = 1.0
 """Pause before the next attempt, seconds."""
 
@@ -291,7 +294,7 @@ class Starting:
         return (self._copy.job, self._copy.epoch) not in startable(control_entries(self._settings, self._topics))
 
     def _say_once(self, line: str) -> None:
-        if line not in self._said:
+        if line not in self._said and len(self._said) < MAX_WARNINGS:
             self._said.add(line)
             self._say(line)
 

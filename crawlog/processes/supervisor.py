@@ -193,9 +193,8 @@ class Supervisor:
         self._disk.is_full()
         self._workers.look()
         pids = self._workers.pids()
-        if pids != self._noted:
+        if pids != self._noted and self._hold.note(pids):
             self._noted = pids
-            self._hold.note(pids)
 
     def close(self) -> None:
         """Stops the workers, then the engine, then releases the folder."""

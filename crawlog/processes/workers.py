@@ -149,7 +149,7 @@ class KeptProcess:
         self.start_at = now + self.backoff_s
         self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)
         self.forget()
-        killed = f"killed by {signal.Signals(-code).name}" if code < 0 else ""
+        killed = f"killed by {_signal_name(-code)}" if code < 0 else ""
         self.ended = killed or f"ended with code {code}: {words}"
         return self.ended
 
@@ -393,6 +393,14 @@ class Workers:
     def kill(self) -> None:
         """Ends all processes at once, and waits until they are gone."""
         _kill([*self._workers, self._forkserver])
+
+
+def _signal_name(number: int) -> str:
+    """Its name; real-time signals have none but the first and the last."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _timeless(words: str) -> str:

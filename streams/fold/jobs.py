@@ -282,6 +282,8 @@ class JobStates:
         """Why a job's record cannot be stored and obeyed; None if it can."""
         if name not in self.by_name and self._last_number >= MAX_NUMBER and name != u.DEFAULT_JOB:
             return f"job {name!r} is one more than the {MAX_NUMBER} that a partition can number"
+        if name == u.DEFAULT_JOB and spec.state == "deleted":
+            return "the job of bare records cannot be deleted"
         try:
             _check(epoch, spec)
         except (ValueError, OverflowError, Misconfigured) as error:

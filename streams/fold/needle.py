@@ -11,6 +11,9 @@ _OTHER_IP = re.compile(
 """A host that WHATWG may read as an IPv4 address."""
 
 
+_IPV6 = re.compile(rb'//(?:[^/"?#]*@)?\[')
+"""An IPv6 address, in whatever form."""
+
 _OF_JOBS = re.compile(rb'"(?:spec|rewind|order)"')
 """Records that change jobs, whatever their domain."""
 
@@ -24,7 +27,8 @@ class Needle:
 
     def __init__(self, domain: str) -> None:
         self._domain = domain.encode()
-        self._odd = _OTHER_IP if domain.rpartition(".")[2].isdigit() else _OTHER_HOST
+        is_ipv4 = domain.rpartition(".")[2].isdigit()
+        self._odd = _IPV6 if domain.startswith("[") else _OTHER_IP if is_ipv4 else _OTHER_HOST
 
     def may_concern(self, value: bytes | None) -> bool:
         """False only if the value has no URL of the domain and is no job record, order or epoch record."""

@@ -226,7 +226,7 @@ class Offers:
     def _is_new_host(self, job: JobState, place: Place) -> bool:
         """Whether a host other than the domain itself has had no queue yet."""
         host, domain = place.host, place.domain
-        if host in job.hosts or host.startswith(domain, host.index("//") + 2):
+        if host in job.hosts or host in (f"http://{domain}:80", f"https://{domain}:443"):
             return False
         key = r.host_queue_key(job.number, place.host_hash)
         is_new = key not in self._queues.held and self._rows.get(key) is None

@@ -242,12 +242,6 @@ def unpack_due(key: bytes) -> tuple[int, int, int, int]:
     return due_ms, job, host, sequence
 
 
-def unpack_queue(key: bytes, lifo: bool) -> tuple[int, int, int, int]:
-    """(job, host, priority, sequence) of a queue key."""
-    _, job, host, priority, sequence = _queue.unpack(key)
-    return job, host, MAX_PRIORITY - priority, _LAST_SEQUENCE - sequence if lifo else sequence
-
-
 def host_queue_key(job: int, host: int) -> bytes:
     """Key of a host queue's row."""
     return _host_queue.pack(b"g", job, host)

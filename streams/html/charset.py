@@ -6,7 +6,7 @@ a page is decoded as browsers do it, by Firefox's encoding_rs.
 
 import codecs
 import re
-from functools import cache
+from functools import lru_cache
 
 import endec
 import webencodings
@@ -20,6 +20,9 @@ LATE_BYTES = 64 * 1024
 
 DETECT_BYTES = 64 * 1024
 """How much is shown to the detector: it costs 0.5 ms per 30 kB."""
+
+LABEL_CHARS = 32
+"""A longer label is none, and would stay in a cache: the longest that means an encoding has 19 characters."""
 
 FALLBACK = "windows-1252"
 
@@ -87,14 +90,19 @@ def _from_mark(body: bytes) -> str | None:
     return None
 
 
-@cache
-def _named(label: str) -> str | None:
-    """The encoding a label means, or None."""
-    label = webencodings.ascii_lower(label.strip("\t\n\x0c\r "))
+@lru_cache(1024)
+def _known(label: str) -> str | None:
+    label = webencodings.ascii_lower(label)
     if label in _REPLACEMENT:
         return "replacement"
     found = webencodings.lookup(label)
     return str(found.name) if found else None
+
+
+def _named(label: str) -> str | None:
+    """The encoding a label means, or None."""
+    label = label.strip("\t\n\x0c\r ")
+    return _known(label) if len(label) <= LABEL_CHARS else None
 
 
 def _from_header(content_type: str) -> str | None:
@@ -103,7 +111,7 @@ def _from_header(content_type: str) -> str | None:
     return _header_charset(content_type)
 
 
-@cache
+@lru_cache(1024)
 def _header_charset(content_type: str) -> str | None:
     for found in _PARAMETER.finditer(content_type):
         if found[1].strip().lower() == "charset" and (label := _value(found)):

@@ -116,11 +116,6 @@ class RobotsRules:
         return cls(groups, sitemaps)
 
     @classmethod
-    def allow_all(cls) -> Self:
-        """The rules of a host without a robots.txt (RFC 9309 2.3.1.3)."""
-        return cls([], [])
-
-    @classmethod
     def disallow_all(cls) -> Self:
         """The rules while a robots.txt cannot be reached (RFC 9309 2.3.1.4)."""
         return cls.parse(b"User-agent: *\nDisallow: /")

@@ -91,7 +91,10 @@ MOST_ENDS = 128
 MOST_BYTES = 1_900
 """Largest list of a topic's ends: a broker takes 4,096 bytes of metadata. Enough for 128 offsets of nine digits."""
 
-_WRITTEN = {name: re.compile(rf" {name} ((?:[0-9]{{1,5}}:[0-9]{{1,19}},?){{1,128}});") for name in WrittenEnds._fields}
+_WRITTEN = {
+    name: re.compile(rf" {name} ([0-9]{{1,5}}:[0-9]{{1,19}}(?:,[0-9]{{1,5}}:[0-9]{{1,19}}){{0,127}});")
+    for name in WrittenEnds._fields
+}
 _REACHED = re.compile(rf"{OURS} ([0-9]{{1,19}});")
 _ONLY = re.compile(rf"(?:{OURS} [0-9]{{1,19}}; )?replay ([A-Za-z0-9._-]{{1,100}}) ([0-9]{{1,19}});")
 """Ends with `;`, since readers may get stray bytes after it (`client.commit_metadata`). An offset has 64 bits."""

@@ -321,7 +321,7 @@ class Jobs:
         if known is not None and (mark < self._marks[name] or spec == known.spec):
             self._marks[name] = max(mark, self._marks[name])
             return None
-        if spec.state == "deleted":
+        if spec.state == "deleted" and name != DEFAULT_JOB:
             self._deleted[name] = epoch
             for of_job in (self._known, self._marks, self._broken, self._learned):
                 of_job.pop(name, None)

@@ -56,11 +56,6 @@ def forget_close(data: Path, spec: SinkSpec) -> None:
         (spec.folder(data) / name).unlink(missing_ok=True)
 
 
-def forget_closed(data: Path, spec: SinkSpec) -> None:
-    """Remove the worker's note; it writes it again if it still holds."""
-    (spec.folder(data) / CLOSED).unlink(missing_ok=True)
-
-
 def is_closed(data: Path, spec: SinkSpec, offsets: Mapping[int, int]) -> bool:
     """Whether the worker has closed the pipelines behind these offsets."""
     note = read_note(spec.folder(data) / CLOSED)

@@ -17,7 +17,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -90,23 +90,20 @@ class SinkState:
         self.made: MadeRows | None = None
         files.own(self._folder.parent)
         files.own(self._folder)
-        self._lock = _locked(self._folder / "lock")
-        try:
+        with ExitStack() as failed:
+            self._lock = _locked(self._folder / "lock")
+            failed.callback(os.close, self._lock)
             _replace(self._folder / SINK_FILE, msgspec.json.encode(sink))
             self._db = self._open()
-        except BaseException:
-            os.close(self._lock)
-            raise
-        try:
+            failed.callback(self._close_database)  # perhaps another one by then
             self.meta = self._checked(log)
             if sink.pipelines and not self.meta.raw:
                 self._forgotten(self.meta.log, raw=True)
-            self._file = self._fitted()
+            self._file = self._opened()
+            failed.callback(os.close, self._file)  # it has a lock too
+            self._fit()
             self._open_made()
-        except BaseException:
-            self._db.close()
-            os.close(self._lock)
-            raise
+            failed.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -226,6 +223,9 @@ class SinkState:
         """Flush the file to the disk, so that it survives a power cut."""
         os.fsync(self._file)
 
+    def _close_database(self) -> None:
+        self._db.close()
+
     def _open(self) -> Rocks:
         table = BlockBasedOptions()
         table.set_block_cache(Cache(MEMORY_BYTES))
@@ -255,9 +255,9 @@ class SinkState:
             raise Unusable(f"of another version: {meta.version}, and this crawlog reads {VERSION}")
         return meta if log is None or meta.log == log else self._forgotten(log, raw=meta.raw)
 
-    def _fitted(self) -> int:
-        """The partial file, cut to where the state is; or all begins again."""
-        file = self._opened()
+    def _fit(self) -> None:
+        """Cut the partial file to where the state is; or all begins again."""
+        file = self._file
         start, length, digest = self.meta.tail
         if (
             os.fstat(file).st_size < self.meta.length
@@ -265,12 +265,17 @@ class SinkState:
         ):
             self._forgotten(self.meta.log, raw=self.meta.raw)
         os.ftruncate(file, self.meta.length)
-        return file
 
     def _open_made(self) -> None:
         """Open the rows that pipelines make."""
-        if self.meta.raw:
-            self.made = MadeRows(self._db, self._rows, self._opened(made=True), self._file)
+        if not self.meta.raw:
+            return
+        file = self._opened(made=True)
+        try:
+            self.made = MadeRows(self._db, self._rows, file, self._file)
+        except BaseException:
+            os.close(file)
+            raise
 
     def _batch(self) -> SinkBatch:
         if self.made is None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.schemas.requests import RequestRecord
+from crawlog.schemas.requests import RequestRecord, check_identity
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 
 
@@ -134,6 +134,9 @@ class RequestOut(msgspec.Struct, frozen=True, omit_defaults=True):
     hops: int = 0
     depth: int = -1
     is_known: bool = False
+
+    def __post_init__(self) -> None:
+        check_identity(self.id)
 
 
 class CallResult(msgspec.Struct, omit_defaults=True):

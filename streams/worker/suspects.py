@@ -17,6 +17,7 @@ import mmap
 import os
 import signal
 import struct
+from collections import Counter
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -98,6 +99,7 @@ class Suspects:
         self._limit = kills_limit
         self._slots = slots
         self._held: dict[str, int] = {}
+        self._again: Counter[str] = Counter()
         self._free = list(range(slots - 1, -1, -1))
         self._rows: dict[int, Deaths] = {}
         self._map: mmap.mmap | None = None
@@ -110,14 +112,22 @@ class Suspects:
 
     def touch(self, key: str) -> None:
         """Note a key before it is handled."""
-        if self._marks is None or not self._free or key in self._held:
+        if key in self._held:
+            self._again[key] += 1
+            return
+        if self._marks is None or not self._free:
             return
         slot = self._held[key] = self._free.pop()
         self._marks[slot] = _hash(key)
 
     def release(self, key: str) -> None:
-        """Remove a key that was handled without harm, and forget its earlier deaths."""
+        """Remove a key that was handled without harm; when nobody holds it any more, forget its earlier deaths."""
+        if not self._again[key]:
+            self.forget(key)
         self.lift(key)
+
+    def forget(self, key: str) -> None:
+        """Forget the earlier deaths of a key, held or not."""
         if self._others:
             self._others.pop(_hash(key), None)
         if self._rows and self._rows.pop(_hash(key), None) is not None:
@@ -125,6 +135,10 @@ class Suspects:
 
     def lift(self, key: str) -> None:
         """Remove a key that is handled further later: its earlier deaths stand."""
+        if self._again[key]:  # two jobs may ask for one URL
+            self._again[key] -= 1
+            return
+        self._again.pop(key, None)
         slot = self._held.pop(key, None)
         if slot is not None:
             self._free.append(slot)

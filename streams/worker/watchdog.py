@@ -20,6 +20,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from aiokafka.conn import collect_hosts
 from aiokafka.errors import (
     AuthenticationFailedError,
     ClusterAuthorizationFailedError,
@@ -159,11 +160,10 @@ class Watchdog(Service):
 
     async def _broker_answers(self) -> bool:
         """Whether any broker takes a connection."""
-        for address in self.app.crawl.kafka.bootstrap.split(","):
-            host, _, port = address.strip().rpartition(":")
+        for host, port, _ in collect_hosts(self.app.crawl.kafka.bootstrap, randomize=False):
             try:
                 async with asyncio.timeout(ASK_S):
-                    _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+                    _, writer = await asyncio.open_connection(host, port)
             except (OSError, TimeoutError):
                 continue
             writer.close()

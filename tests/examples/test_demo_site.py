@@ -58,7 +58,7 @@ def _get(url: str) -> tuple[int, Any, bytes]:
 
 def _rules(origin: str) -> RobotsRules:
     status, _, body = _get(f"{origin}/robots.txt")
-    return RobotsRules.parse(body) if status == 200 else RobotsRules.allow_all()
+    return RobotsRules.parse(body) if status == 200 else RobotsRules.parse(b"")
 
 
 def _links(url: str, headers: Any, body: bytes) -> Iterator[str]:

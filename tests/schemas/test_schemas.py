@@ -28,6 +28,13 @@ def test_a_urls_record_is_read_as_written(record: UrlsRecord) -> None:
     assert urls.decode(value) == record
 
 
+@pytest.mark.parametrize("identity", [-1, 1 << 64])
+def test_a_page_whose_identity_has_more_than_64_bits_is_none(identity: int) -> None:
+    """Parse would fail at it when it remembers what was sent."""
+    with pytest.raises(ValueError, match="an identity has 64 bits"):
+        pages.decode(b'{"v":2,"url":"http://a.com/","job":"j","id":%d}' % identity)
+
+
 DEEP = b'{"v": 1, "deep": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
 
 

@@ -159,7 +159,7 @@ class World:
         kept.in_flight -= 1
         kept.rests_until = max(kept.rests_until, self.clock + max(self.rests.delay_s, wait_s))
         if isinstance(task, RobotsTask):
-            task.host.rules = RobotsRules.allow_all()
+            task.host.rules = RobotsRules.parse(b"")
             task.host.rules_until = self.clock + 50.0
         self.frontier.finished(task.host, wait_s, task.job.number if isinstance(task, Task) else 0)
 

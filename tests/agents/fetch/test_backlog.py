@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,11 +122,15 @@ class Trimmed:
         self.young_from = young_from
         self.cut: dict[int, int] = {}
         self.asked_ms: set[int] = set()
+        self.errors: dict[int, KafkaError] = {}
 
-    def offsets_for_times(self, times: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+    def offsets_for_times(self, times: list[TopicPartition], _timeout: float) -> list[Any]:
         """The first offset that is as young; -1 where all are older."""
         self.asked_ms |= {place.offset for place in times}
-        return [TopicPartition("pages", place.partition, self.young_from[place.partition]) for place in times]
+        return [self._young(place.partition) for place in times]
+
+    def _young(self, partition: int) -> Any:
+        return SimpleNamespace(partition=partition, offset=self.young_from[partition], error=self.errors.get(partition))
 
     def __call__(self, _config: dict[str, Any]) -> "Trimmed":
         """As an admin client."""
@@ -146,6 +151,17 @@ def test_only_what_is_parsed_and_old_is_cut(monkeypatch: pytest.MonkeyPatch) -> 
     PagesLog(Settings(), "pages")._trim(cluster, {0: 7, 1: 12, 2: 5, 3: 9})  # type: ignore[arg-type]  # as much of a cluster as is asked
     assert cluster.cut == {0: 7, 1: 10, 2: 5, 3: 0}
     assert cluster.asked_ms == {(1_000_000 - 7 * 86_400) * 1000}
+
+
+def test_nothing_is_cut_while_nobody_knows_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition without an answer has an offset that means: all are older."""
+    cluster = Trimmed({0: 10, 1: -1})
+    cluster.errors[1] = KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
+    monkeypatch.setattr(backlog, "AdminClient", cluster)
+    monkeypatch.setattr("crawlog.agents.fetch.backlog.kafka_config", lambda _: {})
+    with pytest.raises(KafkaException):
+        PagesLog(Settings(), "pages")._trim(cluster, {0: 7, 1: 12})  # type: ignore[arg-type]  # as above
+    assert cluster.cut == {}
 
 
 @pytest.fixture

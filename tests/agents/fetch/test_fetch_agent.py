@@ -16,7 +16,7 @@ from crawlog.agents.client.per_address import Addresses, Busy
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import HttpRequest, Transport
 from crawlog.schemas import pages as pg
-from crawlog.schemas.urls import RenderRules, decode
+from crawlog.schemas.urls import MAX_BATCH_BYTES, RenderRules, decode
 from crawlog.streams.fetch import back_pressure, robots_answer
 from crawlog.streams.fetch.rendering import Reach
 from crawlog.streams.fetch.robots_answer import Access
@@ -845,3 +845,16 @@ class Members(Web):
         answer = Answer(302)
         answer.location = "/home"
         return answer
+
+
+async def test_dones_of_long_urls_are_sent_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that no broker takes would hold its places for ever."""
+    async with running(tmp_path, monkeypatch, fetch__concurrency=40) as world:
+        world.job(rev=2, max_url_length=65_536)
+        urls = [f"http://a{number}.com/" + "x" * 60_000 for number in range(40)]
+        for url in urls:
+            world.find(url)
+        await world.all_done(*urls)
+        sizes = [len(one.value or b"") for one in world.log.records if b'"results"' in (one.value or b"")]
+    assert len(sizes) < len(urls)
+    assert max(sizes) < MAX_BATCH_BYTES + 70_000

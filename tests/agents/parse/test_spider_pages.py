@@ -308,3 +308,16 @@ def test_so_many_pages_are_enough() -> None:
     world.pages.close()
     assert not world.pages.is_full
     assert world.children[0].is_closed
+
+
+@pytest.mark.parametrize("text", [b"no JSON", b'{"items": 1}', b'{"requests": [{"url": "http://a/", "id": -1}]}'])
+def test_an_answer_that_is_none_ends_its_page_alone(text: bytes) -> None:
+    """User code runs where it is written. A request that the fold refuses would take those of other pages with it."""
+    world = World()
+    world.add("a", "b")
+    (child,) = world.children
+    child.ready()
+    child.calls.pop(0)[1](SpiderFrame(DONE, text))
+    child.answer(items=[ITEM])
+    assert [url for url, error in world.buried if error.startswith("spider_answer: ")] == ["a"]
+    assert world.given == [("b", [b'{"a":1}'], "")]

@@ -1,10 +1,11 @@
 """The way of a page through parse: what it waits for, when it is done, old bodies and soft 404s."""
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from crawlog.agents.parse.guard import Guard
 from crawlog.agents.parse.stage import MAX_UNDONE
 from crawlog.schemas import control, items, pages
 from crawlog.schemas.pages import PageMeta
@@ -12,7 +13,10 @@ from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.errors import OffsetFell
 from crawlog.streams.parse.waiting import HELD_LOOKS
 from crawlog.streams.spiders.page import Parsed
-from tests.support.parsing import HTML, NAMES, PAGE, Stage, buried, links
+from tests.support.parsing import HTML, NAMES, PAGE, Stage, buried, links, told
+
+if TYPE_CHECKING:
+    from crawlog.agents.sandbox import Trial
 
 
 def test_a_page_is_done_when_all_its_outputs_are_in_the_log() -> None:
@@ -87,6 +91,31 @@ def test_pages_of_a_deleted_job_are_done_without_a_trace() -> None:
     stage.log.acknowledge()
     assert [found.url for found in stage.founds()] == ["http://a.test/new"]
     assert (buried(stage), stage.done[-1]) == ([], (3, 4))
+
+
+@pytest.mark.parametrize("waits", ["aside", "trial", "body"])
+def test_a_page_whose_job_is_deleted_while_it_waits_is_done(waits: str) -> None:
+    """It gives nothing, and its worker goes on."""
+    stage = Stage(guard=Guard(trial=cast("Trial", object())))
+    body = b"" if waits == "body" else b"<div>" * 20_000 if waits == "trial" else links("x")
+    stage.take(body, aside=waits == "aside", same_as=(3, 0) if waits == "body" else None)
+    assert (len(stage.stage.aside), len(stage.stage.untried), len(stage.stage.bodiless)).count(1) == 1
+    stage.learn(JobSpec(rev=9, state="deleted"))
+    if waits == "aside":
+        stage.stage.parse_aside(body)
+    elif waits == "trial":
+        stage.stage.tried(body, "")
+    else:
+        stage.stage.body_came((3, 0), None, b"")
+    assert (stage.log.records, stage.done) == ([], [(3, 1)])
+
+
+def test_nobody_deletes_the_job_of_bare_records() -> None:
+    """Its pages would be done without a trace for ever."""
+    stage = Stage()
+    stage.stage.learn(control.JobCopy("default", JobSpec(rev=5, state="deleted")))
+    stage.take(links("x"), job="default")
+    assert len(told(stage)) == 1
 
 
 def test_a_page_waits_for_its_jobs_epoch() -> None:

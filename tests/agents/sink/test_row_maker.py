@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from crawlog.agents.sink.row_maker import RowMaker
+from crawlog.agents.sink.row_maker import AGAIN_S, RowMaker
 from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams import crash_points
-from crawlog.streams.errors import Misconfigured, SinkBehind, SpiderDied
+from crawlog.streams.errors import EngineError, Misconfigured, SinkBehind, SpiderDied
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.sink.batch import RawItems, entry
@@ -477,3 +477,24 @@ async def test_rows_of_items_that_were_replaced_are_left_out_of_the_file(tmp_pat
     assert finalise(tmp_path, bench.sink, {0: 3}, io.BytesIO()) == 2
     csv = "n,by\n2,2\n3,3\n"
     assert text_of(bench.sink) == (csv if name.endswith("csv") else '{"n":2,"by":2}\n{"n":3,"by":3}\n')
+
+
+@pytest.mark.parametrize(
+    "trouble", [OSError(28, "No space left on device"), EngineError("the broker is away"), KeyError("x")]
+)
+async def test_rows_are_made_once_the_machine_can_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    """A full disk, a broker that restarts, whatever it is: the job says so, and goes on."""
+    bench.give("a", {"n": 1}, {"n": 2, "fails": True})
+    bury = bench.maker._bury
+
+    async def fails(_letters: list[DeadLetter]) -> None:
+        raise trouble
+
+    monkeypatch.setattr(bench.maker, "_bury", fails)
+    assert await bench.maker._pause_s() == AGAIN_S
+    assert str(trouble) in bench.maker.trouble
+    monkeypatch.setattr(bench.maker, "_bury", bury)
+    await bench.maker._pause_s()
+    assert (bench.maker.trouble, bench.numbers(), len(bench.dead)) == ("", [1], 1)

@@ -24,6 +24,7 @@ from crawlog.processes.workers import (
     Name,
     Workers,
 )
+from crawlog.streams import files
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured, OffsetFell
 from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS, code_of
 from crawlog.streams.settings.sources import load
@@ -270,6 +271,7 @@ def test_a_worker_that_breaks_at_other_records_or_seldom_is_started_again(house:
     [
         (KILLED, "", "worker fetch-0 killed by SIGKILL; started again in 0.5 s"),
         (-11, "", "worker fetch-0 killed by SIGSEGV; started again in 0.5 s"),
+        (-35, "", "worker fetch-0 killed by signal 35; started again in 0.5 s"),
         (0, "one\nstopped", "worker fetch-0 ended with code 0: stopped; started again in 0.5 s"),
         (75, "worker_stuck why=x\n\n", "worker fetch-0 ended with code 75: worker_stuck why=x; started again in 0.5 s"),
         (70, "y" * 2000, f"worker fetch-0 ended with code 70: {'y' * 1000}; started again in 0.5 s"),
@@ -388,3 +390,20 @@ def test_status_tells_which_rules_dropped_links() -> None:
     lines = status_text.lines(up.Status(Path("d"), jobs=jobs))
     assert lines[-2].endswith("0 refused, 15 dropped (12 by scope, 3 by depth)")
     assert lines[-1] == "job      k: running"
+
+
+def test_a_full_disk_ends_no_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who holds the folder is noted once there is room again."""
+    held = hold.Hold(tmp_path, "run")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write", full)
+        assert not held.note({"fetch-0": 7})
+    assert held.note({"fetch-0": 7})
+    found = hold.holder(tmp_path)
+    assert found is not None
+    assert found.workers == {"fetch-0": 7}
+    held.release()

@@ -65,6 +65,10 @@ def optional(**fields: "st.SearchStrategy[Any]") -> "st.SearchStrategy[dict[str,
 
 
 FOUND = optional(
+    id=NUMBERS,
+    request=optional(
+        method=st.text(max_size=4), jar=st.text(max_size=4), kwargs=JSON, meta=JSON, unfiltered=st.booleans()
+    ),
     url=URLS,
     depth=NUMBERS,
     priority=NUMBERS,
@@ -75,6 +79,7 @@ FOUND = optional(
 )
 RESULT = optional(
     url=URLS,
+    id=NUMBERS,
     row=NUMBERS | st.integers(0, 6).map(sequence),
     status=st.sampled_from(["fetched", "failed", "refused"]),
     priority=NUMBERS,
@@ -94,12 +99,13 @@ SPEC = optional(
     max_url_length=NUMBERS,
     order=st.sampled_from(["fifo", "lifo"]),
     confirm=st.booleans(),
-    state=st.sampled_from(["running", "stopped"]),
+    state=st.sampled_from(["running", "stopped", "deleted"]),
     scope=optional(kind=st.sampled_from(["any", "host", "domain"]), include=PATTERNS, exclude=PATTERNS),
     canonical=optional(drop_params=st.lists(st.text(max_size=3), max_size=3)),
 )
 RECORD = optional(
     job=st.sampled_from(["j", "k", "default", "", "ü\n"]) | st.none(),
+    v=st.sampled_from([1, 2]),
     epoch=NUMBERS,
     fwd=NUMBERS,
     at=FLOATS,
@@ -157,6 +163,9 @@ def test_a_damaged_record_breaks_nothing(data: st.DataObject) -> None:
         (u.encode(u.UrlsRecord(job="k", spec=u.JobSpec(scope=u.ScopeSpec(include=("(",))))), "not an RE2 expression"),
         (u.encode(u.UrlsRecord(job="k", spec=u.JobSpec(render=u.RenderRules(exclude=("(",))))), "render.exclude"),
         (u.encode(u.UrlsRecord(job="k", epoch=65_536, spec=ANY)), "epoch 65536"),
+        (b'{"v": 1, "urls": [{"url": "http://a.com/", "id": -1}]}', "an identity has 64 bits"),
+        (b'{"v": 1, "urls": [{"url": "http://a.com/", "id": 18446744073709551616}]}', "an identity has 64 bits"),
+        (b'{"v": 1, "job": "default", "spec": {"rev": 5, "state": "deleted"}}', "cannot be deleted"),
     ],
 )
 def test_what_cannot_be_understood_is_dead(value: bytes | None, why: str) -> None:

@@ -219,11 +219,18 @@ def test_no_spelling_of_an_address_escapes_the_needle(spelled: str) -> None:
     assert told(history(job(), found(spelled), url="http://127.0.0.1/").events, "found")
 
 
+@pytest.mark.parametrize("spelled", ["http://[0:0:0:0:0:0:0:1]/", "http://[::0.0.0.1]:80/", "http://u@[0::1]/"])
+def test_no_spelling_of_an_ipv6_address_escapes_the_needle(spelled: str) -> None:
+    """All are [::1]."""
+    assert told(history(job(), found(spelled), url="http://[::1]/").events, "found")
+
+
 def test_the_needle_lets_other_domains_go() -> None:
     """They are the most of a log, and are never decoded."""
     other = found("http://b.example/a", "http://b.example/%7E", "http://10.0.0.1:80/", source="link")
     assert not Needle("a.example").may_concern(other)
     assert not Needle("127.0.0.1").may_concern(other)
+    assert not Needle("[::1]").may_concern(other)
     assert not Needle("a.example").may_concern(None)
 
 
@@ -240,9 +247,12 @@ def test_it_says_what_the_whole_log_says(urls: list[str]) -> None:
 @given(st.binary(max_size=200))
 def test_garbage_changes_nothing(value: bytes) -> None:
     """Whatever bytes another client writes."""
-    life = History(URL, PLACES)
-    life.take(value, 0, AT)
-    life.take(job(), 1, AT)
+    lives = History(URL, PLACES), History(URL, PLACES)
+    for life, first in zip(lives, (value, b""), strict=True):
+        life.take(first, 0, AT)
+        life.take(job(), 1, AT)
+        life.take(found(URL), 2, AT)
+    assert lives[0].events == lives[1].events
 
 
 @pytest.mark.parametrize(

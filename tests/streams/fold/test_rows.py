@@ -18,12 +18,6 @@ def test_key_order_is_fetch_order(one: tuple[int, int], other: tuple[int, int], 
     assert (keys[0] < keys[1]) == (order[0] < order[1])
 
 
-@given(st.integers(0, 65_535), HASHES, PRIORITIES, SEQUENCES, st.booleans())
-def test_a_queue_key_can_be_read_back(job: int, host: int, priority: int, sequence: int, lifo: bool) -> None:
-    """Both ways of one layout."""
-    assert r.unpack_queue(r.queue_key(job, host, priority, sequence, lifo), lifo) == (job, host, priority, sequence)
-
-
 @given(st.integers(0, (1 << 63) - 1), st.integers(0, 65_535), HASHES, SEQUENCES)
 def test_a_due_key_can_be_read_back(due_ms: int, job: int, host: int, sequence: int) -> None:
     """Both ways of one layout."""

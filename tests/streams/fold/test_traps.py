@@ -155,6 +155,18 @@ def subdomains(path: str) -> Iterable[str]:
     return (f"http://w{chosen.getrandbits(40)}.trap.test/x" for _ in range(3))
 
 
+def like_the_domain(path: str) -> Iterable[str]:
+    """The same, by names that begin as the domain does."""
+    chosen = random.Random(path + str(next(_ticks)))
+    return (f"http://trap.test{chosen.getrandbits(40)}.trap.test/x" for _ in range(3))
+
+
+def ports(path: str) -> Iterable[str]:
+    """The same, by ports."""
+    chosen = random.Random(path + str(next(_ticks)))
+    return (f"http://trap.test:{chosen.randrange(1024, 65_536)}/x" for _ in range(3))
+
+
 _ticks = iter(range(1 << 60))
 
 TRAPS: dict[str, Site] = {
@@ -168,6 +180,8 @@ TRAPS: dict[str, Site] = {
     "growing query": growing_query,
     "facets": facets,
     "subdomains": subdomains,
+    "subdomains like the domain": like_the_domain,
+    "ports": ports,
 }
 
 

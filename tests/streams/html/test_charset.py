@@ -9,6 +9,7 @@ import webencodings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlog.streams.html import charset
 from crawlog.streams.html.charset import decide, decode
 
 RUSSIAN = "Привет, это обычный русский текст о погоде и природе."
@@ -129,3 +130,14 @@ def test_a_hostile_page_is_read_in_linear_time(piece: bytes) -> None:
 def test_the_detectors_python_names_become_whatwgs() -> None:
     """Thai bytes without a label: the detector says `cp874`."""
     assert decode(b"\xd5\xe8", "")[0] == "windows-874"
+
+
+def test_no_server_fills_the_memory_with_labels() -> None:
+    """A page may name an encoding of 60 kB, and each page another one."""
+    before = charset._known.cache_info().currsize
+    for number in range(50):
+        body = b'<html><meta charset="%08d%s">' % (number, b"x" * 900)
+        assert charset.decide(body, f"text/html; charset=utf-8; n={number}") == "utf-8"
+        assert charset.decide(body, "text/html") == charset.FALLBACK
+    assert charset._known.cache_info().currsize <= before + 1
+    assert charset._header_charset.cache_info().maxsize is not None

@@ -212,7 +212,7 @@ def test_sitemaps_stand_outside_of_groups() -> None:
 
 def test_a_file_that_is_missing_or_away_has_its_verdict() -> None:
     """RFC 9309 2.3.1.3 and 2.3.1.4."""
-    assert RobotsRules.allow_all().allowed("http://h.test/x", "crawlog") == (True, "")
+    assert RobotsRules.parse(b"").allowed("http://h.test/x", "crawlog") == (True, "")
     assert RobotsRules.disallow_all().allowed("http://h.test/x", "crawlog") == (False, "Disallow: /")
     assert RobotsRules.disallow_all().allowed("http://h.test/robots.txt", "crawlog") == (True, "")
 

@@ -113,5 +113,8 @@ def test_who_takes_long_over_a_record_may_wait_for_the_next(monkeypatch: pytest.
     monkeypatch.setattr(reading, "CLUSTER_TIMEOUT_S", 0.05)
     monkeypatch.setattr(reading, "Consumer", Slow)
     settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
-    for _ in reading.read_records(settings, "t", 0, 0, 3):
+    offsets = []
+    for record in reading.read_records(settings, "t", 0, 0, 3):
+        offsets.append(record.offset())
         time.sleep(0.1)
+    assert offsets == [0, 1, 2]

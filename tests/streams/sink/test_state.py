@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import fcntl
 import io
 import json
 import os
@@ -634,3 +635,22 @@ def test_a_state_whose_file_another_sink_writes_is_forgotten(tmp_path: Path, sin
     assert results.forget_others(tmp_path, later) == [sink]
     assert results.forget_others(tmp_path, SinkSpec("j", "-", epoch=2)) == [others[2]]
     assert set(known_sinks(tmp_path)) == {others[1], others[3], later}
+
+
+def open_files() -> int:
+    """Of this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_state_whose_file_another_process_writes_can_be_opened_later(tmp_path: Path, sink: SinkSpec) -> None:
+    """No attempt leaves a lock behind, neither of rows nor of raw items."""
+    piped = msgspec.structs.replace(sink, pipelines=True)
+    other = os.open(piped.partial(tmp_path), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    before = open_files()
+    for _ in range(3):
+        with pytest.raises(RetryLater, match=r"out\.jsonl\.partial is being written by another job"):
+            SinkState(tmp_path, piped, LOG)
+    assert open_files() == before
+    os.close(other)
+    SinkState(tmp_path, piped, LOG).close()

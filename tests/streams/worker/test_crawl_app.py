@@ -557,6 +557,12 @@ async def test_a_commit_tells_what_workers_before_this_one_had_written() -> None
     assert written_ends(commits[0][0].metadata) == WrittenEnds({0: 9, 1: 7}, {2: 6, 3: 2})
 
 
+@pytest.mark.parametrize("list_of_ends", ["1:234:5", "1:2,", ",1:2", "1:2,,3:4", "1"])
+def test_a_list_of_ends_that_is_none_says_nothing(list_of_ends: str) -> None:
+    """Another program may write what it likes into a commit."""
+    assert written_ends(f"{OURS} founds {list_of_ends};") == WrittenEnds()
+
+
 def test_the_metadata_of_many_partitions_fits_into_a_commit() -> None:
     """What does not is left out; what is told is whole."""
     ends = {number: 10**18 + number for number in range(1000)}

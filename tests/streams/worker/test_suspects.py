@@ -200,3 +200,19 @@ def test_what_kills_one_worker_after_the_other_is_found_sooner(path: Path) -> No
     shared.release("bad")
     assert shared.verdict("bad") == "normal"
     assert shared.is_calm
+
+
+def test_a_key_that_is_held_twice_is_held_until_both_are_over(path: Path) -> None:
+    """Two jobs may ask for one URL: what crashes the second is a crash all the same."""
+    held = "['twice', 'twice']"
+    code = f"for key in {held}: held.touch(key)\nheld.release('twice')\n{SEGFAULT}"
+    for _ in range(2):
+        die(path, by=code)
+    opened = Suspects(path)
+    assert opened.verdict("twice") == "alone"
+    for _ in range(3):
+        opened.touch("twice")
+    for _ in range(3):
+        opened.release("twice")
+    opened.close()
+    assert not path.exists()

@@ -291,3 +291,27 @@ def test_a_page_of_an_unknown_job_is_buried_by_the_worker_that_held_it(
         letters.close()
         worker.kill()
         worker.wait()
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "asked"),
+    [
+        ("broker", [("broker", 9092)]),
+        ("a:1, [::1]:2", [("a", 1), ("::1", 2)]),
+    ],
+)
+async def test_brokers_are_asked_by_the_addresses_that_kafka_reads(
+    bootstrap: str, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A port may be missing."""
+    told: list[tuple[str, int]] = []
+
+    async def refused(host: str, port: int) -> None:
+        told.append((host, port))
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(asyncio, "open_connection", refused)
+    app = SimpleNamespace(crawl=Settings(kafka=Kafka(bootstrap=bootstrap)))
+    dog = Watchdog(app, assignment_s=STUCK_S)
+    assert not await dog._broker_answers()
+    assert told == asked
