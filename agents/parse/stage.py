@@ -331,8 +331,9 @@ class ParseStage:
         """
         waited = self.aside.pop()
         body = body if waited.body is None else waited.body
-        job = self._job_of(waited.meta, waited.page)
+        job = self._jobs.of(waited.meta)
         if job is None:
+            waited.page.one_done()
             return
         if waited.body is None and not body:
             self._fetch_again(job, waited.meta, waited.page)
@@ -348,8 +349,9 @@ class ParseStage:
         """
         waited = self.untried.pop()
         meta, page = waited.meta, waited.page
-        job = self._job_of(meta, page)
+        job = self._jobs.of(meta)
         if job is None:
+            page.one_done()
             return
         if not body:
             self._fetch_again(job, meta, page)
@@ -372,20 +374,14 @@ class ParseStage:
         if held is None:  # given up meanwhile
             return
         message, meta, page = held
-        job = self._job_of(meta, page)
+        job = self._jobs.of(meta)
         if job is None:
+            page.one_done()
             return
         if old is None:
             self._fetch_again(job, meta, page)
         else:
             self._handle(job, message, pages.with_body(meta, old), page, body)
-
-    def _job_of(self, meta: PageMeta, page: Page) -> Job | None:
-        """The job of a page that has waited; None, and the page is done, if it was deleted meanwhile."""
-        job = None if self._jobs.is_deleted(meta) else self._jobs.get(meta.job)
-        if job is None:
-            page.one_done()
-        return job
 
     def _fetch_again(self, job: Job, meta: PageMeta, page: Page) -> None:
         log.info("body_gone", job=meta.job, url=meta.url, was=meta.same_as, then="fetched once more")

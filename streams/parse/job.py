@@ -281,9 +281,9 @@ class Jobs:
         self._learned: dict[str, Learned] = {}
         self._learn(DEFAULT_JOB, DEFAULT_SPEC, 0)
 
-    def __getitem__(self, name: str) -> Job:
-        """A job by its name. Raises: KeyError: it is not known."""
-        return self._known[name]
+    def of(self, meta: PageMeta) -> Job | None:
+        """The job of a page that has waited; None if it was deleted meanwhile."""
+        return None if self.is_deleted(meta) else self._known.get(meta.job)
 
     def get(self, name: str) -> Job | None:
         """The newest revision that can be used; None if there is none."""

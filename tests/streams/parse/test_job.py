@@ -19,11 +19,18 @@ SPEC = JobSpec(scope=ScopeSpec(names=("a.test",)))
 PAGE = "http://a.test/p"
 
 
+def job_of(jobs: Jobs) -> Job:
+    """The job."""
+    found = jobs.get("j")
+    assert found is not None
+    return found
+
+
 def known(spec: JobSpec = SPEC) -> tuple[Jobs, Job]:
     """What crawl.control told, and the one job of it."""
     jobs = Jobs(PLACES, Guard().check)
     jobs.learn(Copy("j", spec))
-    return jobs, jobs["j"]
+    return jobs, job_of(jobs)
 
 
 def outlink(url: str) -> Outlink:
@@ -117,7 +124,7 @@ def test_the_newest_revision_counts_whatever_comes_first() -> None:
     assert (told.job, told.error) == ("j", None)
     assert jobs.get("j") is job
     jobs.learn(Copy("j", msgspec.structs.replace(SPEC, rev=3)))
-    assert jobs["j"].spec.rev == 3
+    assert job_of(jobs).spec.rev == 3
     assert jobs.get("nobody's") is None
     assert jobs.get(DEFAULT_JOB) is not None
 
@@ -139,8 +146,8 @@ def test_what_a_scope_and_a_host_are_known_by_outlives_a_revision() -> None:
     assert jobs.learn(Missing("j", "http://a.test/none", 7)) is None
     for rev in (1, 2):
         jobs.learn(Copy("j", msgspec.structs.replace(SPEC, rev=rev)))
-        assert jobs["j"].refusal(outlink("http://b.test/"), 1) is None
-        assert jobs["j"].refusal(outlink("http://c.test/"), 1) == "scope"
+        assert job_of(jobs).refusal(outlink("http://b.test/"), 1) is None
+        assert job_of(jobs).refusal(outlink("http://c.test/"), 1) == "scope"
 
 
 def test_what_nobody_parses_gives_nothing() -> None:
