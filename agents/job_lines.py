@@ -15,8 +15,8 @@ import structlog
 from crawlog.schemas import log_lines
 from crawlog.streams import logs
 from crawlog.streams.errors import AccessDenied, GiveUp
-from crawlog.streams.log import Producer, Topics
-from crawlog.streams.worker import CrawlApp, JobLines
+from crawlog.streams.log import JobLines, Producer, Topics
+from crawlog.streams.worker import CrawlApp
 
 log = structlog.get_logger()
 

@@ -71,14 +71,16 @@ class Seldom(logging.Filter):
         return True
 
 
-def configure(level: str, form: str = "text", **worker: str) -> None:
+def configure(level: str, form: str = "text", *, heard: str = "", **worker: str) -> None:
     """Send everything at `level` and above to standard error.
 
     Args:
         form: `text` or `json`.
+        heard: Least level of what listeners hear; empty for `level`.
         worker: Fields of every JSON line.
     """
-    severity = logging.getLevelNamesMapping()[level.upper()]
+    levels = logging.getLevelNamesMapping()
+    severity = levels[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%f", utc=False, key="time"),
@@ -86,7 +88,9 @@ def configure(level: str, form: str = "text", **worker: str) -> None:
     ]
     structlog.configure(
         processors=[*shared, _tell_listeners, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(severity),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            min(severity, levels[heard.upper()] if heard else severity)
+        ),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )

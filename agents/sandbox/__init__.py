@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .frames import FAILED as FAILED
     from .frames import NEXT as NEXT
     from .frames import SpiderFrame as SpiderFrame
+    from .spider_child import LOAD_S as LOAD_S
     from .spider_child import BackgroundChild as BackgroundChild
     from .spider_child import SpiderChild as SpiderChild
     from .spider_child import fault_of as fault_of
@@ -51,6 +52,7 @@ __all__ = [
     "DONE",
     "ENDED",
     "FAILED",
+    "LOAD_S",
     "NEXT",
     "TOO_COMPLEX",
     "BackgroundChild",
@@ -74,6 +76,7 @@ _HOMES = {
     "DONE": "frames",
     "ENDED": "frames",
     "FAILED": "frames",
+    "LOAD_S": "spider_child",
     "Fault": "spider_process",
     "NEXT": "frames",
     "ChildRules": "child_rules",

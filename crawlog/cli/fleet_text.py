@@ -74,6 +74,12 @@ def job_details(view: "JobView") -> list[str]:
         ("ended", time_text(view.ended_at)),
         ("pages", f"{counts.fetched:,} fetched, {counts.redirected:,} redirected, {counts.failed:,} failed"),
         ("URLs", f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {counts.refused:,} refused"),
+        (
+            "held",
+            f"{counts.held:,}: no URL of them is asked for while the job, or its host, may not go on"
+            if counts.held
+            else "",
+        ),
         ("dropped", by_rule(counts.dropped)),
         ("needs", needed(counts.needs)),
         ("not handled", f"{view.dead:,}: `crawlog dead list --job {view.name}`" if view.dead else ""),

@@ -34,7 +34,8 @@ def up(workers: str | None, **given: Any) -> int:
     tell(f"Apache Kafka   {started.bootstrap}")
     tell(f"workers        {started.workers}, logs in {started.data / 'logs'}")
     if started.service:
-        tell(f"service        {started.service}  (token: {started.data / 'run' / 'service.json'})")
+        token = "users: service.users" if settings.service.users else f"token: {started.data / 'run' / 'service.json'}"
+        tell(f"service        {started.service}  ({token})")
     tell(f"data           {started.data}")
     tell("give a job     `crawlog submit URL… -o FILE.jsonl`; `crawlog jobs` shows how far it is")
     tell("stop it with   `crawlog down`")

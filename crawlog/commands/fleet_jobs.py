@@ -18,7 +18,7 @@ from crawlog.streams.errors import NotPossible, UnknownName
 from .submit import BROKEN, whoever
 
 if TYPE_CHECKING:
-    from crawlog.streams.fleet import JobView
+    from crawlog.streams.fleet import FleetView, JobView
     from crawlog.streams.log import Producer, Topics
     from crawlog.streams.settings import Settings
 
@@ -47,12 +47,17 @@ def show_job(settings: "Settings", name: str) -> "JobView":
     Raises: UnknownName: there is none.
     """
     from crawlog.streams.fleet import FleetView
+
+    return shown_job(settings, FleetView.read(settings), name)
+
+
+def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
+    """The same, from a view of the fleet. Raises: UnknownName: there is none."""
     from crawlog.streams.log import LetterChoice, job_values
     from crawlog.streams.settings import known_keys, masked
 
     from .dead import listed
 
-    view = FleetView.read(settings)
     found, copy = view.job(name), view.look(lambda state: state.copy(name))
     if found is None or copy is None:
         raise _unknown(name)

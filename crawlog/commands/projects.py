@@ -301,7 +301,7 @@ def _version(folder: Path | None) -> str:
 
 def _listed(settings: "Settings", archive: "ProjectArchive") -> tuple[str, ...]:
     """Names of an archive's spiders, as a child process says; it is unpacked into a folder of its own for that."""
-    from crawlog.agents.sandbox import ChildRules, SpiderChild
+    from crawlog.agents.sandbox import LOAD_S, ChildRules, SpiderChild
     from crawlog.streams.code import unpack
     from crawlog.streams.spiders import SpiderRef
 
@@ -310,7 +310,7 @@ def _listed(settings: "Settings", archive: "ProjectArchive") -> tuple[str, ...]:
         folder = work / "code"
         unpack(archive.content, folder, archive.settings)
         with SpiderChild(SpiderRef("", folder=str(folder)), ChildRules.of(settings, None), loader=LISTING) as child:
-            found = msgspec.json.decode(child.call("spiders"), type=list[str])
+            found = msgspec.json.decode(child.call("spiders", limit_s=LOAD_S), type=list[str])
     except SpiderDied as error:
         raise Misconfigured(f"the project's spiders cannot be listed: {error}") from None
     finally:

@@ -8,20 +8,22 @@
 the job knows falls away. When it has ended, and all that it gave is in the log, crawl.control says so.
 """
 
+import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from crawlog.schemas.control import Command, Control, JobCopy, Join, StartEnded
 from crawlog.streams import crash_points
-from crawlog.streams.errors import EngineError, Misconfigured, SpiderDied
+from crawlog.streams.errors import EngineError, GiveUp, Misconfigured, SpiderDied
 
 if TYPE_CHECKING:
     from crawlog.agents.sandbox import Died, SpiderChild, SpiderFrame
     from crawlog.agents.seed import StartSower
     from crawlog.streams.fleet import Picture, Watch
-    from crawlog.streams.log import Producer
+    from crawlog.streams.log import JobLines, Producer
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import CallResult
 
@@ -87,6 +89,17 @@ def startable(said: Mapping[bytes, Control]) -> dict[tuple[str, int], JobCopy]:
     }
 
 
+@cache
+def _lines() -> "JobLines":
+    """The lines of this process about jobs: what their `start` prints, and its errors."""
+    from crawlog.streams import logs
+    from crawlog.streams.log import JobLines
+
+    lines = JobLines(socket.gethostname(), "start")
+    logs.listen(lines.heard)
+    return lines
+
+
 class LogFollower(Protocol):
     """A process that follows the log: the supervisor of `run` and `up`, or `crawlog worker start`."""
 
@@ -131,12 +144,22 @@ class Starting:
         self._held_at = time.monotonic() + HELD_LOOK_S
         self._has_ended = False
         self._said: set[str] = set()
+        self._lines = _lines()
 
     def look(self) -> None:
         """Takes the parts that are there, and asks for more if the job has few requests waiting. Does not wait."""
         if self.is_running:
             with suppress(EngineError):  # the broker may be restarting: a later look succeeds
                 self._look(time.monotonic())
+            self._send_lines()
+
+    def _send_lines(self) -> None:
+        """Sends what was said of jobs to crawl.logs. A line is worth less than a request: a long one may be lost."""
+        from crawlog.schemas import log_lines
+
+        for record in self._lines.take():
+            with suppress(GiveUp):
+                self._producer.send(self._topics.logs, log_lines.encode(record), key=record.job.encode(), partition=0)
 
     def _look(self, now: float) -> None:
         if now >= self._held_at:
@@ -256,8 +279,12 @@ class Starting:
         self._begin_at = time.monotonic() + AGAIN_S
 
     def _fail(self, error: str, trace: str = "") -> None:
+        from crawlog.schemas.log_lines import MAX_LINE, LogLine
+
         self.error = error
         self._has_ended = True
+        text = "\n".join((error, *trace.splitlines()[-TRACE_LINES:]))[:MAX_LINE]
+        self._lines.add(self._copy.job, LogLine(time.time(), text, "error", "start_failed"))
         self._say(f"`start` of job {self._copy.job} failed: {error}")
         for line in trace.splitlines()[-TRACE_LINES:]:
             self._say(f"  {line}")

@@ -108,7 +108,8 @@ class Supervisor:
         from crawlog.streams.fleet import Watch
         from crawlog.streams.log import ensure_topics
 
-        logs.configure("debug" if self.settings.log.level == "debug" else "warning")  # standard output is for answers
+        level = "debug" if self.settings.log.level == "debug" else "warning"  # standard output is for answers
+        logs.configure(level, heard="info")
         ensure_topics(self.settings)
         self._care = LogCare(self.settings, self.report)
         self._care.make_again(self.engine)

@@ -1,6 +1,7 @@
 """Rows of a job: page by page, as an NDJSON stream, and live as server-sent events."""
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -116,6 +117,10 @@ class _Follower:
 
     async def follow(self, cursor: str) -> None:
         """Gives the rows from a cursor on, until the client goes or the service ends."""
+        with suppress(ConnectionResetError):  # it went while we wrote
+            await self._follow(cursor)
+
+    async def _follow(self, cursor: str) -> None:
         cursor = await self._from_log(cursor)
         while not self._tail.is_closed:
             places = _offsets(cursor)

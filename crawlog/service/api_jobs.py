@@ -1,10 +1,11 @@
 """Jobs: list, submit, show; their lines of crawl.logs, and `why` of a URL."""
 
 import time
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
+from crawlog.commands.fleet_jobs import shown_job
 from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
@@ -30,7 +31,7 @@ class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         name: Part of the name.
     """
 
-    state: str = ""
+    state: Literal["", "pending", "running", "paused", "stopped", "finished", "failed", "cancelled"] = ""
     name: str = ""
     spider: str = ""
     project: str = ""
@@ -94,9 +95,7 @@ def _submit(call: ApiCall) -> JobView:
 
 
 def _show(call: ApiCall) -> JobView:
-    found = call.fleet.job(known_job(call))
-    assert found is not None
-    return found
+    return shown_job(call.settings, call.fleet, known_job(call))
 
 
 def _lines(call: ApiCall) -> LinesPage:
@@ -109,6 +108,8 @@ def _why(call: ApiCall) -> Story:
         serialise(query.url)
     except (InvalidUrl, ValueError):
         raise AnswerError(400, f"{query.url!r:.200} is no URL") from None
+    if query.job and call.fleet.job(query.job) is None:
+        raise AnswerError(404, f"there is no job {query.job!r:.120}")
     at = moment(query.at, time.time()) if query.at else None
     return why(call.settings, query.url, at, query.job, lambda _: None)
 

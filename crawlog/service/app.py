@@ -9,7 +9,7 @@ from .access import ACCOUNTS, WRONG, WRONG_AT_ONCE, WRONG_PER_S, Accounts, acces
 from .answers import errors
 from .guards import AT_ONCE, NAMES, PER_S, REACHED, REQUESTS, guards, is_reached, names_of, say_headers
 from .rates import Rates
-from .routing import BODY_BYTES, FLEET, ROUTES, SETTINGS, WORK, Work, check_routes
+from .routing import BODY_BYTES, FLEET, ROUTES, SETTINGS, THREADS, UPLOAD_THREADS, UPLOADS, WORK, Work, check_routes
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView
@@ -31,7 +31,8 @@ def make_app(settings: "Settings", fleet: "FleetView", own_token: str) -> web.Ap
     app = web.Application(middlewares=[errors, guards, access], client_max_size=BODY_BYTES)
     app[SETTINGS] = settings
     app[FLEET] = fleet
-    app[WORK] = Work()
+    app[WORK] = Work(THREADS, "command")
+    app[UPLOADS] = Work(UPLOAD_THREADS, "deploy")
     app[ROUTES] = {}
     app[ACCOUNTS] = Accounts(settings, own_token)
     app[WRONG] = Rates(WRONG_PER_S, WRONG_AT_ONCE)
@@ -47,4 +48,5 @@ def make_app(settings: "Settings", fleet: "FleetView", own_token: str) -> web.Ap
 
 
 async def _end_work(app: web.Application) -> None:
-    app[WORK].close()
+    for work in (WORK, UPLOADS):
+        app[work].close()

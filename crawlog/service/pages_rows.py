@@ -103,6 +103,11 @@ def _seconds(at: float) -> str:
 
 
 def log_text(line: LogLine) -> str:
-    """A line of a log as Scrapy writes it, which ScrapydWeb's parser reads; control characters are escaped."""
+    """A line of a log as Scrapy writes it, which ScrapydWeb's parser reads; control characters are escaped.
+
+    What a spider prints or logs comes as it was printed, with its own time where it has one.
+    """
+    if not line.source:
+        return escaped(line.text)
     url = f" ({line.url})" if line.url and line.url not in line.text else ""
     return f"{_seconds(line.at)} [{escaped(line.source) or 'crawlog'}] {line.level.upper()}: {escaped(line.text + url)}"

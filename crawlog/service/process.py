@@ -49,7 +49,7 @@ def serve(load: "Callable[[], Settings]", told: Callable[[ServiceNote], None] | 
     os.umask(files.OTHERS)
     try:
         settings = load()
-        logs.configure(settings.log.level)
+        logs.configure(settings.log.level, settings.log.format, worker="service", stage="service")
         check_reach(settings)
         asyncio.run(_serve(settings, told))
     except CrawlError as error:

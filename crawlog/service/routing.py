@@ -22,6 +22,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 THREADS = 8
 """Commands that run at a time."""
 
+UPLOAD_THREADS = 2
+"""Deploys that run at a time, in threads of their own: each runs code of others, as long as it may take."""
+
 WAITING = 64
 """Commands that may wait for a thread; further requests are told to come again."""
 
@@ -56,8 +59,9 @@ class TooMuchWork(Exception):
 class Work:
     """Threads for commands, which block."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(THREADS, "command")
+    def __init__(self, threads: int, name: str) -> None:
+        self._count = threads
+        self._threads = ThreadPoolExecutor(threads, name)
         self._under_way = 0
 
     async def do(self, command: Callable[..., T], *args: Any) -> T:
@@ -65,7 +69,7 @@ class Work:
 
         Raises: TooMuchWork: too many wait.
         """
-        if self._under_way >= THREADS + WAITING:
+        if self._under_way >= self._count + WAITING:
             raise TooMuchWork
         self._under_way += 1
         try:
@@ -81,6 +85,7 @@ class Work:
 SETTINGS: "web.AppKey[Settings]" = web.AppKey("settings")
 FLEET: "web.AppKey[FleetView]" = web.AppKey("fleet")
 WORK: web.AppKey[Work] = web.AppKey("work", Work)
+UPLOADS: web.AppKey[Work] = web.AppKey("uploads", Work)
 ROUTES: web.AppKey[dict[tuple[str, str], ServiceRoute]] = web.AppKey("routes", dict)
 """By method and canonical path."""
 
@@ -126,7 +131,9 @@ def route_of(request: web.Request) -> ServiceRoute | None:
 
 async def in_thread(request: web.Request, command: Callable[..., T], *args: Any) -> T:
     """Runs a command, which blocks, in a thread; too many waiting ones give 503."""
-    return await request.app[WORK].do(command, *args)
+    route = route_of(request)
+    work = UPLOADS if route is not None and route.is_upload else WORK
+    return await request.app[work].do(command, *args)
 
 
 def fleet_of(request: web.Request) -> "FleetView":

@@ -13,7 +13,7 @@ from aiohttp import web
 from crawlog.commands import projects
 from crawlog.streams.log import cancel_job
 
-from .routing import FLEET, SETTINGS, WORK
+from .routing import FLEET, SETTINGS, UPLOADS, WORK
 from .scrapyd_fleet import ScrapydJob, ScrapydOrder, ScrapydVersion, scrapyd_job
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class CommandFleet:
 
     async def add_version(self, project: str, version: str, egg: bytes, by: str) -> int:
         """Deploys a version; returns how many spiders it has."""
-        return len((await self._do(projects.deploy, self._settings, egg, project, version, by)).spiders)
+        deployed = await self._app[UPLOADS].do(projects.deploy, self._settings, egg, project, version, by)
+        return len(deployed.spiders)
 
     async def delete(self, project: str, version: str | None, by: str) -> None:
         """Hides a version, or the whole project."""

@@ -142,6 +142,7 @@ class FleetState:
         spec, end = copy.spec, self.end(copy)
         counts = self.counts(copy, end)
         state, reason = self._state(copy, end, counts)
+        reason = reason or self._start_error(copy)
         return JobView(
             name=name,
             state=state,
@@ -160,6 +161,13 @@ class FleetState:
             outputs=tuple(self._outputs(copy)),
             args=dict(spec.args),
         )
+
+    def _start_error(self, copy: JobCopy) -> str:
+        """Why the `start` of the job's spider ended early; empty if it did not."""
+        note = self.said.get(f"start/{copy.job}".encode())
+        if not isinstance(note, StartEnded) or note.epoch != copy.epoch or not note.error:
+            return ""
+        return f"its `start` failed: {note.error}"
 
     def counts(self, copy: JobCopy, end: Finished | None) -> JobCounts:
         """The counts of a job: of its reports, or of its end where reports leave it out."""

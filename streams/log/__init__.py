@@ -9,6 +9,7 @@
     reset by a user     groups (members, commits) ─► offsets (new ones, pure) ─► groups.move; rewind: a job or the crawl
     lost or damaged     marks, damage (is something missing?) ─► check + ledger (which pages?) ─► power_cut (recovery)
     dead_letters        which are open, how often each was tried     sink_groups: each output is a consumer group
+    job_lines           lines about jobs, on their way to crawl.logs
 
 Import names from here; `groups`, `offsets` and `power_cut` are used as modules.
 """
@@ -61,6 +62,7 @@ from .dead_letters import (
 )
 from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
 from .job_changes import ANSWERED_S, cancel_job, change_job, remove_notes
+from .job_lines import JobLines
 from .job_records import (
     NO_SPIDER,
     JobSpider,
@@ -125,6 +127,7 @@ __all__ = [
     "CutPartition",
     "Group",
     "HeldRange",
+    "JobLines",
     "JobSpider",
     "Letter",
     "LetterChoice",

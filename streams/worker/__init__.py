@@ -8,14 +8,13 @@
     watchdog   ends a worker that is stuck            lease     until when no other worker can own our partitions
     suspects   which URL was in work at each death    memory    freed memory goes back to the system
     contract   the app as these parts see it          own_process  what it tells of itself in reports
-    planned_stop  an operator's order to end          job_lines  lines about jobs, for crawl.logs
+    planned_stop  an operator's order to end
 
 Each wait of a stop or a rebalance has a limit: `finish_within`.
 """
 
 from .consumer import COMMIT_S, finish_within
 from .crawl_app import CrawlApp
-from .job_lines import JobLines
 from .lease import boottime
 from .member import LARGE_BYTES
 from .memory import give_back_memory
@@ -28,7 +27,6 @@ __all__ = [
     "COMMIT_S",
     "LARGE_BYTES",
     "CrawlApp",
-    "JobLines",
     "OwnProcess",
     "Suspects",
     "Verdict",

@@ -10,8 +10,8 @@ from crawlog.agents.job_lines import MOST_OUTSTANDING, LinesSender
 from crawlog.commands.job_logs import LOST, follow_job_log, job_log_lines
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams.log import ensure_topics
+from crawlog.streams.log.job_lines import BURST, JobLines
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.worker.job_lines import BURST, JobLines
 from tests.support.fetching import Log
 
 

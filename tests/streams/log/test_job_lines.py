@@ -12,8 +12,8 @@ import structlog
 
 from crawlog.schemas.log_lines import MAX_LINE, MAX_LINES, LogLine, encode
 from crawlog.streams import logs
-from crawlog.streams.worker import job_lines
-from crawlog.streams.worker.job_lines import BURST, LINES_S, WORKER_BURST, JobLines
+from crawlog.streams.log import job_lines
+from crawlog.streams.log.job_lines import BURST, LINES_S, WORKER_BURST, JobLines
 
 
 class Time:
