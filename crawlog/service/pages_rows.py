@@ -1,5 +1,6 @@
 """The rows of Scrapyd's pages: jobs by state, and folders of logs and items, which are made of the jobs. Pure."""
 
+import re
 from typing import Literal, NamedTuple
 
 from crawlog.schemas.log_lines import LogLine
@@ -10,6 +11,9 @@ from .scrapyd_fleet import ScrapydJob, Stand, local_time
 
 HEADINGS = ("Project", "Spider", "Job", "PID", "Start", "Runtime", "Finish", "Log", "Items", "Cancel")
 """Columns of the page of jobs; ScrapydWeb reads them by their order."""
+
+_LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b")
+"""How a line begins that Python's `logging` has made."""
 
 
 class PageJob(NamedTuple):
@@ -105,9 +109,9 @@ def _seconds(at: float) -> str:
 def log_text(line: LogLine) -> str:
     """A line of a log as Scrapy writes it, which ScrapydWeb's parser reads; control characters are escaped.
 
-    What a spider prints or logs comes as it was printed, with its own time where it has one.
+    What a spider logs comes as it was logged, with its own time.
     """
-    if not line.source:
+    if not line.source and _LOGGED.match(line.text):
         return escaped(line.text)
     url = f" ({line.url})" if line.url and line.url not in line.text else ""
     return f"{_seconds(line.at)} [{escaped(line.source) or 'crawlog'}] {line.level.upper()}: {escaped(line.text + url)}"

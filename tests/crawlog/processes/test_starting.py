@@ -9,10 +9,11 @@ import pytest
 
 from crawlog.processes import starting
 from crawlog.processes.starting import MOST_WAITING, Starting, start_ended, startable
-from crawlog.schemas import control, urls
+from crawlog.schemas import control, log_lines, urls
 from crawlog.schemas.control import Command, Control, JobCopy, StartEnded
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.streams import logs
 from crawlog.streams.fleet import Picture
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.spiders import allow
@@ -52,6 +53,7 @@ class FakeProducer:
     def __init__(self) -> None:
         self.founds: list[str] = []
         self.controls: list[Control | None] = []
+        self.lines: list[log_lines.LogLine] = []
 
     def send(
         self, topic: str, value: bytes, *, key: bytes | None = None, partition: int, on_delivery: Any = None
@@ -59,6 +61,8 @@ class FakeProducer:
         """Keeps a record."""
         if topic.endswith("urls"):
             self.founds += [found.url for found in urls.decode(value).urls or ()]
+        elif topic.endswith("logs"):
+            self.lines += log_lines.decode(value).lines
         elif topic.endswith("control"):
             self.controls.append(control.decode(key, value))
         if on_delivery is not None:
@@ -196,3 +200,14 @@ def test_a_start_begins_again_in_another_epoch_with_other_arguments_and_other_co
     assert startable({b"job/j": copy}) == {("j", 2): copy}
     assert not startable({b"job/j": copy, b"command/job/j": Command("stop", job="j")})
     assert not startable({b"job/j": JobCopy("j", JobSpec(starts=True, state="stopped"))})
+
+
+def test_what_it_prints_and_raises_are_lines_about_its_job(start: Start) -> None:
+    """`jobs logs` shows them; the terminal of `up` is nobody's."""
+    logs.configure("warning", heard="info")
+    made = start('print("hello")\nyield {"n": 1}\nraise KeyError("x")')
+    assert made.ended().error
+    made.until(lambda: {"hello", "start_failed"} <= {line.source or line.text for line in made.producer.lines})
+    (failed,) = (line for line in made.producer.lines if line.source == "start_failed")
+    assert failed.level == "error"
+    assert "KeyError" in failed.text

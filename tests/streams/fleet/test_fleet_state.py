@@ -47,6 +47,12 @@ RUNNING = JobCopy("j", JobSpec(spider="/p:quotes", at=5.0, changed_at=5.0))
         ([RUNNING, Finished("j", at=9.0)], JobCounts(fetched=1), ("finished", "")),
         ([RUNNING, Finished("j", at=9.0, reason="max_pages")], JobCounts(fetched=1), ("stopped", "max_pages")),
         ([RUNNING, Finished("j", at=4.0)], JobCounts(fetched=1), ("running", "")),
+        (
+            [RUNNING, StartEnded("j", 8.0, error="KeyError: x"), Finished("j", at=9.0)],
+            JobCounts(),
+            ("finished", "its `start` failed: KeyError: x"),
+        ),
+        ([RUNNING, StartEnded("j", 8.0, epoch=1, error="KeyError: x")], JobCounts(queued=1), ("pending", "")),
         ([JobCopy("j", JobSpec(state="paused"))], JobCounts(queued=1), ("paused", "")),
         ([JobCopy("j", JobSpec(state="cancelled", reason="late"))], JobCounts(), ("cancelled", "late")),
     ],
