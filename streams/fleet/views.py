@@ -12,7 +12,7 @@ class OutputView(msgspec.Struct, frozen=True):
     """An output of a job.
 
     Attributes:
-        state: `writing`, `complete`, `partial` (of a job that was stopped or cancelled) or `failed`.
+        state: `writing`, `complete`, `partial` (of a job that was cancelled) or `failed`.
         place: Where it is, for people.
     """
 
