@@ -17,8 +17,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams.printable import escaped
 
+from .access import is_allowed
 from .pages_rows import HEADINGS, children, job_rows, log_text
-from .routing import Handler, add, prefix_of
+from .routing import ROLE, Handler, add, prefix_of
 from .scrapyd import SCRAPYD
 from .scrapyd_fleet import ScrapydJob
 
@@ -71,7 +72,9 @@ class _Pages:
 
     async def _jobs(self, request: web.Request) -> web.StreamResponse:
         groups = job_rows(await request.app[SCRAPYD].jobs(), time.time())
-        return self._page(request, "pages_jobs.html", headings=HEADINGS, groups=groups)
+        role = request.get(ROLE)
+        may_cancel = role is None or is_allowed(role, "operate")
+        return self._page(request, "pages_jobs.html", headings=HEADINGS, groups=groups, may_cancel=may_cancel)
 
     async def _css(self, _request: web.Request) -> web.StreamResponse:
         return web.Response(text=self._style, content_type="text/css", charset="utf-8")

@@ -97,7 +97,7 @@ def test_a_button_leads_back_to_the_page_of_jobs(address: str) -> None:
 def test_links_begin_with_the_prefix_of_a_proxy(address: str) -> None:
     """On every page; a prefix that is no path is refused."""
     prefix = {"X-Forwarded-Prefix": "/path/to"}
-    pages = {path: ask("GET", address + path, headers=prefix, auth=("rita", "r")).text for path in ("/", "/jobs")}
+    pages = {path: ask("GET", address + path, headers=prefix, auth=("otto", "o")).text for path in ("/", "/jobs")}
     for link in ("/jobs", "/logs/", "/items/", "/pages.css"):
         assert f'"/path/to{link}"' in pages["/"]
     for link in ("/logs/quotes/one/r.log", "/items/quotes/one/r.jl", "/cancel.json", "/"):
@@ -106,3 +106,10 @@ def test_links_begin_with_the_prefix_of_a_proxy(address: str) -> None:
     assert moved.headers["Location"] == "/path/to/logs/"
     for wrong in ("//evil.test", '/"><script>', "javascript:alert(1)", "/a/"):
         assert ask("GET", f"{address}/", headers={"X-Forwarded-Prefix": wrong}, auth=("rita", "r")).status_code == 400
+
+
+def test_who_may_only_look_sees_no_button(fleet: ToldFleet, address: str) -> None:
+    """It would only be refused."""
+    fleet.all_jobs = {"one": ScrapydJob("one", "quotes", "spider", "running", 1.0)}
+    shown = {user: 'value="Cancel"' in ask("GET", f"{address}/jobs", auth=(user, user[0])).text for user in USERS}
+    assert shown == {"rita": False, "otto": True, "dora": True}
