@@ -22,7 +22,7 @@ from crawlog.schemas import log_lines
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
 from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.errors import Misconfigured, NotPossible
 
 from .order import job_name, refused
 from .submission import Submission, checked, outputs_of, text_of
@@ -282,7 +282,7 @@ class _Sowing:
     def _go_on(self, known: JobCopy, spec: "JobSpec") -> JobCopy:
         """Lets a known job begin again (`fresh`), or go on as it is.
 
-        Raises: Misconfigured: it is not the same job, or it is cancelled.
+        Raises: NotPossible: it is not the same job, or it is cancelled. Misconfigured: `fresh` without URLs.
         """
         from crawlog.streams.log import rewind_job
 
@@ -295,11 +295,11 @@ class _Sowing:
             fresh = msgspec.structs.replace(spec, rev=known.spec.rev + 1)
             return rewind_job(self._settings, self._producer, self._topics, name, fresh, known.epoch + 1)
         if known.spec.state == "cancelled":
-            raise Misconfigured(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
+            raise NotPossible(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
         if not self._has_requests:
             return known
         if others := _differences(known.spec, spec):
-            raise Misconfigured(
+            raise NotPossible(
                 f"job {name} is there already, with other {', '.join(others)}: --job gives another name,"
                 " --fresh begins it again with these"
             )
@@ -311,8 +311,8 @@ def _next_epoch(known: JobCopy | None) -> int:
     return known.epoch + 1 if known is not None else 0
 
 
-def _taken(name: str) -> Misconfigured:
-    return Misconfigured(f"job {name} is there already: `crawlog jobs show {name}`; --job gives another name")
+def _taken(name: str) -> NotPossible:
+    return NotPossible(f"job {name} is there already: `crawlog jobs show {name}`; --job gives another name")
 
 
 def _differences(known: "JobSpec", spec: "JobSpec") -> list[str]:

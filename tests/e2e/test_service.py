@@ -131,6 +131,8 @@ def test_an_error_of_the_user_is_told_with_its_status(data: Path, there: list[st
             ("jobs", {"urls": ["http://a.example/"], "settings": {"ITEM_PIPELINES": "{}"}}, 400, "ITEM_PIPELINES"),
             ("jobs", {"urls": ["http://a.example/"], "surprise": 1}, 400, "surprise"),
             ("jobs/none", None, 404, "no job"),
+            ("jobs?state=odd", None, 400, "state"),
+            ("why?url=http://a.example/&job=none", None, 404, "no job"),
             ("why?url=nonsense", None, 400, "no URL"),
             ("dead/7", None, 404, "no dead letter"),
             ("replay", {"group": "parse", "to": "to-earliest", "execute": True}, 409, "is live"),

@@ -70,14 +70,14 @@ def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster:
     assert submit(cluster, wanted).name == name
     assert job(cluster, name).spec.rev == 1
     other = Submission(urls=("http://a.test/",), job=name, depth=1)
-    with pytest.raises(Misconfigured, match=r"with other run\.depth: .*--fresh"):
+    with pytest.raises(NotPossible, match=r"with other run\.depth: .*--fresh"):
         submit(cluster, other)
     private = Submission(
         urls=("http://a.test/",), job=name, outputs=("rows.csv",), settings={"network.allow_private": True}
     )
-    with pytest.raises(Misconfigured, match=r"with other -o, network\.allow_private: "):
+    with pytest.raises(NotPossible, match=r"with other -o, network\.allow_private: "):
         submit(cluster, private)
-    with pytest.raises(Misconfigured, match="there already"):
+    with pytest.raises(NotPossible, match="there already"):
         submit(cluster, Submission(urls=("http://a.test/",), job=name, is_new=True))
     fresh = Submission(urls=("http://a.test/",), job=name, depth=1, fresh=True)
     assert submit(cluster, fresh).epoch == 1
