@@ -4,13 +4,14 @@ A checkpoint waits until they are in the log: what was folded before it is never
 """
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.streams import crash_points
-from crawlog.streams.errors import EngineError
+from crawlog.streams.errors import EngineError, GiveUp
 from crawlog.streams.fold import Effects
 from crawlog.streams.log import Producer, Topics
 
@@ -21,20 +22,52 @@ if TYPE_CHECKING:
 
 DELIVERED_S = 30.0
 
-Outgoing = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]] | None]
+MAX_ERROR = 1_000
+"""Characters of an error in a dead letter: it may name a URL."""
+
+
+class Outgoing(NamedTuple):
+    """A record that follows from a folded one.
+
+    Attributes:
+        headers: Those of the dead letter that it is, or that takes its place where it is too large.
+    """
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
 
 
 def records_of(
     names: Topics, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects
 ) -> list[Outgoing]:
-    """(topic, partition, key, value, headers) of every record that effects ask for."""
-    records: list[Outgoing] = [
-        (names.urls, to, None, u.encode(forward), None) for to, forward in effects.forward.items()
+    """Every record that effects ask for; all errors of a record are one dead letter."""
+
+    def headers(error: str) -> list[tuple[str, bytes]]:
+        return DeadLetter(names.urls, number, offset, "frontier", error[:MAX_ERROR], key, value).headers()
+
+    large = "GiveUp: its URLs of another partition are too large for one record"
+    records = [
+        Outgoing(names.urls, to, None, u.encode(forward), headers(large)) for to, forward in effects.forward.items()
     ]
-    for error in effects.dead:
-        letter = DeadLetter(names.urls, number, offset, "frontier", error, key, value)
-        records.append((names.dead, 0, key, value, letter.headers()))
+    if effects.dead:
+        more = f" (and {len(effects.dead) - 1} more)" if len(effects.dead) > 1 else ""
+        records.append(Outgoing(names.dead, 0, key, value, headers(effects.dead[0][: MAX_ERROR - len(more)] + more)))
     return records
+
+
+def _send(producer: Producer, dead: str, record: Outgoing, on_delivery: Callable[[int, int], None] | None) -> None:
+    """Send a record. One that is too large is a dead letter that has only its place in crawl.urls."""
+    topic, to, key, value, headers = record
+    is_letter = topic == dead
+    try:
+        producer.send(
+            topic, value, key=key, partition=to, headers=headers if is_letter else None, on_delivery=on_delivery
+        )
+    except GiveUp:
+        producer.send(dead, None, partition=0, headers=headers, on_delivery=on_delivery)
 
 
 class Forwarding:
@@ -51,12 +84,10 @@ class Forwarding:
 
     def send(self, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects) -> None:
         """Send the effects of a record."""
-        for topic, to, record_key, record, headers in records_of(self._names, number, offset, key, value, effects):
+        for record in records_of(self._names, number, offset, key, value, effects):
             crash_points.point("forward.sending")
+            _send(self._producer, self._names.dead, record, partial(self._sent, number))
             self.undelivered[number] += 1
-            self._producer.send(
-                topic, record, key=record_key, partition=to, headers=headers, on_delivery=partial(self._sent, number)
-            )
 
     def _sent(self, number: int, _partition: int, _offset: int) -> None:
         crash_points.point("forward.acknowledged")
@@ -72,10 +103,10 @@ class Outbox:
 
     def send(self, partition: "Partition", message: "Message", effects: Effects) -> None:
         """Send the effects of a record; `delivered` waits for them."""
-        for topic, to, key, value, headers in records_of(
+        for record in records_of(
             self._names, partition.number, partition.offset - 1, message.key(), message.value(), effects
         ):
-            self._producer.send(topic, value, key=key, partition=to, headers=headers)
+            _send(self._producer, self._names.dead, record, None)
 
     def send_done(self, number: int, record: u.UrlsRecord) -> None:
         """Send a record of dones to their partition."""

@@ -289,7 +289,10 @@ class BackgroundChild:
             if answer.kind == FAILED:
                 self.fault = fault_of(answer)
             else:
-                self.loaded = _decode_facts(answer.text)
+                try:
+                    self.loaded = _decode_facts(answer.text)
+                except (ValueError, RecursionError) as error:
+                    self.fault = Fault(f"spider_answer: {error}")
         self.heard_facts()
 
     def _begin_call(self) -> None:
@@ -418,13 +421,16 @@ def result_of(answer: SpiderFrame) -> CallResult:
     """The result in an answer to a page, or of a part of `start`; an error where it is none: user code wrote it."""
     try:
         return _decode_result(answer.text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return CallResult(error=f"spider_answer: {error}", is_final=True)
 
 
 def fault_of(answer: SpiderFrame) -> Fault:
-    """The error in an answer of the kind FAILED."""
-    return _decode_fault(answer.text)
+    """The error in an answer of the kind FAILED, or that it is none."""
+    try:
+        return _decode_fault(answer.text)
+    except (ValueError, RecursionError) as error:
+        return Fault(f"spider_answer: {error}")
 
 
 def _misconfigured(fault: Fault) -> Misconfigured:

@@ -56,9 +56,9 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
         found = FoundUrl(url, self.depth, self.priority)
         if self.record is not None:
             return msgspec.structs.replace(found, id=self.id, request=self.record)
-        if all(getattr(self, name) == getattr(_PLAIN, name) for name in _OF_REQUEST):
+        given = {name: value for name in _OF_REQUEST if (value := getattr(self, name)) != getattr(_PLAIN, name)}
+        if not given:
             return found
-        given = {name: getattr(self, name) for name in _OF_REQUEST}
         try:
             request = record_of(Request(url, **given), _AnySpider(), _values)
         except (TypeError, Untravelled) as error:

@@ -29,7 +29,7 @@ class Section(BaseModel):
 def compiled(patterns: tuple[str, ...]) -> tuple[str, ...]:
     """The patterns, checked. RE2 matches in linear time; it has no look-around and no back-reference.
 
-    Raises: ValueError: one of them is no RE2 expression.
+    Raises: ValueError: one of them is no RE2 expression, or together they are too large.
     """
     if patterns:
         import re2  # 20 ms that only a user of patterns pays
@@ -41,6 +41,10 @@ def compiled(patterns: tuple[str, ...]) -> tuple[str, ...]:
                 re2.compile(pattern, quiet)
             except re2.error as error:
                 raise ValueError(f"{pattern!r} is no RE2 expression: {_text(error)}") from None
+        try:
+            re2.compile("|".join(f"(?:{pattern})" for pattern in patterns), quiet)  # as a job matches them
+        except re2.error as error:
+            raise ValueError(f"the expressions together are too large: {_text(error)}") from None
     return patterns
 
 

@@ -60,7 +60,9 @@ _SESSION_PARAM = re.compile(
 """At least six letters and digits with a digit among them: `sid=news` is a page, `sid=4` its number."""
 
 _SESSION_PATH = re.compile(
-    r";(?:jsessionid|phpsessid|sessionid|sid)=[^/;?]*|/\((?:[A-Z]\([0-9A-Za-z]{8,}\))+\)(?=/)", re.IGNORECASE
+    r";(?:(?:jsessionid|phpsessid|sessionid)=[^/;]*|sid=(?=[^/;]{0,200}[0-9])[0-9A-Za-z_.,!-]{6,200}(?=[/;]|$))"
+    r"|/\((?:[A-Z]\([0-9A-Za-z]{8,}\))+\)(?=/)",
+    re.IGNORECASE,
 )
 """A path parameter, or ASP.NET's cookieless form `/(S(...))/`."""
 
@@ -161,7 +163,7 @@ def verbatim(url: str) -> str:
     if not _SENDABLE.fullmatch(url):
         raise InvalidUrl(f"not a URL as it is sent: {url[:200]!r}")
     href = plain(serialise(url))
-    rest = url[url.index("//") + 2 :]
+    rest = url[url.index("//") :].lstrip("/\\")
     path = rest[len(_AUTHORITY.match(rest)[0]) :]  # type: ignore[index]  # it matches nothing, too
     origin = href[: href.index("/", _HOST_FROM)]
     return origin + (path if path.startswith("/") else f"/{path}")
@@ -228,8 +230,9 @@ class Canonicaliser:
 
 def sessionless(href: str) -> str:
     """A canonical URL without session ids in parameters and path; nearly every URL is unchanged."""
-    if ";" in href or "(" in href:
-        href = _SESSION_PATH.sub("", href)
+    path, mark, query = href.partition("?")
+    if ";" in path or "(" in path:
+        href = _SESSION_PATH.sub("", path) + mark + query
     if "?" not in href or _SESSION_PARAM.search(href) is None:
         return href
     path, _, query = href.partition("?")
@@ -247,6 +250,8 @@ def _without_www(href: str) -> str:
     if not href.startswith("www.", start):
         return href
     host = href[start : href.index("/", start)].partition(":")[0]
+    if host.startswith("www.."):
+        return href
     return href if registrable_domain(host) == host else href[:start] + href[start + 4 :]
 
 

@@ -182,7 +182,7 @@ def any_of(setting: str, expressions: tuple[str, ...]) -> "re2._Regexp[str] | No
     Args:
         setting: The name of the setting, for the error.
 
-    Raises: Misconfigured: one of them is not RE2 syntax.
+    Raises: Misconfigured: one of them is not RE2 syntax, or together they are too large.
     """
     if not expressions:
         return None
@@ -193,4 +193,7 @@ def any_of(setting: str, expressions: tuple[str, ...]) -> "re2._Regexp[str] | No
             re2.compile(expression, options)
         except re2.error as error:
             raise Misconfigured(f"{setting}: {expression!r} is not an RE2 expression: {error}") from None
-    return re2.compile("|".join(f"(?:{expression})" for expression in expressions), options)
+    try:
+        return re2.compile("|".join(f"(?:{expression})" for expression in expressions), options)
+    except re2.error as error:
+        raise Misconfigured(f"{setting}: the expressions together are too large: {error}") from None

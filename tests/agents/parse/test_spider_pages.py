@@ -321,3 +321,13 @@ def test_an_answer_that_is_none_ends_its_page_alone(text: bytes) -> None:
     child.answer(items=[ITEM])
     assert [url for url, error in world.buried if error.startswith("spider_answer: ")] == ["a"]
     assert world.given == [("b", [b'{"a":1}'], "")]
+
+
+def test_a_fault_that_cannot_be_read_is_one() -> None:
+    """The spider's own code may write where its process answers."""
+    world = World()
+    world.add("a")
+    (child,) = world.children
+    child.ready()
+    child.calls.pop(0)[1](SpiderFrame(FAILED, b"garbage"))
+    assert [error.partition(":")[0] for _, error in world.buried] == ["spider_answer"]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.agents.seed.line import Seed
+from crawlog.agents.seed.line import Seed, found_on
 from crawlog.agents.seed.planting import plant, scope_names
 from crawlog.agents.seed.source import Source, lines_of
 from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower, seed_file, seed_urls
@@ -126,6 +126,27 @@ def test_a_json_line_has_a_whole_request() -> None:
     assert found.url == "http://a.example/x"
     assert found.id == request_id(found.url, request, ["x-key"]) != request_id(found.url, request)
     assert not told
+
+
+@pytest.mark.parametrize(
+    ("line", "request_"),
+    [
+        (
+            b'{"url": "http://a.example/", "method": "POST", "body": "q=tea"}',
+            RequestRecord(method="POST", body=b"q=tea"),
+        ),
+        (
+            b'{"url": "http://a.example/", "method": "POST", "body": "q=tea", "callback": "parse_found"}',
+            RequestRecord(method="POST", body=b"q=tea", callback="parse_found"),
+        ),
+        (b'{"url": "http://a.example/", "render": true}', RequestRecord(render=True)),
+        (b'{"url": "http://a.example/", "method": "GET"}', None),
+    ],
+)
+def test_a_line_has_as_much_of_a_request_as_it_wants(line: bytes, request_: RequestRecord | None) -> None:
+    """Neither callback nor errback need be there."""
+    found = found_on(line, str)
+    assert found.request == request_
 
 
 def test_seeds_of_a_log_keep_their_requests() -> None:

@@ -322,3 +322,15 @@ def test_a_name_with_a_final_dot_is_no_second_site() -> None:
     taken, dropped = crawl("h.test", lambda path: [f"http://h.test.{path}"])
     assert taken == {"http://h.test/"}
     assert dropped == {}
+
+
+def test_short_numbers_are_no_sessions() -> None:
+    """Stories and pages by a number called `sid`, in the path or behind a semicolon of the query."""
+
+    def site(path: str) -> Iterable[str]:
+        if path == "/":
+            yield from (f"/story;sid={number}/view" for number in range(5))
+            yield from (f"/list?a=1;sid=5&page={number}" for number in range(5))
+
+    taken, dropped = crawl("a.test", site)
+    assert (len(taken), dropped) == (11, {})

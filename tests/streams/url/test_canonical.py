@@ -136,6 +136,9 @@ EVERY_RULE = CanonicalRules(
         ("drop_sessions", "http://a/x?phpsessid=0a1b2c3d&q=1", "http://a/x?q=1"),
         ("drop_sessions", "http://a/(S(lit3py55t21z5v55vlm25s55))/x", "http://a/x"),
         ("drop_sessions", "http://a/.;jsessionid=1", "http://a/"),
+        ("drop_sessions", "http://a/x;sid=1a2b3c4d/y", "http://a/x/y"),
+        ("drop_sessions", "http://a/story;sid=7/view", "http://a/story;sid=7/view"),
+        ("drop_sessions", "http://a/x?a=1;sid=1a2b3c4d&page=2", "http://a/x?a=1;sid=1a2b3c4d&page=2"),
         ("drop_sessions", "http://a/?sid=news&q=sid=0a1b2c3d", "http://a/?sid=news&q=sid=0a1b2c3d"),
         ("drop_sessions", "http://a/wiki/X_(disambiguation)/y", "http://a/wiki/X_(disambiguation)/y"),
         ("sort_query", "http://a/?b=2&a=3&a=1&", "http://a/?&a=3&a=1&b=2"),
@@ -143,6 +146,7 @@ EVERY_RULE = CanonicalRules(
         ("index_files", "http://a/myindex.html", "http://a/myindex.html"),
         ("drop_www", "http://www.a.com:81/", "http://a.com:81/"),
         ("drop_www", "http://www.com/", "http://www.com/"),
+        ("drop_www", "http://www../", "http://www../"),
         ("drop_www", "http://www.co.uk/", "http://www.co.uk/"),
         ("drop_slash", "http://a/x//?q=/", "http://a/x?q=/"),
         ("drop_slash", "http://a/", "http://a/"),
@@ -249,6 +253,8 @@ def test_dot_segments_go_beside_names_with_a_dot(url: str, expected: str) -> Non
         ("http://example.com:80?a=b#c", "http://example.com/?a=b"),
         ("https://u:p@Example.com/a/../b?x=%2f&y=1", "https://example.com/a/../b?x=%2f&y=1"),
         ("http://example.com/a//b/?utm_source=x&gclid=1", "http://example.com/a//b/?utm_source=x&gclid=1"),
+        ("http:////a.com/x", "http://a.com/x"),
+        ("http:///a.com", "http://a.com/"),
     ],
 )
 def test_a_verbatim_url_keeps_its_path_and_query(written: str, queued: str) -> None:

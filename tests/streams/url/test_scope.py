@@ -7,6 +7,7 @@ import pytest
 
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.settings.field_types import compiled
 from crawlog.streams.url.place import Places
 from crawlog.streams.url.scope import Names, Scope, scope_name, trap
 
@@ -146,3 +147,12 @@ def test_a_wrong_expression_names_its_setting() -> None:
     """RE2 has no look-ahead: it answers in linear time."""
     with pytest.raises(Misconfigured, match=r"scope.exclude: '\(\?=x\)'"):
         Scope(spec_of(exclude=("(?=x)",)))
+
+
+def test_expressions_that_are_too_large_together_are_named() -> None:
+    """Each alone is fine; workers match all of them at once."""
+    spec = JobSpec(scope=ScopeSpec(include=tuple(f"(?:[a-z{number}]{{1000}})" for number in range(200))))
+    with pytest.raises(Misconfigured, match=r"scope\.include: the expressions together are too large"):
+        Scope(spec)
+    with pytest.raises(ValueError, match="the expressions together are too large"):
+        compiled(spec.scope.include)
