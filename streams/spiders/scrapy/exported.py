@@ -4,6 +4,7 @@ item ─┬─ no pipelines ─► fields, serializers, Scrapy's JSON encoder �
 └─ pipelines ────► values with their class ─► crawl.items ─► pipelines ─► row
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -36,10 +37,22 @@ class Exporter:
     def row(self, item: Any) -> msgspec.Raw:
         """An item as a row: a JSON object.
 
-        Raises: TypeError: JSON has no such value. Any exception of the project's serializers.
+        Raises: TypeError: JSON has no such value. ValueError: it holds itself. Any exception of a project's serializer.
         """
-        fields = dict(self._fields.get_serialized_fields(item))
-        return msgspec.Raw(self._encoder.encode(fields).encode())
+        text = self._encoder.encode(dict(self._fields.get_serialized_fields(item)))
+        if any(mark in text for mark in _NO_JSON):
+            text = _mended(text)
+        return msgspec.Raw(text.encode())
+
+
+_NO_JSON = ("NaN", "Infinity", "\\ud")
+"""Marks of what Scrapy's encoder writes and JSON does not have: such numbers, and lone surrogates."""
+
+
+def _mended(text: str) -> str:
+    """A row as crawlog's own spiders have it: such numbers are null, lone surrogates question marks."""
+    value = json.loads(text, parse_constant=lambda _: None)
+    return json.dumps(json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")))
 
 
 def fields_of(settings: BaseSettings) -> Iterable[str] | Mapping[str, str] | None:

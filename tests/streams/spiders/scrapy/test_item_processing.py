@@ -1,5 +1,6 @@
 """Scrapy's item pipelines without its engine: signals, order, stats, and what becomes of each kind of item."""
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,17 @@ async def test_pipelines_signals_and_rows_are_those_of_scrapy(runner: Any) -> No
     ]
     assert sorted(said[8:10]) == ["first closes", "second closes"]
     assert sorted(said[10:]) == ["closed finished", "spider closed finished"]
+
+
+@pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
+async def test_numbers_that_json_does_not_have_are_null_behind_pipelines_too(runner: Any) -> None:
+    """They reach the pipelines as they are."""
+    packed = runner.kinds.values.packed({"n": 1, "price": math.nan}, "an item")
+    service = PipelinesService(runner)
+    await service.call("open", b"")
+    answer = await service.call("rows", b"~" + msgspec.json.encode({"$item": packed}))
+    [made] = msgspec.json.decode(answer, type=MadeItems).items
+    assert msgspec.json.decode(made.row) == {"n": 1, "price": None, "by": "me"}
 
 
 def test_a_spider_that_is_told_of_its_end_needs_the_process_too(tmp_path: Path) -> None:

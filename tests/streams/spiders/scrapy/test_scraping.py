@@ -1,6 +1,7 @@
 """What the adapter does with callbacks, errbacks, middlewares and redirects; and how it refuses what it cannot do."""
 
 import asyncio
+import math
 from functools import partial
 from typing import Any
 
@@ -578,6 +579,20 @@ def test_rows_are_made_as_scrapy_exports_them() -> None:
 
     assert rows(outs(parse)) == ['{"price": "1.00", "name": "x", "secret": "s"}']
     assert rows(outs(parse, {"FEED_EXPORT_FIELDS": {"name": "title"}})) == ['{"title": "x"}']
+
+
+def test_numbers_and_characters_that_json_does_not_have_do_no_harm() -> None:
+    """Null and question marks, as in the rows of crawlog's own spiders; the other items stay."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield {"price": math.nan, "prices": [1.5, math.inf, {"least": -math.inf}], "text": "NaN é😀\ud800"}
+        yield {"price": 1.0}
+
+    result = msgspec.json.decode(msgspec.json.encode(outs(parse)), type=CallResult)
+    assert rows(result) == [
+        r'{"price": null, "prices": [1.5, null, {"least": null}], "text": "NaN \u00e9\ud83d\ude00?"}',
+        '{"price": 1.0}',
+    ]
 
 
 class Tagged(Item):
