@@ -41,6 +41,18 @@ class Unsendable(Exception):
     """A request or an item that cannot travel in the log; the message says which part, why, and the way out."""
 
 
+class UnsendableUrl(Unsendable):
+    """A request whose URL cannot be sent: it fails alone, and its page goes on.
+
+    Attributes:
+        kind: What is wrong with such URLs.
+    """
+
+    def __init__(self, said: str, kind: str) -> None:
+        super().__init__(said)
+        self.kind = kind
+
+
 class Recorder:
     """Writes requests of one spider, and makes them again.
 
@@ -70,7 +82,7 @@ class Recorder:
         Args:
             is_sent_anyway: Whether it is sent although its fingerprint may be known, whatever its `dont_filter`.
 
-        Raises: Unsendable: Part of it cannot travel.
+        Raises: UnsendableUrl: Its URL cannot be sent. Unsendable: Part of it cannot travel.
         """
         for name, value in self._of_each.items():
             request.headers.setdefault(name, value)
@@ -146,8 +158,10 @@ class Recorder:
         return request
 
     def _check(self, request: Request, meta: Mapping[str, Any]) -> None:
-        if urlparse_cached(request).scheme not in {"http", "https"}:
-            raise Unsendable(f"{request}: crawlog fetches http and https only; read other sources in start()")
+        scheme = urlparse_cached(request).scheme
+        if scheme not in {"http", "https"}:
+            said = "crawlog fetches http and https only; read other sources in start()"
+            raise UnsendableUrl(f"{request}: {said}", f"requests for {scheme}: {said}")
         for key in meta:
             if told := refusal(key, meta[key], obeys_robots=self._obeys_robots):
                 raise Unsendable(f"{request}: meta[{key!r}]: {told}")
@@ -276,11 +290,11 @@ def _verbose(cookie: CookieGiven) -> Any:
 
 
 def _as_sent(url: str) -> str:
-    """The URL as the queue has it. Raises: Unsendable: it is none."""
+    """The URL as the queue has it. Raises: UnsendableUrl: it is none."""
     try:
         return _VERBATIM.canonical(url)
     except InvalidUrl as error:
-        raise Unsendable(f"{url[:200]}: {error}") from None
+        raise UnsendableUrl(str(error), "requests for what is no URL of a page, such as http://") from None
 
 
 def _jar(key: Any) -> str:

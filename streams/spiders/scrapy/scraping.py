@@ -29,13 +29,17 @@ from .counted import taken
 from .crawler import StandInCrawler
 from .downloading import MAX_ANSWERED, MAX_REPLACED
 from .exported import Exporter, raw_item
+from .failures import raised
 from .fingerprints_made import Earlier, Fingerprints
 from .kinds import Kinds
-from .recorded import Recorder, Unsendable
+from .recorded import Recorder, Unsendable, UnsendableUrl
 
 log = logging.getLogger(__name__)
 
 MAX_PRIORITY = (1 << 31) - 1
+
+MAX_WARNINGS = 100
+"""Warnings of one page, at most."""
 
 MAX_HOPS = 255
 """Rows hold no more; Scrapy's RedirectMiddleware counts redirects by itself."""
@@ -88,7 +92,7 @@ class Scraping:
         self._new: set[int] = set()
         self._given: dict[int, int] = {}
         self._answered: set[int] = set()
-        self._answers: deque[tuple[Response, Request]] = deque()
+        self._answers: deque[tuple[Response | Exception, Request]] = deque()
         self.result = CallResult(is_raw=self._exporter is None)
 
     def end(self) -> CallResult:
@@ -128,6 +132,27 @@ class Scraping:
         else:
             await self._collect(output, failure)
 
+    async def arrived(self, answer: Response | Exception, request: Request, *, hops: int = 0) -> None:
+        """Pass an answer or a failure through the downloader middlewares, then to the callback or the errback.
+
+        Args:
+            hops: Of a request that redirects this one.
+
+        Raises: Unsendable: A middleware puts a request in its place that cannot travel.
+        """
+        try:
+            result = await self._crawler.downloading.arrive(answer, request)
+        except Unsendable:
+            raise
+        except Exception as error:  # noqa: BLE001  # Scrapy gives it to the errback
+            await self.failure(failure_of(error), request)
+            return
+        if isinstance(result, Request):
+            is_redirect = result.meta.get("redirect_times", 0) > request.meta.get("redirect_times", 0)
+            await self.request(result, hops=hops if is_redirect else 0)
+        else:
+            await self.response(result, result.request or request)
+
     async def request(self, request: Request, *, hops: int = 0) -> None:
         """Record a request that was made: by a callback, by `start` or by a middleware.
 
@@ -153,33 +178,39 @@ class Scraping:
                 return
             if isinstance(other, Response):
                 self._answer(other, request, fingerprint)
+                self._warn("a downloader middleware answers requests by itself: they are filtered within one page only")
                 return
             request = other
         raise Unsendable(f"{request}: process_request put {MAX_REPLACED} requests in its place, one after the other")
 
-    def _answer(self, response: Response, request: Request, fingerprint: int) -> None:
-        """A middleware answered a request: its callback is called in the same call of the spider."""
+    def _answer(self, answer: Response | Exception, request: Request, fingerprint: int) -> None:
+        """A middleware answered a request, or it cannot be sent: the spider is told in the same call."""
         if fingerprint in self._answered and not request.dont_filter:
             return
         self._answered.add(fingerprint)
-        self._answers.append((response, request))
-        told = "a downloader middleware answers requests by itself: they are filtered within one page only"
-        if told not in self.result.warnings:
+        self._answers.append((answer, request))
+
+    def _warn(self, told: str) -> None:
+        if told not in self.result.warnings and len(self.result.warnings) < MAX_WARNINGS:
             self.result.warnings.append(told)
 
     async def answer(self) -> None:
-        """Give the responses that middlewares made to their callbacks.
+        """Tell the spider of responses that middlewares made, and of requests that cannot be sent.
 
         Raises: Unsendable: There is no end of them.
         """
         for _ in range(MAX_ANSWERED):
             if not self._answers:
                 return
-            response, request = self._answers.popleft()
-            await self.response(response, request)
+            answer, request = self._answers.popleft()
+            if isinstance(answer, Response):
+                await self.response(answer, request)
+            else:
+                await self.arrived(answer, request)
         raise Unsendable(
-            f"downloader middlewares answered {MAX_ANSWERED:,} requests of one page by themselves: such requests are "
-            "not filtered over pages; let crawlog fetch them, with -s render.mode=always where they need a browser"
+            f"{MAX_ANSWERED:,} requests of one page were answered by downloader middlewares or could not be sent: such "
+            "requests are not filtered over pages; let crawlog fetch them, with -s render.mode=always where they need "
+            "a browser"
         )
 
     def item(self, item: Any, response: Response | Failure | None) -> None:
@@ -278,7 +309,13 @@ class Scraping:
     def _send(self, request: Request, fingerprint: int, hops: int) -> None:
         self._shared.next_request()
         is_sent_anyway = not self._filters or bool(hops and self._origin.redirects_post)
-        record = self._recorder.recorded(request, is_sent_anyway=is_sent_anyway)
+        try:
+            record = self._recorder.recorded(request, is_sent_anyway=is_sent_anyway)
+        except UnsendableUrl as error:
+            self._answer(raised(f"bad_url: {error}"), request, fingerprint)
+            if request.errback is None:
+                self._warn(f"{error.kind}; they are left out")
+            return
         identity = fingerprint
         if not record.unfiltered:
             self._new.add(fingerprint)

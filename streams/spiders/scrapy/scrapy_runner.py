@@ -28,8 +28,8 @@ from .item_processing import ScrapyPipelines
 from .kinds import Kinds
 from .loop_reactor import start_if_installed
 from .project import FoundSpider
-from .recorded import Recorder, Unsendable
-from .scraping import Origin, Scraping, failure_of
+from .recorded import Recorder
+from .scraping import Origin, Scraping
 
 BATCH = 50
 """Outputs of `start` in one batch, at most."""
@@ -123,18 +123,7 @@ class ScrapyRunner:
         self._complete(request, call)
         is_whole = meta.http is not None and not meta.error
         answer = response_of(meta, call.body, request) if is_whole else raised(meta.error)
-        try:
-            result = await self.crawler.downloading.arrive(answer, request)
-        except Unsendable:
-            raise
-        except Exception as error:  # noqa: BLE001  # Scrapy gives it to the errback
-            await self._scraping.failure(failure_of(error), request)
-            return
-        if isinstance(result, Request):
-            is_redirect = result.meta.get("redirect_times", 0) > request.meta.get("redirect_times", 0)
-            await self._scraping.request(result, hops=meta.hops + 1 if is_redirect else 0)
-        else:
-            await self._scraping.response(result, result.request or request)
+        await self._scraping.arrived(answer, request, hops=meta.hops + 1)
 
     def _complete(self, request: Request, call: PageCall) -> None:
         """Add what Scrapy's downloader writes into `meta`."""

@@ -391,6 +391,58 @@ def test_a_status_goes_to_the_errback_unless_it_is_wanted() -> None:
     assert rows(given_by(allowing, page_of(out, "<p>", http=500))) == ['{"status": 500}']
 
 
+UNSENDABLE = ("ftp://shop.test/file", "whatsapp://send?text=x", "http://", "http://exa mple.com/")
+
+
+def test_a_request_that_cannot_be_sent_fails_alone() -> None:
+    """Its errback gets Scrapy's error, once; the rest of the page stays."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        for url in UNSENDABLE:
+            yield Request(url, errback=self.failed)
+            yield Request(url, errback=self.failed)
+        yield Request(f"{SITE}/after")
+        yield {"after": 1}
+
+    def failed(self: Any, failure: Any) -> Any:  # a method
+        yield {"url": failure.request.url, "type": failure.type.__name__}
+
+    result = outs(parse, failed=failed)
+    assert (result.error, result.warnings) == ("", [])
+    assert [out.url for out in result.requests] == [f"{SITE}/after"]
+    told = [msgspec.json.decode(row) for row in result.items[1:]]
+    assert told == [{"url": url, "type": "UnsupportedURLSchemeError"} for url in UNSENDABLE]
+
+
+def test_a_request_that_cannot_be_sent_is_warned_of_where_it_has_no_errback() -> None:
+    """Each kind once; `start` goes on too."""
+
+    async def start(self: Any) -> Any:  # a method
+        for url in (*UNSENDABLE, "ftp://shop.test/other"):
+            yield Request(url)
+        yield Request(f"{SITE}/after")
+
+    [result] = started(runner_of(spider(None, start=start)))
+    assert ([out.url for out in result.requests], result.error) == ([f"{SITE}/after"], "")
+    assert [line.partition(":")[0] for line in result.warnings] == [
+        "requests for ftp",
+        "requests for whatsapp",
+        "requests for what is no URL of a page, such as http",
+    ]
+
+
+def test_an_errback_that_asks_for_what_cannot_be_sent_again_comes_to_an_end() -> None:
+    """Scrapy would call it for ever."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield Request("ftp://shop.test/", errback=self.failed)
+
+    def failed(self: Any, failure: Any) -> Any:  # a method
+        yield failure.request.replace(dont_filter=True)
+
+    assert "1,000 requests of one page" in outs(parse, failed=failed).error
+
+
 # Redirects.
 
 
@@ -772,11 +824,6 @@ def carries_much(self: Any, response: Any) -> Any:  # a method
     yield Request(f"{SITE}/a", meta={"text": "x" * 70_000})
 
 
-def asks_ftp(self: Any, response: Any) -> Any:  # a method
-    """Another scheme."""
-    yield Request("ftp://shop.test/file")
-
-
 def sends_host(self: Any, response: Any) -> Any:  # a method
     """A header that is the client's."""
     yield Request(f"{SITE}/a", headers={"Host": "other.test"})
@@ -795,7 +842,6 @@ def gives_bytes(self: Any, response: Any) -> Any:  # a method
         (carries_response, "a page does not travel; pass its url"),
         (carries_selector, "it belongs to its page; pass its text"),
         (carries_much, "a request has at most 65,536"),
-        (asks_ftp, "crawlog fetches http and https only"),
         (sends_host, "the header Host is refused"),
         (gives_bytes, "bytes is not JSON serializable"),
     ],
