@@ -214,7 +214,7 @@ class Scraping:
         )
 
     def item(self, item: Any, response: Response | Failure | None) -> None:
-        """Keep an item. Raises: TypeError, ValueError: it has values that cannot travel or that JSON does not have."""
+        """Keep an item. Raises: Exception: it cannot travel, JSON does not have it, or a serializer fails."""
         if self._exporter is None:
             self.result.items.append(raw_item(item, self._kinds))
             return
@@ -278,8 +278,19 @@ class Scraping:
         elif one is not None:
             try:
                 self.item(one, response)
-            except (TypeError, ValueError) as error:
-                raise Unsendable(f"an item of {type(one).__name__}: {error}") from error
+            except Exception as error:  # noqa: BLE001  # a serializer of the project may raise anything
+                self._lost(one, error, response)
+
+    def _lost(self, item: Any, error: Exception, response: Response | Failure | None) -> None:
+        """An item that has no row, in Scrapy neither: the page goes on. Scrapy's pipelines would have got it."""
+        told = " ".join(f"an item is lost: {type(item).__name__}: {type(error).__name__}: {error}".split())
+        log.error("%.1000s (%s)", told, response, exc_info=error)
+        self._warn(f"{told:.300}")
+        self._crawler.stats.inc_value("item_error_count")
+        if self._exporter is None:
+            lost = Unsendable(told)
+            lost.__cause__ = error
+            self.failed(lost, response)
 
     def _is_dropped(self, request: Request) -> bool:
         """Whether a handler of `request_scheduled`, such as the offsite filter, drops a request."""

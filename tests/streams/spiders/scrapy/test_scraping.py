@@ -647,6 +647,45 @@ def test_numbers_and_characters_that_json_does_not_have_do_no_harm() -> None:
     ]
 
 
+def one_bad_item(self: Any, response: Any) -> Any:  # a method
+    """Of several outputs."""
+    yield {"n": 1}
+    yield {"n": object()}
+    yield {"n": 2}
+    yield Request(f"{SITE}/after")
+
+
+def test_an_item_without_a_row_is_lost_alone() -> None:
+    """As in Scrapy: an error is logged, and the page goes on; here it is a warning and is counted, too."""
+
+    class Broken(Item):
+        n = Field(serializer=lambda value: value["gone"])
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield from ("text", 7, {"body": b"x"}, Broken(n={}))
+        yield from one_bad_item(self, response)
+
+    result = outs(parse)
+    assert (rows(result), result.error) == (['{"n": 1}', '{"n": 2}'], "")
+    assert [out.url for out in result.requests] == [f"{SITE}/after"]
+    assert result.stats["item_error_count"] == 5
+    assert [line.split(": ")[1:3] for line in result.warnings] == [
+        ["str", "TypeError"],
+        ["int", "TypeError"],
+        ["dict", "TypeError"],
+        ["Broken", "KeyError"],
+        ["dict", "TypeError"],
+    ]
+
+
+def test_an_item_that_cannot_reach_its_pipelines_is_a_dead_letter_beside_the_others() -> None:
+    """Scrapy's pipelines would have got it."""
+    result = outs(one_bad_item, {"ITEM_PIPELINES": {f"{HERE}.Dropping": 1}})
+    assert (len(result.items), len(result.requests), result.is_final) == (2, 1, True)
+    assert "an item is lost: dict" in result.error
+    assert "spider_exceptions/count" not in result.stats
+
+
 class Tagged(Item):
     """An item with a class."""
 
@@ -829,11 +868,6 @@ def sends_host(self: Any, response: Any) -> Any:  # a method
     yield Request(f"{SITE}/a", headers={"Host": "other.test"})
 
 
-def gives_bytes(self: Any, response: Any) -> Any:  # a method
-    """A row that JSON does not have."""
-    yield {"body": b"x"}
-
-
 @pytest.mark.parametrize(
     ("parse", "said"),
     [
@@ -843,7 +877,6 @@ def gives_bytes(self: Any, response: Any) -> Any:  # a method
         (carries_selector, "it belongs to its page; pass its text"),
         (carries_much, "a request has at most 65,536"),
         (sends_host, "the header Host is refused"),
-        (gives_bytes, "bytes is not JSON serializable"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(parse: Any, said: str) -> None:
