@@ -98,6 +98,11 @@ def _in_module(named: str, found: re.Match[str], trust: Trust | None) -> FoundCl
     return FoundClass(_class_in(module, path, wanted), named, path, module, hashlib.sha256(source).hexdigest())
 
 
+def project_around(path: Path) -> Path | None:
+    """The folder with scrapy.cfg that a path is in; None if there is none."""
+    return next((folder for folder in (path, *path.parents) if (folder / PROJECT).is_file()), None)
+
+
 def file_of(named: str) -> Path:
     """The file in a spider's name. Raises: Misconfigured: it is none."""
     return _parts(named)[0]
@@ -122,24 +127,26 @@ def _parts(named: str) -> tuple[Path, str]:
 
 
 def _run(path: Path, source: bytes, name: str) -> ModuleType:
-    """Run a file's bytes as a module; it may import files beside it, like a script.
+    """Run a file's bytes as a module; it may import files beside it, like a script, and its Scrapy project's.
 
     An import by name could run a stale compiled version instead of these bytes.
     """
     module = ModuleType(name)
     module.__file__ = str(path)
     before = sys.path[:]
-    finder = _Neighbours(path.parent, before)
-    alone = files.is_shared(path.parent)
+    project = project_around(path.parent) or path.parent
+    finder = _Neighbours(project, before)
+    roots = dict.fromkeys((path.parent, project))
+    shared = [folder for folder in roots if files.is_shared(folder)]
     sys.meta_path.insert(0, finder)
-    sys.path[:] = before if alone else [str(path.parent), *before]
+    sys.path[:] = [*(str(folder) for folder in roots if folder not in shared), *before]
     sys.modules[name] = module  # dataclasses and pickle look there
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  # the operator named this file
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        hint = f" ({path.parent} is open to others: nothing is imported from it)" if alone else ""
+        hint = f" ({shared[0]} is open to others: nothing is imported from it)" if shared else ""
         hint = hint if isinstance(error, ModuleNotFoundError) else ""
         raise Misconfigured(f"--spider {path} cannot be loaded{where(error, path)}{hint}") from error
     finally:
@@ -149,7 +156,7 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
 
 
 class _Neighbours:
-    """Checks each file that a spider imports from its folder: no other user may be able to change it.
+    """Checks each file that a spider imports from its folder or project: no other user may be able to change it.
 
     The standard library goes first: a `queue.py` beside a spider does not replace Python's own. Beside a script it
     would. Here it would also replace it for every import of the worker while a spider is loaded.

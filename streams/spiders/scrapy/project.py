@@ -22,7 +22,7 @@ from scrapy.spiderloader import get_spider_loader
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
-from ..loading import PROJECT, FoundClass
+from ..loading import PROJECT, FoundClass, project_around
 
 
 class FoundSpider(NamedTuple):
@@ -40,11 +40,6 @@ class FoundSpider(NamedTuple):
     settings: Settings
     modules: tuple[tuple[str, ModuleType], ...]
     digest: str
-
-
-def project_around(path: Path) -> Path | None:
-    """The folder with scrapy.cfg that a path is in; None if there is none."""
-    return next((folder for folder in (path, *path.parents) if (folder / PROJECT).is_file()), None)
 
 
 def in_project(folder: Path, name: str, given: dict[str, str]) -> FoundSpider:

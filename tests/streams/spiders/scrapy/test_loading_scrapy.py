@@ -110,6 +110,17 @@ def test_a_file_in_a_project_has_its_settings(project: Path) -> None:
     assert facts.settings["politeness.delay_s"] == 2.0
 
 
+def test_a_file_in_a_project_imports_from_it(project: Path) -> None:
+    """At its top; each file that it imports is checked before."""
+    items = project / "shop" / "items.py"
+    items.write_text("import scrapy\n\nclass Book(scrapy.Item):\n    title = scrapy.Field()\n")
+    file = project / "shop" / "spiders" / "books.py"
+    file.write_text(f"from shop.items import Book\n{SPIDER}")
+    assert facts_of(SpiderRef(str(file)), project.parent).path == f"{file}:Books"
+    items.chmod(0o666)
+    assert "items.py" in refusal(SpiderRef(str(file)), project.parent)
+
+
 def test_by_module(project: Path) -> None:
     """`pkg.module:Class`, of a package that can be imported."""
     for path in ("shop.spiders.books:Books", f"{project}:shop.spiders.books:Books"):
