@@ -74,6 +74,8 @@ def of_found(found: FoundClass, given: dict[str, str]) -> FoundSpider:
     Raises: Misconfigured: its project cannot be loaded.
     """
     module = found.module
+    if found.file.stem not in sys.stdlib_module_names:
+        sys.modules.setdefault(found.file.stem, module)  # settings name components of the file so, as in Scrapy
     folder = project_around(found.file.parent)
     settings = settings_of(folder, given) if folder else _complete(Settings(), given)
     digest = digest_of(folder) if folder else found.digest

@@ -104,6 +104,16 @@ def test_by_file(tmp_path: Path) -> None:
     assert "politeness.per_host" not in facts.settings
 
 
+def test_settings_name_components_of_the_file_by_its_stem(tmp_path: Path) -> None:
+    """As `scrapy runspider`; a module of Python's own of this name stays."""
+    pipe = "class Pipe:\n    def process_item(self, item):\n        return item\n"
+    for stem in ("shop_spider", "queue"):
+        file = tmp_path / f"{stem}.py"
+        file.write_text(SPIDER.replace('"DOWNLOAD_DELAY": 3', f'"ITEM_PIPELINES": {{"{stem}.Pipe": 1}}') + pipe)
+    assert facts_of(SpiderRef(str(tmp_path / "shop_spider.py")), tmp_path.parent).has_pipelines
+    assert "Module 'queue' doesn't define" in refusal(SpiderRef(str(tmp_path / "queue.py")), tmp_path.parent)
+
+
 def test_a_file_in_a_project_has_its_settings(project: Path) -> None:
     """As `scrapy runspider` in the project's folder."""
     facts = facts_of(SpiderRef(str(project / "shop" / "spiders" / "plain.py")), project)
