@@ -203,8 +203,14 @@ def _is_spider(kind: object) -> bool:
     return any(is_kind_of(kind, base) for base in BASES)
 
 
+def _is_base(kind: type[Any]) -> bool:
+    """Whether this is a base class of spiders: Scrapy's loader takes classes with a name only."""
+    return is_kind_of(kind, BASES[1]) and not getattr(kind, "name", None)
+
+
 def _class_in(module: ModuleType, path: Path, wanted: str) -> type[Any]:
     own = {name: kind for name, kind in vars(module).items() if _is_spider(kind) and kind.__module__ == module.__name__}
+    own = {name: kind for name, kind in own.items() if not _is_base(kind)} or own
     found = vars(module).get(wanted) if wanted else None
     if wanted and not _is_spider(found):
         has = f"it has {', '.join(own)}" if own else "it has none: write `class Books(crawlog.Spider)` with a parse"

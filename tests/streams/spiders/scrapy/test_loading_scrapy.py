@@ -104,6 +104,16 @@ def test_by_file(tmp_path: Path) -> None:
     assert "politeness.per_host" not in facts.settings
 
 
+def test_a_base_class_without_a_name_is_no_spider(tmp_path: Path) -> None:
+    """As for Scrapy's loader; alone, it says what it lacks."""
+    file = tmp_path / "books.py"
+    base = "import scrapy\n\nclass Base(scrapy.Spider):\n    def parse(self, response):\n        pass\n"
+    file.write_text(f'{base}\nclass Books(Base):\n    name = "books"\n')
+    assert facts_of(SpiderRef(str(file)), tmp_path).path == f"{file}:Books"
+    file.write_text(base)
+    assert "Base must have a name" in refusal(SpiderRef(str(file)), tmp_path)
+
+
 def test_settings_name_components_of_the_file_by_its_stem(tmp_path: Path) -> None:
     """As `scrapy runspider`; a module of Python's own of this name stays."""
     pipe = "class Pipe:\n    def process_item(self, item):\n        return item\n"
