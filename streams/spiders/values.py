@@ -7,6 +7,7 @@
 |---|---|
 | None, bool, int of 64 bits, finite float, str, list, dict with str keys | none |
 | other dicts, and those that look like a tag | `{"$dict": [[key, value], …]}` |
+| OrderedDict; Counter; defaultdict | `{"$ordered": dict}`; `{"$counter": dict}`; `{"$default": [factory, dict]}` |
 | bytes; tuple; set; frozenset | `{"$bytes": base64}`; `{"$tuple": […]}`, `{"$set": […]}`, `{"$frozenset": […]}` |
 | datetime, date, time; timedelta | `{"$datetime": ISO 8601}`, …; `{"$timedelta": [days, seconds, microseconds]}` |
 | Decimal; UUID | `{"$decimal": "1.50"}`; `{"$uuid": hex}` |
@@ -16,11 +17,12 @@
 
 Classes are those of a list that is made when the spider is loaded (`classes_of`); unpacking looks names up in it and
 imports nothing. No user code runs but that of these classes. A time zone with a name becomes its offset.
-Subclasses of str, bytes, int and float become the plain type.
+Subclasses of str, bytes, int and float become the plain type. A defaultdict keeps a factory that is a builtin type.
 """
 
 import base64
 import math
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
@@ -76,8 +78,8 @@ class Values:
     def __init__(self, classes: Mapping[str, type] | None = None, carriers: Sequence[Carrier] = ()) -> None:
         self._classes = dict(classes or {})
         self._names = {kind: name for name, kind in self._classes.items()}
-        self._carriers = tuple(carriers)
-        self._by_tag = {f"${carrier.tag}": carrier for carrier in carriers}
+        self._carriers = (*_DICTS, *carriers)
+        self._by_tag = {f"${carrier.tag}": carrier for carrier in self._carriers}
         self.on_mutable: Callable[[Any, str], None] | None = None
 
     # Python to JSON.
@@ -308,6 +310,27 @@ _SIMPLE: dict[type, Callable[[Any], Any]] = {
     Decimal: lambda value: {"$decimal": str(value)},
     UUID: lambda value: {"$uuid": str(value)},
 }
+
+_FACTORIES = {kind.__name__: kind for kind in (list, dict, set, int, float, str)}
+"""Of a defaultdict, by their names."""
+
+
+def _default_fields(value: defaultdict[Any, Any]) -> list[Any]:
+    name = next((name for name, kind in _FACTORIES.items() if value.default_factory is kind), "")
+    return [name, dict(value)]
+
+
+def _undefault(content: Any) -> defaultdict[Any, Any]:
+    name, values = _a_list(content)
+    return defaultdict(_FACTORIES.get(name), values)
+
+
+_DICTS = (
+    Carrier("ordered", lambda kind: kind is OrderedDict, dict, OrderedDict),
+    Carrier("counter", lambda kind: kind is Counter, dict, Counter),
+    Carrier("default", lambda kind: kind is defaultdict, _default_fields, _undefault),
+)
+"""Dicts of Python's own with a class."""
 
 _PLAIN: tuple[Any, ...] = (str, bytes, int, float)
 

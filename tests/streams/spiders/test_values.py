@@ -4,6 +4,7 @@ import enum
 import importlib
 import json
 import sys
+from collections import Counter, OrderedDict, defaultdict
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -146,6 +147,9 @@ def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.lists(inner, max_size=4).map(tuple),
         st.dictionaries(_KEYS, inner, max_size=4),
         st.dictionaries(st.one_of(st.integers(), st.text(), st.tuples(st.integers())), inner, max_size=4),
+        st.dictionaries(_KEYS, inner, max_size=4).map(OrderedDict),
+        st.dictionaries(_KEYS, st.integers(), max_size=4).map(Counter),
+        st.dictionaries(_KEYS, inner, max_size=4).map(partial(defaultdict, list)),
         st.sets(st.one_of(st.integers(), st.text(), st.binary()), max_size=4),
         st.frozensets(st.one_of(st.integers(), st.dates()), max_size=4),
         st.builds(Book, st.text(), st.lists(st.text(), max_size=2)),
@@ -181,7 +185,7 @@ def test_packed_values_are_the_same_bytes_each_time(value: Any) -> None:
 
 TAGS = (
     "$bytes", "$text", "$int", "$float", "$decimal", "$uuid", "$date", "$datetime", "$time", "$timedelta", "$tuple",
-    "$set", "$frozenset", "$dict", "$object", "$enum", "$request", "$unknown", "$",
+    "$set", "$frozenset", "$dict", "$object", "$enum", "$request", "$unknown", "$", "$ordered", "$counter", "$default",
 )  # fmt: skip
 _NAMES = st.sampled_from(["spider:Book", "os:system", "spider:Colour"])
 _JSON = st.recursive(
@@ -398,6 +402,13 @@ def test_some_hard_values(value: Any) -> None:
     """Above all dicts of the user that look like tags."""
     back = there_and_back(value)
     assert same(back, value) or repr(back) == repr(value)
+
+
+def test_a_defaultdict_keeps_a_builtin_factory() -> None:
+    """Another one is a function, which does not travel."""
+    back = there_and_back({"d": defaultdict(list, a=[1]), "e": defaultdict(lambda: 1, a=2)})
+    assert back["d"]["b"] == []
+    assert (back["e"], back["e"].default_factory) == ({"a": 2}, None)
 
 
 def test_a_time_of_day_in_a_named_zone_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import OrderedDict, defaultdict
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Sources, resolve
+from crawlog.streams.sink.scraped import plain_row
 from crawlog.streams.spiders.exchange import CallResult, PageCall
 from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of
 from crawlog.streams.spiders.scrapy.failures import RAISED
@@ -702,16 +704,21 @@ class Dropping:
 
 def test_items_are_raw_where_there_are_pipelines() -> None:
     """With their class, for the pipelines' process."""
+    listed = defaultdict(list, {"name": ["x"]})
 
     def parse(self: Any, response: Any) -> Any:  # a method
         yield Tagged(name="x")
         yield {"name": b"\x00"}
+        yield OrderedDict(name=listed)
 
     runner = runner_of(spider(parse), {"ITEM_PIPELINES": {f"{HERE}.Dropping": 1}})
     result = given_by(runner, page_of(asking(), "<p>"))
     assert result.is_raw
     assert runner.facts.has_pipelines
-    assert [item_of(bytes(raw), runner.kinds) for raw in result.items] == [Tagged(name="x"), {"name": b"\x00"}]
+    items = [item_of(bytes(raw), runner.kinds) for raw in result.items]
+    assert items == [Tagged(name="x"), {"name": b"\x00"}, {"name": listed}]
+    assert (type(items[2]), type(items[2]["name"])) == (OrderedDict, defaultdict)
+    assert [plain_row(bytes(raw)) for raw in result.items[2:]] == [b'{"name":{"name":["x"]}}']
 
 
 def test_stats_are_differences() -> None:
