@@ -75,6 +75,10 @@ class StandInCrawler(Crawler):
         await self.signals.send_catch_log_async(signal=signals.engine_started)
         await self.signals.send_catch_log_async(signal=signals.spider_opened, spider=self.spider)
 
+    def hears_end(self) -> bool:
+        """Whether the spider, or a component of the project, is told of the end of the job."""
+        return callable(getattr(self.spider, "closed", None)) or self.signals.has_of_project(signals.spider_closed)
+
     def in_vain(self) -> Iterator[str]:
         """A line for each part of the project that waits for what never comes."""
         yield from self.signals.in_vain()

@@ -55,11 +55,18 @@ class NotedSignals(SignalManager):
         receivers = self._receivers.get(signal, ())
         return receivers[0] if len(receivers) == 1 else None
 
+    def has_of_project(self, signal: Any) -> bool:
+        """Whether the project connected a receiver to a signal."""
+        return any(map(_is_of_project, self._receivers.get(signal, ())))
+
     def in_vain(self) -> Iterator[str]:
         """A line for each receiver of the project whose signal is never sent here."""
         for receiver, name in self._connected:
-            module = getattr(receiver, "__module__", "")
-            if name and name not in SENT and not module.startswith("scrapy."):
+            if name and name not in SENT and _is_of_project(receiver):
                 way = WAYS.get(name, "crawlog fetches in other processes than those that run the spider")
                 who = getattr(receiver, "__qualname__", receiver)
                 yield f"{who} waits for the signal {name}, which is never sent here: {way}"
+
+
+def _is_of_project(receiver: Any) -> bool:
+    return not (getattr(receiver, "__module__", "") or "").startswith("scrapy.")

@@ -56,7 +56,7 @@ class ScrapyRunner:
             raise Misconfigured(f"--spider {found.path}: {found.kind.__name__} cannot be made: {said}") from error
         settings = self.crawler.settings
         self.kinds = Kinds(found.modules)
-        self.has_pipelines = facts.has_pipelines(settings) or callable(getattr(self.spider, "closed", None))
+        self.has_pipelines = facts.has_pipelines(settings) or self.crawler.hears_end()
         self._is_open = False
         self._counts = CloseCounts(settings, time.monotonic())
         self._ref = ref

@@ -166,3 +166,34 @@ def test_a_spider_that_is_told_of_its_end_needs_the_process_too(tmp_path: Path) 
     assert not load_runner(SpiderRef(str(file))).facts.has_pipelines
     file.write_text(plain + "    def closed(self, reason): pass\n")
     assert load_runner(SpiderRef(str(file))).facts.has_pipelines
+
+
+@pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
+async def test_a_receiver_of_spider_closed_is_called_by_that_process(tmp_path: Path) -> None:
+    """As Scrapy's documentation connects one in `from_crawler`."""
+    file = tmp_path / "hears.py"
+    file.write_text("""
+import scrapy
+from scrapy import signals
+
+SAID = []
+
+
+class Hears(scrapy.Spider):
+    name = "hears"
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.spider_closed, signal=signals.spider_closed)
+        return spider
+
+    def spider_closed(self, spider, reason):
+        SAID.append(f"{spider.name} {reason}")
+""")
+    runner: Any = load_runner(SpiderRef(str(file)))
+    assert runner.facts.has_pipelines
+    service = PipelinesService(runner)
+    await service.call("open", b"")
+    await service.call("close", b"finished")
+    assert sys.modules[type(runner.spider).__module__].SAID == ["hears finished"]
