@@ -54,6 +54,8 @@ class ScrapyRunner:
         except Exception as error:
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             raise Misconfigured(f"--spider {found.path}: {found.kind.__name__} cannot be made: {said}") from error
+        if facts.uses_start_requests(type(self.spider)):
+            self.spider.start = self._from_start_requests  # type: ignore[method-assign]  # of this object alone
         settings = self.crawler.settings
         self.kinds = Kinds(found.modules)
         self.has_pipelines = facts.has_pipelines(settings) or self.crawler.hears_end()
@@ -153,8 +155,6 @@ class ScrapyRunner:
 
     async def _started(self) -> AsyncIterator[Any]:
         """What `start` gives, through the spider middlewares."""
-        if facts.uses_start_requests(type(self.spider)):
-            self.spider.start = self._from_start_requests  # type: ignore[method-assign]  # of this object alone
         given = await self.crawler.spidermw.process_start()
         if given is not None:
             async for one in given:

@@ -311,7 +311,9 @@ def test_start_requests_are_not_filtered() -> None:
         yield Request(f"{SITE}/old")
 
     runner = runner_of(spider(None, start_requests=start_requests))
-    assert [out.url for result in started(runner) for out in result.requests] == [f"{SITE}/old"]
+    results = started(runner)
+    assert [out.url for result in results for out in result.requests] == [f"{SITE}/old"]
+    assert [line for result in results for line in result.warnings] == []
     assert any("start_requests" in note for note in runner.facts.notes)
 
 
