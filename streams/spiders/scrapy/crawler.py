@@ -66,6 +66,8 @@ class StandInCrawler(Crawler):
         self.settings.set("EXTENSIONS", _of_the_project(self.settings), priority="cmdline")
         self.extensions = build_from_crawler(ExtensionManager, self)
         self.settings.freeze()
+        if self.settings["JOBDIR"] or not hasattr(spider, "state"):
+            spider.state = {}  # type: ignore[attr-defined]  # Scrapy's extension SpiderState sets it
         self.spidermw = build_from_crawler(SpiderMiddlewareManager, self)
         self.downloading = build_from_crawler(Downloading, self)
         return spider

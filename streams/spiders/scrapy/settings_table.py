@@ -176,7 +176,10 @@ SETTINGS: dict[str, SettingRow] = {
     "ITEM_PIPELINES": _mapped("they run in one process beside the sink"),
     "ITEM_PIPELINES_BASE": _mapped("as ITEM_PIPELINES"),
     "ITEM_PROCESSOR": _refused("items pass Scrapy's ItemPipelineManager; remove the setting"),
-    "JOBDIR": _said("not needed: the crawl's memory is the log, so every job goes on where it was"),
+    "JOBDIR": _said(
+        "not needed: the crawl's memory is the log, so every job goes on where it was; `self.state` is a dict of each "
+        "process, and is not kept"
+    ),
     "LOGSTATS_INTERVAL": _kept("`crawlog run` shows the rate"),
     "LOG_COLOR": _kept(_LOG),
     "LOG_DATEFORMAT": _kept(_LOG),

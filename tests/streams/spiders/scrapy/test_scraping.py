@@ -798,6 +798,21 @@ def test_what_counts_on_one_process_is_warned_of_once() -> None:
     assert given_by(runner, page_of(asking(), "<p>")).warnings == []
 
 
+def test_a_spider_has_a_state_of_its_process() -> None:
+    """Scrapy's extension gives it one; with JOBDIR, the start says that it is not kept. An argument stays."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        self.state["pages"] = self.state.get("pages", 0) + 1
+        yield {"pages": self.state["pages"]}
+
+    runner = runner_of(spider(parse), {"JOBDIR": "jobs/own"})
+    results = [given_by(runner, page_of(asking(), "<p>")) for _ in range(2)]
+    assert [rows(result) for result in results] == [['{"pages": 1}'], ['{"pages": 2}']]
+    assert ["a callback changes self.state" in line for line in results[0].warnings] == [True]
+    assert any("`self.state` is a dict of each process" in note for note in runner.facts.notes)
+    assert vars(runner_of(spider(parse), args={"state": "CA"}).spider)["state"] == "CA"
+
+
 class Older:
     """A spider middleware for Scrapy before 2.13."""
 
