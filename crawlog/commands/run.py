@@ -128,6 +128,7 @@ class Run:
         self._rest_s = 0.0
         self._denied_at: float | None = None
         self._said = ""
+        self._amended: Finished | None = None
 
     @property
     def watch(self) -> "Watch":
@@ -159,6 +160,7 @@ class Run:
         self._record(self._await_end(self.tail), self.gains)
         self._sum_stats()
         self._write_file(finish)
+        self._count_late_losses(self.gains)
 
     def _recall(self) -> None:
         """Reads the job from the log, and prepares its result file."""
@@ -320,6 +322,7 @@ class Run:
             job.note_new_spider()
         elif end is not None and not is_open:
             job.amend_end(end, self.summary.dead)
+            self._amended = end
 
     def _sum_stats(self) -> None:
         """Adds Scrapy's stats to the summary, as Scrapy dumps them at the end."""
@@ -352,6 +355,18 @@ class Run:
             self.summary.dead = gains.dead
             if gains.commonest:
                 self.summary.commonest_error, self.summary.commonest_count = gains.commonest
+
+    def _count_late_losses(self, gains: Gains) -> None:
+        """Adds dead letters of the items that went through their pipelines while the file was made.
+
+        Raises: EngineError: as `_count_losses`.
+        """
+        if self.file is None:
+            return
+        before = self.summary.dead
+        self._count_losses(gains, CATCH_UP_S)
+        if self._amended is not None and self.summary.dead != before:
+            self.job.amend_end(self._amended, self.summary.dead)
 
     def sum_up(self) -> None:
         """Fills the summary with the counts known by now, however the run ended."""
