@@ -190,9 +190,8 @@ def _written(output: object) -> bytes:
         try:
             return _encode(output)
         except UnicodeEncodeError:  # a lone surrogate, from JSON or a script: no valid character
-            return json.dumps(msgspec.to_builtins(output, enc_hook=_plain), ensure_ascii=False).encode(
-                "utf-8", "replace"
-            )
+            text = json.dumps(msgspec.to_builtins(output, enc_hook=_plain), ensure_ascii=False)
+            return _encode(json.loads(text.encode("utf-8", "replace"), parse_constant=lambda _: None))
     except (TypeError, NotImplementedError) as error:
         raise TypeError(f"{_unwritable(output)}: {error}") from None
 

@@ -118,6 +118,7 @@ def test_parse_may_return_what_it_likes(output: Any, count: int) -> None:
 def test_half_a_character_costs_no_item() -> None:
     """JSON and scripts have lone surrogates; UTF-8 has none."""
     assert items(given(One([{"a": "x\ud800y", "b": {"é"}}]))) == [{"a": "x?y", "b": ["é"]}]
+    assert items(given(One([{"a": "\ud800", "b": float("nan")}]))) == [{"a": "?", "b": None}]
 
 
 @pytest.mark.parametrize(
