@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .calls import Died as Died
+    from .child_answers import fault_of as fault_of
+    from .child_answers import result_of as result_of
     from .child_rules import ChildRules as ChildRules
     from .frames import CALL as CALL
     from .frames import DONE as DONE
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from .spider_child import LOAD_S as LOAD_S
     from .spider_child import BackgroundChild as BackgroundChild
     from .spider_child import SpiderChild as SpiderChild
-    from .spider_child import fault_of as fault_of
-    from .spider_child import result_of as result_of
     from .spider_process import Fault as Fault
     from .spider_process import error_line as error_line
     from .spider_process import error_trace as error_trace
@@ -87,8 +87,8 @@ _HOMES = {
     "TrialHistory": "trial",
     "error_line": "spider_process",
     "error_trace": "spider_process",
-    "fault_of": "spider_child",
-    "result_of": "spider_child",
+    "fault_of": "child_answers",
+    "result_of": "child_answers",
 }
 
 

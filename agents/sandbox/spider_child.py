@@ -24,6 +24,7 @@ from crawlog.streams.errors import Misconfigured, SpiderDied
 from crawlog.streams.spiders import CallResult, PageCall, SpiderFacts, SpiderRef
 
 from .calls import Call, Calls, Died, Then
+from .child_answers import facts_of, fault_of, result_of
 from .child_code import ChildCode
 from .child_rules import ChildRules
 from .frames import CALL, ENDED, FAILED, LOAD, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
@@ -49,9 +50,6 @@ CLOSED_TICKS = 4
 LOAD_S = 15.0
 """CPU seconds for loading a spider; thrice that by the clock."""
 
-_decode_result = msgspec.json.Decoder(CallResult).decode
-_decode_facts = msgspec.json.Decoder(SpiderFacts).decode
-_decode_fault = msgspec.json.Decoder(Fault).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -289,10 +287,7 @@ class BackgroundChild:
             if answer.kind == FAILED:
                 self.fault = fault_of(answer)
             else:
-                try:
-                    self.loaded = _decode_facts(answer.text)
-                except (ValueError, RecursionError) as error:
-                    self.fault = Fault(f"spider_answer: {error}")
+                self.loaded, self.fault = facts_of(answer)
         self.heard_facts()
 
     def _begin_call(self) -> None:
@@ -415,22 +410,6 @@ class SpiderChild(BackgroundChild):
 
 def _of_page(call: PageCall) -> SpiderFrame:
     return SpiderFrame(WHOLE if call.is_whole else PAGE, pages.encode(call.meta), call.body)
-
-
-def result_of(answer: SpiderFrame) -> CallResult:
-    """The result in an answer to a page, or of a part of `start`; an error where it is none: user code wrote it."""
-    try:
-        return _decode_result(answer.text)
-    except (ValueError, RecursionError) as error:
-        return CallResult(error=f"spider_answer: {error}", is_final=True)
-
-
-def fault_of(answer: SpiderFrame) -> Fault:
-    """The error in an answer of the kind FAILED, or that it is none."""
-    try:
-        return _decode_fault(answer.text)
-    except (ValueError, RecursionError) as error:
-        return Fault(f"spider_answer: {error}")
 
 
 def _misconfigured(fault: Fault) -> Misconfigured:

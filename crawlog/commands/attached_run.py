@@ -234,14 +234,17 @@ class FleetFollower:
             lag = {one.stage: one.lag for one in self._view.stages()}
         except EngineError:
             return
-        self._shown.show(self._view.look(lambda state: self._frame(state, lag, now)))
+        if (frame := self._view.look(lambda state: self._frame(state, lag, now))) is not None:
+            self._shown.show(frame)
 
-    def _frame(self, state: "FleetState", lag: dict[str, int], now: float) -> Frame:
+    def _frame(self, state: "FleetState", lag: dict[str, int], now: float) -> Frame | None:
+        """The job as it stands; None if it was deleted just now."""
         name, picture = self._summary.job, state.picture
         job = state.job(name)
         passed, count = picture.passed("fetch", self._seeded), len(self._seeded)
         naming, unanswered = picture.strangers()
-        assert job is not None
+        if job is None:
+            return None
         return Frame(
             job=name,
             took_s=now - self._began,

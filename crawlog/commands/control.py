@@ -49,11 +49,11 @@ class Given(msgspec.Struct):
 
 def give(settings: "Settings", command: Command) -> Given:
     """Writes a command to the log."""
-    from crawlog.streams.log import Producer, Topics, control_entries, write_command
+    from crawlog.streams.log import CommandProducer, Topics, control_entries, write_command
 
     topics = Topics(settings.kafka.prefix)
     said = control_entries(settings, topics)
-    write_command(Producer(settings, "crawlog-control"), topics, command)
+    write_command(CommandProducer(settings, "crawlog-control"), topics, command)
     return given(said, command)
 
 

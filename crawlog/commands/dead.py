@@ -16,6 +16,7 @@ from crawlog.schemas import dead, pages, urls
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.http import UnkeptBody, coding_in, decoded, shown_found, shown_page, shown_result
 from crawlog.streams.log import (
+    CommandProducer,
     Letter,
     LetterChoice,
     Letters,
@@ -199,7 +200,7 @@ def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, repor
     dead_letters = Dead(settings)
     found = _groups(settings, dead_letters.chosen(choice), dead_letters.partitions)
     if execute:
-        producer = Producer(settings, "crawlog-dead")
+        producer = CommandProducer(settings, "crawlog-dead")
         batches = [found.going[at : at + BATCH] for at in range(0, len(found.going), BATCH)]
         found.sent = sum(_redrive(settings, producer, dead_letters, batch, report) for batch in batches)
     return found
@@ -257,7 +258,7 @@ def dropped(settings: "Settings", choice: LetterChoice, *, execute: bool) -> Dro
     """Marks the chosen letters as dropped; without `execute` only finds them."""
     letters = Dead(settings).chosen(choice)
     if execute:
-        producer = Producer(settings, "crawlog-dead")
+        producer = CommandProducer(settings, "crawlog-dead")
         groups = letters_by_place(letters)
         for at in range(0, len(groups), BATCH):
             _mark(settings, producer, letter_mark(groups[at : at + BATCH], "dropped", [], time.time()))

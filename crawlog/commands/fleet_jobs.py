@@ -103,10 +103,10 @@ def delete_job(settings: "Settings", name: str, by: str = "") -> None:
 
     Raises: UnknownName: there is none. EngineError: no worker answers.
     """
-    from crawlog.streams.log import Producer, Topics, remove_notes
+    from crawlog.streams.log import CommandProducer, Topics, remove_notes
 
     _change(settings, name, "deleted", by)
-    remove_notes(settings, Producer(settings, "crawlog-jobs"), Topics(settings.kafka.prefix), name)
+    remove_notes(settings, CommandProducer(settings, "crawlog-jobs"), Topics(settings.kafka.prefix), name)
 
 
 _FROM: dict[JobStateName, tuple[str, ...]] = {
@@ -120,9 +120,9 @@ _FROM: dict[JobStateName, tuple[str, ...]] = {
 
 
 def _change(settings: "Settings", name: str, state: JobStateName, by: str, reason: str = "") -> "JobView":
-    from crawlog.streams.log import Producer, Topics, change_job, control_entries
+    from crawlog.streams.log import CommandProducer, Topics, change_job, control_entries
 
-    topics, producer = Topics(settings.kafka.prefix), Producer(settings, "crawlog-jobs")
+    topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
     said = control_entries(settings, topics)
     copy = said.get(f"job/{name}".encode())
     if not isinstance(copy, JobCopy) or copy.spec.state == "deleted":

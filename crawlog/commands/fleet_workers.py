@@ -37,7 +37,7 @@ def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop
 
     Raises: UnknownName, NotPossible: it cannot be ordered so.
     """
-    from crawlog.streams.log import Producer, Topics, write_control
+    from crawlog.streams.log import CommandProducer, Topics, write_control
 
     found = list_workers(settings)
     worker = next((one for one in found if one.id == name), None)
@@ -50,5 +50,5 @@ def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop
     if action == "drain" and worker.supervisor == "run":
         raise NotPossible(f"worker {name} belongs to a `crawlog run`, which needs it: end that command with Ctrl-C")
     order = WorkerOrder(name, worker.pid, worker.started_at, action, at=time.time(), by=by or whoever())
-    write_control(Producer(settings, "crawlog-workers"), Topics(settings.kafka.prefix), [order])
+    write_control(CommandProducer(settings, "crawlog-workers"), Topics(settings.kafka.prefix), [order])
     return worker

@@ -5,12 +5,11 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.schemas import log_lines
 from crawlog.schemas.log_lines import LogLine
-from crawlog.streams.errors import EngineError
-from crawlog.streams.log import Topics, consumer_config, log_bounds, read_records
+from crawlog.streams.log import Topics, consumer_config, log_bounds, offset_at, read_records
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -40,7 +39,7 @@ def job_log_lines(settings: "Settings", job: str, since: float | None = None, li
     """
     topic = Topics(settings.kafka.prefix).logs
     first, end = log_bounds(settings, topic, [0])[0]
-    start = first if since is None else max(first, _offset_at(settings, topic, since, end))
+    start = first if since is None else max(first, offset_at(settings, topic, 0, int(since * 1000), end))
     lines: deque[LogLine] = deque(maxlen=limit)
     for record in read_records(settings, topic, 0, start, end):
         lines.extend(_lines(record, job, since or 0.0))
@@ -54,7 +53,7 @@ def follow_job_log(settings: "Settings", job: str, since: float | None = None) -
     """
     topic = Topics(settings.kafka.prefix).logs
     _, end = log_bounds(settings, topic, [0])[0]
-    start = end if since is None else _offset_at(settings, topic, since, end)
+    start = end if since is None else offset_at(settings, topic, 0, int(since * 1000), end)
     consumer = Consumer(consumer_config(settings))
     try:
         consumer.assign([TopicPartition(topic, 0, start)])
@@ -68,18 +67,6 @@ def follow_job_log(settings: "Settings", job: str, since: float | None = None) -
                 time.sleep(POLL_S)
     finally:
         consumer.close()
-
-
-def _offset_at(settings: "Settings", topic: str, since: float, end: int) -> int:
-    """The first offset of a time."""
-    consumer = Consumer(consumer_config(settings))
-    try:
-        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, int(since * 1000))], timeout=ANSWER_S)
-    except KafkaException as error:
-        raise EngineError(f"{topic} cannot be read: {error}") from error
-    finally:
-        consumer.close()
-    return found.offset if found.offset >= 0 else end
 
 
 def _lines(record: "Message", job: str, since: float) -> Iterator[LogLine]:

@@ -35,6 +35,7 @@ class JobTail:
         self._job = job
         self._keys = {f"{kind}/{job}".encode() for kind in ("job", "finished", "start", "command/job")}
         self._supervisor = supervisor
+        self._is_closed = True
         self._begin()
 
     def _begin(self) -> None:
@@ -47,13 +48,14 @@ class JobTail:
                 self._take(record)
         self._consumer = Consumer(consumer_config(self._settings))
         self._consumer.assign([TopicPartition(topic, 0, end)])
+        self._is_closed = False
 
     def poll(self) -> None:
         """Takes the records that are there.
 
         Raises: EngineError: the broker was started again, and does not answer yet.
         """
-        if self._supervisor.settings.kafka != self._settings.kafka:
+        if self._is_closed or self._supervisor.settings.kafka != self._settings.kafka:
             self.close()
             self._begin()
         for message in self._consumer.consume(BATCH, 0.0):
@@ -100,4 +102,6 @@ class JobTail:
 
     def close(self) -> None:
         """Closes the consumer."""
-        self._consumer.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._consumer.close()

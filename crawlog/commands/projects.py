@@ -342,6 +342,6 @@ def _code_log(settings: "Settings") -> "Iterator[CodeLog]":
 
 
 def _producer(settings: "Settings") -> "Producer":
-    from crawlog.streams.log import Producer
+    from crawlog.streams.log import CommandProducer
 
-    return Producer(settings, "crawlog-projects")
+    return CommandProducer(settings, "crawlog-projects")

@@ -199,14 +199,14 @@ class _Sowing:
         source: "Source | None",
         say: Callable[[str], None],
     ) -> None:
-        from crawlog.streams.log import Producer, Topics
+        from crawlog.streams.log import CommandProducer, Topics
 
         self._settings = settings
         self._wanted = wanted
         self._spider = spider
         self._source = source
         self._say = say
-        self._producer = Producer(settings, "crawlog-submit")
+        self._producer = CommandProducer(settings, "crawlog-submit")
         self._topics = Topics(settings.kafka.prefix)
 
     @property

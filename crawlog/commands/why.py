@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
-from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.outcome import counted
 from crawlog.schemas import items, pages, progress
@@ -24,16 +23,15 @@ from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_o
 from crawlog.streams.frontier import FREE, Commands, Orders
 from crawlog.streams.http import RobotsRules, coding_in, named_request, page_of, shown_page
 from crawlog.streams.log import (
-    CLUSTER_TIMEOUT_S,
     REPORTS_READ,
     Admin,
     Letter,
     Letters,
     Topics,
-    consumer_config,
     control_entries,
     letter_fate,
     log_bounds,
+    offset_at,
     partition_count,
     read_around,
     read_records,
@@ -84,7 +82,7 @@ class Story(msgspec.Struct):
 def moment(text: str, now: float) -> float:
     """UTC epoch seconds of a time that a user wrote: ISO 8601 (UTC without a zone), or seconds since 1970.
 
-    Raises: Misconfigured: the text is neither, or is later than now.
+    Raises: Misconfigured: the text is neither, or is later than now, or before 1970.
     """
     try:
         at = float(text)
@@ -94,8 +92,8 @@ def moment(text: str, now: float) -> float:
         except ValueError:
             raise Misconfigured(f"--at {text}: write it as 2026-11-21T10:30:00, in UTC, or as epoch seconds") from None
         at = (read_as if read_as.tzinfo else read_as.replace(tzinfo=UTC)).timestamp()
-    if at > now:
-        raise Misconfigured(f"--at {text} is later than now, {clock(now)}")
+    if not 0 <= at <= now:  # nan too
+        raise Misconfigured(f"--at {text} is no time between 1970 and now, {clock(now)}")
     return at
 
 
@@ -191,13 +189,7 @@ class Inquiry:
 
     def _first_after(self, topic: str, partition: int, at: float, end: int) -> int:
         """Offset of the first record later than a time; the end if there is none."""
-        consumer = Consumer(consumer_config(self._settings))
-        try:
-            asked = TopicPartition(topic, partition, int(at * 1000) + 1)
-            found = consumer.offsets_for_times([asked], CLUSTER_TIMEOUT_S)[0].offset
-        finally:
-            consumer.close()
-        return end if found < 0 else min(found, end)
+        return min(offset_at(self._settings, topic, partition, int(at * 1000) + 1, end), end)
 
     # ------------------------------------------------------------------ the other topics
 

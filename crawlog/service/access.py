@@ -18,7 +18,7 @@ from crawlog.streams.errors import Misconfigured
 from .answers import AnswerError, error_answer
 from .passwords import is_hash, matches
 from .rates import Rates
-from .routing import ROLE, ROLES, USER, WORK, Handler, Role, route_of
+from .routing import LOGINS, ROLE, ROLES, USER, Handler, Role, route_of
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -175,7 +175,7 @@ async def _who(request: web.Request, header: str) -> Account | None:
     if not wrong.take(address):  # before the look: many at once may not all be looked at
         raise AnswerError(429, "too many wrong passwords\nWait some seconds.")
     if accounts.is_slow:
-        account = await request.app[WORK].do(accounts.who, header, address)
+        account = await request.app[LOGINS].do(accounts.who, header, address)
     else:
         account = accounts.who(header, address)
     if account is not None:

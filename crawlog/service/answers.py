@@ -1,5 +1,6 @@
 """JSON answers, and the one place where an error becomes a status: `{"error": …, "hint": …}`."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ from aiohttp import web
 
 from crawlog.streams.errors import EngineError, Misconfigured, NotPossible, OrderRefused, UnknownName
 
-from .routing import Handler, TooMuchWork
+from .routing import BEGUN, Handler, TooMuchWork
 
 log = structlog.get_logger()
 
@@ -51,6 +52,7 @@ def error_answer(status: int, message: str) -> web.Response:
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answers every error as JSON; details of an unexpected one stay in the log."""
+    request[BEGUN] = begun = asyncio.Event()
     try:
         return await handler(request)
     except web.HTTPException as end:
@@ -60,6 +62,12 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         answer.headers.update({name: end.headers[name] for name in ("Allow",) if name in end.headers})
         return answer
     except Exception as error:
+        if begun.is_set():  # a second answer within it would look like a part of it
+            if not isinstance(error, ConnectionResetError):  # the client went
+                log.exception("stream_broken", path=request.path)
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()  # goes nowhere
         status, message = verdict(error)
         if status == 500:
             log.exception("request_failed", method=request.method, path=request.path)
@@ -69,7 +77,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (
     (UnknownName, 404),
     ((NotPossible, OrderRefused), 409),
-    ((Misconfigured, msgspec.ValidationError, msgspec.DecodeError), 400),
+    ((Misconfigured, msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError), 400),
     (EngineError, 503),
 )
 """The first class that fits gives the status."""

@@ -90,13 +90,13 @@ async def _live(request: web.Request, call: ApiCall) -> web.StreamResponse:
     job, cursor = known_job(call), request.headers.get("Last-Event-ID", call.query.cursor)
     if tails.followers >= FOLLOWERS:
         raise TooMuchWork
-    await in_thread(request, items_of, call.settings, job, cursor, 1)  # refuses a wrong cursor
-    now = await in_thread(request, job_now, call.settings, job, "-")
-    tail = await tails.get(request, call)
-    response = web.StreamResponse(headers={"Content-Type": EVENTS})
-    await response.prepare(request)
     tails.followers += 1
     try:
+        await in_thread(request, items_of, call.settings, job, cursor, 1)  # refuses a wrong cursor
+        now = await in_thread(request, job_now, call.settings, job, "-")
+        tail = await tails.get(request, call)
+        response = web.StreamResponse(headers={"Content-Type": EVENTS})
+        await response.prepare(request)
         await _Follower(request, call, response, tail, now).follow(cursor)
     finally:
         tails.followers -= 1

@@ -3,6 +3,8 @@
 import msgspec
 from aiohttp import web
 
+from crawlog.commands.submission import Submission
+
 from . import api_changes, api_code, api_control, api_fleet, api_items, api_jobs
 from .endpoint import BASE, ApiEndpoint, handler_of
 from .openapi import description
@@ -22,8 +24,8 @@ def routes(app: web.Application) -> None:
     """Adds them."""
     api_items.prepare(app)
     for endpoint in ENDPOINTS:
-        is_upload = endpoint.body is bytes
-        add(app, endpoint.method, BASE + endpoint.path, handler_of(endpoint), endpoint.role, is_upload=is_upload)
+        kind = {"is_upload": endpoint.body is bytes, "runs_code": endpoint.body is Submission}
+        add(app, endpoint.method, BASE + endpoint.path, handler_of(endpoint), endpoint.role, **kind)
     described = msgspec.json.encode(description(ENDPOINTS))
 
     async def openapi(_: web.Request) -> web.Response:

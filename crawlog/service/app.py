@@ -9,7 +9,22 @@ from .access import ACCOUNTS, WRONG, WRONG_AT_ONCE, WRONG_PER_S, Accounts, acces
 from .answers import errors
 from .guards import AT_ONCE, NAMES, PER_S, REACHED, REQUESTS, guards, is_reached, names_of, say_headers
 from .rates import Rates
-from .routing import BODY_BYTES, FLEET, ROUTES, SETTINGS, THREADS, UPLOAD_THREADS, UPLOADS, WORK, Work, check_routes
+from .routing import (
+    BODY_BYTES,
+    FLEET,
+    LOGIN_THREADS,
+    LOGINS,
+    ROUTES,
+    SETTINGS,
+    SUBMIT_THREADS,
+    SUBMITS,
+    THREADS,
+    UPLOAD_THREADS,
+    UPLOADS,
+    WORK,
+    Work,
+    check_routes,
+)
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView
@@ -33,6 +48,8 @@ def make_app(settings: "Settings", fleet: "FleetView", own_token: str) -> web.Ap
     app[FLEET] = fleet
     app[WORK] = Work(THREADS, "command")
     app[UPLOADS] = Work(UPLOAD_THREADS, "deploy")
+    app[SUBMITS] = Work(SUBMIT_THREADS, "submit")
+    app[LOGINS] = Work(LOGIN_THREADS, "login")
     app[ROUTES] = {}
     app[ACCOUNTS] = Accounts(settings, own_token)
     app[WRONG] = Rates(WRONG_PER_S, WRONG_AT_ONCE)
@@ -48,5 +65,5 @@ def make_app(settings: "Settings", fleet: "FleetView", own_token: str) -> web.Ap
 
 
 async def _end_work(app: web.Application) -> None:
-    for work in (WORK, UPLOADS):
+    for work in (WORK, UPLOADS, SUBMITS, LOGINS):
         app[work].close()

@@ -13,7 +13,7 @@ from aiohttp import web
 from .access import is_loopback
 from .answers import AnswerError
 from .rates import Rates
-from .routing import BELOW, BODY_BYTES, UPLOAD_BYTES, Handler, route_of
+from .routing import BEGUN, BELOW, BODY_BYTES, UPLOAD_BYTES, Handler, route_of
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -70,8 +70,10 @@ async def guards(request: web.Request, handler: Handler) -> web.StreamResponse:
     return await handler(limited)
 
 
-async def say_headers(_: web.Request, response: web.StreamResponse) -> None:
-    """Adds the headers to an answer."""
+async def say_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Adds the headers to an answer, and notes that it begins."""
+    if (begun := request.get(BEGUN)) is not None:
+        begun.set()
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers["Server"] = "crawlog"

@@ -70,8 +70,10 @@ class ItemsTail:
     def start(self) -> None:
         """Begins at the end of the log; a second call does nothing. Blocks."""
         with self._lock:
-            if self._thread is not None:
+            if self._thread is not None and self._thread.is_alive():
                 return
+            self._records.clear()  # it died of an error: clients read the log up to here
+            self._size = 0
             numbers = list(range(partition_count(self._settings)))
             bounds = log_bounds(self._settings, self._topic, numbers)
             self._from = {number: end for number, (_, end) in bounds.items()}

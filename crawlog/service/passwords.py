@@ -28,7 +28,8 @@ def matches(given: str, kept: str) -> bool:
             return hmac.compare_digest(made, _decoded(parts[3]))
     except ValueError:
         return False
-    return hmac.compare_digest(hashlib.sha256(given.encode()).digest(), hashlib.sha256(kept.encode()).digest())
+    digest = hashlib.sha256(given.encode(errors="surrogateescape")).digest()  # a header may hold any byte
+    return hmac.compare_digest(digest, hashlib.sha256(kept.encode()).digest())
 
 
 def hashed(password: str) -> str:

@@ -25,6 +25,12 @@ THREADS = 8
 UPLOAD_THREADS = 2
 """Deploys that run at a time, in threads of their own: each runs code of others, as long as it may take."""
 
+SUBMIT_THREADS = 4
+"""Submissions that run at a time, in threads of their own too: each may load a deployed spider."""
+
+LOGIN_THREADS = 2
+"""Passwords that are looked at at a time."""
+
 WAITING = 64
 """Commands that may wait for a thread; further requests are told to come again."""
 
@@ -44,12 +50,14 @@ class ServiceRoute(NamedTuple):
         method: `*` for a handler of all methods.
         role: That its user needs; None for a route that is open to all.
         is_upload: Whether a body of `UPLOAD_BYTES` is taken.
+        runs_code: Whether its command may run code of others.
     """
 
     method: str
     path: str
     role: Role | None
     is_upload: bool = False
+    runs_code: bool = False
 
 
 class TooMuchWork(Exception):
@@ -86,27 +94,39 @@ SETTINGS: "web.AppKey[Settings]" = web.AppKey("settings")
 FLEET: "web.AppKey[FleetView]" = web.AppKey("fleet")
 WORK: web.AppKey[Work] = web.AppKey("work", Work)
 UPLOADS: web.AppKey[Work] = web.AppKey("uploads", Work)
+SUBMITS: web.AppKey[Work] = web.AppKey("submits", Work)
+LOGINS: web.AppKey[Work] = web.AppKey("logins", Work)
 ROUTES: web.AppKey[dict[tuple[str, str], ServiceRoute]] = web.AppKey("routes", dict)
 """By method and canonical path."""
 
 USER: "web.RequestKey[str]" = web.RequestKey("user", str)
 ROLE: "web.RequestKey[str]" = web.RequestKey("role", str)
 BELOW: "web.RequestKey[str]" = web.RequestKey("prefix", str)
-"""What the guards note of a request: its user's name and role, and the path below which a proxy serves us."""
+BEGUN: "web.RequestKey[asyncio.Event]" = web.RequestKey("begun", asyncio.Event)
+"""What the guards note of a request: its user's name and role, the path below which a proxy serves us, and whether its
+answer has begun."""
 
 
 def add(
-    app: web.Application, method: str, path: str, handler: Handler, role: Role | None, *, is_upload: bool = False
+    app: web.Application,
+    method: str,
+    path: str,
+    handler: Handler,
+    role: Role | None,
+    *,
+    is_upload: bool = False,
+    runs_code: bool = False,
 ) -> None:
     """Adds a route; GET answers HEAD, too.
 
     Args:
         role: None for a route that is open to all.
+        is_upload, runs_code: As `ServiceRoute` has them.
     """
     for one in ("GET", "HEAD") if method == "GET" else (method,):
         route = app.router.add_route(one, path, handler)
         assert route.resource is not None
-        app[ROUTES][one, route.resource.canonical] = ServiceRoute(one, path, role, is_upload)
+        app[ROUTES][one, route.resource.canonical] = ServiceRoute(one, path, role, is_upload, runs_code or is_upload)
 
 
 def check_routes(app: web.Application) -> None:
@@ -132,7 +152,9 @@ def route_of(request: web.Request) -> ServiceRoute | None:
 async def in_thread(request: web.Request, command: Callable[..., T], *args: Any) -> T:
     """Runs a command, which blocks, in a thread; too many waiting ones give 503."""
     route = route_of(request)
-    work = UPLOADS if route is not None and route.is_upload else WORK
+    work = WORK
+    if route is not None and route.runs_code:
+        work = UPLOADS if route.is_upload else SUBMITS
     return await request.app[work].do(command, *args)
 
 

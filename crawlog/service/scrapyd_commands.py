@@ -13,7 +13,7 @@ from aiohttp import web
 from crawlog.commands import projects
 from crawlog.streams.log import cancel_job
 
-from .routing import FLEET, SETTINGS, UPLOADS, WORK
+from .routing import FLEET, SETTINGS, SUBMITS, UPLOADS, WORK
 from .scrapyd_fleet import ScrapydJob, ScrapydOrder, ScrapydVersion, scrapyd_job
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class CommandFleet:
             priority=int(order.priority),
             is_new=True,
         )
-        await self._do(partial(submit, keeps_broken=True), self._settings, wanted, order.by)
+        await self._app[SUBMITS].do(partial(submit, keeps_broken=True), self._settings, wanted, order.by)
         await self._seen(lambda state: state.copy(order.job) is not None)
 
     async def cancel(self, job: str, by: str) -> None:

@@ -23,6 +23,7 @@ from crawlog.streams.log import (
     consumer_config,
     is_log_end,
     log_bounds,
+    offset_at,
 )
 
 from .fleet_state import FleetState
@@ -154,9 +155,8 @@ class FleetView:
         names = self._topics
         begin, end = log_bounds(self._settings, names.control, [0])[0]
         first, last = log_bounds(self._settings, names.progress, [0])[0]
-        since = TopicPartition(names.progress, 0, int((time.time() - RECENT_S) * 1000))
-        found = self._consumer.offsets_for_times([since], timeout=ANSWER_S)[0].offset
-        start = max(found, first) if found >= 0 else last
+        since_ms = int((time.time() - RECENT_S) * 1000)
+        start = max(offset_at(self._settings, names.progress, 0, since_ms, last), first)
         self._consumer.assign([TopicPartition(names.control, 0, begin), TopicPartition(names.progress, 0, start)])
         ranges = ((names.control, begin, end), (names.progress, start, last))
         return {topic: upto for topic, begun, upto in ranges if begun < upto}

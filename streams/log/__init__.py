@@ -34,6 +34,7 @@ from .client import (
     kafka_config,
     log_bounds,
     log_identity,
+    offset_at,
     partition_edges,
 )
 from .commits import (
@@ -88,7 +89,7 @@ from .job_records import (
 from .job_values import job_values
 from .marks import Marks
 from .offsets import Move, Target, TargetKind
-from .producer import Producer
+from .producer import CommandProducer, Producer
 from .provision import TopicRow, ensure_topics, partition_count, partition_count_if_any, topic_rows
 from .read import (
     ReadPatience,
@@ -123,6 +124,7 @@ __all__ = [
     "BrokerLogin",
     "Check",
     "CheckFinding",
+    "CommandProducer",
     "CommonestError",
     "CutPartition",
     "Group",
@@ -188,6 +190,7 @@ __all__ = [
     "log_identity",
     "member_names",
     "merged_ends",
+    "offset_at",
     "offsets",
     "own_manner",
     "pages_done",

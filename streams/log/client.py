@@ -275,6 +275,23 @@ def log_bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[
         consumer.close()
 
 
+def offset_at(settings: "Settings", topic: str, partition: int, at_ms: int, end: int) -> int:
+    """The first offset of a time, UTC epoch milliseconds; `end` if all records are earlier.
+
+    Raises: EngineError: the cluster does not answer.
+    """
+    consumer = Consumer(consumer_config(settings))
+    try:
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, at_ms)], CLUSTER_TIMEOUT_S)
+        if found.error is not None:
+            raise KafkaException(found.error)
+    except KafkaException as error:
+        raise _unanswered(settings, topic, error) from error
+    finally:
+        consumer.close()
+    return found.offset if found.offset >= 0 else end
+
+
 def committed_offsets(
     settings: "Settings", group: str, topic: str, partitions: Iterable[int]
 ) -> dict[int, tuple[int, str]]:

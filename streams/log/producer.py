@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Librdkafka
 
 from crawlog.streams import exit_codes
-from crawlog.streams.errors import AccessDenied, GiveUp
+from crawlog.streams.errors import AccessDenied, EngineError, GiveUp
 
 from .client import BROKER_AWAY, DENIED_CODES, BrokerLogin, access_denied, kafka_config
 
@@ -251,6 +251,33 @@ class Producer:
         if time.monotonic() >= self._told_at + TELL_EVERY_S:
             self._told_at = time.monotonic()
             log.warning("kafka_unreachable", error=error.str(), outstanding=self._outstanding)
+
+
+class CommandProducer(Producer):
+    """A producer of commands, of which the service runs many: a failure is raised by `flush`, and ends no process."""
+
+    def __init__(self, settings: "Settings", client_id: str) -> None:
+        self._failure: EngineError | None = None
+        super().__init__(
+            settings, client_id, on_denied=self._keep, on_fatal=lambda reason: self._keep(EngineError(reason))
+        )
+
+    def _keep(self, error: EngineError) -> None:
+        self._failure = self._failure or error
+
+    def flush(self, timeout_s: float) -> bool:
+        """As `Producer.flush`. Raises: EngineError: a record was refused. AccessDenied: the cluster denies access."""
+        is_done = super().flush(timeout_s)
+        self._look_at_access()
+        if self._failure is not None:
+            raise self._failure
+        return is_done
+
+    def _refused(self, error: KafkaError) -> None:
+        try:
+            super()._refused(error)
+        except KafkaException:
+            raise EngineError(f"a record was refused before it was sent: {error}") from None
 
 
 def die(reason: str) -> None:

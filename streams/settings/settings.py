@@ -128,6 +128,8 @@ def is_secret(key: str) -> bool:
 
 def masked(key: str, value: object) -> object:
     """A valid value as shown to users: secrets are hidden, names of headers and addresses are not."""
+    if key == "sink.outputs" and isinstance(value, dict):
+        return {name: without_secrets(str(place)) for name, place in value.items()}
     if not is_secret(key) or not value:
         return value
     if key == "fetch.headers" and isinstance(value, tuple):

@@ -11,10 +11,11 @@ from crawlog.agents.parse.guard import Guard, NoNotes
 from crawlog.agents.parse.spider_pages import SpiderPages
 from crawlog.agents.parse.stage import ParseStage
 from crawlog.agents.sandbox.calls import Then
+from crawlog.agents.sandbox.child_answers import fault_of
 from crawlog.agents.sandbox.child_rules import ChildRules
 from crawlog.agents.sandbox.frames import LOAD, SpiderFrame
 from crawlog.agents.sandbox.frames import PAGE as PAGE_FRAME
-from crawlog.agents.sandbox.spider_child import LOADER, fault_of
+from crawlog.agents.sandbox.spider_child import LOADER
 from crawlog.agents.sandbox.spider_process import Fault, LoadOrder, SpiderService
 from crawlog.schemas import items, pages, urls
 from crawlog.schemas.control import JobCopy

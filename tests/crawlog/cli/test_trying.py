@@ -228,3 +228,10 @@ def test_stored_pages_are_parsed_without_a_request(
     unknown = crawlog("fetch", "--stored", f"{site.origin}/none", *log)
     assert (unknown.code, "the log has no page of it" in unknown.err) == (2, True)
     assert sum(site.asked.values()) == asked
+
+
+def test_a_file_that_is_no_page_is_named(crawlog: Callable[..., Said], tmp_path: Path) -> None:
+    """It is no bug of crawlog."""
+    (tmp_path / "notes.md").write_text("# Notes")
+    said = crawlog("fetch", str(tmp_path / "notes.md"))
+    assert (said.code, "notes.md is no page of `crawlog fetch --save`" in said.err) == (2, True)

@@ -178,7 +178,7 @@ def test_a_time_is_written_in_either_form(text: str, at: float) -> None:
     assert moment(text, 1.8e9) == at
 
 
-@pytest.mark.parametrize("text", ["yesterday", "2100-01-01"])
+@pytest.mark.parametrize("text", ["yesterday", "2100-01-01", "nan", "-1", "-inf"])
 def test_a_time_that_is_none_or_to_come_is_told(text: str) -> None:
     """With the form that is meant."""
     with pytest.raises(Misconfigured, match=text):

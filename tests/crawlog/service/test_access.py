@@ -67,6 +67,7 @@ WITH_USERS = service_settings(users=USERS, tokens={"ci": "hers", "bot": {"token"
         ("Basic !!!", None),
         ("Basic " + base64.b64encode(b"\xff\xfe").decode(), None),
         ("Basic", None),
+        ("Bearer \udcff", None),
         ("Digest hers", None),
         ("", None),
     ],

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from crawlog.streams.errors import AccessDenied, GiveUp, Misconfigured
+from crawlog.streams.errors import AccessDenied, EngineError, GiveUp, Misconfigured
 from crawlog.streams.log import producer as producing
 from crawlog.streams.log.client import aiokafka_credentials, consumer_config, kafka_config
-from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.producer import CommandProducer, Producer
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
 
@@ -226,3 +226,19 @@ def test_a_bad_certificate_is_a_clear_error(tmp_path: object) -> None:
     kafka = Kafka(bootstrap="k:9092", security_protocol="SSL", ssl_ca="/nonexistent.pem")  # type: ignore[arg-type]  # pydantic makes it a Path
     with pytest.raises(Misconfigured, match="ssl_ca"):
         aiokafka_credentials(Settings(kafka=kafka))
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(KafkaError.TOPIC_AUTHORIZATION_FAILED, AccessDenied), (KafkaError.INVALID_RECORD, EngineError)],
+)
+def test_a_command_whose_record_is_refused_ends_no_process(
+    code: int, error: type[EngineError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service runs many of them in its threads; `flush` tells it to the one that sent the record."""
+    monkeypatch.setattr("os._exit", pytest.fail)
+    producer = CommandProducer(SETTINGS, "test")
+    producer._outstanding = 1
+    producer._delivered(None, KafkaError(code), Message("crawl.control"))
+    with pytest.raises(error, match=r"crawl\.control"):
+        producer.flush(1)

@@ -21,6 +21,7 @@ from crawlog.streams.settings.settings import (
     environ_name,
     for_stage,
     known_keys,
+    masked,
     to_environ,
     values,
 )
@@ -455,3 +456,10 @@ def test_the_reference_is_up_to_date() -> None:
     """docs/settings.md is what `crawlog settings --markdown` prints."""
     written = Path(__file__).parents[3] / "docs" / "settings.md"
     assert written.read_text() == as_markdown()
+
+
+def test_addresses_of_outputs_are_shown_without_their_passwords() -> None:
+    """Role `read` of the service sees them."""
+    outputs = {"db": "postgresql://writer:hunter2@db.example/rows", "file": "/srv/{job}.csv"}
+    shown = masked("sink.outputs", outputs)
+    assert shown == {"db": "postgresql://********@db.example/rows", "file": "/srv/{job}.csv"}
