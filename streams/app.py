@@ -34,7 +34,7 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
         worker_name = os.environ.get("CRAWLOG_WORKER") or f"{socket.gethostname()}-{os.getpid()}"
     if sink_name is None:
         sink_name = sink_name_of(os.environ.get(SINK_ENVIRONMENT, ""))
-    app = CrawlApp(stage, _with_bootstrap(settings), worker_name, sink_name if stage == "sink" else "")
+    app = CrawlApp(stage, _with_log(settings), worker_name, sink_name if stage == "sink" else "")
     app.is_machines_fault = _is_machines_fault
     return app
 
@@ -59,7 +59,7 @@ def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:
     run_worker(app)
 
 
-def _with_bootstrap(settings: Settings) -> Settings:
+def _with_log(settings: Settings) -> Settings:
     if settings.kafka.bootstrap:
         return settings
     from crawlog.streams.engine import running  # not needed if the settings name a cluster
@@ -70,8 +70,7 @@ def _with_bootstrap(settings: Settings) -> Settings:
             f"kafka.bootstrap is empty and no local engine runs on {settings.run.data}:"
             " name a cluster with --bootstrap HOST:PORT, or start the engine with `crawlog up`"
         )
-    kafka = settings.kafka.model_copy(update={"bootstrap": engine.bootstrap})
-    return settings.model_copy(update={"kafka": kafka})
+    return engine.point(settings)
 
 
 def _is_machines_fault(error: BaseException) -> bool:
