@@ -11,7 +11,7 @@ import rich_click as click
 from crawlog import outcome
 from crawlog.terminal import answer, tell
 
-from .options import settings_of, settings_options
+from .options import one_file, settings_of, settings_options
 from .reach import login_of, reachable_log
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("urls", nargs=-1, metavar="URL…")
-@click.option("-o", "--output", metavar="FILE", help="Results: .jsonl, .json, .csv or -.")
+@click.option(
+    "-o", "--output", metavar="FILE", multiple=True, callback=one_file, help="Results: .jsonl, .json, .csv or -."
+)
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
 @click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
 @click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")

@@ -8,13 +8,13 @@ import rich_click as click
 from crawlog import outcome
 from crawlog.terminal import answer, tell
 
-from .options import settings_of, settings_options
+from .options import one_file, settings_of, settings_options
 from .reach import existing_log
 
 
 @click.command()
 @click.option("--job", metavar="NAME", required=True, help="The job.")
-@click.option("-o", "output", metavar="FILE", required=True,
+@click.option("-o", "output", metavar="FILE", required=True, multiple=True, callback=one_file,
               help="As for `run`: .jsonl, .json, .csv, of a plug-in, or - for standard output.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Wait for the job's end.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")

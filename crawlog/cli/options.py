@@ -31,6 +31,19 @@ def settings_options(command: Command) -> Command:
     return command
 
 
+def one_file(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """The file of an `-o` that may be given once; click itself would take the last one and drop the others.
+
+    Raises: UsageError: several were given.
+    """
+    if len(given) > 1:
+        raise click.UsageError(
+            f"-o {' and -o '.join(given)}: `{context.command_path}` writes one file; `crawlog submit` takes several -o,"
+            " and `crawlog export` makes more files from the log"
+        )
+    return given[0] if given else None
+
+
 def _whereabouts(given: dict[str, Any]) -> dict[str, object]:
     """The given options that identify the crawl."""
     named = {f"--{name}": given[name] for name in ("data", "bootstrap", "config") if given[name] is not None}
