@@ -29,11 +29,18 @@ class Sample(NamedTuple):
     cpu_s: float
 
 
+class Passed(NamedTuple):
+    """What a worker's process had passed of a partition, by its report at this time."""
+
+    at: float
+    offset: int
+
+
 class Process:
     """A worker's process, by its reports."""
 
     def __init__(self, report: Progress, at: float) -> None:
-        self.partitions: dict[int, float] = {}
+        self.partitions: dict[int, Passed] = {}
         self.first = self.last = Sample(at, report.pages, report.cpu_s)
         self.take(report, at)
 
@@ -41,7 +48,7 @@ class Process:
         """Takes a report that arrived at `at`."""
         self.report = report
         self.at = at
-        self.partitions[report.partition] = at
+        self.partitions[report.partition] = Passed(at, report.offset)
         if at - self.last.at >= RATE_S:
             self.first, self.last = self.last, Sample(at, report.pages, report.cpu_s)
 
@@ -56,7 +63,7 @@ class Process:
         """As it is shown."""
         report = self.report
         pages_per_s, cpu = self.rate()
-        owned = tuple(sorted(number for number, at in self.partitions.items() if self.at - at < GONE_S))
+        owned = tuple(sorted(number for number, place in self.partitions.items() if self.at - place.at < GONE_S))
         return WorkerView(
             id=report.worker,
             stage=report.stage,
@@ -226,6 +233,25 @@ class FleetState:
             if name not in newest or process.at >= newest[name].at:
                 newest[name] = process
         return [newest[name].view(now) for name in sorted(newest)]
+
+    def sink_lag(self, ends: tuple[int, ...], now: float) -> int:
+        """Records of crawl.items that the slowest sink of a living worker has not passed; each sink reads all of them.
+
+        Args:
+            ends: The ends of crawl.items.
+            now: UTC epoch seconds.
+        """
+        sinks: dict[str, dict[int, Passed]] = {}
+        for process in self._processes.values():
+            if process.report.stage == "sink" and now - process.at <= GONE_S:
+                places = sinks.setdefault(process.report.sink, {})
+                for number, place in process.partitions.items():
+                    places[number] = max(place, places.get(number, place))
+        behind = [
+            sum(max(0, end - places[number].offset) if number in places else end for number, end in enumerate(ends))
+            for places in sinks.values()
+        ]
+        return max(behind, default=sum(ends))
 
     def has_fleet(self, now: float) -> bool:
         """Whether a fetch worker lives that does not belong to a `run`, which may end at any time."""

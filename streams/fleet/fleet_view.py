@@ -226,11 +226,14 @@ class FleetView:
         ends = self._known_ends()
         inputs = {"fetch": self._topics.urls, "parse": self._topics.pages, "sink": self._topics.items}
         with self._lock:
-            workers = self._state.workers(time.time())
+            state, now = self._state, time.time()
+            workers = state.workers(now)
             views = []
             for stage, topic in inputs.items():
                 own = [one for one in workers if one.stage == stage]
-                lag = self._state.picture.lag(stage, ends[topic]) if own else sum(ends[topic])
+                lag = state.picture.lag(stage, ends[topic]) if own else sum(ends[topic])
+                if stage == "sink":
+                    lag = state.sink_lag(ends[topic], now)
                 rate = round(sum(one.pages_per_s for one in own), 2)
                 views.append(StageView(stage, len(own), lag, rate, any(one.paused for one in own)))
         return views

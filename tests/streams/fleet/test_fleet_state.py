@@ -133,3 +133,18 @@ def test_a_new_process_of_a_worker_replaces_the_old_one() -> None:
     state.report(report(pid=7), 100.0)
     state.report(report(pid=8), 101.0)
     assert [one.pid for one in state.workers(102.0)] == [8]
+
+
+def test_the_lag_of_sinks_is_that_of_the_slowest_living_one() -> None:
+    """Whether a run or the fleet has it: a sink reads all items, and one whose worker is gone waits for nobody."""
+    state = FleetState()
+    sink: dict[str, Any] = {"stage": "sink", "worker": "sink-0"}
+    state.report(report(**sink, pid=6, sink="gone", offset=1), 80.0)
+    state.report(report(**sink, pid=7, sink="run", offset=70), 100.0)
+    state.report(report(**sink, pid=7, sink="run", partition=1, offset=7), 100.0)
+    assert state.sink_lag((80, 9), 101.0) == 12
+    state.report(report(**sink, pid=8, sink="fleet", offset=80), 100.0)
+    assert state.sink_lag((80, 9), 101.0) == 12
+    state.report(report(stage="sink", worker="sink-1", pid=9, sink="run", offset=79), 100.5)  # it took a partition over
+    assert state.sink_lag((80, 9), 101.0) == 9
+    assert state.sink_lag((80, 9), 200.0) == 89
