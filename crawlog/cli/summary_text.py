@@ -107,7 +107,8 @@ def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
     if ended and not counts.fetched + counts.queued + counts.held:
         asked = f"`crawlog why {shlex.quote(summary.seed)}`" if summary.seed else "`crawlog why` of one of its URLs"
         told.append(f"  nothing could be fetched: {asked} tells the reason")
-    if summary.parsed > summary.pages:
+    is_ended = summary.reason not in ("interrupted", "detached")  # else reports of fetch may lag behind those of parse
+    if is_ended and summary.parsed > summary.pages:
         told.append(f"  parsed again, or stored before: {outcome.counted(summary.parsed - summary.pages, 'page')}")
     return told
 

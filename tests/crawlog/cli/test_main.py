@@ -459,6 +459,13 @@ def test_the_summary_tells_which_rules_dropped_how_many_links() -> None:
     assert "  1,203 links dropped: 1,200 by scope, 3 by depth" in summary_text.lines(Summary("j", counts=counts))
 
 
+@pytest.mark.parametrize(("reason", "is_told"), [("finished", True), ("stopped", True), ("interrupted", False)])
+def test_only_a_run_that_ended_tells_how_many_pages_were_parsed_again(reason: str, *, is_told: bool) -> None:
+    """An interrupted one knows newer reports of parse than of fetch."""
+    told = summary_text.lines(Summary("j", reason=reason, pages=4, parsed=6, counts=JobCounts(folded=2, fetched=4)))
+    assert ("  parsed again, or stored before: 2 pages" in told) == is_told
+
+
 @pytest.mark.parametrize("reason", ["cancelled", "stopped", "interrupted"])
 def test_rows_of_an_unfinished_run_are_said_to_lie_in_the_partial_file(reason: str) -> None:
     """Nobody takes them for the results."""
