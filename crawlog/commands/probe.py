@@ -1,6 +1,7 @@
 """`crawlog probe KIND`: asks the pure core; one JSON line in, one JSON line out, in order.
 
-It needs no broker and no Faust. An invalid line is answered with `{"error": …}`. A null field counts as absent.
+It needs no broker and no Faust. An invalid line, an empty one too, is answered with `{"error": …}`. A null field
+counts as absent.
 """
 
 import base64
@@ -35,6 +36,8 @@ class BadQuestion(ValueError):
 
 def _decode(line: bytes) -> dict[str, Any]:
     """A question. Unlike msgspec, json accepts lone surrogates, which pages contain and the URL standard covers."""
+    if not line.strip():
+        raise BadQuestion("the line is empty; a question is a JSON object")
     asked = json.loads(line)
     if not isinstance(asked, dict):
         raise BadQuestion("a question is a JSON object")
@@ -178,7 +181,6 @@ def run(kind: str, stdin: IO[bytes], stdout: IO[bytes]) -> int:
         stdout.write(_encode({"error": f"no probe kind {kind!r}; there are: {', '.join(KINDS)}"}) + b"\n")
         return _USAGE
     for line in stdin:
-        if line.strip():
-            stdout.write(answer(kind, line) + b"\n")
-            stdout.flush()
+        stdout.write(answer(kind, line) + b"\n")
+        stdout.flush()
     return 0

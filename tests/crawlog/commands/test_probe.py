@@ -91,12 +91,14 @@ def test_no_question_makes_it_raise(kind: str, question: dict[str, str | None]) 
     assert isinstance(json.loads(told), dict)
 
 
-def test_answers_come_in_order() -> None:
-    """One a line; a blank line asks nothing."""
+def test_each_line_has_an_answer_in_order() -> None:
+    """An empty line too: whoever counts lines finds the answer to each question."""
     out = io.BytesIO()
     assert run("domain", io.BytesIO(b'{"host":"a.b.com"}\n\nx\n{"host":"c.org"}'), out) == 0
-    first, second, third = (json.loads(line) for line in out.getvalue().splitlines())
-    assert (first, list(second), third) == ({"domain": "b.com"}, ["error"], {"domain": "c.org"})
+    first, second, third, fourth = (json.loads(line) for line in out.getvalue().splitlines())
+    assert (first, fourth) == ({"domain": "b.com"}, {"domain": "c.org"})
+    assert second == {"error": "the line is empty; a question is a JSON object"}
+    assert list(third) == ["error"]
 
 
 def test_an_unknown_kind_is_a_usage_error() -> None:
