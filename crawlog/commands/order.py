@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 TOLD = 3
 """Refused seeds that are named at most."""
 
+_OPENS = "; -s network.allow_private=true has it asked, with --fresh once the job has refused it"
+
 
 def job_name(seeds: Iterable[str], spider: str = "", args: Iterable[tuple[str, str]] = ()) -> str:
     """The default name of a job: equal seeds in any order, with the same spider and arguments."""
@@ -104,5 +106,5 @@ def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:
         reason = literal_refusal(host, allow_private)
         if reason is not None:
             is_open = literal_refusal(host, allow_private=True) is None
-            told[host] = f"{seed} is not asked: {reason}" + ("; -s network.allow_private=true has it asked" * is_open)
+            told[host] = f"{seed} is not asked: {reason}" + (_OPENS * is_open)
     return list(told.values())[:TOLD]

@@ -480,6 +480,7 @@ def test_seeds_that_are_not_asked_are_told_with_what_would_have_them_asked() -> 
     closed = refused(seeds, allow_private=False)
     assert [line.partition(" is not asked")[0] for line in closed] == [seeds[0], seeds[2], seeds[3]]
     assert ["network.allow_private=true" in line for line in closed] == [True, False, True]
+    assert ["with --fresh once the job has refused it" in line for line in closed] == [True, False, True]
     opened = refused(seeds, allow_private=True)
     assert [line.partition(" ")[0] for line in opened] == [seeds[2]]
 
