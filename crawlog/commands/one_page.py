@@ -12,7 +12,7 @@ from crawlog import __version__
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http import REDIRECTS, RobotsRules, page_of
+from crawlog.streams.http import NEEDS_PRIVATE, REDIRECTS, RobotsRules, page_of
 from crawlog.streams.spiders import StoredPage
 from crawlog.streams.url import Canonicaliser, Places
 
@@ -79,11 +79,18 @@ async def _check_robots(settings: "Settings", client: "Client", url: str) -> Non
     answer = await _robots(client, f"{Places(1).of(url).host}/robots.txt")
     if answer.http is None or answer.http >= 500 or answer.http == 429:
         why = answer.error or f"HTTP {answer.http}"
-        raise Misconfigured(f"{url}: its robots.txt cannot be read ({why}); -s robots.obey=false asks without it")
+        raise Misconfigured(f"{url}: its robots.txt cannot be read ({why}){_way_out(answer)}")
     rules = RobotsRules.parse(answer.body if answer.http < 300 else b"")
     allowed, rule = rules.allowed(url, settings.robots.token)
     if not allowed:
         raise Misconfigured(f"{url}: robots.txt forbids it ({rule}); -s robots.obey=false asks all the same")
+
+
+def _way_out(robots: "Answer") -> str:
+    """The setting with which a page is asked for whose robots.txt cannot be read; empty if there is none."""
+    if robots.private:  # the page would be refused as well
+        return f"; -s {NEEDS_PRIVATE} asks for it" * robots.is_closed
+    return "; -s robots.obey=false asks without it"
 
 
 async def _robots(client: "Client", url: str) -> "Answer":

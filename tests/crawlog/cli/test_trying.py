@@ -108,6 +108,25 @@ def test_what_a_crawl_may_not_ask_for_is_not_asked_for(crawlog: Callable[..., Sa
     assert "private_address" in guarded.err
 
 
+@pytest.mark.parametrize(
+    ("url", "setting"),
+    [
+        ("http://127.0.0.1:8000/", "-s network.allow_private=true"),
+        ("http://169.254.169.254/", ""),
+        ("http://127.0.0.1:25/", ""),
+        ("http://x.invalid/", "-s robots.obey=false"),
+    ],
+)
+def test_an_unread_robots_txt_is_told_with_the_setting_that_helps(
+    crawlog: Callable[..., Said], url: str, setting: str
+) -> None:
+    """A page that the egress guard refuses is not asked for without its robots.txt either."""
+    said = crawlog("fetch", url)
+    assert (said.code, "its robots.txt cannot be read" in said.err) == (2, True)
+    assert said.err.partition("; ")[2].startswith(setting)
+    assert bool(setting) == ("; -s " in said.err)
+
+
 def test_parse_shows_what_a_spider_makes_of_a_page(crawlog: Callable[..., Said], web: str) -> None:
     """Items, then requests with their callbacks; one callback alone; the error with its traceback."""
     said = crawlog("parse", "--spider", "books.py", "-a", "tag=b", f"{web}/", *PRIVATE)
