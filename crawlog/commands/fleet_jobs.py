@@ -38,7 +38,7 @@ def check_job(settings: "Settings", name: str) -> None:
     from crawlog.streams.fleet import FleetView
 
     if FleetView.read(settings).job(name) is None:
-        raise _unknown(name)
+        raise unknown_job(name)
 
 
 def show_job(settings: "Settings", name: str) -> "JobView":
@@ -60,7 +60,7 @@ def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
 
     found, copy = view.job(name), view.look(lambda state: state.copy(name))
     if found is None or copy is None:
-        raise _unknown(name)
+        raise unknown_job(name)
     values = {key: masked(key, value) for key, value in job_values(copy.spec).items() if key in known_keys()}
     dead = len(listed(settings, LetterChoice(job=name), 0, handled=False).letters)
     return msgspec.structs.replace(found, settings=msgspec.to_builtins(values), dead=dead)
@@ -126,7 +126,7 @@ def _change(settings: "Settings", name: str, state: JobStateName, by: str, reaso
     said = control_entries(settings, topics)
     copy = said.get(f"job/{name}".encode())
     if not isinstance(copy, JobCopy) or copy.spec.state == "deleted":
-        raise _unknown(name)
+        raise unknown_job(name)
     if state == "running":
         _resume_commands(producer, topics, name, said.get(f"command/job/{name}".encode()))
     if copy.spec.state != state:
@@ -137,7 +137,8 @@ def _change(settings: "Settings", name: str, state: JobStateName, by: str, reaso
     return _view(settings, copy)
 
 
-def _unknown(name: str) -> UnknownName:
+def unknown_job(name: str) -> UnknownName:
+    """The error that names a job which is not there."""
     return UnknownName(f"there is no job {name!r:.120} in the log; `crawlog jobs` names those that there are.")
 
 

@@ -16,7 +16,7 @@ from crawlog.outcome import counted
 from crawlog.schemas import items, pages, progress
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.progress import JobCounts
-from crawlog.schemas.urls import UrlsRecord
+from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord
 from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fleet import needed
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
@@ -29,6 +29,7 @@ from crawlog.streams.log import (
     Letters,
     Topics,
     control_entries,
+    known_job,
     letter_fate,
     log_bounds,
     offset_at,
@@ -41,6 +42,8 @@ from crawlog.streams.log import (
 )
 from crawlog.streams.printable import shown_time
 from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, serialise
+
+from .fleet_jobs import unknown_job
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -423,5 +426,11 @@ def why(settings: "Settings", url: str, at: float | None, job: str, report: Repo
         at: Later records are ignored, UTC epoch seconds; None for all records.
         job: The only job of interest; empty for all.
         report: Takes messages about the progress of reading.
+
+    Raises: UnknownName: there is no such job, and there was none.
     """
-    return Inquiry(settings, at, job, report).ask(url)
+    story = Inquiry(settings, at, job, report).ask(url)
+    is_told = job in ("", DEFAULT_JOB) or any(event.job == job for event in story.events)
+    if not is_told and known_job(settings, Topics(settings.kafka.prefix), job) is None:
+        raise unknown_job(job)
+    return story

@@ -12,8 +12,8 @@ from crawlog.commands.one_page import page_at
 from crawlog.commands.why import Inquiry, Story, moment, why
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
-from crawlog.schemas.control import Command, encode, key
-from crawlog.streams.errors import Misconfigured
+from crawlog.schemas.control import Command, JobCopy, encode, key
+from crawlog.streams.errors import Misconfigured, UnknownName
 from crawlog.streams.fold.history import Offer, UrlState
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
@@ -106,6 +106,19 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     assert "Nothing was ever found by this URL" in unknown
     assert "job j would take it as: queued" in unknown
     assert why(cluster, URL, None, "j", lambda _: None).domain == "a.example"
+
+
+@pytest.mark.broker
+def test_only_a_job_that_never_was_is_an_error(cluster: Settings) -> None:
+    """The job of bare records has no record, and a deleted one still has its history."""
+    ensure_topics(cluster)
+    log = Log(cluster)
+    gone = JobCopy("gone", u.JobSpec(state="deleted"))
+    log.send(log.names.control, encode(gone), key=key(gone))
+    for job in ("", u.DEFAULT_JOB, "gone"):
+        assert why(cluster, URL, None, job, lambda _: None).states == []
+    with pytest.raises(UnknownName, match="there is no job 'none' in the log"):
+        why(cluster, URL, None, "none", lambda _: None)
 
 
 @pytest.mark.broker
