@@ -69,7 +69,7 @@ def job_details(view: "JobView") -> list[str]:
         ("spider", view.spider),
         ("code", code),
         ("arguments", " ".join(f"{name}={value}" for name, value in view.args.items())),
-        ("submitted", f"{time_text(view.submitted_at)} UTC" + (f" by {view.by}" if view.by else "")),
+        ("submitted", _submitted(view)),
         ("started", time_text(view.started_at)),
         ("ended", time_text(view.ended_at)),
         ("pages", f"{counts.fetched:,} fetched, {counts.redirected:,} redirected, {counts.failed:,} failed"),
@@ -87,6 +87,12 @@ def job_details(view: "JobView") -> list[str]:
     ]
     settings = [("setting", f"{key} = {value}") for key, value in sorted(view.settings.items())]
     return table([(name, text) for name, text in (*told, *settings) if text and text != "-"])
+
+
+def _submitted(view: "JobView") -> str:
+    """The time at which a job was submitted, and by whom; empty for the job of bare records."""
+    by = f" by {view.by}" if view.by else ""
+    return f"{time_text(view.submitted_at)} UTC{by}" if view.submitted_at else ""
 
 
 def output_text(name: str, now: str, rows: int, place: str, error: str) -> str:

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import msgspec
 import xxhash
 
-from crawlog.schemas import items
+from crawlog.schemas import control, items
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.job_orders import ENDED
+from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, Unusable
-from crawlog.streams.fleet import FleetState
+from crawlog.streams.fleet import DEFAULT_COPY, FleetState
 from crawlog.streams.log import (
     SinkSpec,
     Topics,
@@ -131,6 +132,8 @@ def job_now(settings: "Settings", job: str, output: str) -> JobNow:
     state = FleetState()
     for key, record in said.items():
         state.hear(key, record)
+    if job == DEFAULT_JOB:
+        state.hear(control.key(DEFAULT_COPY), DEFAULT_COPY)
     copy, view = state.copy(job), state.job(job)
     if copy is None or view is None:
         known = ", ".join(sorted(state.names())[:20]) or "none"

@@ -13,6 +13,7 @@ import msgspec
 
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import ENDED, JobStateName
+from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import NotPossible, UnknownName
 
 from .submit import BROKEN, whoever
@@ -122,6 +123,8 @@ _FROM: dict[JobStateName, tuple[str, ...]] = {
 def _change(settings: "Settings", name: str, state: JobStateName, by: str, reason: str = "") -> "JobView":
     from crawlog.streams.log import CommandProducer, Topics, change_job, control_entries
 
+    if name == DEFAULT_JOB:
+        raise NotPossible(f"{name} is the job of bare records, and takes no orders; `crawlog control` pauses it")
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
     said = control_entries(settings, topics)
     copy = said.get(f"job/{name}".encode())

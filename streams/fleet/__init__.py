@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .due import DueEnd, DueOrder, Dues, End, is_begun
 from .finished import Finish
-from .fleet_state import FleetState
+from .fleet_state import DEFAULT_COPY, FleetState
 from .followed import Followed, FollowedJobs, JobRevision
 from .picture import RECENT_S, Picture, by_rule, ended, needed
 from .views import FleetStatus, HostView, JobView, OutputView, StageView, WorkerView
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .watch import Losses, Watch
 
 __all__ = [
+    "DEFAULT_COPY",
     "RECENT_S",
     "DueEnd",
     "DueOrder",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from crawlog.schemas.control import CodeNote, Command, Control, Finished, JobCopy, OutputNote, StartEnded
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
+from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC
 from crawlog.streams.frontier import Commands
 
 from .picture import Picture, ended
@@ -19,6 +20,9 @@ GONE_S = 15.0
 
 RATE_S = 5.0
 """Time over which rates are taken, seconds."""
+
+DEFAULT_COPY = JobCopy(DEFAULT_JOB, DEFAULT_SPEC)
+"""What stands for the record of the job of bare records, which has none."""
 
 
 class Sample(NamedTuple):
@@ -120,7 +124,12 @@ class FleetState:
     # ------------------------------------------------------------------ jobs
 
     def copy(self, name: str) -> JobCopy | None:
-        """The record of a job; None if there is none, or if it was deleted."""
+        """The record of a job; None if there is none, or if it was deleted.
+
+        That of the job of bare records is built in; the job is there when workers report it.
+        """
+        if name == DEFAULT_JOB and name in self.picture.jobs():
+            return DEFAULT_COPY
         copy = self.said.get(f"job/{name}".encode())
         return copy if isinstance(copy, JobCopy) and copy.spec.state != "deleted" else None
 
@@ -133,12 +142,12 @@ class FleetState:
         return None if is_later else end
 
     def names(self) -> list[str]:
-        """Names of all jobs."""
+        """Names of all jobs that have a record."""
         return [one.job for one in self.said.values() if isinstance(one, JobCopy) and one.spec.state != "deleted"]
 
     def jobs(self) -> list[JobView]:
         """All jobs, the last submitted first."""
-        views = [view for name in self.names() if (view := self.job(name)) is not None]
+        views = [view for name in (*self.names(), DEFAULT_JOB) if (view := self.job(name)) is not None]
         return sorted(views, key=lambda one: (-one.submitted_at, one.name))
 
     def job(self, name: str) -> JobView | None:

@@ -14,7 +14,7 @@ from crawlog.commands.items import ItemRow, items_of
 from crawlog.schemas import items
 from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
-from crawlog.schemas.urls import JobSpec
+from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.service.items_tail import Tailed
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.client import log_bounds
@@ -101,6 +101,15 @@ def test_a_stopped_job_stays_partial_and_an_unknown_one_is_named(log: Log, tmp_p
     assert json.loads((tmp_path / "rows.json.partial").read_text()) == [{"n": 1, "page": 0}]
     with pytest.raises(Misconfigured, match=r"no job k in the log; there are: j"):
         export_job(log.settings, "k", str(tmp_path / "rows.json"))
+
+
+def test_rows_of_bare_records_are_exported(log: Log, tmp_path: Path) -> None:
+    """Their job has no record, and never ends."""
+    log.row(1, DEFAULT_JOB)
+    log.row(2, "j")
+    made = export_job(log.settings, DEFAULT_JOB, str(tmp_path / "rows.json"))
+    assert (made.is_complete, made.state, made.rows) == (False, "running", 1)
+    assert json.loads((tmp_path / "rows.json.partial").read_text()) == [{"n": 1, "page": 0}]
 
 
 def test_a_partial_file_that_a_crawl_writes_is_not_replaced(log: Log, tmp_path: Path) -> None:

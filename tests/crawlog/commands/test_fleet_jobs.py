@@ -2,9 +2,10 @@
 
 import pytest
 
-from crawlog.commands.fleet_jobs import show_job
+from crawlog.commands.fleet_jobs import pause_job, show_job
 from crawlog.schemas.dead import DeadLetter
-from crawlog.schemas.urls import JobSpec
+from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
+from crawlog.streams.errors import NotPossible
 from crawlog.streams.log.job_records import write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
@@ -24,3 +25,9 @@ def test_a_job_shows_how_many_of_its_dead_letters_are_open(cluster: Settings) ->
         producer.send(topics.dead, letter.value, headers=letter.headers(), partition=0)
     assert producer.flush(30)
     assert show_job(cluster, "j").dead == 2
+
+
+def test_the_job_of_bare_records_takes_no_orders(cluster: Settings) -> None:
+    """It has no record that one could change."""
+    with pytest.raises(NotPossible, match="`crawlog control` pauses it"):
+        pause_job(cluster, DEFAULT_JOB)

@@ -7,7 +7,7 @@ import pytest
 from crawlog.schemas.control import Command, Finished, JobCopy, OutputNote, StartEnded, key
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.schemas.urls import JobSpec
+from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.fleet import FleetState, JobView
 
 
@@ -70,6 +70,17 @@ def test_a_job_of_a_later_epoch_has_not_ended() -> None:
     state = state_with(JobCopy("j", JobSpec(), epoch=1), Finished("j", at=9.0, epoch=0))
     view = shown(state)
     assert (view.state, view.ended_at) == ("pending", 0.0)
+
+
+def test_the_job_of_bare_records_is_shown_when_workers_report_it() -> None:
+    """It has no record."""
+    state = state_with(RUNNING)
+    assert (state.job(DEFAULT_JOB), [one.name for one in state.jobs()]) == (None, ["j"])
+    state.report(report(jobs={DEFAULT_JOB: JobCounts(queued=2, fetched=3)}), 1.0)
+    view = state.job(DEFAULT_JOB)
+    assert view is not None
+    assert (view.state, view.counts.queued, view.counts.fetched) == ("running", 2, 3)
+    assert [one.name for one in state.jobs()] == ["j", DEFAULT_JOB]
 
 
 def test_a_deleted_job_is_not_shown() -> None:
