@@ -1,4 +1,4 @@
-"""Reads the sitemaps that a user names (`sitemap:URL`); their URLs become seeds."""
+"""Reads the sitemaps that a user names (`sitemap:URL`, or a file with one); their URLs become seeds."""
 
 import asyncio
 import tempfile
@@ -8,12 +8,12 @@ import msgspec
 
 from crawlog import __version__
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.html import found_priority, newest_first, sitemap
+from crawlog.streams.html import SitemapEntry, found_priority, newest_first, sitemap
 from crawlog.streams.http import Answer, without_login
 from crawlog.streams.url import InvalidUrl, Places, plain, serialise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from crawlog.agents.client import Client
     from crawlog.streams.settings import Settings
@@ -23,6 +23,30 @@ MAX_FILES = 10_000
 
 SPOOL_BYTES = 8 << 20
 """Collected lines stay in memory up to this size, bytes; then they go to a temporary file."""
+
+_NOWHERE = "http://sitemap.invalid/"
+"""Stands for the URL of a sitemap in a file."""
+
+
+def lines_in(name: str, content: bytes) -> "Iterator[bytes]":
+    """The URLs in the content of a sitemap, as JSON lines of seeds; the newest first.
+
+    Raises: Misconfigured: it is an index of sitemaps, lists no URL or relative ones, or is cut or too large.
+    """
+    listed = sitemap.parse(content, _NOWHERE)
+    if listed.sitemaps:
+        raise Misconfigured(f"{name} is an index of sitemaps: `crawlog seed sitemap:URL` reads those that it names")
+    if not listed.urls:
+        raise Misconfigured(f"{name} begins like a sitemap, and lists no URL")
+    if listed.cut:
+        raise Misconfigured(f"{name} cannot be read to its end as a sitemap ({listed.cut}); write its URLs one a line")
+    if any(entry.loc.startswith(_NOWHERE) for entry in listed.urls):
+        raise Misconfigured(f"{name} lists URLs without a host: `crawlog seed sitemap:URL` reads it from there")
+    return map(_line, newest_first(listed.urls))
+
+
+def _line(entry: SitemapEntry) -> bytes:
+    return msgspec.json.encode({"url": entry.loc, "priority": found_priority(entry)}) + b"\n"
 
 
 def collect(settings: "Settings", url: str, report: "Callable[[str], None]") -> BinaryIO:
@@ -100,8 +124,7 @@ class _Collected:
             self._report(f"{url} was not read to its end ({listed.cut}); see sitemaps.max_urls, sitemaps.max_bytes")
         for entry in newest_first(listed.urls):
             if self._place(entry.loc).domain == self.domain:
-                seed = {"url": entry.loc, "priority": found_priority(entry)}
-                self._spool.write(msgspec.json.encode(seed) + b"\n")
+                self._spool.write(_line(entry))
                 self.count += 1
             else:
                 self._elsewhere += 1

@@ -1,7 +1,7 @@
 """Turns arguments into lines of seeds that can be read more than once.
 
     argument ─┬─► a URL ─────────────────────► one line
-              ├─► a file, plain or gzipped ──► its lines
+              ├─► a file, plain or gzipped ──► its lines; of a sitemap, a line for each URL listed
               ├─► `-` or a pipe ─► copied ───► the copy's lines
               └─► sitemap:URL ─► collected ──► a line for each URL listed (`sitemap_seeds.py`)
 
@@ -31,6 +31,14 @@ MAX_LINE_BYTES = MAX_URL_BYTES + 4096
 
 SPOOL_BYTES = 8 << 20
 """Standard input stays in memory up to this size, bytes; then it goes to a temporary file."""
+
+HEAD_BYTES = 1024
+"""A sitemap's first character that is no blank is among these bytes."""
+
+MAX_SITEMAP_BYTES = 64 << 20
+"""Of a sitemap in a file, what is read, bytes: more than its parser takes (50 MiB), which says so."""
+
+BOM = b"\xef\xbb\xbf"
 
 SITEMAP = "sitemap:"
 """Prefix of an argument that stands for all URLs of a sitemap."""
@@ -88,13 +96,13 @@ class Source:
             if argument in self._spools:
                 self._spools[argument].seek(0)
                 name = "standard input" if argument == "-" else argument
-                yield name, _whole(name, lines_of(_unpacked(self._spools[argument])))
+                yield name, _whole(name, _seeds(name, self._spools[argument]))
             elif argument in self._collected:
                 self._collected[argument].seek(0)
                 yield argument, lines_of(self._collected[argument])
             elif "://" not in argument:
                 with Path(argument).open("rb") as file:
-                    yield argument, _whole(argument, lines_of(_unpacked(file)))
+                    yield argument, _whole(argument, _seeds(argument, file))
 
     def first(self) -> str:
         """The first URL, without a login; empty if no line has one."""
@@ -109,12 +117,25 @@ class Source:
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file, without a byte order mark. A line that is too long is cut, and its rest is skipped."""
-    line = file.readline(MAX_LINE_BYTES).removeprefix(b"\xef\xbb\xbf")
+    line = file.readline(MAX_LINE_BYTES).removeprefix(BOM)
     while line:
         yield line
         while len(line) >= MAX_LINE_BYTES - 3 and not line.endswith(b"\n"):
             line = file.readline(MAX_LINE_BYTES)  # skip the rest of the long line
         line = file.readline(MAX_LINE_BYTES)
+
+
+def _seeds(name: str, file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, plain or gzipped; of a sitemap, a line for each URL listed."""
+    file = _unpacked(file)
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    if not head.removeprefix(BOM).lstrip().startswith(b"<"):
+        yield from lines_of(file)
+        return
+    from .sitemap_seeds import lines_in  # a run without such a file does without the parser
+
+    yield from lines_in(name, file.read(MAX_SITEMAP_BYTES))
 
 
 def _whole(part: str, lines: Iterator[bytes]) -> Iterator[bytes]:

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 @click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
 @click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")
 @click.option(
-    "--seeds", metavar="FILE", type=click.Path(path_type=Path), help="More URLs: one a line, or JSON lines; - is stdin."
+    "--seeds",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="More URLs: one a line, JSON lines or a sitemap; - is stdin.",
 )
 @click.option(
     "--spider",
@@ -106,7 +109,7 @@ def _is_for_fleet(given: dict[str, Any]) -> bool:
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @settings_options
 def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool, **given: Any) -> int:
-    """Produce URLs to crawl.urls: from text or JSON lines (gzipped too), standard input, a sitemap, or named here."""
+    """Produce URLs to crawl.urls: from text, JSON lines or a sitemap (gzipped too), standard input, or named here."""
     from . import arguments
 
     settings = settings_of(given)

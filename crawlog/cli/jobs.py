@@ -34,7 +34,10 @@ DEPLOYED = "A spider of deployed code needs --project P; `crawlog projects list`
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
 @click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
 @click.option(
-    "--seeds", metavar="FILE", type=click.Path(path_type=Path), help="More URLs: one a line, or JSON lines; - is stdin."
+    "--seeds",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="More URLs: one a line, JSON lines or a sitemap; - is stdin.",
 )
 @click.option("--spider", metavar="SPIDER", help="A spider of --project; on the local fleet also FILE.py[:Class].")
 @click.option("--project", metavar="P", default="", help="Project that `crawlog deploy` has put into the log.")

@@ -21,7 +21,7 @@ from .extract import base_of, extracted
 from .links import Links, Outlink, Resolved
 from .login_form import PAGE_BYTES, filled_in
 from .simhash import simhash_of
-from .sitemap_entries import found_priority, newest_first, with_scheme
+from .sitemap_entries import SitemapEntry, found_priority, newest_first, with_scheme
 from .tree import parsed, readings
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Links",
     "Outlink",
     "Resolved",
+    "SitemapEntry",
     "TrialLimits",
     "TrialOutcome",
     "base_of",

@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +171,36 @@ def test_a_listing_gives_links_and_no_rows(
     assert [(link.url, found.priorities.get(link.url, 0)) for link in found.outlinks] == pages
     assert [link.url for link in found.sitemaps] == sitemaps
     assert found.items == []
+
+
+LISTED = b"""\xef\xbb\xbf
+<?xml version="1.0"?><urlset><url><loc>http://a.example/1</loc></url>
+<url><loc>http://b.example/2</loc><priority>1.0</priority></url></urlset>"""
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress])
+def test_a_file_may_be_a_sitemap(packed: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    """By its first character, also on standard input: each URL that it lists is a seed, of any domain."""
+    file = tmp_path / "saved"
+    file.write_bytes(packed(LISTED))
+    with Source([str(file), "-"], io.BytesIO(packed(LISTED))) as source:
+        for _ in range(2):
+            parts = {name: [json.loads(line) for line in lines] for name, lines in source.parts()}
+            wanted = [{"url": "http://a.example/1", "priority": 0}, {"url": "http://b.example/2", "priority": 10}]
+            assert parts == {str(file): wanted, "standard input": wanted}
+        assert source.first() == "http://a.example/1"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"<sitemapindex><sitemap><loc>http://a.example/s.xml</loc></sitemap>", "an index of sitemaps: .*sitemap:URL"),
+        (b"<urlset><url><loc>/1</loc></url>", "URLs without a host: .*sitemap:URL"),
+        (b"<html><p>hello", "begins like a sitemap, and lists no URL"),
+        (b"<urlset>" + b"<url><loc>http://a.example/%d</loc></url>" * 50_001 % (*range(50_001),), "to its end"),
+    ],
+)
+def test_a_sitemap_in_a_file_that_is_not_whole_is_an_error(content: bytes, says: str) -> None:
+    """Nothing of it is a seed, and the message names the way out."""
+    with Source(["-"], io.BytesIO(content)) as source, pytest.raises(Misconfigured, match=f"standard input .*{says}"):
+        [list(lines) for _, lines in source.parts()]
