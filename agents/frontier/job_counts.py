@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from crawlog.schemas.progress import JobCounts
+from crawlog.streams.frontier import QUEUED_STATES
 
 if TYPE_CHECKING:
     from crawlog.streams.fold import JobState
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
 RECOUNT_S = 2.0
 """Age from which counts are made again although nothing was folded: what an owner lacks may have changed."""
-
-_QUEUED_STATES = ("running", "paused", "finished")
-"""States in which queued URLs are not held: they wait for a resume, or make a finished job run again."""
 
 RELIST_S = 1.0
 """Time between two looks through all finished jobs for those that have something to do again."""
@@ -106,14 +104,14 @@ class JobCountsCache:
 
 
 def _has_queued(job: "JobState") -> bool:
-    return bool(job.counts.queued and job.spec.state in _QUEUED_STATES and not job.awaited)
+    return bool(job.counts.queued and job.spec.state in QUEUED_STATES and not job.awaited)
 
 
 def _reported(frontier: "Frontier", owned: "OwnedPartition", job: "JobState", *, is_paused: bool) -> JobCounts:
     """A job's counts as a run sees them: it waits for paused URLs, but not for a stopped job or a blocked host."""
     queued = job.counts.queued
     paused, held = owned.held.counts(job)
-    if job.spec.state not in _QUEUED_STATES or frontier.of_job(job.name).stopped:
+    if frontier.is_held(job):
         held = queued
     if is_paused or job.spec.state == "paused":
         paused = queued

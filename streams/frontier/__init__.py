@@ -14,7 +14,7 @@ Imports go one way: host ← order ← schedule ← waits, manners, held_hosts �
 """
 
 from .commands import FREE, Commands, Orders, host_of
-from .dispatcher import Frontier
+from .dispatcher import QUEUED_STATES, Frontier
 from .host import Host, HostQueue, NameTask, RobotsTask, Task
 from .kept_rests import KeptRests
 from .partition import OwnedPartition
@@ -24,6 +24,7 @@ from .unmet_hosts import MET, Patience, Shares, by_partition
 __all__ = [
     "FREE",
     "MET",
+    "QUEUED_STATES",
     "TURNED_AWAY",
     "Commands",
     "Frontier",

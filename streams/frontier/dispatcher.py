@@ -12,10 +12,10 @@ from heapq import nlargest
 from math import inf
 from typing import TYPE_CHECKING
 
-from crawlog.streams.fold import Fold
+from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.http import UNLIMITED, Manner, WorkerLimits
 
-from .commands import Commands, Orders
+from .commands import Commands
 from .host import IDLE, LATER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
 from .partition import OwnedPartition
 from .schedule import Clock, Schedule
@@ -23,6 +23,9 @@ from .unmet_hosts import EVERYBODY
 
 if TYPE_CHECKING:
     from crawlog.streams.url import Place
+
+QUEUED_STATES = ("running", "paused", "finished")
+"""States in which queued URLs are not held: they wait for a resume, or make a finished job run again."""
 
 
 class Frontier:
@@ -111,9 +114,9 @@ class Frontier:
         """Tell a host of another worker's partition the commands in force."""
         self.schedule.order(host)
 
-    def of_job(self, name: str) -> Orders:
-        """What commands want of a job."""
-        return self.schedule.commands.of_job(name)
+    def is_held(self, job: JobState) -> bool:
+        """Whether nobody waits for a job's queue: it was stopped or has ended for good, by its record or a command."""
+        return job.spec.state not in QUEUED_STATES or self.schedule.commands.of_job(job.name).stopped
 
     # ------------------------------------------------------------------ dispatch
 
@@ -314,7 +317,7 @@ class Frontier:
             found.setdefault(host.partition.fold.partition, []).append(told)
         return found
 
-    @staticmethod
-    def _queued(host: Host) -> int:
+    def _queued(self, host: Host) -> int:
         fold = host.partition.fold
-        return sum(fold.queued_of(number, host.hash) for number in host.queues)
+        jobs = (queue.job for queue in host.queues.values() if not self.is_held(queue.job))
+        return sum(fold.queued_of(job.number, host.hash) for job in jobs)

@@ -616,3 +616,30 @@ def test_the_slowest_hosts_are_shown() -> None:
     a, b = ("http://a.com:80", 3, 9.0), ("http://b.com:80", 2, 5.0)
     assert world.frontier.slowest(1) == {0: [a]}
     assert sorted(world.frontier.slowest(5)[0]) == [a, b]
+
+
+@pytest.mark.parametrize(
+    ("state", "command", "queued"),
+    [
+        ("running", None, 5),
+        ("running", Command("pause", job="k"), 5),
+        ("running", Command("stop", job="k"), 3),
+        ("paused", None, 5),
+        ("stopped", None, 3),
+        ("cancelled", None, 3),
+        ("finished", None, 5),  # it runs again for them
+    ],
+)
+def test_a_slow_host_has_nothing_queued_of_jobs_that_ended(state: str, command: Command | None, queued: int) -> None:
+    """Nobody waits for the URLs of a stopped or a cancelled one."""
+    world = World()
+    world.job()
+    world.find(*pages("a.com", 3))
+    world.job("k")
+    world.find(*pages("a.com", 2, 10), job="k")
+    world.retry(world.next_page(), 1.0, 9.0)
+    world.fold_dones()
+    world.job("k", 2, state=state)
+    if command is not None:
+        world.frontier.obey(Commands([command]))
+    assert world.frontier.slowest(5) == {0: [("http://a.com:80", queued, 9.0)]}
