@@ -26,7 +26,7 @@ MAX_ERROR = 1_000
 """Characters of an error in a dead letter: it may name a URL."""
 
 
-class Following(NamedTuple):
+class FoldOutput(NamedTuple):
     """A record that follows from a folded one.
 
     Attributes:
@@ -42,7 +42,7 @@ class Following(NamedTuple):
 
 def records_of(
     names: Topics, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects
-) -> list[Following]:
+) -> list[FoldOutput]:
     """Every record that effects ask for; all errors of a record are one dead letter."""
 
     def headers(error: str) -> list[tuple[str, bytes]]:
@@ -50,15 +50,15 @@ def records_of(
 
     large = "GiveUp: its URLs of another partition are too large for one record"
     records = [
-        Following(names.urls, to, None, u.encode(forward), headers(large)) for to, forward in effects.forward.items()
+        FoldOutput(names.urls, to, None, u.encode(forward), headers(large)) for to, forward in effects.forward.items()
     ]
     if effects.dead:
         more = f" (and {len(effects.dead) - 1} more)" if len(effects.dead) > 1 else ""
-        records.append(Following(names.dead, 0, key, value, headers(effects.dead[0][: MAX_ERROR - len(more)] + more)))
+        records.append(FoldOutput(names.dead, 0, key, value, headers(effects.dead[0][: MAX_ERROR - len(more)] + more)))
     return records
 
 
-def _send(producer: Producer, dead: str, record: Following, on_delivery: Callable[[int, int], None] | None) -> None:
+def _send(producer: Producer, dead: str, record: FoldOutput, on_delivery: Callable[[int, int], None] | None) -> None:
     """Send a record. One that is too large is a dead letter that has only its place in crawl.urls."""
     topic, to, key, value, headers = record
     is_letter = topic == dead
