@@ -2,7 +2,6 @@
 
 import time
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -232,19 +231,19 @@ def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> 
 def _logs(settings: "Settings", name: str, limit: int, *, follow: bool, as_json: bool) -> int:
     """Prints the lines of a job."""
     from crawlog.commands.fleet_jobs import check_job
-    from crawlog.commands.job_logs import follow_job_log, job_log_lines
+    from crawlog.commands.job_logs import follow_job_log, job_log_lines, lines_end
 
     from . import fleet_text
 
     with existing_log(settings) as reached:
-        since = datetime.now(UTC).timestamp()
-        lines = job_log_lines(reached, name, limit=limit)
+        end = lines_end(reached)
+        lines = job_log_lines(reached, name, limit=limit, upto=end)
         if not lines:
             check_job(reached, name)
             tell(f"job {name} has no lines; they are kept for 7 days")
         for line in lines:
             answer(fleet_text.log_line(line, as_json=as_json))
-        for more in follow_job_log(reached, name, since) if follow else ():
+        for more in follow_job_log(reached, name, end) if follow else ():
             if more is not None:
                 answer(fleet_text.log_line(more, as_json=as_json))
     return outcome.FINISHED

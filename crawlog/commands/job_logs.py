@@ -22,23 +22,29 @@ LIMIT = 1_000
 LOST = "lines_lost"
 """`LogLine.source` of a line that stands for lines that were left out."""
 
-ANSWER_S = 10.0
-"""How long the broker may take to find a place by its time, seconds."""
-
 POLL_S = 0.5
 """Longest wait for the next record while following, seconds."""
 
 
-def job_log_lines(settings: "Settings", job: str, since: float | None = None, limit: int = LIMIT) -> list[LogLine]:
+def lines_end(settings: "Settings") -> int:
+    """The end of crawl.logs now. Raises: EngineError: the cluster does not answer."""
+    return log_bounds(settings, Topics(settings.kafka.prefix).logs, [0])[0][1]
+
+
+def job_log_lines(
+    settings: "Settings", job: str, since: float | None = None, limit: int = LIMIT, upto: int | None = None
+) -> list[LogLine]:
     """The newest lines of a job that are in the log now, the oldest first.
 
     Args:
         since: Leaves out older lines; UTC epoch seconds.
+        upto: Offset of crawl.logs at which to stop; None for its end.
 
     Raises: EngineError: the cluster does not answer.
     """
     topic = Topics(settings.kafka.prefix).logs
     first, end = log_bounds(settings, topic, [0])[0]
+    end = end if upto is None else upto
     start = first if since is None else max(first, offset_at(settings, topic, 0, int(since * 1000), end))
     lines: deque[LogLine] = deque(maxlen=limit)
     for record in read_records(settings, topic, 0, start, end):
@@ -46,14 +52,12 @@ def job_log_lines(settings: "Settings", job: str, since: float | None = None, li
     return list(lines)
 
 
-def follow_job_log(settings: "Settings", job: str, since: float | None = None) -> Generator[LogLine | None]:
-    """Lines of a job from now on, or from `since` on, without end; None each time nothing new came for a moment.
+def follow_job_log(settings: "Settings", job: str, start: int) -> Generator[LogLine | None]:
+    """Lines of a job from an offset of crawl.logs on, without end; None each time nothing new came for a moment.
 
-    Close the generator to end it.
+    A line's own time may be older: it waited for others, or its machine has another clock. Close the generator to end.
     """
     topic = Topics(settings.kafka.prefix).logs
-    _, end = log_bounds(settings, topic, [0])[0]
-    start = end if since is None else offset_at(settings, topic, 0, int(since * 1000), end)
     consumer = Consumer(consumer_config(settings))
     try:
         consumer.assign([TopicPartition(topic, 0, start)])
@@ -62,7 +66,7 @@ def follow_job_log(settings: "Settings", job: str, since: float | None = None) -
             if record is None:
                 yield None
             elif record.error() is None:
-                yield from _lines(record, job, since or 0.0)
+                yield from _lines(record, job, 0.0)
             else:
                 time.sleep(POLL_S)
     finally:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from crawlog.agents.job_lines import MOST_OUTSTANDING, LinesSender
-from crawlog.commands.job_logs import LOST, follow_job_log, job_log_lines
+from crawlog.commands.job_logs import LOST, follow_job_log, job_log_lines, lines_end
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams.log import ensure_topics
 from crawlog.streams.log.job_lines import BURST, JobLines
@@ -55,5 +55,22 @@ async def test_lines_of_a_job_are_read_from_the_log(cluster: Settings) -> None:
     assert [line.text for line in job_log_lines(cluster, "j", limit=1)] == [f"line {BURST - 1}"]
     assert job_log_lines(cluster, "j", since=99.0 + BURST)[-1].text == f"line {BURST - 1}"
     assert not job_log_lines(cluster, "nobody")
-    with contextlib.closing(follow_job_log(cluster, "other", since=0.0)) as followed:
+    with contextlib.closing(follow_job_log(cluster, "other", 0)) as followed:
         assert next(line for line in followed if line is not None).text == "not this one"
+
+
+@pytest.mark.broker
+async def test_whoever_follows_misses_no_line_and_gets_none_twice(cluster: Settings) -> None:
+    """A line's own time says nothing: it may have waited, or come from a machine whose clock is behind."""
+    ensure_topics(cluster)
+    sender = sender_of(cluster)
+    ends = []
+    for text in ("before", "after"):
+        sender._lines.add("j", LogLine(1.0, text))
+        ends.append(lines_end(cluster))
+        await sender.revoking(set())
+        assert sender._producer is not None
+        assert sender._producer.flush(20)
+    assert [line.text for line in job_log_lines(cluster, "j", upto=ends[1])] == ["before"]
+    with contextlib.closing(follow_job_log(cluster, "j", ends[1])) as followed:
+        assert next(line for line in followed if line is not None).text == "after"
