@@ -10,9 +10,12 @@ offset that its file cannot hold.
     {"topic": "crawl.urls", "partition": 3, "offset": 18, "key": "example.com", "job": "j", "urls": [...], "value": …}
 
 Only records of crawl.urls have a `value`: they hold founds, which can be written to the log again.
+
+Zeros may follow the last record of a partition: a machine that went down leaves them. All other zeros are damage.
 """
 
 import os
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from mmap import ACCESS_READ, mmap
@@ -41,6 +44,11 @@ OFFSETS = 1 << 31
 
 LEAST_BYTES = 49
 """Least value of a batch's length field: the head without records."""
+
+_LIKE_HEAD = re.compile(rb"\0\0.{14}\x02", re.DOTALL)
+"""The head of a batch of version 2, with an offset below 2^48."""
+
+_NOT_ZERO = re.compile(rb"[^\0]")
 
 
 class SegmentBatch(NamedTuple):
@@ -126,12 +134,13 @@ def damaged(folder: Path) -> Damage | None:
     found: CutOff | None = None
     place = (folder, 0)
     lost: list[LostRange] = []
-    for path in sorted(folder.glob("*.log")):
+    paths = sorted(folder.glob("*.log"))
+    for path in paths:
         start = last = int(path.stem)
         content, at = _content(path), 0
         if found is not None:
             found.bytes += len(content)
-        while 0 <= at < len(content) and any(content[at : at + _HEAD.size]):  # zeros follow the last record
+        while 0 <= at < len(content) and not (path == paths[-1] and _NOT_ZERO.search(content, at) is None):
             batch = _batch(content, at, last, start + OFFSETS)
             if batch.records is None and found is None:
                 found = CutOff(topic, int(number), last, last, len(content) - at, 0)
@@ -156,11 +165,14 @@ def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> SegmentBat
     bad = SegmentBatch(offset, offset, 0, None)
     if at + _HEAD.size > len(content):
         return bad
+    if _is_zero(content, at):
+        return bad._replace(next=_next_head(content, at, offset, most))
     first, length, _, version, _ = _HEAD.unpack_from(content, at)
     behind = at + PREFIX_BYTES + length
     if length < LEAST_BYTES or behind > len(content):
         return bad
-    skipped = SegmentBatch(offset, offset, behind if _is_head(content, behind, offset) else 0, None)
+    goes_on = _is_head(content, behind, offset, most) or _is_zero(content, behind)
+    skipped = SegmentBatch(offset, offset, behind if goes_on else 0, None)
     if version != VERSION or not offset <= first < most:
         return skipped
     try:
@@ -175,12 +187,26 @@ def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> SegmentBat
     )
 
 
-def _is_head(content: bytes | mmap, at: int, offset: int) -> bool:
-    """Whether a batch with a later offset seems to begin there."""
+def _is_zero(content: bytes | mmap, at: int) -> bool:
+    """Whether zeros are where a batch should begin."""
+    return not any(content[at : at + _HEAD.size])
+
+
+def _is_head(content: bytes | mmap, at: int, offset: int, most: int) -> bool:
+    """Whether a batch with a later offset, but below `most`, seems to begin there."""
     if at + _HEAD.size > len(content):
         return False
     first, length, _, version, _ = _HEAD.unpack_from(content, at)
-    return bool(first > offset and length >= LEAST_BYTES and version == VERSION)
+    is_inside = length >= LEAST_BYTES and at + PREFIX_BYTES + length <= len(content)
+    return bool(offset < first < most and is_inside and version == VERSION)
+
+
+def _next_head(content: bytes | mmap, at: int, offset: int, most: int) -> int:
+    """Where the next batch seems to begin; 0 if none does."""
+    found = _LIKE_HEAD.search(content, at)
+    while found is not None and not _is_head(content, found.start(), offset, most):
+        found = _LIKE_HEAD.search(content, found.start() + 1)
+    return found.start() if found is not None else 0
 
 
 def _lost(topic: str, partition: int, record: DefaultRecord) -> LostRange:

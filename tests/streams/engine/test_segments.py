@@ -1,0 +1,85 @@
+"""The files of a partition, read without a broker: what is damage in them, and what can be read behind it."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from crawlog.streams.engine.segments import CutOff, damaged
+
+RECORDS = 5
+"""Records of a batch."""
+
+VALUE = b'{"v":1,"job":"j","urls":[{"url":"http://a.com/"}]}'
+
+
+def batch(offset: int, epoch: int = 0) -> bytes:
+    """A batch of a few founds."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
+    for number in range(RECORDS):
+        builder.append(number, 1000, b"a.com", VALUE, [])
+    made = bytearray(builder.build())
+    struct.pack_into(">q", made, 0, offset)
+    struct.pack_into(">i", made, 12, epoch)
+    return bytes(made)
+
+
+BATCHES = [batch(offset) for offset in range(0, 20, RECORDS)]
+SIZE = len(BATCHES[0])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a partition."""
+    made = tmp_path / "crawl.urls-3"
+    made.mkdir()
+    return made
+
+
+def put(folder: Path, *contents: bytes, offset: int = 0) -> None:
+    """A file of the partition."""
+    (folder / f"{offset:020}.log").write_bytes(b"".join(contents))
+
+
+def cut_of(folder: Path) -> CutOff:
+    """The cut before the first damage."""
+    found = damaged(folder)
+    assert found is not None
+    assert [one.offset for one in found.lost] == sorted({one.offset for one in found.lost})
+    return found.cut
+
+
+def test_zeros_behind_the_last_record_are_no_damage(folder: Path) -> None:
+    """Few or many, and where an earlier file ends with a record."""
+    put(folder, *BATCHES[:2])
+    for zeros in (0, 3, 4096):
+        put(folder, *BATCHES[2:], bytes(zeros), offset=10)
+        assert damaged(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "readable"),
+    [(SIZE, 2 * SIZE, 10), (SIZE, 2 * SIZE + 9, 5), (SIZE + 30, 2 * SIZE, 10), (SIZE + 30, 2 * SIZE + 30, 5)],
+    ids=["a batch", "a batch and the next offset", "a batch without its head", "from batch to batch"],
+)
+def test_zeros_amid_a_file_are_damage_and_records_behind_them_are_read(
+    folder: Path, start: int, end: int, readable: int
+) -> None:
+    """Wherever they begin and end."""
+    content = b"".join(BATCHES)
+    put(folder, content[:start], bytes(end - start), content[end:])
+    assert cut_of(folder) == CutOff("crawl.urls", 3, 5, 20, 3 * SIZE, readable)
+
+
+def test_the_batch_behind_zeros_is_found_at_its_first_byte(folder: Path) -> None:
+    """A byte before it a head seems to begin too: the epoch of the leader is in the place of the version."""
+    put(folder, bytes(SIZE), batch(600, epoch=2))
+    assert cut_of(folder) == CutOff("crawl.urls", 3, 0, 605, 2 * SIZE, RECORDS)
+
+
+def test_zeros_at_the_end_of_a_file_that_others_follow_are_damage(folder: Path) -> None:
+    """The partition is cut there; the records of the later file are read."""
+    put(folder, BATCHES[0], bytes(4096))
+    put(folder, *BATCHES[2:], offset=10)
+    assert cut_of(folder) == CutOff("crawl.urls", 3, 5, 20, 4096 + 2 * SIZE, 2 * RECORDS)
