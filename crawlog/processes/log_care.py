@@ -76,8 +76,9 @@ class LogCare:
             self.lost_founds += self.founds(found)
             power_cut.after_cuts(self._settings, self._report, found)
             self._marks.mended()
-        if engine and (cut_off := engine.cut_off) is not None:
-            power_cut.offer_again(self._settings, self._report, cut_off.name, engine.founds_cut_off())
+        if engine and (cut_off := engine.cut_off):
+            names = ", ".join(file.name for file in cut_off)
+            power_cut.offer_again(self._settings, self._report, names, engine.founds_cut_off())
             engine.offered()
 
     def mend(self, check: "Check", *, founds: bool) -> None:

@@ -66,6 +66,12 @@ def recheck(data: Path) -> list[str]:
         return _distrust(data, folder, {path.name for path in (folder / "log").iterdir()})
 
 
+def to_offer(folder: Path) -> list[Path]:
+    """The files of the records that were cut off and are not in the log again."""
+    note = folder / OFFER
+    return [folder / name for name in files.read(note).splitlines()] if note.exists() else []
+
+
 def _found(folder: Path) -> dict[str, list[int]]:
     """Size and modification time, in nanoseconds, of each file of records."""
     paths = sorted((folder / "log").glob("*/*.log"))
@@ -102,14 +108,24 @@ def _distrust(data: Path, folder: Path, names: set[str]) -> list[str]:
     """
     from .segments import write_down  # imports aiokafka; commands that only start a broker do not need it
 
-    file = folder / f"cut-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
+    file = _new_file(folder)
     ours = (path for name in names if not name.startswith("__") and (path := folder / "log" / name).is_dir())
     cuts = write_down((path for path in ours if "-" in path.name), file)
     if cuts:
-        files.write(folder / OFFER, file.name)
+        files.write(folder / OFFER, "\n".join([*(path.name for path in to_offer(folder)), file.name]))
     files.write(folder / UNCHECKED, "")
     for name in CLEAN_MARKS:
         (folder / "log" / name).unlink(missing_ok=True)
     (folder / CHANGED).unlink(missing_ok=True)
     where = f"what could be read of it stands in {data / folder.name / file.name}"
     return [*map(str, cuts), where] if cuts else []
+
+
+def _new_file(folder: Path) -> Path:
+    """The file for the records of a cut; several cuts may be made in one second."""
+    name = f"cut-{time.strftime('%Y%m%dT%H%M%S')}"
+    file, number = folder / f"{name}.jsonl", 1
+    while file.exists():
+        number += 1
+        file = folder / f"{name}-{number}.jsonl"
+    return file

@@ -11,7 +11,7 @@
     files.json    sizes and times of the log's files at the last clean end
     changed       files changed since then, until a broker has checked them
     cut-TIME.jsonl  records behind damage, before its files were cut there (`segments.py`)
-    offer         name of the last cut-TIME.jsonl, until its founds are in the log again
+    offer         names of the cut-TIME.jsonl whose founds are not in the log again yet
     lock          held while a command starts or stops the broker
 
 One broker per data folder. It runs in a session of its own, so it outlives a killed command, and the next command on
@@ -37,7 +37,7 @@ from crawlog.streams.errors import EngineError
 
 from . import broker
 from .broker import Identity
-from .changed_files import OFFER, UNCHECKED, before_start, note_files
+from .changed_files import OFFER, UNCHECKED, before_start, note_files, to_offer
 from .jars import Report, cache_folder, fetch_jars, kafka_version
 from .java import Archive, archive, class_path, find_java
 from .lock import folder_of, held, unwritable
@@ -126,17 +126,15 @@ class Engine:
         (folder_of(self.data) / UNCHECKED).unlink(missing_ok=True)
 
     @property
-    def cut_off(self) -> Path | None:
-        """The file of the records that were cut from the log; None after `offered`."""
-        note = folder_of(self.data) / OFFER
-        return note.with_name(files.read(note)) if note.exists() else None
+    def cut_off(self) -> list[Path]:
+        """The files of the records that were cut from the log; empty after `offered`."""
+        return to_offer(folder_of(self.data))
 
     def founds_cut_off(self) -> "Iterable[tuple[str, int, UrlsRecord]]":
         """The readable founds of `cut_off`: topic, partition and record."""
         from .segments import founds  # imports aiokafka; commands that only start a broker do not need it
 
-        file = self.cut_off
-        return founds(file) if file is not None and file.exists() else ()
+        return (found for file in self.cut_off if file.exists() for found in founds(file))
 
     def offered(self) -> None:
         """Note that the founds of `cut_off` are in the log again."""

@@ -111,7 +111,7 @@ def offer_again(
     """Writes founds that were saved from behind damage to the log again. A URL that is known stays known.
 
     Args:
-        file: The file with the saved founds, for the messages.
+        file: The files with the saved founds, for the messages.
         founds: Topic, partition and record of each.
 
     Raises: EngineError: the log cannot be written.

@@ -3,9 +3,13 @@
 import struct
 from pathlib import Path
 
+import psutil
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from crawlog.streams.engine.broker import Identity
+from crawlog.streams.engine.changed_files import recheck
+from crawlog.streams.engine.engine import Engine
 from crawlog.streams.engine.segments import CutOff, damaged
 
 RECORDS = 5
@@ -83,3 +87,20 @@ def test_zeros_at_the_end_of_a_file_that_others_follow_are_damage(folder: Path) 
     put(folder, BATCHES[0], bytes(4096))
     put(folder, *BATCHES[2:], offset=10)
     assert cut_of(folder) == CutOff("crawl.urls", 3, 5, 20, 4096 + 2 * SIZE, 2 * RECORDS)
+
+
+def test_the_founds_of_every_cut_are_offered(tmp_path: Path) -> None:
+    """Two cuts, in one second as a rule, before a run offers them; afterwards nothing is left to offer."""
+    (tmp_path / "kafka").mkdir(mode=0o700)
+    for number in range(2):
+        folder = tmp_path / "kafka" / "log" / f"crawl.urls-{number}"
+        folder.mkdir(parents=True)
+        put(folder, bytes(SIZE), BATCHES[1])
+        assert f"crawl.urls[{number}] is cut at offset 0" in recheck(tmp_path)[0]
+    engine = Engine(tmp_path, Identity("id", 1, 2), psutil.Process(), "")
+    assert len(set(engine.cut_off)) == 2
+    assert [partition for _, partition, _ in engine.founds_cut_off()] == [0] * RECORDS + [1] * RECORDS
+    engine.cut_off[0].unlink()
+    assert [partition for _, partition, _ in engine.founds_cut_off()] == [1] * RECORDS
+    engine.offered()
+    assert engine.cut_off == []
