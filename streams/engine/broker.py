@@ -272,7 +272,10 @@ def new_id() -> str:
 
 
 def launch(java: list[str], folder: Path, properties: Path, password: str) -> psutil.Process:
-    """Starts the broker in a session of its own, and notes process and password in broker.json."""
+    """Starts the broker in a session of its own, and notes process and password in broker.json.
+
+    Raises: OSError: the note cannot be written; the broker is ended.
+    """
     log = folder / "broker.log"
     if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
@@ -288,8 +291,12 @@ def launch(java: list[str], folder: Path, properties: Path, password: str) -> ps
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    note = {"pid": child.pid, "started": _started(child), "boot": boot_id(), "password": password}
-    files.write(folder / "broker.json", json.dumps(note))
+    try:
+        note = {"pid": child.pid, "started": _started(child), "boot": boot_id(), "password": password}
+        files.write(folder / "broker.json", json.dumps(note))
+    except BaseException:
+        end(child, KILL_TIMEOUT_S)  # no command would find it
+        raise
     return child
 
 

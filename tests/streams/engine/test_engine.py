@@ -98,6 +98,15 @@ def test_a_broker_is_known_again_whatever_the_clock_did(tmp_path: Path, monkeypa
         child.wait()
 
 
+def test_a_broker_that_cannot_be_noted_is_ended(tmp_path: Path) -> None:
+    """A full disk: no later command would find it."""
+    before = psutil.Process().children()
+    (tmp_path / "broker.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        broker.launch(["sh", "-c", "exec sleep 60", "--"], tmp_path, tmp_path / "none", "password")
+    assert psutil.Process().children() == before
+
+
 def test_the_lock_names_every_jar_with_its_hash() -> None:
     """Kafka itself is among them, and each has a SHA-256."""
     assert jars.kafka_version() == "4.3.1"
