@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from functools import cache
+from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -161,7 +162,7 @@ def _fetch(source: str, jar: Jar, folder: Path) -> None:
         for _ in range(ATTEMPTS):
             try:
                 where = _copy(source, jar, temporary)
-            except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            except (urllib.error.URLError, TimeoutError, ConnectionError, HTTPException) as error:
                 failures.append(str(getattr(error, "reason", error)))
                 continue
             temporary.chmod(0o644)

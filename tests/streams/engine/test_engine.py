@@ -6,8 +6,10 @@ import signal
 import socket
 import stat
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -128,6 +130,36 @@ def test_a_jar_that_stays_broken_is_an_error(
     with pytest.raises(EngineError, match=r"is broken: its SHA-256 is not [0-9a-f]{64}"):
         jars.fetch_jars(settings(maven_url=repository(99)), tmp_path, quiet)
     assert list(tmp_path.iterdir()) == []
+
+
+class Broken(BaseHTTPRequestHandler):
+    """Every answer breaks off amid its chunks."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Half an answer."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"5\r\nhal")
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_download_that_breaks_off_amid_its_chunks_is_tried_again(lock: tuple[jars.Jar, ...], tmp_path: Path) -> None:
+    """It is an error of http.client, and no OSError."""
+    assert lock
+    with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as server:
+        threading.Thread(target=server.serve_forever).start()
+        source = settings(maven_url=f"http://127.0.0.1:{server.server_port}")
+        try:
+            with pytest.raises(EngineError, match=r"IncompleteRead.*\(3 attempts\)"):
+                jars.fetch_jars(source, tmp_path, quiet)
+        finally:
+            server.shutdown()
 
 
 def test_a_jar_damaged_on_disk_is_fetched_again(
