@@ -110,7 +110,7 @@ def _distrust(data: Path, folder: Path, names: set[str]) -> list[str]:
 
     file = _new_file(folder)
     ours = (path for name in names if not name.startswith("__") and (path := folder / "log" / name).is_dir())
-    cuts = write_down((path for path in ours if "-" in path.name), file)
+    cuts = write_down(ours, file)
     if cuts:
         files.write(folder / OFFER, "\n".join([*(path.name for path in to_offer(folder)), file.name]))
     files.write(folder / UNCHECKED, "")

@@ -129,8 +129,10 @@ class Damage(NamedTuple):
 
 
 def damaged(folder: Path) -> Damage | None:
-    """The first damage in a partition's folder; None if there is none."""
+    """The first damage in a partition's folder; None if there is none, or if Kafka is deleting the folder."""
     topic, _, number = folder.name.rpartition("-")
+    if not number.isdecimal():  # `crawl.urls-3.UUID-delete`
+        return None
     found: CutOff | None = None
     place = (folder, 0)
     lost: list[LostRange] = []

@@ -89,6 +89,14 @@ def test_zeros_at_the_end_of_a_file_that_others_follow_are_damage(folder: Path) 
     assert cut_of(folder) == CutOff("crawl.urls", 3, 5, 20, 4096 + 2 * SIZE, 2 * RECORDS)
 
 
+@pytest.mark.parametrize("name", ["crawl.urls-3.0a1b2c3d-delete", "crawl.urls-3.0a1b2c3d-future", "lost+found"])
+def test_folders_that_are_no_partition_are_left_out(folder: Path, name: str) -> None:
+    """Kafka deletes a topic's folders some time after it has renamed them."""
+    put(folder, bytes(SIZE), BATCHES[1])
+    assert damaged(folder) is not None
+    assert damaged(folder.rename(folder.with_name(name))) is None
+
+
 def test_the_founds_of_every_cut_are_offered(tmp_path: Path) -> None:
     """Two cuts, in one second as a rule, before a run offers them; afterwards nothing is left to offer."""
     (tmp_path / "kafka").mkdir(mode=0o700)
