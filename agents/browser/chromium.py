@@ -145,16 +145,18 @@ class Chromium:
         """End all its processes."""
         processes = self.processes()
         try:
-            async with asyncio.timeout(CLOSE_S):
-                await self.browser.close()
-        except Exception:  # noqa: BLE001  # it may be dead, or hang
-            for one in processes:
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await self.browser.close()
+            except Exception:  # noqa: BLE001  # it may be dead, or hang
+                for one in processes:
+                    _kill(one)
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._driver.stop()
+        finally:  # also if it is cancelled
+            for one in (*processes, *self.drivers):
                 _kill(one)
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(CLOSE_S):
-                await self._driver.stop()
-        for one in (*processes, *self.drivers):
-            _kill(one)
 
 
 def size_bytes(processes: Iterable[psutil.Process]) -> dict[psutil.Process, int]:

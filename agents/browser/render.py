@@ -197,7 +197,7 @@ class Renderer:
         if watching is not None:
             watching.cancel()
         if browser is not None:
-            await browser.close()
+            await asyncio.shield(browser.in_background(browser.close()))  # the page may be cancelled
 
     async def close(self) -> None:
         """End the browser."""
