@@ -83,19 +83,24 @@ class Standby:
         """Close the standbys of partitions that this worker is about to open as its own."""
         self._releasing += 1
         self._interrupt.set()
-        with self._lock:
-            self._close(partitions & self._open.keys())
-        self._releasing -= 1
+        try:
+            with self._lock:
+                self._close(partitions & self._open.keys())
+        finally:
+            self._releasing -= 1
 
     def _close(self, partitions: set[int]) -> None:
         for number in partitions:
             partition = self._open.pop(number)
             try:
-                partition.checkpoint()
+                try:
+                    partition.checkpoint()
+                finally:
+                    partition.close()
             except Unusable as error:  # the next one that opens it sets it aside
                 log.warning("standby_damaged", partition=number, error=str(error))
-            finally:
-                partition.close()
+            except Exception as error:  # noqa: BLE001  # as above: a full disk, as a rule
+                log.warning("standby_not_written", partition=number, error=str(error))
 
 
 def chosen(worker: str, partitions: int, owned: frozenset[int], count: int) -> set[int]:

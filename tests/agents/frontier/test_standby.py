@@ -26,6 +26,20 @@ JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"
 SITES = {Places(8).of(f"http://site{n}.com/").partition: f"http://site{n}.com" for n in range(200)}
 
 
+class Full:
+    """A partition on a full disk."""
+
+    is_closed = False
+
+    def checkpoint(self: object) -> None:
+        """As rocksdict fails."""
+        raise Exception("IO error: No space left on device: While appending to file")  # noqa: TRY002
+
+    def close(self) -> None:
+        """Its end."""
+        self.is_closed = True
+
+
 class Machine:
     """A worker with a data folder of its own, as far as states go."""
 
@@ -153,6 +167,21 @@ async def test_without_the_setting_nothing_is_kept(tmp_path: Path) -> None:
     stage: Any = SimpleNamespace(settings=Settings(), restoring=SimpleNamespace(on_opening=[]))
     await asyncio.wait_for(Standby(stage).run(), 30)
     assert stage.restoring.on_opening == []
+
+
+def test_standbys_come_back_after_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are closed, and neither a look nor a release ends the worker."""
+    stage: Any = SimpleNamespace(settings=Settings())
+    standby, looks = Standby(stage), list[frozenset[int]]()
+    partitions = [Full() for _ in range(4)]
+    standby._open = dict(enumerate(partitions))  # type: ignore[arg-type]  # as much of one as it needs
+    standby.release({0, 1})
+    monkeypatch.setattr(standby, "_fold", Full.checkpoint)
+    standby.keep_up(frozenset())
+    assert all(partition.is_closed for partition in partitions)
+    monkeypatch.setattr(standby, "_fold", looks.append)
+    standby.keep_up(frozenset({7}))
+    assert looks == [frozenset({7})]
 
 
 def test_a_damaged_standby_is_closed_and_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
