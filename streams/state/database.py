@@ -167,9 +167,11 @@ class Rocks:
     def close(self) -> None:
         """Release the database and its lock. Waits for a running flush: rocksdict refuses to close during one.
 
-        A damaged database is marked, then released.
+        A damaged database is marked, then released. A closed one stays as it is.
         """
         with self._flushing, contextlib.ExitStack() as closing:
+            if not self.is_open:
+                return
             self.is_open = False
             del self._get, self._reader, self._handles
             for column in (self._db, *self._columns):  # the last one first

@@ -33,7 +33,7 @@ class Full:
 
     def checkpoint(self: object) -> None:
         """As rocksdict fails."""
-        raise Exception("IO error: No space left on device: While appending to file")  # noqa: TRY002
+        raise Exception("IO error: No space left on device: While appending to file")  # noqa: TRY002  # as rocksdict
 
     def close(self) -> None:
         """Its end."""

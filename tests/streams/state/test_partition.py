@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import database as databases_of
+from crawlog.streams.state import partition as partition_of
 from crawlog.streams.state.partition import (
     FROM_THE_START,
     Database,
@@ -80,6 +82,23 @@ def test_a_checkpoint_survives(opened: Opened) -> None:
     again = opened()
     assert (again.offset, again.last_hash, again.digest()) == before
     assert before[0] == 21
+
+
+def test_a_state_that_cannot_be_opened_anew_tells_why(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old one, of another log, is closed and discarded already; nothing of it hides the error."""
+    opened.close(opened.filled())
+
+    def open_once(*arguments: Any) -> Database:
+        monkeypatch.setattr(partition_of, "Database", full)
+        return Database(*arguments)
+
+    def full(*_: Any) -> Database:
+        raise Exception("IO error: No space left on device: While open a file")  # noqa: TRY002  # as rocksdict
+
+    monkeypatch.setattr(partition_of, "Database", open_once)
+    with pytest.raises(Exception, match="No space left on device") as told:
+        opened(LogIdentity("cluster", "another"))
+    assert databases_of.is_machines_fault(told.value)
 
 
 def test_what_was_not_checkpointed_is_not_there(opened: Opened) -> None:
