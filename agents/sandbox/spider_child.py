@@ -114,12 +114,16 @@ class BackgroundChild:
     # Calls.
 
     def submit(self, frame: SpiderFrame, then: Then, limit_s: float | None = None) -> None:
-        """Send a call; `then` gets the answer. Calls are run one at a time, in this order.
+        """Send a call; `then` gets the answer: FAILED at once if the code cannot be made ready. Calls run in order.
 
         Args:
             limit_s: CPU seconds, thrice that by the clock; None for no limit.
         """
-        self._put(self._started(), Call(frame, then, limit_s))
+        calls = self._started()
+        if calls.is_held and self.fault is not None:
+            then(SpiderFrame(FAILED, _encode(self.fault)))
+        else:
+            self._put(calls, Call(frame, then, limit_s))
 
     def submit_page(self, call: PageCall, then: Then) -> None:
         """Send a page."""

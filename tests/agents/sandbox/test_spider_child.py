@@ -1,6 +1,7 @@
 """A user's spider in a process of its own: calls and answers, and what becomes of spiders that misbehave."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from crawlog.agents.sandbox import BackgroundChild, ChildRules, Died, SpiderChild, result_of
-from crawlog.agents.sandbox.frames import PAGE, FrameReader, SpiderFrame, TooLong
+from crawlog.agents.sandbox.child_code import ChildCode
+from crawlog.agents.sandbox.frames import CALL, FAILED, PAGE, FrameReader, SpiderFrame, TooLong
 from crawlog.agents.sandbox.limits import ChildLimits, Corral
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
@@ -293,6 +295,24 @@ def test_a_worker_that_is_killed_leaves_no_process() -> None:
         owner.kill()
     for left in (pid, zygote, int(orphan)):
         wait_gone(left)
+
+
+def test_a_call_fails_at_once_where_the_code_cannot_be_made_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call and later ones, as on a full TMPDIR: nothing else would answer them."""
+
+    def ready(_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ChildCode, "ready", ready)
+    answers: list[Any] = []
+    with SpiderChild(SpiderRef("", folder=str(tmp_path)), ChildRules(LIMIT_S), LOADER) as child:
+        for count in (1, 2):
+            child.submit(SpiderFrame(CALL, b"spiders"), answers.append, LIMIT_S)
+            assert [answer.kind for answer in answers] == [FAILED] * count
+        with pytest.raises(Misconfigured, match="No space left on device"):
+            child.call("spiders")
 
 
 def test_frames_come_in_pieces() -> None:
