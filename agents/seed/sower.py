@@ -6,7 +6,6 @@ A line without a URL is reported with its number and counted; the other lines ar
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +26,6 @@ from crawlog.streams.url import Canonicaliser, Places, scope_name, serialise
 if TYPE_CHECKING:
     from crawlog.streams.log import Producer
 from .line import COMMENT, found_on, why_not
-from .source import lines_of
 
 MAX_NAMES = 1_000
 """Most scope names in a job record, 260 kB at most; further names join the job. The limit keeps the record small: each
@@ -184,16 +182,3 @@ class Sower:
         self._bad += 1
         if self._bad <= TOLD:
             self._report(f"{part}:{number}: {why_not(text, error)}")
-
-
-def seed_urls(sower: Sower, urls: Iterable[str]) -> Seeded:
-    """Send URLs of a job whose record is in the log; returns once they are acknowledged."""
-    sower.sow("argument", (url.encode() for url in urls))
-    return sower.finish()
-
-
-def seed_file(sower: Sower, path: Path) -> Seeded:
-    """Send the URLs in a file (text or JSON lines) of a job whose record is in the log."""
-    with path.open("rb") as file:
-        sower.sow(str(path), lines_of(file))
-        return sower.finish()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from crawlog.agents.seed.line import Seed, found_on
 from crawlog.agents.seed.planting import plant, scope_names
 from crawlog.agents.seed.source import Source, lines_of
-from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower, seed_file, seed_urls
+from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower
 from crawlog.cli.arguments import existing_file
 from crawlog.commands.order import Order, job_name
 from crawlog.schemas.control import Finished, JobCopy, Join
@@ -504,20 +504,6 @@ def test_a_finished_job_is_known_as_such_until_its_next_epoch(cluster: Settings)
     assert job_records.job_end(job_records.control_entries(cluster, topics), "j") == Finished("j", at=1.0)
     job_records.write_job(cluster, producer, topics, "j", copy.spec, epoch=1)
     assert job_records.job_end(job_records.control_entries(cluster, topics), "j") is None
-
-
-@pytest.mark.broker
-def test_urls_and_files_of_a_known_job(cluster: Settings, tmp_path: Path) -> None:
-    """Both ways return when everything is acknowledged."""
-    ensure_topics(cluster)
-    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    copy = job_records.write_job(cluster, producer, topics, "j", JobSpec())
-    file = tmp_path / "seeds.txt"
-    file.write_text("http://b.test/\n")
-    count = partition_count(cluster)
-    by_hand = seed_urls(Sower(producer, topics, count, copy, pytest.fail), ["http://a.example/"])
-    assert (by_hand.count, seed_file(Sower(producer, topics, count, copy, pytest.fail), file).count) == (1, 1)
-    assert sum(len(record.urls or []) for record in _found_urls(cluster)) == 2
 
 
 @pytest.mark.broker
