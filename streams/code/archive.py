@@ -27,6 +27,12 @@ MAX_UNPACKED_BYTES = 256 << 20
 LEFT_OUT = ("__pycache__", "node_modules", "build", "dist")
 """Folders that are not packed, beside hidden ones, virtual environments, `*.egg-info` and data folders of crawlog."""
 
+_FILES_LEFT_OUT = ("crawlog.toml",)
+"""Settings of crawlog: they may have passwords."""
+
+_SUFFIXES_LEFT_OUT = (".pyc", ".pth", ".key", ".pem", ".p12", ".pfx")
+"""Made files, files that Python would run at its start, and keys."""
+
 _ENTRY_POINTS = ("EGG-INFO/entry_points.txt",)
 
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -46,7 +52,7 @@ class ProjectArchive(NamedTuple):
 def pack(folder: Path) -> ProjectArchive:
     """The archive of a folder.
 
-    Raises: Misconfigured: it has no code, too many files, or is too large.
+    Raises: Misconfigured: it has no code, too many files, a private key, or is too large.
     """
     found = sorted(_files(folder))
     settings = _settings_in((folder / PROJECT).read_text(errors="replace")) if (folder / PROJECT).is_file() else ""
@@ -66,6 +72,8 @@ def pack(folder: Path) -> ProjectArchive:
         for path in found:
             name = path.relative_to(folder).as_posix()
             content = _config(settings) if name == PROJECT and settings else path.read_bytes()
+            if _is_private_key(content):
+                raise Misconfigured(f"{path} is a private key, and all readers of the log could read it: move it away")
             _add(archive, name, content)
     return ProjectArchive(_checked(out.getvalue()), settings)
 
@@ -73,6 +81,11 @@ def pack(folder: Path) -> ProjectArchive:
 def _config(settings: str) -> bytes:
     """The scrapy.cfg of an archive: its section [deploy] may have passwords, which are not for the log."""
     return f"[settings]\ndefault = {settings}\n".encode()
+
+
+def _is_private_key(content: bytes) -> bool:
+    start = content[:100].lstrip()
+    return start.startswith(b"-----BEGIN") and b"PRIVATE KEY" in start
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
@@ -89,8 +102,12 @@ def _files(folder: Path) -> Iterator[Path]:
         for name in names:
             path = Path(here, name)
             is_plain = path.is_file() and not path.is_symlink()
-            if is_plain and not name.startswith(".") and path.suffix not in {".pyc", ".pth"}:
+            if is_plain and not _is_file_left_out(name):
                 yield path
+
+
+def _is_file_left_out(name: str) -> bool:
+    return name.startswith(".") or name in _FILES_LEFT_OUT or name.lower().endswith(_SUFFIXES_LEFT_OUT)
 
 
 def _is_left_out(folder: Path) -> bool:

@@ -30,6 +30,10 @@ def project(tmp_path: Path) -> Path:
         "tiny/settings.py": "SPIDER_MODULES = ['tiny']",
         "tiny/cities.json": "[]",
         ".env": "TOKEN=secret-word",
+        "crawlog.toml": "password = 'secret-word'",
+        "crawlog.key": "secret-word",
+        "tls/server.PEM": "secret-word",
+        "tls/client.p12": "secret-word",
         ".git/config": "secret-word",
         "tiny/__pycache__/settings.pyc": "x",
         "venv/pyvenv.cfg": "",
@@ -47,7 +51,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_folder_gives_the_same_archive_each_time_and_no_secrets(project: Path) -> None:
-    """Passwords of `[deploy]`, hidden files, environments, data folders and links stay at home."""
+    """Passwords of `[deploy]`, keys, hidden files, environments, data folders and links stay at home."""
     first = pack(project)
     for path in project.rglob("*.py"):
         os.utime(path, (1, 1))
@@ -60,6 +64,22 @@ def test_a_folder_gives_the_same_archive_each_time_and_no_secrets(project: Path)
     assert names == ["scrapy.cfg", "tiny/__init__.py", "tiny/cities.json", "tiny/settings.py"]
     assert b"secret-word" not in texts
     assert opened(first.content) == first
+
+
+@pytest.mark.parametrize("kind", ["", "RSA ", "OPENSSH ", "ENCRYPTED "])
+def test_a_folder_with_a_private_key_of_any_name_is_refused(project: Path, kind: str) -> None:
+    """The message names the file."""
+    (project / "tiny" / "id_deploy.txt").write_text(f"-----BEGIN {kind}PRIVATE KEY-----\nsecret-word\n")
+    with pytest.raises(Misconfigured, match=r"tiny/id_deploy\.txt is a private key"):
+        pack(project)
+
+
+def test_a_file_that_only_names_private_keys_is_packed(project: Path) -> None:
+    """Such as code that reads them, or a certificate."""
+    (project / "tiny" / "tls.py").write_text("BEGIN = '-----BEGIN PRIVATE KEY-----'")
+    (project / "tiny" / "root.crt").write_text("-----BEGIN CERTIFICATE-----\n")
+    with zipfile.ZipFile(io.BytesIO(pack(project).content)) as archive:
+        assert {"tiny/tls.py", "tiny/root.crt"} <= set(archive.namelist())
 
 
 def test_a_folder_without_code_is_no_project(tmp_path: Path) -> None:
