@@ -7,6 +7,7 @@ EGG, ZIP ─► as it is; its settings from scrapy.cfg or EGG-INFO/entry_points.
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
 from configparser import ConfigParser, Error
 from pathlib import Path, PurePosixPath
@@ -34,6 +35,21 @@ _SUFFIXES_LEFT_OUT = (".pyc", ".pth", ".key", ".pem", ".p12", ".pfx")
 """Made files, files that Python would run at its start, and keys."""
 
 _ENTRY_POINTS = ("EGG-INFO/entry_points.txt",)
+
+BROKEN = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    OverflowError,
+)
+"""What `zipfile` raises for a broken archive."""
+
+COMPRESSIONS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+"""Others are refused: `zipfile` gives what bzip2 and LZMA unpack to in one piece, of any size."""
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -135,8 +151,8 @@ def opened(content: bytes) -> ProjectArchive:
                 return ProjectArchive(content, _settings_in(_text(archive, PROJECT)))
             points = next((name for name in sorted(names) if _has_entry_points(name)), "")
             settings = _entry_point(_text(archive, points)) if points else ""
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, OSError, RuntimeError, EOFError) as error:
-        raise Misconfigured(f"the archive is no egg and no ZIP: {error}") from None
+    except (*BROKEN, OSError) as error:
+        raise Misconfigured(f"the archive is broken, or no egg and no ZIP: {error}") from None
     if not settings and not any(name.endswith(".py") and "/" not in name for name in names):
         raise Misconfigured(
             "the archive names no Scrapy settings (a scrapy.cfg, or the entry point `[scrapy] settings` of an egg), "
@@ -162,6 +178,8 @@ def _checked(content: bytes) -> bytes:
 
 
 def _text(archive: zipfile.ZipFile, name: str) -> str:
+    if archive.getinfo(name).compress_type not in COMPRESSIONS:
+        raise Misconfigured(f"the archive holds {name!r:.200}: it is neither stored nor deflated")
     with archive.open(name) as file:
         return file.read(1 << 16).decode(errors="replace")
 

@@ -9,13 +9,12 @@ import secrets
 import shutil
 import stat
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from crawlog.streams.errors import Misconfigured
 
-from .archive import MAX_FILES, MAX_UNPACKED_BYTES, PROJECT
+from .archive import BROKEN, COMPRESSIONS, MAX_FILES, MAX_UNPACKED_BYTES, PROJECT
 
 MAX_RATIO = 200
 """Bytes unpacked for one byte of the archive, at most; source code has 10."""
@@ -28,15 +27,10 @@ MAX_NAME = 512
 
 PART_BYTES = 1 << 20
 
-_BROKEN = (
-    zipfile.BadZipFile,
-    zlib.error,
-    NotImplementedError,
-    RuntimeError,
-    EOFError,
-    FileExistsError,
-    NotADirectoryError,
-)
+MAX_PART_BYTES = 255
+"""Longest name of one file or folder, as file systems have it."""
+
+_NOT_WRITTEN = (*BROKEN, FileExistsError, NotADirectoryError)
 """What a broken archive, or one whose files have names of its folders, raises."""
 
 _FORBIDDEN = frozenset('\\:*?"<>|\x7f') | {chr(number) for number in range(32)}
@@ -61,8 +55,8 @@ def unpack(content: bytes, folder: Path, settings: str = "") -> None:
         except OSError:
             if not folder.is_dir():
                 raise
-    except _BROKEN as error:
-        raise Misconfigured(f"the archive cannot be unpacked: {error}") from None
+    except _NOT_WRITTEN as error:
+        raise Misconfigured(f"the archive is broken and cannot be unpacked: {error}") from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
@@ -125,7 +119,8 @@ def _parts(entry: zipfile.ZipInfo) -> list[str]:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     parts = name.rstrip("/").split("/")
     fault = ""
-    if len(name) > MAX_NAME or any(char in _FORBIDDEN for char in name):
+    is_long = len(name) > MAX_NAME or max(len(os.fsencode(part)) for part in parts) > MAX_PART_BYTES
+    if is_long or any(char in _FORBIDDEN for char in name):
         fault = "such a name is not allowed"
     elif name.startswith("/") or any(part in {"", ".", ".."} for part in parts):
         fault = "it leaves its folder"
@@ -135,6 +130,8 @@ def _parts(entry: zipfile.ZipInfo) -> list[str]:
         fault = "Python would run it at its start"
     elif entry.flag_bits & 1:
         fault = "it is encrypted"
+    elif entry.compress_type not in COMPRESSIONS:
+        fault = "it is neither stored nor deflated"
     if fault:
         raise Misconfigured(f"the archive holds {name!r:.200}: {fault}")
     return parts

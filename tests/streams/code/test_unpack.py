@@ -109,6 +109,26 @@ def truncated(content: bytes) -> bytes:
     return content[:40] + bytes([content[40] ^ 0xFF]) + content[41:]
 
 
+def bad_name() -> bytes:
+    """An archive with a name in no UTF-8."""
+    return zipped(("é.py", b"")).replace("é".encode(), b"\xff\xfe")
+
+
+def moved(content: bytes) -> bytes:
+    """With a directory that claims to begin behind where it does, so that files begin before the archive."""
+    at = content.rindex(b"PK\5\6") + 16
+    return content[:at] + b"\x7f\0\0\0" + content[at + 4 :]
+
+
+def packed_by(compression: int) -> bytes:
+    """An archive of a Scrapy project and 4 MiB of zeros, compressed so."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as archive:
+        archive.writestr("scrapy.cfg", "[settings]\ndefault = tiny.settings\n")
+        archive.writestr("zeros.bin", bytes(4 << 20))
+    return out.getvalue()
+
+
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "above": (lambda: zipped(("../evil.py", b"")), "leaves its folder"),
     "deep above": (lambda: zipped(("a/../../evil.py", b"")), "leaves its folder"),
@@ -124,6 +144,12 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "many": (lambda: zipped(*((f"{number}.py", b"") for number in range(5_001))), "more than 5,000"),
     "long name": (lambda: zipped(("a" * 600, b"")), "not allowed"),
     "broken": (lambda: truncated(zipped(("a.py", b"print(1)" * 100))), "cannot be unpacked"),
+    "name in no UTF-8": (bad_name, "is broken"),
+    "files before its start": (lambda: moved(zipped(("a.py", b""))), "is broken"),
+    "long part of a name": (lambda: zipped(("b" * 300, b"")), "not allowed"),
+    "long part in UTF-8": (lambda: zipped((f"a/{'é' * 200}", b"")), "not allowed"),
+    "bzip2": (lambda: packed_by(zipfile.ZIP_BZIP2), "neither stored nor deflated"),
+    "LZMA": (lambda: packed_by(zipfile.ZIP_LZMA), "neither stored nor deflated"),
     "no archive": (lambda: b"PK nothing", "cannot be unpacked"),
 }
 
@@ -136,6 +162,32 @@ def test_a_hostile_archive_is_refused_and_leaves_nothing(kind: str, tmp_path: Pa
     with pytest.raises(Misconfigured, match=told):
         unpack(make(), tmp_path / "code")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("name", ["scrapy.cfg", "EGG-INFO/entry_points.txt"])
+def test_nothing_is_read_of_an_entry_that_unpacks_without_a_bound(name: str, compression: int) -> None:
+    """The one that names the settings."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as archive:
+        archive.writestr(name, "[settings]\ndefault = tiny.settings\n[scrapy]\nsettings = tiny.settings\n")
+    with pytest.raises(Misconfigured, match="neither stored nor deflated"):
+        opened(out.getvalue())
+
+
+BROKEN: dict[str, Callable[[], bytes]] = {
+    "name in no UTF-8": bad_name,
+    "files before its start": lambda: moved(zipped(("scrapy.cfg", CONFIG.encode()))),
+    "settings that cannot be unpacked": lambda: truncated(zipped(("scrapy.cfg", CONFIG.encode()))),
+    "no archive": lambda: b"PK nothing",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_archive_is_told_as_broken_when_it_is_opened(kind: str) -> None:
+    """It is no bug of crawlog's."""
+    with pytest.raises(Misconfigured, match="is broken"):
+        opened(BROKEN[kind]())
 
 
 def test_an_egg_gets_the_scrapy_cfg_that_it_lacks(tmp_path: Path) -> None:
