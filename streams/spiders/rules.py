@@ -78,8 +78,11 @@ class Rule:
             return False
         if any(one.search(url) for one in self._deny):
             return False
-        parts = urlsplit(url)
-        host = parts.hostname or ""
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname or ""
+        except ValueError:  # no URL, such as `http://[bad`
+            return False
         if self._allow_domains and not within(host, self._allow_domains):
             return False
         return not within(host, self._deny_domains) and not self._is_file(parts.path)

@@ -42,6 +42,12 @@ def test_a_rule_takes_links(rule: Rule, urls: list[str]) -> None:
     assert rule.urls(page()) == [url if url.startswith("http") else f"http://a.test{url}" for url in urls]
 
 
+@pytest.mark.parametrize("bad", ["http://[bad", "http://a℀b/", "http://[::1"])
+def test_a_link_that_is_no_url_is_not_taken(bad: str) -> None:
+    """The other links of its page are."""
+    assert Rule().urls(page(f'<a href="{bad}">bad</a><a href="/good">good</a>'.encode())) == ["http://a.test/good"]
+
+
 class Shop(Spider):
     """Two rules, and no `parse`."""
 
