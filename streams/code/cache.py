@@ -4,10 +4,13 @@ CodeRef ─► manifest: trusted key? this cluster? the same project, version, h
 └► at each start of a child; the folder is made once, and refused or made again if something in it was changed
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -83,20 +86,39 @@ class CodeCache:
         return entry.manifest
 
     def _made(self, manifest: "CodeManifest") -> Path:
-        """The folder in the cache; made if it is not there, and made again if it is not what was unpacked."""
-        data = self._settings.run.data.absolute()
-        cache = data / "code"
-        files.own(cache)
-        folder, note = cache / manifest.sha256, cache / f"{manifest.sha256}.files"
-        if folder.exists() and _is_same(folder, note):
-            return folder
         assert self._log is not None
-        content = self._log.archive(manifest)
-        if folder.exists():
-            _remove(folder)
-        unpack(content, folder, manifest.settings)
-        files.write(note, _digest(folder) + "\n")
+        return made_folder(self._settings.run.data.absolute() / "code", manifest, self._log.archive)
+
+
+def made_folder(cache: Path, manifest: "CodeManifest", archive: "Callable[[CodeManifest], bytes]") -> Path:
+    """The folder in the cache; made if it is not there, and made again if it is not what was unpacked.
+
+    Args:
+        archive: Reads the archive of a version.
+    """
+    files.own(cache)
+    folder, note = cache / manifest.sha256, cache / f"{manifest.sha256}.files"
+    if _is_same(folder, note):
         return folder
+    with _locked(cache / f"{manifest.sha256}.lock"):
+        if not _is_same(folder, note):  # else another process has made it meanwhile
+            content = archive(manifest)
+            if folder.exists():
+                _remove(folder)
+            unpack(content, folder, manifest.settings)
+            files.write(note, _digest(folder) + "\n")
+    return folder
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Wait until no other process makes the folder. The lock goes with its process."""
+    file = files.opened(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 def _remove(folder: Path) -> None:
@@ -109,6 +131,8 @@ def _remove(folder: Path) -> None:
 def _is_same(folder: Path, note: Path) -> bool:
     """Whether a folder is as it was unpacked, and nobody else can change it."""
     try:
+        if not folder.exists():
+            return False
         files.check_inside(folder)
         return files.read(note).strip() == _digest(folder)
     except OSError:
