@@ -115,14 +115,20 @@ class OwnRunner:
                 if output is not PAUSE:
                     outputs.take(output)
                 if len(outputs) >= (size if output is not PAUSE else 1):
-                    yield outputs.taken_out()
+                    yield self._part(outputs)
                     size = min(2 * size, START_BATCH)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's code
-            yield outputs.taken_out()
+            yield self._part(outputs)
             yield failed(error)
             return
         if len(outputs):
-            yield outputs.taken_out()
+            yield self._part(outputs)
+
+    def _part(self, outputs: OwnOutputs) -> CallResult:
+        """A part of what `start` gives: as with a page, its requests are compared with each other alone."""
+        result = outputs.taken_out()
+        result.warnings = self._shared.page_ended()
+        return result
 
     def _outputs(self, parent: Parent) -> OwnOutputs:
         return OwnOutputs(self._spider, parent, self._rules)
