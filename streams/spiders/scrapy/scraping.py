@@ -96,10 +96,11 @@ class Scraping:
         self.result = CallResult(is_raw=self._exporter is None)
 
     def end(self) -> CallResult:
-        """What the page gave."""
+        """What the page gave, or a part of `start`, after which the next one begins."""
         result, self.result = self.result, CallResult(is_raw=self._exporter is None)
         if not result.error:
             self._earlier.add(self._new)
+        self._new = set()
         result.stats = taken(self._crawler.stats)
         result.warnings += self._shared.page_ended()
         return result

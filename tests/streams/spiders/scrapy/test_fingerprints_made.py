@@ -9,6 +9,7 @@ from crawlog.schemas.pages import RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.spiders import CallResult, PageCall, Runner, SpiderRef, load_runner
+from crawlog.streams.spiders.scrapy.fingerprints_made import Earlier
 
 SPIDER = """
 import scrapy
@@ -45,6 +46,36 @@ def test_a_request_that_an_earlier_page_gave_is_only_named(runner: Runner) -> No
     assert (first.is_known, one.is_known, two.is_known) == (False, True, False)
     assert (one.id, one.request) == (first.id, None)
     assert two.request is not None
+
+
+STARTS = """
+import scrapy
+
+class Starts(scrapy.Spider):
+    name = "starts"
+
+    async def start(self):
+        for n in range(1000):
+            yield scrapy.Request(f"http://a.com/{n}")
+"""
+
+
+def test_a_part_of_start_remembers_its_own_requests_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part remembered all requests so far once more."""
+    sizes: list[int] = []
+
+    def add(_self: Earlier, fingerprints: set[int]) -> None:
+        sizes.append(len(fingerprints))
+
+    async def given(runner: Runner) -> int:
+        return sum([len(part.requests) async for part in runner.start()])
+
+    file = tmp_path / "starts.py"
+    file.write_text(STARTS)
+    monkeypatch.setattr(Earlier, "add", add)
+    assert asyncio.run(given(load_runner(SpiderRef(f"{file}:Starts", job="j")))) == 1000
+    assert len(sizes) > 1
+    assert sum(sizes) == 1000
 
 
 def test_a_worker_that_has_forgotten_gets_all_requests(runner: Runner) -> None:
