@@ -6,8 +6,9 @@ The arguments are Scrapy's, in Scrapy's order; those after them are crawlog's ow
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
+import endec
 import msgspec
 
 from crawlog.schemas.requests import CookieGiven
@@ -149,7 +150,8 @@ class Request:
             self.body = msgspec.json.encode(json)
             self.headers.setdefault("Content-Type", "application/json")
             return
-        text = urlencode(list(form.items() if isinstance(form, Mapping) else form), doseq=True, encoding=self.encoding)
+        fields = list(form.items() if isinstance(form, Mapping) else form)
+        text = urlencode(fields, doseq=True, encoding=self.encoding, quote_via=_quoted)
         if self.method in {"GET", "HEAD"}:
             path, _, fragment = self.url.partition("#")
             joint = "" if not text else "&" if "?" in path else "?"
@@ -176,6 +178,20 @@ ARGUMENTS: Final = tuple(
     name for name in inspect.signature(Request.__init__).parameters if name not in {"self", "json", "form"}
 )
 """The arguments of a request that are its attributes too."""
+
+
+def _quoted(text: str | bytes, safe: str | bytes, encoding: str | None = None, _errors: str | None = None) -> str:
+    """A name or a value of a form as browsers send it: a reference by number for what the encoding lacks."""
+    if isinstance(text, bytes) or encoding is None:
+        return quote_plus(text, safe)
+    return quote_plus(_encoded(text, encoding), safe)
+
+
+def _encoded(text: str, encoding: str) -> bytes:
+    try:
+        return endec.encode(text, encoding, "xmlcharrefreplace")
+    except (LookupError, UnicodeEncodeError):  # a name that only Python has, or half a character
+        return text.encode(encoding, "xmlcharrefreplace")
 
 
 def checked_callback(callback: Callback | None, what: str) -> Callback | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawlog import Response, Rule, Spider
+from crawlog import Request, Response, Rule, Spider
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.errors import Misconfigured
@@ -162,6 +162,32 @@ def test_a_form_is_submitted_as_a_browser_does() -> None:
         "csrf=t0k3n", "keep=on", "r=b", "one=2", "many=x", "many=y", "t=text", "go=1", "far=1", "user=you", "pass=p",
         "more=1", "more=2",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("charset", "query"),
+    [
+        ("windows-1252", "q=%E9%26%23321%3B+x"),
+        ("x-user-defined", "q=%26%23233%3B%26%23321%3B+x"),
+        ("iso-8859-8-i", "q=%26%23233%3B%26%23321%3B+x"),
+        ("x-mac-cyrillic", "q=%26%23233%3B%26%23321%3B+x"),
+        ("windows-874", "q=%26%23233%3B%26%23321%3B+x"),
+        ("iso-8859-2", "q=%E9%A3+x"),
+        ("utf-16", "q=%C3%A9%C5%81+x"),
+        ("utf-8", "q=%C3%A9%C5%81+x"),
+    ],
+)
+def test_a_form_is_sent_in_the_encoding_of_its_page(charset: str, query: str) -> None:
+    """As browsers do: what the encoding lacks as a reference, and UTF-16 as UTF-8."""
+    meta = PageMeta("http://a.test/", "j", http=200, content_type=f"text/html; charset={charset}")
+    body = "<form><input name=q></form>".encode("utf-16" if charset == "utf-16" else "ascii")
+    assert Response(meta, body).submit({"q": "éŁ x"}).url == f"http://a.test/?{query}"
+
+
+def test_a_form_may_have_an_encoding_that_only_python_names() -> None:
+    """Such as latin_1."""
+    sent = Request("http://a.test/", form={"q": ["é", "Ł"], "n": 1}, encoding="latin_1")
+    assert sent.body == b"q=%E9&q=%26%23321%3B&n=1"
 
 
 def test_a_form_may_be_chosen_and_its_button_too() -> None:
