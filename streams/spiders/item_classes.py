@@ -17,7 +17,6 @@ class Shape(NamedTuple):
     """How objects of a kind of classes are taken apart and made anew.
 
     Attributes:
-        names: The fields of a class.
         fields: The fields of an object of the class, by name.
         make: An object of the class with these fields: unknown ones are left out, missing ones have their default.
     """
