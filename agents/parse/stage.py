@@ -331,9 +331,8 @@ class ParseStage:
         """
         waited = self.aside.pop()
         body = body if waited.body is None else waited.body
-        job = self._jobs.of(waited.meta)
+        job = _job_after_wait(self._jobs, waited.meta, waited.page)
         if job is None:
-            waited.page.one_done()
             return
         if waited.body is None and not body:
             self._fetch_again(job, waited.meta, waited.page)
@@ -349,9 +348,8 @@ class ParseStage:
         """
         waited = self.untried.pop()
         meta, page = waited.meta, waited.page
-        job = self._jobs.of(meta)
+        job = _job_after_wait(self._jobs, meta, page)
         if job is None:
-            page.one_done()
             return
         if not body:
             self._fetch_again(job, meta, page)
@@ -374,9 +372,8 @@ class ParseStage:
         if held is None:  # given up meanwhile
             return
         message, meta, page = held
-        job = self._jobs.of(meta)
+        job = _job_after_wait(self._jobs, meta, page)
         if job is None:
-            page.one_done()
             return
         if old is None:
             self._fetch_again(job, meta, page)
@@ -420,6 +417,14 @@ def _key(message: Message) -> str:
 
 def _header(message: Message) -> bytes | None:
     return next((value for name, value in message.headers or () if name == pages.HEADER), None)
+
+
+def _job_after_wait(jobs: Jobs, meta: PageMeta, page: Page) -> Job | None:
+    """The job of a page that has waited; the page is done if its job was deleted meanwhile."""
+    job = jobs.of(meta)
+    if job is None:
+        page.one_done()
+    return job
 
 
 def _tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:
