@@ -231,9 +231,10 @@ class FleetView:
             views = []
             for stage, topic in inputs.items():
                 own = [one for one in workers if one.stage == stage]
-                lag = state.picture.lag(stage, ends[topic]) if own else sum(ends[topic])
                 if stage == "sink":
                     lag = state.sink_lag(ends[topic], now)
+                else:
+                    lag = state.picture.lag(stage, ends[topic]) if own else sum(ends[topic])
                 rate = round(sum(one.pages_per_s for one in own), 2)
                 views.append(StageView(stage, len(own), lag, rate, any(one.paused for one in own)))
         return views
