@@ -1,6 +1,5 @@
 """What a callback of crawlog's own spiders gave: items and requests, encoded one by one as they are yielded."""
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from .identity import request_id, unfiltered_id
 from .item_classes import shape_of
 from .request_records import record_of
 from .spider_request import Request
-from .values import Values
+from .values import Values, as_json
 
 _HTTP = ("http://", "https://")
 
@@ -190,8 +189,7 @@ def _written(output: object) -> bytes:
         try:
             return _encode(output)
         except UnicodeEncodeError:  # a lone surrogate, from JSON or a script: no valid character
-            text = json.dumps(msgspec.to_builtins(output, enc_hook=_plain), ensure_ascii=False)
-            return _encode(json.loads(text.encode("utf-8", "replace"), parse_constant=lambda _: None))
+            return _encode(as_json(msgspec.to_builtins(output, enc_hook=_plain)))
     except (TypeError, NotImplementedError) as error:
         raise TypeError(f"{_unwritable(output)}: {error}") from None
 

@@ -21,6 +21,7 @@ Subclasses of str, bytes, int and float become the plain type. A defaultdict kee
 """
 
 import base64
+import json
 import math
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,6 +63,12 @@ class Carrier:
     is_one: Callable[[type], bool]
     fields: Callable[[Any], Any]
     make: Callable[[Any], Any]
+
+
+def as_json(value: Any) -> Any:
+    """A value of Python's json without what JSON lacks: nan and inf are null, lone surrogates question marks."""
+    text = json.dumps(value, ensure_ascii=False)
+    return json.loads(text.encode("utf-8", "replace"), parse_constant=lambda _: None)
 
 
 class Values:

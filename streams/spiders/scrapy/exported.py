@@ -13,6 +13,7 @@ from scrapy.exporters import BaseItemExporter
 from scrapy.settings import BaseSettings
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
+from ..values import as_json
 from .kinds import Kinds
 
 
@@ -41,18 +42,12 @@ class Exporter:
         """
         text = self._encoder.encode(dict(self._fields.get_serialized_fields(item)))
         if any(mark in text for mark in _NO_JSON):
-            text = _mended(text)
+            text = json.dumps(as_json(json.loads(text)))
         return msgspec.Raw(text.encode())
 
 
 _NO_JSON = ("NaN", "Infinity", "\\ud")
 """Marks of what Scrapy's encoder writes and JSON does not have: such numbers, and lone surrogates."""
-
-
-def _mended(text: str) -> str:
-    """A row as crawlog's own spiders have it: such numbers are null, lone surrogates question marks."""
-    value = json.loads(text, parse_constant=lambda _: None)
-    return json.dumps(json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")))
 
 
 def fields_of(settings: BaseSettings) -> Iterable[str] | Mapping[str, str] | None:
