@@ -17,11 +17,11 @@ import asyncio
 import shutil
 import statistics
 import time
-from collections import Counter
+from collections import deque
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 
 import aiohttp
+import pytest
 import uvloop
 
 from bench.corpora import FOLDER
@@ -29,7 +29,6 @@ from bench.site import WORK, Site
 from crawlog.agents.client import Client, HttpRequest
 from crawlog.agents.client.client import _timeout, sent_as
 from crawlog.agents.fetch.fetch_agent import Fetcher
-from crawlog.agents.frontier import frontier_agent, restoring
 from crawlog.schemas import urls
 from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec, UrlsRecord
 from crawlog.streams.log.client import LogIdentity
@@ -39,6 +38,7 @@ from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector
+from tests.support.fetching import URLS, Record, alone, own
 
 AT_ONCE = 3
 """Requests to a host at a time."""
@@ -122,85 +122,32 @@ async def by_client(pages: list[str], settings: Settings) -> float:
         await client.close()
 
 
-class Log:
-    """In place of the producer: acknowledges in the next turn of the loop, and gives records of crawl.urls back."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        self.ends: Counter[str] = Counter()
-        self.fold: Callable[[int, bytes | None, bytes | None], None] = lambda *_: None
-        self.outstanding = 0
-
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        partition: int | None = None,
-        headers: list[tuple[str, bytes]] | None = None,  # noqa: ARG002  # the producer's
-        on_delivery: Callable[[int, int], None] | None = None,
-    ) -> None:
-        """As the producer."""
-        self.outstanding += 1
-        asyncio.get_running_loop().call_soon(self._append, topic, key, value, partition or 0, on_delivery)
-
-    def _append(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int,
-        on_delivery: Callable[[int, int], None] | None,
-    ) -> None:
-        offset = self.ends[topic]
-        self.ends[topic] += 1
-        self.outstanding -= 1
-        if on_delivery is not None:
-            on_delivery(partition, offset)
-        if topic.endswith("urls"):
-            self.fold(offset, key, value)
-
-    def poll(self) -> int:
-        """Nothing comes back by being asked."""
-        return 0
-
-
 async def by_service(pages: list[str], settings: Settings) -> float:
     """A fetch worker with one partition; its founds are folded before."""
     folder = settings.run.data / "fetch"
     shutil.rmtree(folder, ignore_errors=True)
-    app = SimpleNamespace(
-        crawl=settings,
-        worker_name="fetch-0",
-        lease=SimpleNamespace(held=lambda _now: True),
-        watchdog=SimpleNamespace(beat=lambda: None, on_blocked=None),
-        positions=SimpleNamespace(done=lambda *_: None),
-        consumer_generation_id=1,
-    )
-    stage = frontier_agent.Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
-    log: Log = stage.producer  # type: ignore[assignment]  # put there by main
+    stage, log = alone(settings, pytest.MonkeyPatch())
+    log.records = deque(maxlen=0)  # all pages would fill the memory
     fetcher = Fetcher(stage)
     memory = StateMemory(settings.state.memory_mb)
     partition = Partition(folder, 0, Places(1), LogIdentity("bench", "bench"), memory, settings.state.cached_pages)
-    stage.restoring.opened[0] = partition
-    await stage._go_live()  # noqa: SLF001  # what an assignment does
-    stage.orders.caught_up()
-    stage.states.places = Places(1)
+    await own(stage, partition)
     folded = asyncio.Event()
 
-    def fold(offset: int, key: bytes | None, value: bytes | None) -> None:
-        stage.take(0, offset, key, value, time.time())
+    def fold(offset: int, record: Record) -> None:
+        stage.take(0, offset, record.key, record.value, time.time())
         stage.wake()
         if partition.fold.jobs["j"].counts.fetched == len(pages):
             folded.set()
 
     record = UrlsRecord(job="j", at=1.0, spec=JobSpec(scope=ScopeSpec(kind="any")))
-    fold(0, None, urls.encode(record))
+    fold(0, Record(URLS, None, urls.encode(record), []))
     for at in range(0, len(pages), FOUNDS):
         found = [FoundUrl(url) for url in pages[at : at + FOUNDS]]
-        fold(partition.offset, None, urls.encode(UrlsRecord(job="j", at=1.0, urls=found)))
+        record = UrlsRecord(job="j", at=1.0, urls=found)
+        fold(partition.offset, Record(URLS, None, urls.encode(record), []))
     partition.checkpoint()
-    log.ends["crawl.urls"] = partition.offset
+    log.ends[URLS] = partition.offset
     log.fold = fold
     began = time.process_time()
     dispatching = asyncio.create_task(fetcher.run())
@@ -223,8 +170,6 @@ def main() -> int:
     parser.add_argument("--step", choices=STEPS, help="this one alone, for a profile")
     args = parser.parse_args()
     spare_the_collector()
-    for module in (frontier_agent, restoring):
-        module.Producer = Log  # type: ignore[attr-defined]  # no broker here
     told = {
         "network.allow_private": True,
         "politeness.delay_s": 0.0,

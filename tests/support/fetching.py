@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, MutableSequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +49,7 @@ class Log:
     """Stands in for the producer: a record is acknowledged, and crawl.urls folded, in the next turns of the loop."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.records: list[Record] = []
+        self.records: MutableSequence[Record] = []
         self.ends: Counter[str] = Counter()
         self.fold: Callable[[int, Record], None] = lambda _offset, _record: None
         self.is_silent = False
@@ -268,6 +268,30 @@ def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
 PLAIN = {"politeness.delay_s": 0.0, "robots.obey": False, "fetch.retry_delay_s": 0.0, "fetch.user_agent": "tester"}
 
 
+def alone(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, Log]:
+    """The stage of a fetch worker without Kafka, and the log it writes."""
+    app = SimpleNamespace(
+        crawl=settings,
+        worker_name="fetch-0",
+        lease=SimpleNamespace(held=lambda _now: True),
+        watchdog=SimpleNamespace(beat=lambda: None, on_blocked=None),
+        positions=SimpleNamespace(done=lambda *_: None),
+        consumer_generation_id=1,
+    )
+    for module in (frontier_agent, restoring):
+        monkeypatch.setattr(module, "Producer", Log)
+    stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
+    return stage, stage.producer  # type: ignore[return-value]  # patched above
+
+
+async def own(stage: Stage, number_0: partition.Partition) -> None:
+    """Give a stage its one partition, as an assignment does."""
+    stage.restoring.opened[0] = number_0
+    await stage._go_live()
+    stage.orders.caught_up()
+    stage.states.places = Places(1)
+
+
 @asynccontextmanager
 async def running(
     folder: Path,
@@ -280,27 +304,14 @@ async def running(
     """A world that runs; settings by name, with `__` for the dot."""
     web = web or Web()
     changes = PLAIN | {"run.data": folder} | {name.replace("__", "."): value for name, value in settings.items()}
-    app = SimpleNamespace(
-        crawl=changed(Settings(), changes),
-        worker_name="fetch-0",
-        lease=SimpleNamespace(held=lambda _now: True),
-        watchdog=SimpleNamespace(beat=lambda: None, on_blocked=None),
-        positions=SimpleNamespace(done=lambda *_: None),
-        consumer_generation_id=1,
-    )
-    for module in (frontier_agent, restoring):
-        monkeypatch.setattr(module, "Producer", Log)
-    web.addresses = Addresses(app.crawl.politeness, web.addresses_of)
+    crawl = changed(Settings(), changes)
+    web.addresses = Addresses(crawl.politeness, web.addresses_of)
     monkeypatch.setattr(fetch_agent, "Client", getattr(web, "as_client", lambda *_: web))  # or a real client
-    stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
-    log: Log = stage.producer  # type: ignore[assignment]  # patched above
+    stage, log = alone(crawl, monkeypatch)
     fetcher = Fetcher(stage, wrap)
     world = World(stage, fetcher, log, web)
     memory, identity = partition.StateMemory(8), LogIdentity("cluster", "topic")
-    stage.restoring.opened[0] = partition.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)
-    await stage._go_live()
-    stage.orders.caught_up()
-    stage.states.places = Places(1)
+    await own(stage, partition.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64))
     dispatching = asyncio.create_task(fetcher.run())
     await asyncio.sleep(0)  # it has its parts
     try:
