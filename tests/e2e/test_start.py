@@ -11,8 +11,11 @@ import psutil
 import pytest
 
 from crawlog.streams import crash_points
+from tests.support.crawls import there
 from tests.support.processes import LIMIT_S, Process, crawlog
 from tests.support.sites import Answer, Threaded
+
+__all__ = ["there"]  # a fixture
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -138,7 +141,7 @@ def test_a_start_that_is_killed_halfway_begins_again_and_what_is_known_falls_awa
 
 
 def test_a_command_that_dies_at_each_of_its_writes_goes_on(
-    tmp_path: Path, pages: Pages, command: Command, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pages: Pages, command: Command, there: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before requests, before an item, before and after the note of the end: each one is one row, asked once."""
     spent = tmp_path / "spent"
@@ -146,16 +149,18 @@ def test_a_command_that_dies_at_each_of_its_writes_goes_on(
     points = ("start.sending:2", "start.item.sending:1", "start.noting:1", "start.noted:1")
     monkeypatch.setenv(crash_points.VARIABLE, f"{spent} {' '.join(points)}")
     start = SLOWLY.replace("0.05", "0")
-    ends = [command(start).wait() for _ in range(len(points) + 1)]
+    ends = [command(start, *there).wait() for _ in range(len(points) + 1)]
     assert ends == [-signal.SIGKILL] * len(points) + [0]
     assert {path.name for path in spent.iterdir()} == {point.partition(":")[0] for point in points}
     assert rows(tmp_path) == Counter(range(-1, 60))
     assert set(pages.asked) == {f"/{number}" for number in range(60)}
 
 
-def test_an_endless_start_goes_at_the_pace_of_the_job(tmp_path: Path, pages: Pages, command: Command) -> None:
+def test_an_endless_start_goes_at_the_pace_of_the_job(
+    tmp_path: Path, pages: Pages, command: Command, there: list[str]
+) -> None:
     """It ends with the job, and the log does not fill with what nobody fetches."""
-    process = command(ENDLESS, "--max-pages", 100)
+    process = command(ENDLESS, "--max-pages", 100, *there)
     out, err = process.communicate()
     assert process.returncode == 0, err
     summary = json.loads(out)
@@ -163,7 +168,7 @@ def test_an_endless_start_goes_at_the_pace_of_the_job(tmp_path: Path, pages: Pag
     assert 100 <= summary["fetched"] < 2_000
     assert summary["held"] + summary["queued"] < 30_000
     assert sum(rows(tmp_path).values()) == summary["rows"]
-    stopped = command(ENDLESS, "--job", "endless")
+    stopped = command(ENDLESS, "--job", "endless", *there)
     deadline = time.monotonic() + LIMIT_S
     while len(pages.asked) < 3_000 and time.monotonic() < deadline and stopped.poll() is None:
         time.sleep(0.05)
@@ -175,9 +180,11 @@ def test_an_endless_start_goes_at_the_pace_of_the_job(tmp_path: Path, pages: Pag
     assert not psutil.wait_procs(spiders, timeout=10)[1]
 
 
-def test_a_start_that_fails_keeps_what_it_gave(tmp_path: Path, pages: Pages, command: Command) -> None:
+def test_a_start_that_fails_keeps_what_it_gave(
+    tmp_path: Path, pages: Pages, command: Command, there: list[str]
+) -> None:
     """The run ends with the exit code of a page's error; a mended spider begins again, and what is known falls away."""
-    process = command(BROKEN)
+    process = command(BROKEN, *there)
     out, err = process.communicate()
     assert process.returncode == 4
     assert json.loads(out)["start_error"] == "KeyError: 'no such section'"
@@ -185,7 +192,7 @@ def test_a_start_that_fails_keeps_what_it_gave(tmp_path: Path, pages: Pages, com
     assert "numbers.py" in err
     assert rows(tmp_path) == Counter([1])
     mended = BROKEN.replace('raise KeyError("no such section")', 'yield Request(f"{self.origin}/2")')
-    process = command(mended)
+    process = command(mended, *there)
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert rows(tmp_path) == Counter([1, 2])
@@ -238,14 +245,14 @@ class Numbers(scrapy.Spider):
 """
 
 
-def test_a_spider_that_closes_its_job_ends_the_run(tmp_path: Path, pages: Pages) -> None:
+def test_a_spider_that_closes_its_job_ends_the_run(tmp_path: Path, pages: Pages, there: list[str]) -> None:
     """`start` ends with it; FILE is made. The same command has nothing to do, `--fresh` crawls again."""
     (tmp_path / "numbers.py").write_text(CLOSING)
     options = ["--spider", tmp_path / "numbers.py", "-a", f"origin={pages.origin}", "--data", tmp_path / "data"]
     options += ["-o", tmp_path / "rows.jsonl", "--json", "-s", "network.allow_private=true"]
     for more, reason in ((), "closed"), ((), "already_finished"), (("--fresh",), "closed"):
         before = len(pages.asked)
-        process = crawlog("run", *options, *more)
+        process = crawlog("run", *options, *there, *more)
         out, err = process.communicate()
         summary = json.loads(out)
         assert (process.returncode, summary["reason"]) == (0, reason), err
