@@ -203,7 +203,7 @@ class Client:
         origin = _origin(url)
         refusal = _host_refusal(origin, allow_private=False)
         if refusal is None:
-            address, *_ = await self.addresses_of(origin)
+            address, *_ = await self.addresses_of(url)
             refusal = peer_refusal(address) if address != _host_name(origin) else None
         return f"private_address: {refusal}" if refusal is not None else ""
 

@@ -20,7 +20,7 @@ from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.login import read_form
-from tests.support.raw_http import HTML, LIMIT, Speak, response, talk, until
+from tests.support.raw_http import HTML, LIMIT, Speak, client_by, response, talk, until
 from tests.support.sites import posting
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -508,3 +508,22 @@ async def test_what_is_not_kept_holds_no_room() -> None:
         asked.cancel()
         await asyncio.wait([asked])
         assert client.bodies.free_bytes == whole
+
+
+@pytest.mark.parametrize(
+    ("address", "refusal"), [("93.184.215.14", ""), ("10.0.0.7", "private_address: private address 10.0.0.7")]
+)
+async def test_a_public_page_may_load_a_url_by_the_addresses_of_its_whole_name(
+    monkeypatch: pytest.MonkeyPatch, address: str, refusal: str
+) -> None:
+    """No other name is looked up."""
+    names: list[str] = []
+
+    async def resolve(host: str, _port: int = 0, _family: int = 0) -> list[dict[str, Any]]:
+        names.append(host)
+        return [{"hostname": host, "host": address, "port": 0, "family": 2, "proto": 0, "flags": 0}]
+
+    async with client_by() as client:
+        monkeypatch.setattr(client._resolver._resolver, "resolve", resolve)
+        assert await client.closed_to_public("https://public.example/x") == refusal
+    assert names == ["public.example"]
