@@ -196,9 +196,10 @@ class Resources:
             host = await self._hosts.turn(url)
             host.in_flight += 1
             await self._ask_rules(host, manner)
-        if host.rules is None or host.closed_to(manner, time.monotonic()) is not None:
+        rules = host.rules
+        if rules is None or not rules.is_for(manner.token) or host.closed_to(manner, time.monotonic()) is not None:
             return "robots_unreachable"
-        return "" if host.rules.allowed(url, manner.token)[0] else host.unreachable or "robots"
+        return "" if rules.allowed(url, manner.token)[0] else host.unreachable or "robots"
 
     async def _answer(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:
         """The host's answer, requested when both host and address have a turn; a resting host blocks no address."""

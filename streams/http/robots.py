@@ -139,7 +139,7 @@ class RobotsRules:
         return self.said_to(token).delay_s
 
     def keep_only(self, token: str) -> None:
-        """Forget the rules of all other tokens, for which `allowed` would then allow everything."""
+        """Forget the rules of all other tokens; `is_for` is then false for them."""
         matcher = self.said_to(token)
         self._groups, self._is_whole = [], False
         del self.sitemaps[MAX_SITEMAPS:]
@@ -164,6 +164,7 @@ class RobotsRules:
         matcher = self._matchers.get(token)
         if matcher is None:
             assert not self.is_gone, "rules that were let go would allow all"
+            assert self._is_whole, "rules kept for other tokens would allow all"
             matcher = self._matchers[token] = self._compiled(token)
         return matcher
 

@@ -24,7 +24,7 @@ from crawlog.streams.frontier.host import Host
 from crawlog.streams.frontier.schedule import HOSTS_AWAKE
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
-from crawlog.streams.http.robots import RobotsRules
+from crawlog.streams.http.robots import RobotsRules, SharedRules
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.browser import find_browser
 from crawlog.streams.settings.sections import Politeness
@@ -291,6 +291,24 @@ async def test_robots_txt_is_read_first_and_holds_at_each_hop() -> None:
         "http://a.com/goes",
         "http://b.com:80/robots.txt",
     ]
+
+
+async def test_rules_kept_for_another_jobs_token_allow_nothing() -> None:
+    """Where robots.txt was asked for anew and did not answer."""
+    web, owner = Web(), Owner("a.com")
+    one = resources(web, owner, robots=b"")
+    host = owner.lend(Places(1).of("http://a.com/"))
+    assert host is not None
+    host.rules = SharedRules().rules(b"User-agent: *\nDisallow: /private/\n", "another")
+    host.rules_until = time.monotonic() + 60.0
+
+    async def ask_rules(host: Host, _manner: Manner) -> None:
+        owner.frontier.finished(host)  # as after a 503
+
+    one._ask_rules = ask_rules
+    answers = [await one.get(script(f"http://a.com/{path}"), {}, budget()) for path in ("x", "private/x")]
+    assert [answer.error for answer in answers] == ["robots_unreachable"] * 2
+    assert web.asked == []
 
 
 @pytest.mark.parametrize(

@@ -343,6 +343,14 @@ def test_rules_that_are_kept_for_one_token_answer_as_before_and_hold_nothing_els
     assert held_bytes < 50_000  # 1.3 MB when all is kept
 
 
+def test_rules_that_are_kept_for_one_token_say_nothing_to_another() -> None:
+    """They would allow everything, and count as that token's from then on."""
+    rules = SharedRules().rules(b"User-agent: *\nDisallow: /", "crawlog")
+    with pytest.raises(AssertionError, match="other tokens"):
+        rules.allowed("http://h.test/x", "another")
+    assert (rules.is_for("crawlog"), rules.is_for("another")) == (True, False)
+
+
 @pytest.mark.parametrize(
     "line",
     [
