@@ -94,8 +94,8 @@ class Chromium:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it answers."""
-        return self.browser.is_connected()
+        """Whether browser and driver run. Playwright does not count a browser as disconnected if its driver died."""
+        return self.browser.is_connected() and all(map(_is_running, self.drivers))
 
     def take(self) -> None:
         """Count a page as open."""
@@ -174,6 +174,12 @@ def size_bytes(processes: Iterable[psutil.Process]) -> dict[psutil.Process, int]
     for first in list(sizes)[:1]:
         sizes[first] += shared
     return sizes
+
+
+def _is_running(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _is_chromium(process: psutil.Process) -> bool:

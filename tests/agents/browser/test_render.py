@@ -534,6 +534,20 @@ async def test_a_browser_that_dies_is_started_again_and_its_page_tried_once_more
     await until(lambda: not any(process.is_running() for process in processes))
 
 
+async def test_a_driver_that_dies_is_started_again_with_its_browser(site: Site) -> None:
+    """The next page is rendered by the second browser."""
+    async with stage(None) as one:
+        await one.show("<p>first", "http://example.com/")
+        first = one.renderer.browser
+        assert first is not None
+        first.drivers[0].kill()
+        answer = await one.show("<script>document.write('next')</script>", "http://example.com/")
+        assert (answer.rendered, answer.render_error) == ("always", "")
+        assert b"next" in answer.body
+        assert one.renderer.browser is not first
+        assert not first.is_alive
+
+
 ORPHAN = """
 import asyncio, os, sys, time
 sys.path.insert(0, sys.argv[1])
