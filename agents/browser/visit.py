@@ -176,7 +176,8 @@ class Visit:
             return ""
         if self._is_crashed or not self._browser.is_alive:
             raise self._what_failed(RuntimeError("crashed"))
-        if not self._is_shown:
+        is_there = self._is_loaded or (not going.cancelled() and going.exception() is None)
+        if not (self._is_shown and is_there):
             raise Failed("render_timeout")  # only the browser's own blank page is there
         return await self._dom(session)
 

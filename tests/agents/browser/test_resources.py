@@ -473,6 +473,38 @@ async def test_the_browsers_blank_page_is_not_taken_for_the_page(monkeypatch: py
         await visit(slow, resources(Web(), Owner()))._shown(slow)  # type: ignore[arg-type]  # no browser
 
 
+class Uncommitted(Slow):
+    """A browser that asks for its document, and takes long to put it in the place of the blank page."""
+
+    method, resource_type, frame = "GET", "document", None
+
+    async def route(self, *how: object) -> None:
+        """Ask by this handler."""
+        self.ask: Any = how[1]
+
+    async def goto(self, *_: object, **__: object) -> None:
+        """It never ends."""
+        self.ask(self, self)
+        await asyncio.sleep(600.0)
+
+    def is_navigation_request(self) -> bool:
+        """It is one for the document."""
+        return True
+
+    async def fulfill(self, **_: object) -> None:
+        """The document is here."""
+
+
+async def test_a_document_that_is_not_shown_in_time_leaves_the_body_as_it_is() -> None:
+    """Though the browser has it: what it shows is still its own blank page."""
+    pytest.importorskip("playwright")
+    browser = Uncommitted()
+    one = visit(browser, resources(Web(), Owner()))
+    with pytest.raises(Failed, match="render_timeout"):
+        await one._shown(browser)  # type: ignore[arg-type]  # no browser
+    assert one._is_shown
+
+
 async def test_what_breaks_while_a_page_is_served_is_an_answer_to_it() -> None:
     """Else it would wait for as long as it may."""
     pytest.importorskip("playwright")
