@@ -101,7 +101,7 @@ class Browsing:
         sent = answer.body
         try:
             reach = Reach(task.job.spec, self._hosts.place(task.row.url))
-            await self._browser().render(task.row.url, answer, task.job.name, why, reach, task.manner)
+            await self._browser().render(task.row.url, answer, task.job.name, why, reach, task.manner, task.epoch)
             if answer.render_error and not self._client.may_ask():
                 raise LeaseLost  # as in `Client.get`: its time ran out while this process was stopped
         except BaseException:  # also on cancellation: only this frame can give the memory back

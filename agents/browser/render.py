@@ -74,6 +74,7 @@ class Renderer:
         why: str,
         reach: "Reach | None" = None,
         manner: "Manner | None" = None,
+        epoch: int = 0,
     ) -> None:
         """Replace the body by the rendered page, or record why not; a page that navigates away gets a location.
 
@@ -81,6 +82,7 @@ class Renderer:
             why: Reason for the rendering, one word.
             reach: The hosts that the job's scope allows; None for all.
             manner: How its job asks; None for the worker's own manner.
+            epoch: The job's.
 
         Raises: LeaseLost: the worker may no longer send the page's requests.
         """
@@ -95,6 +97,7 @@ class Renderer:
                             manner.rules.render_max_requests,
                             manner.rules.render_max_bytes,
                             is_inside=answer.is_inside,
+                            epoch=epoch,
                             reach=reach,
                             manner=manner,
                         )

@@ -42,6 +42,7 @@ class Budget:
 
     Attributes:
         job: The job whose cookies and cached scripts are used.
+        epoch: The job's; scripts of an earlier one are not used.
         manner: The job's manner of requests; None for the worker's own.
         is_inside: The page came from a private address, and may reach other private addresses.
         reach: The hosts that the job's scope allows; None for all.
@@ -54,10 +55,12 @@ class Budget:
         size_bytes: int,
         *,
         is_inside: bool,
+        epoch: int = 0,
         reach: Reach | None = None,
         manner: Manner | None = None,
     ) -> None:
         self.job = job
+        self.epoch = epoch
         self.manner = manner
         self.reach = reach
         self.is_inside = is_inside
@@ -66,7 +69,7 @@ class Budget:
 
 
 class _Scripts:
-    """Cached answers that are the same for every page of a job: the most recently used, up to `most_bytes`.
+    """Cached answers that are the same for every page of a job's epoch: the most recently used, up to `most_bytes`.
 
     Answers to requests with a login or a cookie are kept apart from public ones.
     """
@@ -84,7 +87,9 @@ class _Scripts:
 
     def keep(self, asked: "_Asked", answer: Answer) -> None:
         size = _size_of(asked, answer)
-        if answer.http != 200 or not answer.kept or size > self._most or asked in self._known:
+        if answer.http != 200 or not answer.kept or answer.forbids_store:
+            return
+        if size > self._most or asked in self._known:
             return
         self._known[asked] = answer
         self._size += size
@@ -100,6 +105,7 @@ class _Asked(NamedTuple):
     anonymous: bool
     origin: str = ""
     is_inside: bool = False
+    epoch: int = 0
 
 
 def _size_of(asked: _Asked, answer: Answer) -> int:
@@ -146,7 +152,7 @@ class Resources:
         url, cors = plain(wish.url.partition("#")[0]), Cors(wish)
         for _ in range(HOPS + 1):
             is_anonymous = origin_of(url) != wish.origin or cors.origin != ""
-            asked = _Asked(budget.job, url, is_anonymous, cors.origin, budget.is_inside)
+            asked = _Asked(budget.job, url, is_anonymous, cors.origin, budget.is_inside, budget.epoch)
             answer = await self._hop(asked, wish.kind, headers, budget)
             if answer.http is not None and not cors.permits(answer.allow_origin):
                 return Answer(None, "cors")

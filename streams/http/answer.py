@@ -1,5 +1,6 @@
 """The result of a request: the facts that decisions about it need. The client fills them in."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 522, 524})
 HEADER_CHARS = 2000
 """Characters kept with a page of each of Link, X-Robots-Tag and Refresh."""
 
+
+_NO_STORE = re.compile(r"(?:^|,)[ \t]*no-store[ \t]*(?:,|$)", re.IGNORECASE)
 
 ALL_HEADERS_BYTES = 32 * 1024
 """Most bytes of all headers of a response that are kept with a page: the first lines."""
@@ -64,6 +67,7 @@ class Answer:
         is_inside: It came from a private address; set only for callers with `wants_place`.
         allow_origin: Value of the header Access-Control-Allow-Origin.
         allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).
+        forbids_store: Whether Cache-Control has `no-store` (RFC 9111 5.2.2.5).
         by_proxy: A proxy failed, which says nothing about the host.
         is_cookie_check: It redirects to its own URL and sets a cookie; the next request gets the page.
         leads_back: It redirects to a URL that led here, and that would now be sent cookies that it was not sent then.
@@ -87,6 +91,7 @@ class Answer:
         "coding",
         "content_type",
         "error",
+        "forbids_store",
         "headers",
         "held",
         "http",
@@ -132,6 +137,7 @@ class Answer:
         self.is_inside = False
         self.allow_origin = ""
         self.allows_credentials = False
+        self.forbids_store = False
         self.by_proxy = False
         self.is_conditional = False
         self.is_cookie_check = False
@@ -165,6 +171,7 @@ def note(answer: Answer, headers: "MultiMapping[str]") -> None:
     answer.x_robots = _cut(headers.getall("X-Robots-Tag", ()))
     answer.refresh = ", ".join(_cut(headers.getall("Refresh", ())))
     answer.allow_origin = ", ".join(headers.getall("Access-Control-Allow-Origin", ()))
+    answer.forbids_store = any(map(_NO_STORE.search, headers.getall("Cache-Control", ())))
     answer.allows_credentials = headers.get("Access-Control-Allow-Credentials") == "true"
     if answer.http in REDIRECTS:
         answer.location = _escaped(headers.get("Location", ""))

@@ -168,7 +168,7 @@ class Render(Section):
     max_bytes: Annotated[int, Field(ge=1024)] = 32 << 20
     """Bytes that these requests may load in total; `fetch.max_body_bytes` bounds each one."""
     cache_bytes: Annotated[int, Field(ge=0)] = 32 << 20
-    """Cache of scripts and style sheets in one worker, separate for each job, bytes."""
+    """Cache of scripts and style sheets in one worker, separate for each job and epoch, bytes."""
     memory_mb: Annotated[int, Field(ge=256)] = 700
     """Memory of the browser, all its processes, MiB; beyond it the largest page is ended."""
     recycle_pages: Count = 500

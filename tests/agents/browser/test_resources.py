@@ -46,6 +46,7 @@ class Web:
         known_at: URLs that were asked for with what is the job's own.
         body: Of every answer.
         leave: Who may read it, as Access-Control-Allow-Origin says.
+        is_secret: Whether Cache-Control forbids to keep it.
         most: Requests that were under way together.
     """
 
@@ -57,6 +58,7 @@ class Web:
         self.known_at: list[str] = []
         self.body = b"0123456789"
         self.leave = ""
+        self.is_secret = False
 
     async def get(self, request: HttpRequest) -> Answer:
         """An answer of ten bytes."""
@@ -70,7 +72,7 @@ class Web:
         self.under_way -= 1
         answer = Answer(200)
         answer.kept, answer.body, answer.content_type = True, self.body, "text/javascript"
-        answer.allow_origin = self.leave
+        answer.allow_origin, answer.forbids_store = self.leave, self.is_secret
         if url in self.redirects:
             answer.http, answer.location = 302, self.redirects[url]
         return answer
@@ -223,6 +225,25 @@ async def test_a_script_is_asked_for_once_a_job() -> None:
     for _ in range(2):
         await one.get(Wish("GET", "http://a.com/data", "fetch"), {}, budget())
     assert web.urls[1:] == ["http://a.com/app.js", "http://a.com/data", "http://a.com/data"]
+
+
+async def test_a_script_is_asked_for_again_in_the_next_epoch_of_its_job() -> None:
+    """It is another crawl of the same site."""
+    web = Web()
+    one = resources(web, Owner(), delay_s=0.0)
+    for epoch in (0, 1, 1):
+        await one.get(script("http://a.com/app.js"), {}, Budget("j", 100, 1 << 20, is_inside=True, epoch=epoch))
+    assert len(web.asked) == 2
+
+
+async def test_an_answer_that_must_not_be_stored_is_asked_for_each_time() -> None:
+    """RFC 9111 5.2.2.5."""
+    web = Web()
+    web.is_secret = True
+    one = resources(web, Owner(), delay_s=0.0)
+    for _ in range(2):
+        await one.get(script("http://a.com/app.js"), {}, budget())
+    assert len(web.asked) == 2
 
 
 async def test_login_and_cookies_go_with_what_a_document_asks_of_its_own_origin_only() -> None:

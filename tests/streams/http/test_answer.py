@@ -66,3 +66,12 @@ def test_values_beyond_the_limit_are_left_out() -> None:
 def test_credentials_are_allowed_by_one_word(value: str, allows: bool) -> None:
     """Fetch 4.10."""
     assert noted(access_control_allow_credentials=value).allows_credentials is allows
+
+
+@pytest.mark.parametrize(
+    ("value", "forbids"),
+    [("no-store", True), ("private, NO-STORE , max-age=0", True), ("x-no-store", False), ("", False)],
+)
+def test_cache_control_may_forbid_to_store_an_answer(value: str, forbids: bool) -> None:
+    """Whatever the case; other directives do not."""
+    assert noted(cache_control=value).forbids_store is forbids
