@@ -37,6 +37,9 @@ LOOK_S = 0.05
 FLOOD = 10
 """Requests of a page, refused ones too, in multiples of `render.max_requests`; then its DOM is taken as it is."""
 
+GONE = ("has been closed", "Target crashed", "page crashed")
+"""Words of Playwright's errors after a page or its browser died. They have spaces, so no URL in an error has them."""
+
 _DOM = """(most => {
   const open = [];
   const walk = at => {
@@ -130,10 +133,10 @@ class Visit:
                     await closing
 
     def _what_failed(self, error: Exception) -> Exception:
-        if self._browser.cut_at > self._started:
-            return Failed("render_memory")
-        if isinstance(error, TimeoutError) or self._is_crashed or not self._browser.is_alive or "closed" in str(error):
+        if isinstance(error, TimeoutError):
             return BrowserDied()
+        if self._is_crashed or not self._browser.is_alive or any(words in str(error) for words in GONE):
+            return Failed("render_memory") if self._browser.cut_at > self._started else BrowserDied()
         log.debug("render_failed", url=self._url, error=str(error)[:300])
         return Failed("render_failed")
 
@@ -209,9 +212,11 @@ class Visit:
                 found = await session.send("Runtime.evaluate", {"expression": script, **where})
         except TimeoutError:
             raise Failed("render_timeout") from None
+        if "exceptionDetails" in found:
+            raise Failed("render_failed")
         html = found["result"].get("value")
         if not isinstance(html, str) or len(html.encode("utf-8", "replace")) > self._rules.max_body_bytes:
-            raise Failed("render_too_large" if html is None or html else "render_failed")
+            raise Failed("render_too_large")
         return html
 
     # ------------------------------------------------------------------ events of the browser

@@ -11,7 +11,7 @@ import pytest
 
 from crawlog.agents.browser.render import Renderer
 from crawlog.agents.browser.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
-from crawlog.agents.browser.visit import Failed, Visit
+from crawlog.agents.browser.visit import BrowserDied, Failed, Visit
 from crawlog.agents.client.body import FREE_BYTES
 from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.client.transport import HttpRequest
@@ -524,6 +524,46 @@ async def test_a_document_that_is_not_shown_in_time_leaves_the_body_as_it_is() -
     with pytest.raises(Failed, match="render_timeout"):
         await one._shown(browser)  # type: ignore[arg-type]  # no browser
     assert one._is_shown
+
+
+@pytest.mark.parametrize(
+    ("error", "is_crashed", "is_cut", "failed"),
+    [
+        ("Page.goto: net::ERR_FAILED at http://a.com/closed", False, False, "render_failed"),
+        ("Page.goto: net::ERR_FAILED at http://a.com/", False, True, "render_failed"),
+        ("Page.goto: net::ERR_FAILED at http://a.com/", True, True, "render_memory"),
+        ("Target page, context or browser has been closed", False, True, "render_memory"),
+        ("Target page, context or browser has been closed", False, False, ""),
+        ("Page.goto: net::ERR_FAILED at http://a.com/", True, False, ""),
+    ],
+)
+def test_a_page_that_fails_says_why(error: str, is_crashed: bool, is_cut: bool, failed: str) -> None:
+    """By its own end: neither by a word in its URL, nor by another page that was killed for its memory."""
+    browser = Slow()
+    one = visit(browser, resources(Web(), Owner()))
+    one._is_crashed = is_crashed
+    browser.cut_at = time.monotonic() + 1.0 if is_cut else 0.0
+    became = one._what_failed(RuntimeError(error))
+    assert (type(became), str(became)) == (Failed if failed else BrowserDied, failed)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ({"result": {"type": "object", "subtype": "error"}, "exceptionDetails": {"text": "Uncaught"}}, "render_failed"),
+        ({"result": {"type": "object", "subtype": "null", "value": None}}, "render_too_large"),
+    ],
+)
+async def test_a_page_whose_dom_cannot_be_read_is_not_called_too_large(found: dict[str, Any], reason: str) -> None:
+    """As one that has removed its root."""
+
+    class Rootless(Slow):
+        async def send(self, method: str, _arguments: object = None) -> dict[str, Any]:
+            return found if method == "Runtime.evaluate" else await super().send(method)
+
+    browser = Rootless()
+    with pytest.raises(Failed, match=reason):
+        await visit(browser, resources(Web(), Owner()))._dom(browser)  # type: ignore[arg-type]  # no browser
 
 
 async def test_what_breaks_while_a_page_is_served_is_an_answer_to_it() -> None:
