@@ -88,7 +88,7 @@ class Chromium:
         except BaseException:
             await driver.stop()
             raise
-        started = cls(driver, browser, [one for one in psutil.Process().children() if one not in before])
+        started = cls(driver, browser, _drivers(before))
         log.info("browser_started", version=browser.version, path=path)
         return started
 
@@ -136,7 +136,7 @@ class Chromium:
         size = sum(sizes.values())
         if size > most_bytes:
             self.cut_at = time.monotonic()
-            pages = [one for one in sizes if _is_page(one)]
+            pages = [one for one in sizes if _has_argument(one, "--type=renderer")]
             for one in [max(pages, key=sizes.__getitem__)] if pages else list(sizes):
                 _kill(one)
         return size
@@ -176,6 +176,17 @@ def size_bytes(processes: Iterable[psutil.Process]) -> dict[psutil.Process, int]
     return sizes
 
 
+def _drivers(before: set[psutil.Process]) -> list[psutil.Process]:
+    """Drivers that were started since; other children, such as those that try pages, may have come too."""
+    return [one for one in psutil.Process().children() if one not in before and _has_argument(one, "run-driver")]
+
+
+def _has_argument(process: psutil.Process, argument: str) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return argument in process.cmdline()
+    return False
+
+
 def _is_running(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -185,12 +196,6 @@ def _is_running(process: psutil.Process) -> bool:
 def _is_chromium(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return "node" not in process.name()
-    return False
-
-
-def _is_page(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return "--type=renderer" in process.cmdline()
     return False
 
 

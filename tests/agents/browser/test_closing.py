@@ -1,8 +1,13 @@
-"""The end of a browser whose page, or whose worker, is cancelled meanwhile; without a real one."""
+"""The start and the end of a browser, also where its page or its worker is cancelled meanwhile; without a real one."""
 
 import asyncio
 import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+
+import pytest
 
 from crawlog.agents.browser.chromium import Chromium
 from crawlog.agents.browser.render import Renderer
@@ -67,3 +72,63 @@ async def test_a_close_that_is_cancelled_kills_the_browser() -> None:
     slow = Slow()
     await cancelled_once_begun(asyncio.create_task(chromium_of(slow).close()), slow)
     assert slow.is_killed.is_set()
+
+
+class Starting:
+    """Playwright: its driver starts while another child of the worker does. As much of its browser as a start uses.
+
+    Attributes:
+        driver: The driver's process.
+        other: The other child.
+        hangs: Whether the driver does not come up.
+    """
+
+    driver: asyncio.subprocess.Process
+    other: asyncio.subprocess.Process
+    version = "1"
+
+    def __init__(self, *, hangs: bool) -> None:
+        self.hangs = hangs
+        self.is_begun = asyncio.Event()
+        self.chromium = self
+
+    async def start(self) -> "Starting":
+        """A driver."""
+        self.other = await _child()
+        self.driver = await _child("run-driver")
+        self.is_begun.set()
+        if self.hangs:
+            await asyncio.sleep(600.0)
+        return self
+
+    async def launch(self, **_: object) -> "Starting":
+        """A browser."""
+        return self
+
+
+async def _child(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)", *arguments)
+
+
+@asynccontextmanager
+async def starting(monkeypatch: pytest.MonkeyPatch, *, hangs: bool = False) -> AsyncIterator[Starting]:
+    """Playwright in this process; its children end with it."""
+    pytest.importorskip("playwright")
+    one = Starting(hangs=hangs)
+    monkeypatch.setattr("playwright.async_api.async_playwright", lambda: one)
+    try:
+        yield one
+    finally:
+        for child in (one.driver, one.other):
+            if child.returncode is None:
+                child.kill()
+            await child.wait()
+
+
+async def test_a_child_that_comes_while_the_browser_starts_is_not_taken_for_its_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its memory would count as the browser's, and it would be killed with the browser."""
+    async with starting(monkeypatch) as one:
+        chromium = await Chromium.start("chromium", Settings())
+        assert [driver.pid for driver in chromium.drivers] == [one.driver.pid]
