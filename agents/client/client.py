@@ -295,6 +295,7 @@ class Client:
             answer.http = response.status
             headers = response.headers
             note(answer, headers)
+            answer.had_cookies = outgoing.has_cookies
             if reading.all_headers:
                 answer.headers = all_headers(response.raw_headers)
             if "@" in answer.location:

@@ -42,11 +42,19 @@ def _no_row(_job: str, _url: str, _name: str) -> None:
 
 
 class _Held(NamedTuple):
-    """A jar in memory, and the state and epoch that its row was of; it does not keep that state alive."""
+    """A jar in memory, and the state and epoch that its row was of; it does not keep that state alive.
+
+    Attributes:
+        epoch: None where no row was there to tell it.
+    """
 
     jar: CookieJar
     fold: object | None
-    epoch: int
+    epoch: int | None
+
+    def is_of(self, row: StoredJar, *, is_stored: bool) -> bool:
+        """Whether the row would give this jar. One in memory alone outlives a state."""
+        return self.epoch == row.epoch and (self.fold is row.fold or not is_stored)
 
 
 class CookieJars:
@@ -64,13 +72,14 @@ class CookieJars:
         """The jar for a request.
 
         Args:
-            is_stored: Whether it has a row. A login form's cookies have none where the job keeps no others.
+            is_stored: Whether it has a row. A login form's cookies have none where the job keeps no others; the row
+                then only tells the epoch.
         """
         key = job, registrable_domain(urlsplit(url).hostname or ""), name
         held = self._held.get(key)
-        row = self._row_of(job, url, name) if is_stored else None
-        if held is None or (row is not None and not (row.fold is held.fold and row.epoch == held.epoch)):
-            held = self._held[key] = _read(row, held)
+        row = self._row_of(job, url, name)
+        if held is None or (row is not None and not held.is_of(row, is_stored=is_stored)):
+            held = self._held[key] = _read(row, held) if is_stored else _unstored(row, held)
             if len(self._held) > MOST_JARS:
                 self._held.popitem(last=False)
         self._held.move_to_end(key)
@@ -85,8 +94,14 @@ class CookieJars:
 def _read(row: StoredJar | None, old: _Held | None) -> _Held:
     """The jar of a row, with what no done has named of the jar that it replaces in the same epoch."""
     if row is None:
-        return _Held(CookieJar(), None, 0)
+        return _Held(CookieJar(), None, None)
     jar = CookieJar(row.read())
-    if old is not None and (old.fold is None or old.epoch == row.epoch):
+    if old is not None and old.epoch in (None, row.epoch):
         jar.apply(old.jar.changes(), time.time())
     return _Held(jar, row.fold, row.epoch)
+
+
+def _unstored(row: StoredJar | None, old: _Held | None) -> _Held:
+    """A jar in memory alone: empty, or the former one if that did not know its epoch yet."""
+    jar = old.jar if old is not None and old.epoch is None else CookieJar()
+    return _Held(jar, None, row.epoch if row is not None else None)

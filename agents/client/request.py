@@ -168,6 +168,11 @@ class OutgoingRequest:
             self._walls.forget(self._job, self._url)
 
     @property
+    def has_cookies(self) -> bool:
+        """Whether cookies of the job's jar are sent."""
+        return bool(self._cookies)
+
+    @property
     def keeps_cookies(self) -> bool:
         """Whether cookies of the response are kept for the job."""
         return self._jar is not None

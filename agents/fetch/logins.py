@@ -16,7 +16,19 @@ import structlog
 from crawlog.agents.client import HttpRequest
 from crawlog.streams.fetch import may_pass, unasked
 from crawlog.streams.html import PAGE_BYTES, filled_in
-from crawlog.streams.http import Answer, Form, Posted, Session, Shown, Step, Unsent, no_login, origin_of, read_form
+from crawlog.streams.http import (
+    Answer,
+    Form,
+    Posted,
+    Session,
+    Shown,
+    Step,
+    Unsent,
+    is_for_guests,
+    no_login,
+    origin_of,
+    read_form,
+)
 
 if TYPE_CHECKING:
     from crawlog.agents.client import Addresses, Transport
@@ -78,7 +90,8 @@ class Logins:
         try:
             if step.do == "post":
                 answer = await self._caution.asked(form.url, partial(self._post, task, form))
-                heard: Shown | Posted = Posted(no_login(session.form, form.url, answer), may_pass(answer))
+                reason = no_login(session.form, form.url, answer, may_be_in=session.may_be_in)
+                heard: Shown | Posted = Posted(reason, may_pass(answer))
             else:
                 answer, refusal = await self._caution.asked(form.url, partial(self._read, task, form.url))
                 heard = shown(form, answer, refusal)
@@ -123,7 +136,7 @@ def shown(form: Form, answer: Answer, refusal: str = "") -> Shown | Posted:
     except Exception:  # else the login is tried for ever
         log.exception("look_broken", url=form.url, then="posted as configured")
     missing = f"http_{answer.http}" if answer.http >= 300 else answer.error or refusal.partition(":")[0] or "no_form"
-    return Shown(found, "" if found else missing)
+    return Shown(found, "" if found else missing, is_for_guests(form, answer))
 
 
 def _tell(form: Form, answer: Answer, reason: str, page: str) -> None:

@@ -31,7 +31,7 @@ from .cookie_walls import CookieWalls
 from .cookies import CookieJar, StoredCookie
 from .egress import address_refusal, literal_refusal, port_refusal
 from .hidden import named_request, shown_found, shown_page, shown_request, shown_result
-from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, no_login, read_form
+from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, is_for_guests, no_login, read_form
 from .request import (
     REACHED_NOT,
     TUNNELLED_NOT,
@@ -120,6 +120,7 @@ __all__ = [
     "essence",
     "header_refusal",
     "headers_of",
+    "is_for_guests",
     "joined_headers",
     "likely_bytes",
     "literal_refusal",

@@ -73,6 +73,7 @@ class Answer:
         leads_back: It redirects to a URL that led here, and that would now be sent cookies that it was not sent then.
         validators: ETag and date for a conditional request later; only with a body.
         is_conditional: The request had the validators of an older page.
+        had_cookies: The request had cookies of its job's jar.
         same_as: (partition, offset) of the page in crawl.pages that is unchanged.
         coding: The content codings of the body, where it stays as it came; empty for a plain body.
         limit: Most bytes that such a body may have, decoded.
@@ -92,6 +93,7 @@ class Answer:
         "content_type",
         "error",
         "forbids_store",
+        "had_cookies",
         "headers",
         "held",
         "http",
@@ -140,6 +142,7 @@ class Answer:
         self.forbids_store = False
         self.by_proxy = False
         self.is_conditional = False
+        self.had_cookies = False
         self.is_cookie_check = False
         self.leads_back = False
         self.again_s = 0.0

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from crawlog.streams.url import InvalidUrl, plain, serialise
 
-from .answer import REDIRECTS, Answer
+from .answer import REDIRECTS, RETRY_STATUSES, Answer
 from .request import origin_of
 
 Sign = Literal["redirect", "401", "403"]
@@ -97,10 +97,12 @@ class Shown(NamedTuple):
     Attributes:
         found: The form there, filled in; without it the form is posted as configured.
         missing: Why there is none, in a word.
+        may_be_in: Whether its page may be closed because there is a session already.
     """
 
     found: Form | None
     missing: str = ""
+    may_be_in: bool = False
 
 
 class Posted(NamedTuple):
@@ -142,11 +144,13 @@ class Session:
 
     Attributes:
         missing: Why nothing was found on the form's page, in a word; empty if something was, or before it was read.
+        may_be_in: As the form's page was answered.
     """
 
     def __init__(self, form: Form, again_s: float, attempts: int) -> None:
         self.form = self._posted = form
         self.missing = ""
+        self.may_be_in = False
         self._reason = ""
         self._again_s = again_s
         self._attempts = attempts
@@ -166,7 +170,8 @@ class Session:
         if answer is None:
             return self._begun(now)
         if isinstance(answer, Shown):
-            self._posted, self.missing, self._state = answer.found or self.form, answer.missing, "read"
+            self._posted, self._state = answer.found or self.form, "read"
+            self.missing, self.may_be_in = answer.missing, answer.may_be_in
         elif isinstance(answer, Posted):
             self._answered(answer, now)
         else:
@@ -179,7 +184,7 @@ class Session:
         if self._state == "in":
             return _PAGE
         if self._state == "out":
-            self._state, self.missing = "reading", ""
+            self._state, self.missing, self.may_be_in = "reading", "", False
             return Step("read", self.form)
         if self._state == "read":
             self._state = "sending"
@@ -228,15 +233,29 @@ def _is_logged_out(form: Form, page: Visited) -> bool:
     return "redirect" in signs and answer.http in REDIRECTS and leads_to(form, page.url, answer.location)
 
 
-def no_login(form: Form, url: str, answer: Answer) -> str:
+def is_for_guests(form: Form, answer: Answer) -> bool:
+    """Whether the form's page was answered as pages for guests are where there is a session: it leads elsewhere.
+
+    The cookies may be of a session that another worker began, or an earlier object of this one. But some servers
+    redirect every GET of a form's URL, so the form is posted to be sure.
+    """
+    is_elsewhere = answer.http in REDIRECTS and not leads_to(form, form.url, answer.location)
+    return is_elsewhere and answer.had_cookies
+
+
+def no_login(form: Form, url: str, answer: Answer, *, may_be_in: bool = False) -> str:
     """Why a posted form did not log in, in a word; empty if it did.
 
     Args:
         url: Where the form was posted to.
+        may_be_in: As its page was answered. A refusal then means that the page's hidden fields were missing.
     """
     if answer.error:
         return answer.error
     if answer.http is not None and answer.http >= 400:
+        is_refused = answer.http < 500 and answer.http not in RETRY_STATUSES
+        if may_be_in and is_refused:
+            return ""
         return f"http_{answer.http}"
     is_shown_again = answer.http in REDIRECTS and leads_to(form, url, answer.location)
     return "shown_again" if is_shown_again else ""

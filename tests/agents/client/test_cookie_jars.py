@@ -77,6 +77,23 @@ def test_a_jar_stays_while_its_partition_is_elsewhere() -> None:
     assert jars.of("j", URL, "form", is_stored=False) is form
 
 
+def test_a_jar_without_a_row_ends_with_its_epoch() -> None:
+    """And with nothing else: another state, or none for a while, logs nobody out."""
+    rows = Rows()
+    jars = CookieJars(rows)
+
+    def form() -> str:
+        return jars.of("j", URL, is_stored=False).header(URL, NOW)
+
+    rows.fold = None
+    jars.of("j", URL, is_stored=False).keep(URL, ["sid=9"], NOW)
+    for rows.fold in (object(), object(), None, object()):
+        assert form() == "sid=9"
+    rows.epoch = 1
+    assert form() == ""
+    assert rows.read == 0
+
+
 def test_a_jar_that_was_dropped_from_memory_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least recently used one is dropped."""
     rows = Rows()

@@ -34,19 +34,39 @@ class Shop:
                 path = head[0].split()[1]
                 cookies = [line.partition(": ")[2] for line in head if line.lower().startswith("cookie:")]
                 self.heard.append((path, "".join(cookies)))
-                to_client.write(_answer(path).encode())
+                length = [int(line.split(":")[1]) for line in head if line.lower().startswith("content-length:")]
+                body = (await from_client.readexactly(sum(length))).decode()
+                to_client.write(self.answer(head[0].split()[0], path, "".join(cookies), body).encode())
         except (asyncio.IncompleteReadError, OSError):
             to_client.close()
+
+    def answer(self, _method: str, path: str, _cookies: str, _body: str) -> str:
+        """The answer to a request."""
+        said = {"/login": "Set-Cookie: sid=7; Path=/\r\n", "/out": "Set-Cookie: sid=; Path=/; Max-Age=0\r\n"}
+        said["/basket"] = "Set-Cookie: basket=b; Path=/\r\n"
+        return f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{said.get(path, '')}Content-Length: 3\r\n\r\n<p>"
 
     def got(self, path: str) -> list[str]:
         """The cookies of the requests for a path."""
         return [cookies for one, cookies in self.heard if one == path]
 
 
-def _answer(path: str) -> str:
-    said = {"/login": "Set-Cookie: sid=7; Path=/\r\n", "/out": "Set-Cookie: sid=; Path=/; Max-Age=0\r\n"}
-    said["/basket"] = "Set-Cookie: basket=b; Path=/\r\n"
-    return f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{said.get(path, '')}Content-Length: 3\r\n\r\n<p>"
+class Club(Shop):
+    """A site for members. Its login is for guests: members are sent home, and a POST needs the form's token."""
+
+    def answer(self, method: str, path: str, cookies: str, body: str) -> str:
+        """The answer to a request."""
+        is_in = "sid=7" in cookies
+        status, more, page = "200 OK", "", "<p>"
+        if method == "POST" and "token=t" not in body:
+            status = "419 No Token"
+        elif method == "POST":
+            status, more = "302 Found", "Location: /home\r\nSet-Cookie: sid=7; Path=/\r\n"
+        elif (path == "/login") == is_in:
+            status, more = "302 Found", f"Location: {'/home' if is_in else '/login'}\r\n"
+        elif path == "/login":
+            page = "<form method=post><input type=hidden name=token value=t><input type=password name=p></form>"
+        return f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\n{more}Content-Length: {len(page)}\r\n\r\n{page}"
 
 
 class Real(Web):
@@ -61,9 +81,9 @@ class Real(Web):
 
 
 @asynccontextmanager
-async def shop() -> AsyncIterator[Shop]:
+async def shop(kind: type[Shop] = Shop) -> AsyncIterator[Shop]:
     """The site, serving."""
-    site = Shop()
+    site = kind()
     server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
     site.origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
@@ -86,6 +106,13 @@ async def worker(
         yield world
         log[:] = [record.value or b"" for record in world.log.records if record.topic == URLS]
         await web.client.close()
+
+
+def begin_again(world: World) -> None:
+    """The job's next epoch."""
+    world.log.send(URLS, u.encode(u.UrlsRecord(job="j", epoch=1, rewind=u.Rewind())))
+    spec = u.JobSpec(rev=2, scope=u.ScopeSpec(kind="any"))
+    world.log.send(URLS, u.encode(u.UrlsRecord(job="j", epoch=1, spec=spec)))
 
 
 async def visit(world: World, *urls: str) -> None:
@@ -161,9 +188,38 @@ async def test_a_new_epoch_begins_without_cookies(tmp_path: Path, monkeypatch: p
     """In memory too."""
     async with shop() as site, worker(tmp_path, monkeypatch, []) as world:
         await visit(world, site.origin + "/login")
-        world.log.send(URLS, u.encode(u.UrlsRecord(job="j", epoch=1, rewind=u.Rewind())))
-        spec = u.JobSpec(rev=2, scope=u.ScopeSpec(kind="any"))
-        world.log.send(URLS, u.encode(u.UrlsRecord(job="j", epoch=1, spec=spec)))
+        begin_again(world)
         world.find(site.origin + "/one", epoch=1)
         await world.all_done(site.origin + "/one")
         assert site.heard == [("/login", ""), ("/one", "")]
+
+
+async def test_a_login_whose_session_another_worker_began_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cookie is in the jar, so the form's page leads away, and a POST without the page's token is refused."""
+    log: list[bytes] = []
+    async with shop(Club) as site:
+        for number, path in enumerate(("/one", "/two")):
+            forms = (f"{site.origin}/login#p=x",)
+            async with worker(tmp_path / str(number), monkeypatch, log, fetch__forms=forms) as world:
+                await visit(world, site.origin + path)
+                assert world.became()[site.origin + path][:2] == ("fetched", "")
+    assert [path for path, _ in site.heard] == ["/login", "/login", "/one", "/login", "/login", "/two"]
+
+
+async def test_a_new_epoch_logs_in_without_the_cookies_of_the_former_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the job keeps no others, so that they are in memory alone."""
+    async with shop(Club) as site:
+        changes = {"fetch__cookies": False, "fetch__forms": (f"{site.origin}/login#p=x",)}
+        async with worker(tmp_path, monkeypatch, [], **changes) as world:
+            await visit(world, site.origin + "/one")
+            begin_again(world)
+            world.find(site.origin + "/two", epoch=1)
+            await world.all_done(site.origin + "/two")
+            assert {what[0] for what in world.became().values()} == {"fetched"}
+    assert site.heard == [
+        ("/login", ""), ("/login", ""), ("/one", "sid=7"), ("/login", ""), ("/login", ""), ("/two", "sid=7"),
+    ]  # fmt: skip

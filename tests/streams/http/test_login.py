@@ -23,6 +23,7 @@ from crawlog.streams.http.login import (
     Unsent,
     Visited,
     leads_to,
+    no_login,
     read_form,
 )
 from crawlog.streams.settings.sections import Fetch
@@ -230,6 +231,27 @@ def test_why_nothing_was_found_on_a_forms_page_is_told_in_a_word(http: int, erro
     answer = Answer(http)
     answer.error = error
     assert shown(FORM, answer) == Shown(None, missing)
+
+
+@pytest.mark.parametrize(
+    ("had_cookies", "location", "http", "reason"),
+    [
+        (True, "/home", 419, ""),
+        (True, "/home", 503, "http_503"),
+        (True, "/home", 429, "http_429"),
+        (True, "/login?next=/", 419, "http_419"),
+        (False, "/home", 419, "http_419"),
+    ],
+)
+def test_a_form_refused_after_its_page_led_away_from_a_request_with_cookies_is_no_failure(
+    had_cookies: bool, location: str, http: int, reason: str
+) -> None:
+    """There is a session, so the page with the hidden fields was not shown."""
+    page, answer = Answer(302), Answer(http)
+    page.had_cookies, page.location = had_cookies, location
+    heard = shown(FORM, page)
+    assert isinstance(heard, Shown)
+    assert no_login(FORM, FORM.url, answer, may_be_in=heard.may_be_in) == reason
 
 
 def test_a_forms_page_that_is_too_complex_is_not_looked_at() -> None:
