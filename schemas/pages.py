@@ -50,7 +50,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
             A status code alone, such as 404, is no error.
         location: Target of a redirect as sent, joined with `url` by the reader; else empty. A rendered page that went
             to another URL by itself is a redirect too, with any status code.
-        content_type: The header, as sent.
+        content_type: The header, as sent; of several types the one that counts.
         fetched_at: UTC epoch seconds when the response was complete.
         took_s: Seconds from the request to then.
         sniffed: The type of the body by its bytes, if the header has none or another one; else empty.

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from crawlog.streams.url import InvalidUrl, plain, serialise
 
+from .content_type import said_type
+
 if TYPE_CHECKING:
     from multidict import MultiMapping
 
@@ -168,7 +170,7 @@ class Answer:
 
 def note(answer: Answer, headers: "MultiMapping[str]") -> None:
     """Copy the headers that matter into an answer whose status is set."""
-    answer.content_type = _text(headers.get("Content-Type", ""))
+    answer.content_type = _text(said_type(headers.getall("Content-Type", ())))
     answer.retry_after = headers.get("Retry-After")
     answer.link = _cut(headers.getall("Link", ()))
     answer.x_robots = _cut(headers.getall("X-Robots-Tag", ()))

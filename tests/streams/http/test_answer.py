@@ -54,6 +54,29 @@ def test_bytes_that_are_no_text_can_stand_in_a_record() -> None:
     assert answer.content_type.encode()
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["application/octet-stream", "text/html"], "text/html"),
+        (["text/html, text/html; charset=utf-8"], "text/html; charset=utf-8"),
+        (["text/html; charset=gbk, text/html"], "text/html;charset=gbk"),
+        (['text/html;a="x,y\\"";charset="utf-8"', "TEXT/HTML;b=c", "*/*", "junk"], 'TEXT/HTML;b=c;charset="utf-8"'),
+        (["text/html;charset=gbk", "text/plain", "text/html"], "text/html"),
+        (["text/html;charset=gbk", "text/html;charset=utf-8"], "text/html;charset=utf-8"),
+        (["text/html", "text/html; Charset = utf-8", "text/html"], "text/html;charset= utf-8"),
+        (["text/html", "*/*;charset=gbk", "text/", ""], "text/html"),
+        (['text/html;charset="gbk, text/plain'], 'text/html;charset="gbk, text/plain'),
+        (["text/html; charset=utf-8"], "text/html; charset=utf-8"),
+        (["junk", "*/*"], "junk"),
+    ],
+)
+def test_of_several_types_the_last_valid_one_counts(values: list[str], said: str) -> None:
+    """Whether they come in one header or in several; its charset is that of equal types before it (Fetch)."""
+    answer = Answer(200)
+    note(answer, CIMultiDict([("Content-Type", value) for value in values]))
+    assert answer.content_type == said
+
+
 def test_values_beyond_the_limit_are_left_out() -> None:
     """Whole ones: half a link would be another one."""
     fits, short = "<" + "x" * (HEADER_CHARS - 2 - len("<short>")) + ">", "<short>"
