@@ -15,8 +15,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,7 +113,7 @@ class Trial:
         self._outcomes = outcomes
         for outcome in outcomes.read() if outcomes else ():
             self._allowances.count(outcome)
-        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, "trial")  # its queue is that of the pages; the shared threads stay free
         self._child: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._is_closed = False
@@ -121,30 +121,32 @@ class Trial:
         """Pages given to the child."""
 
     async def refusal(self, body: bytes, content_type: str, domain: str) -> str:
-        """As `refused`; a trial runs in a thread."""
+        """As `refused`, without blocking."""
         return "" if is_simple(body) else await self.verdict(body, content_type, domain)
 
     async def verdict(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
         """As `refusal`, for a page that is tried even if it looks simple."""
-        return await asyncio.to_thread(self._verdict, body, content_type, domain, waiting)
+        asked = body, content_type, domain, waiting
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._verdict, *asked)
 
     def refused(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
-        """Why a page must not be parsed; empty if it may be.
+        """Why a page must not be parsed; empty if it may be. Blocks.
 
         Args:
             domain: The registrable domain whose allowance counts.
             waiting: Pages that wait for this trial.
         Raises: TrialError: no trial was possible.
         """
-        return "" if is_simple(body) else self._verdict(body, content_type, domain, waiting)
+        if is_simple(body):
+            return ""
+        return self._thread.submit(self._verdict, body, content_type, domain, waiting).result()
 
     def _verdict(self, body: bytes, content_type: str, domain: str, waiting: int) -> str:
-        with self._lock:
-            if waiting >= MANY_WAIT and self._allowances.is_odd(domain):
-                return f"{TOO_COMPLEX}: most pages of {domain} were, and {waiting} others wait for their trial"
-            self.tried += 1
-            refusals = (self._refused(html, domain) for html in readings(body, content_type))
-            return next(filter(None, refusals), "")
+        if waiting >= MANY_WAIT and self._allowances.is_odd(domain):
+            return f"{TOO_COMPLEX}: most pages of {domain} were, and {waiting} others wait for their trial"
+        self.tried += 1
+        refusals = (self._refused(html, domain) for html in readings(body, content_type))
+        return next(filter(None, refusals), "")
 
     def _refused(self, html: bytes, domain: str) -> str:
         limits = self._allowances.limits(domain, html)

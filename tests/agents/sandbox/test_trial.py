@@ -1,5 +1,6 @@
 """Pages tried in a real child process: what passes, what does not, and what becomes of the child."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from crawlog.agents.sandbox import trial as trials
 from crawlog.agents.sandbox.child import NICE
-from crawlog.agents.sandbox.trial import Trial, TrialHistory
+from crawlog.agents.sandbox.trial import Trial, TrialEnded, TrialHistory
 from crawlog.streams.errors import TrialError
 from crawlog.streams.html.cost import FAILURES, MOST_TAGS, Allowances, TrialOutcome, is_simple
 from crawlog.streams.settings.machine import Parse
@@ -230,3 +231,24 @@ def test_while_many_wait_pages_of_a_domain_whose_others_failed_are_refused_unsee
     assert trial.tried == tried
     assert trial.refused(HONEST, HTML, "good.test", waiting=trials.MANY_WAIT) == ""
     assert trial.refused(HONEST, HTML, "bad.test", waiting=trials.MANY_WAIT - 1) == ""
+
+
+async def test_pages_that_wait_for_their_trial_hold_no_shared_thread(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names are looked up, and pages unpacked, in those threads."""
+    loop, begun, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def asked(*_: object) -> TrialEnded:
+        loop.call_soon_threadsafe(begun.set)
+        goes_on.wait()
+        return TrialEnded(0, 0, 0.0)
+
+    monkeypatch.setattr(trial, "_asked", asked)
+    verdicts = [asyncio.create_task(trial.refusal(HONEST, HTML, "a.test")) for _ in range(40)]
+    try:
+        await begun.wait()
+        assert await asyncio.wait_for(asyncio.to_thread(int), 30) == 0
+    finally:
+        goes_on.set()
+    assert await asyncio.gather(*verdicts) == [""] * 40
