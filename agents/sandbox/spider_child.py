@@ -341,8 +341,12 @@ class BackgroundChild:
         if calls is not None:
             self._unwatch(calls)
             calls.close()
-            for number, call in enumerate(calls.open):
-                call.then(Died(f"spider_died: {reason}", ran=not number))
+            ran = True
+            while (
+                calls.open
+            ):  # a `then` of `_found_code` may have ended this child: it answers none that was answered here
+                calls.open.popleft().then(Died(f"spider_died: {reason}", ran=ran))
+                ran = False
 
 
 class SpiderChild(BackgroundChild):

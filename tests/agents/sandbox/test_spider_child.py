@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +314,34 @@ def test_a_call_fails_at_once_where_the_code_cannot_be_made_ready(
             assert [answer.kind for answer in answers] == [FAILED] * count
         with pytest.raises(Misconfigured, match="No space left on device"):
             child.call("spiders")
+
+
+async def test_each_call_is_answered_once_where_the_first_answer_ends_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with code that was revoked while its pages waited: the first page that hears it gives the child up."""
+
+    def ready(_: object) -> None:
+        raise Misconfigured("code_refused: revoked")
+
+    monkeypatch.setattr(ChildCode, "ready", ready)
+    ref = SpiderRef("", folder=str(tmp_path))
+    child = BackgroundChild(ref, ChildRules(LIMIT_S), LOADER, asyncio.get_running_loop())
+    answers: list[tuple[int, Any]] = []
+
+    def then(number: int, answer: Any) -> None:
+        answers.append((number, answer))
+        child.close()
+
+    for number in range(3):
+        child.submit(SpiderFrame(CALL, b"spiders"), partial(then, number), LIMIT_S)
+    ended = asyncio.Event()
+    child.heard_facts = ended.set
+    async with asyncio.timeout(30):
+        await ended.wait()
+    assert [number for number, _ in answers] == [0, 1, 2]
+    assert answers[0][1].kind == FAILED
+    assert all(isinstance(answer, Died) for _, answer in answers[1:])
 
 
 def test_frames_come_in_pieces() -> None:
