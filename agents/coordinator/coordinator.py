@@ -128,8 +128,11 @@ class Coordinator:
         self._copies.send(Outgoing(copy, is_taken, ending))
 
     def _act(self, following: Following, due: DueOrder | DueEnd) -> None:
-        """Does what is due, unless the duty has moved meanwhile."""
-        if following is not self._following or not self._stage.may_ask():
+        """Does what is due, unless the duty has moved meanwhile; without the lease it is decided again."""
+        if following is not self._following:
+            return
+        if not self._stage.may_ask():
+            following.undone(due)
             return
         assert self._copies is not None
         if isinstance(due, DueEnd):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -41,11 +42,16 @@ class Following(threading.Thread):
         self._jobs = jobs
         self._tell = tell
         self._dues = Dues(partitions)
+        self._undone: deque[DueOrder | DueEnd] = deque()
         self._stop_it = threading.Event()
 
     def stop(self) -> None:
         """Asks the thread to end; does not wait for it."""
         self._stop_it.set()
+
+    def undone(self, due: DueOrder | DueEnd) -> None:
+        """Takes back what was due, from any thread: it is decided again at the next look."""
+        self._undone.append(due)
 
     def run(self) -> None:
         """Follows the reports; after an error of the cluster it begins again, with the same decisions given."""
@@ -70,6 +76,8 @@ class Following(threading.Thread):
             watch.close()
 
     def _look(self, picture: Picture, watch: Watch) -> None:
+        while self._undone:
+            self._dues.forget(self._undone.popleft())
         jobs = list(self._jobs.open.values())
         found: dict[str, tuple[int, ...]] = {}
 

@@ -62,7 +62,7 @@ REOPENED = "new URLs"
 
 
 class Dues:
-    """What is due, look by look. Each order is given once for a revision.
+    """What is due, look by look. Each order is given once for a revision, and again if it is forgotten.
 
     Args:
         partitions: Of crawl.urls.
@@ -98,6 +98,11 @@ class Dues:
                 if mark is not None and self._is_first(name, mark):
                     due.append(DueOrder(name, mark, "running", REOPENED))
         return due
+
+    def forget(self, due: DueOrder | DueEnd) -> None:
+        """Decide again what was due: nobody did it."""
+        if self._given.get(due.job) == due.mark:
+            del self._given[due.job]
 
     def _of(self, job: Followed, picture: Picture, ends: Ends) -> DueOrder | DueEnd | None:
         if self._given.get(job.job) == job.mark:

@@ -1,15 +1,19 @@
 """Which orders and ends the coordinator gives, from reports and crawl.control; each case is a row of a table."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from crawlog.agents.coordinator.coordinator import Coordinator
+from crawlog.agents.coordinator.following import Following
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEnded
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.fleet import DueEnd, DueOrder, Dues, FollowedJobs, Picture
+from crawlog.streams.settings.settings import Settings
 
 REV = 7
 ENDS = {"fetch": (4, 4), "parse": (1, 1), "sink": (3, 3)}
@@ -143,6 +147,29 @@ def test_an_order_is_given_once_for_a_revision() -> None:
     (order,) = dues.of_open(known.open.values(), seen, ends)
     assert isinstance(order, DueOrder)
     assert order.mark.rev == REV + 1
+
+
+@pytest.mark.parametrize(
+    ("known", "counts"), [(jobs(JobSpec()), IDLE), (jobs(JobSpec(state="finished"), NOTED), IDLE | {"queued": 1})]
+)
+def test_an_order_that_came_without_the_lease_is_decided_again(known: FollowedJobs, counts: dict[str, Any]) -> None:
+    """Else its job never ends, or never goes on, as long as the partition stays here."""
+    told: list[DueOrder | DueEnd] = []
+    following = Following(Settings(), 2, known, told.append)
+    watch: Any = SimpleNamespace(ends=ends)
+    stage: Any = SimpleNamespace(may_ask=lambda: False)
+    coordinator = Coordinator(stage, stage)
+    coordinator._following = following
+
+    def look() -> None:
+        following._look(picture(counts, IDLE), watch)
+
+    for _ in range(2):
+        look()
+        assert len(told) == 1
+    coordinator._act(following, told[0])
+    look()
+    assert [(one.job, one.mark) for one in told[1:]] == [(told[0].job, told[0].mark)]
 
 
 def test_the_steps_begin_again_for_each_revision() -> None:
