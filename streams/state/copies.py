@@ -12,6 +12,7 @@ never half of one.
 """
 
 import contextlib
+import secrets
 import shutil
 import time
 from pathlib import Path
@@ -28,20 +29,26 @@ _LEFT_OUT = frozenset({"LOCK", "LOG", "CURRENT"})
 def copy_database(source: Path, target: Path) -> None:
     """Copy a database, as of one of its checkpoints, to `target`, which must not exist.
 
+    The copy gets its name when it is whole. Until then it is a hidden folder beside it, which a kill leaves behind.
+
     Raises:
         NotCopied: There is no database, or its manifest changed during each of TRIES tries.
         OSError: The disk is full or not writable.
     """
-    for _ in range(TRIES):
-        try:
-            if _copied(source, target):
-                return
-        except FileNotFoundError:
-            if not (source / "CURRENT").exists():
-                break
-        shutil.rmtree(target, ignore_errors=True)
-        time.sleep(AGAIN_S)
-    shutil.rmtree(target, ignore_errors=True)
+    hidden = target.with_name(f".copy-{secrets.token_hex(4)}")
+    try:
+        for _ in range(TRIES):
+            try:
+                if _copied(source, hidden):
+                    hidden.rename(target)
+                    return
+            except FileNotFoundError:
+                if not (source / "CURRENT").exists():
+                    break
+            shutil.rmtree(hidden, ignore_errors=True)
+            time.sleep(AGAIN_S)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
     raise NotCopied(f"{source} could not be copied: there is no database, or it never stands still")
 
 

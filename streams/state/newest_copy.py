@@ -129,6 +129,7 @@ class States:
         self._see_space()
         path = self._folder / f"{number}.standby-{worker}"
         if not (path / "CURRENT").exists():
+            shutil.rmtree(path, ignore_errors=True)  # left by a kill; only this worker uses it
             best = max((self._folder / str(number), *self._others(number)), key=self._offset)
             with contextlib.suppress(NotCopied):
                 copy_database(best, path)

@@ -211,3 +211,14 @@ def test_a_copy_that_a_killed_worker_left_goes_and_one_in_use_stays(workers: lis
     os.utime(old, (long_ago, long_ago))
     workers[0].states._sweep()
     assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_a_standby_that_was_killed_amid_its_first_copy_begins_again(workers: list[Worker], tmp_path: Path) -> None:
+    """Its folder has tables, and nothing that makes them a database."""
+    workers[0].own(10)
+    half = tmp_path / "state" / "0.standby-w"
+    half.mkdir()
+    (half / "000008.sst").touch()
+    standby = workers[1].states.standby(0, "w")
+    workers[1].open.append(standby)
+    assert (standby.offset, standby._path) == (10, half)

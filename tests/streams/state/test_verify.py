@@ -19,6 +19,7 @@ from crawlog.streams.fold.overlay import Changes, digest
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import LogIdentity, kafka_config, log_identity
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.state import copies
 from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.database import DAMAGED
 from crawlog.streams.state.partition import Database, Partition, StateMemory
@@ -85,6 +86,23 @@ def test_what_is_written_into_a_copy_never_shows_in_its_source(
     copy._db.compact_range(None, None)
     copy.close()
     assert live.digest() == before
+
+
+def test_a_copy_has_its_name_once_it_is_whole(live: Partition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kill leaves behind is hidden: no worker, and no check, takes it for a state."""
+    names: list[set[str]] = []
+
+    def manifest(folder: Path) -> tuple[str, bytes]:
+        names.append({path.name for path in tmp_path.iterdir()})
+        return read(folder)
+
+    read = copies._manifest
+    monkeypatch.setattr(copies, "_manifest", manifest)
+    before = {path.name for path in tmp_path.iterdir()}
+    copy_database(live._path, tmp_path / "copy")
+    begun, copied = ({name for name in now - before if not name.startswith(".")} for now in names)
+    assert (begun, copied) == (set(), set())
+    assert {path.name for path in tmp_path.iterdir()} == before | {"copy"}
 
 
 def test_a_folder_without_a_database_is_not_copied(tmp_path: Path) -> None:
