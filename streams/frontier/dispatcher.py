@@ -251,7 +251,11 @@ class Frontier:
         Returns: None where another worker owns its partition.
         """
         owned = self.owned.get(place.partition)
-        return owned.host(place.host, place.domain) if owned is not None else None
+        if owned is None:
+            return None
+        host = owned.host(place.host, place.domain)
+        self.schedule.keep(host)
+        return host
 
     def finished(self, host: Host, wait_s: float = 0.0, job: int = 0) -> None:
         """A request to the host has ended, with or without an answer; it rests from now on.

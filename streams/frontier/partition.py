@@ -58,7 +58,8 @@ class OwnedPartition:
         if self._schedule.holding:
             self.held.note(host)
         entry = self._awake(host, domain, job)
-        if entry is not None and self.queue(entry, job).add(key, value, self._schedule.window):
+        # A host that slept has its rows yet to read: the new one is behind its window, and the host is in no line.
+        if entry is not None and (self.queue(entry, job).add(key, value, self._schedule.window) or entry.where == IDLE):
             self._schedule.arrange(entry)
 
     def lowered(self, job: int, host: str, key: bytes, value: bytes) -> None:
@@ -159,15 +160,15 @@ class OwnedPartition:
         """The host's entry for a job that found something on it; None if it sleeps, or must for want of room."""
         entry = self.hosts.get(key)
         if entry is None and (self.sleepers.times or not self._schedule.has_room):
-            mark, has_room = hashed(key), self._schedule.has_room
+            mark = hashed(key)
             until = self.sleepers.times.get(mark)
             may_go_on = self.may_go_on(key, mark, self.fold.numbers[job])
             is_free = until == KEPT and may_go_on
-            if not has_room and may_go_on and self._schedule.has_few(self.fold.numbers[job].name):
+            if may_go_on and self._schedule.has_few(self.fold.numbers[job].name):
                 return self.host(key, domain)
             if until is not None and not is_free:
                 return None
-            if is_free or not has_room:
+            if is_free or not self._schedule.has_room:
                 self.sleepers.add(mark, self._schedule.now())
                 return None
         return entry or self.host(key, domain)

@@ -215,6 +215,11 @@ class Schedule:
             return
         self._line_up(host, next_at, now)
 
+    def keep(self, host: Host) -> None:
+        """Put a host that slept where it belongs, but never out of memory: the caller goes on with its entry."""
+        if host.where == IDLE and host.in_flight < host.per_host and self.is_wanted(host):
+            self._line_up(host, host.next_at, self.now())
+
     def _is_dear(self, host: Host, next_at: float, now: float) -> bool:
         """Whether keeping a host awake saves little: it rests for long, or its next URL must be read anyway."""
         is_spent = True

@@ -102,3 +102,38 @@ def test_small_jobs_are_not_behind_a_large_one_whose_hosts_fill_the_memory(
     give_small(world)
     assert until_small_ended(world, 2 * SMALL * PAGES)
     assert world.frontier.schedule.awake <= 100 + SMALL
+
+
+def next_of(world: World, job: str, within_s: float) -> str:
+    """The page of a job that is handed out next; none if it is not handed out within some seconds."""
+    end = world.clock + within_s
+    while world.clock < end:
+        task = world.next()
+        if task is None:
+            at = world.frontier.next_at()
+            world.pass_time(max((at or end) - world.clock, 0.001))
+            continue
+        world.fetched(task)
+        world.fold_dones()
+        assert isinstance(task, Task)
+        if task.job.name == job:
+            return task.row.url
+    return ""
+
+
+@pytest.mark.parametrize("crowd", ["stays", "ends", "leaves a place"])
+def test_a_small_job_whose_host_sleeps_goes_on_with_its_next_page(monkeypatch: pytest.MonkeyPatch, crowd: str) -> None:
+    """1 its queue is empty, so its host sleeps → 2 a link is found there: others that sleep are not before it."""
+    monkeypatch.setattr(schedule, "HOSTS_AWAKE", 100)
+    world = world_of([url for host in range(5_000) for url in pages(f"big{host}.com", 3)], delay_s=1.0)
+    world.drain_until(0.5)
+    world.job("small")
+    world.find("http://small.com/0", job="small")
+    assert next_of(world, "small", 2.0) == "http://small.com/0"
+    assert "http://small.com:80" not in world.frontier.owned[0].hosts
+    if crowd == "leaves a place":
+        monkeypatch.setattr(schedule, "HOSTS_AWAKE", world.frontier.schedule.awake + 1)
+    world.find("http://small.com/1", job="small")
+    if crowd == "ends":
+        monkeypatch.setattr(schedule, "HOSTS_AWAKE", 1_000_000)
+    assert next_of(world, "small", 2.0) == "http://small.com/1"

@@ -8,7 +8,7 @@ from crawlog.schemas.control import Command
 from crawlog.streams.frontier import schedule, waits
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import Task
-from tests.support.dispatching import World, pages
+from tests.support.dispatching import PLACES, World, pages
 
 
 @pytest.fixture
@@ -188,6 +188,18 @@ def test_waits_of_a_job_that_may_not_go_on_keep_no_place(paused: str, monkeypatc
     assert len(world.drain()) == 5
     world.frontier.obey(Commands([]))
     assert len(world.drain()) == 5
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_a_host_that_is_woken_for_a_load_is_fetched_in_its_turn() -> None:
+    """The browser looks at it for a page's loads and may never ask it; its own pages do not wait for that."""
+    world = World()
+    world.job()
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 2))
+    for n in range(5):
+        world.frontier.lend(PLACES.of(f"http://h{n}.com/"))
+    assert len(world.drain()) == 10
 
 
 @pytest.mark.usefixtures("two_awake")
