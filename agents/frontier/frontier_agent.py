@@ -94,7 +94,7 @@ class Stage:
         self.restoring = Restoring(app, self.states, self._forwarding, self.live, self._go_live)
         self._kept_rests = KeptRests()
         self._early: dict[int, list[EarlyRecord]] = {}
-        """Records that came while their partition was loaded."""
+        """Records that came while their partition was loaded, or one before it."""
         self._stopping = asyncio.Event()
         self._follows = False
 
@@ -144,11 +144,15 @@ class Stage:
     async def _go_live(self) -> None:
         """Take over all that is restored; the event loop goes on meanwhile."""
         crash_points.point("restore.live")
-        for number, partition in list(self.restoring.opened.items()):
-            if number not in self.live:
+        restored = {number: opened for number, opened in self.restoring.opened.items() if number not in self.live}
+        self._early = {number: [] for number in restored}
+        try:
+            for number, partition in restored.items():
                 await self._take_over(number, partition)
-            if self.restoring.is_interrupted:
-                return
+                if self.restoring.is_interrupted:
+                    return
+        finally:
+            self._early.clear()
         self.dispatching = True
         self.on_changed()
         self.wake()
@@ -159,19 +163,14 @@ class Stage:
         With requests in flight, which belong to other partitions, it is loaded at once: none of its hosts may be asked.
         """
         rests = self._kept_rests.taken_up(number)
-        early: list[EarlyRecord] = []
-        self._early[number] = early
-        try:
-            for _ in self.frontier.take_over(number, partition.fold, partition.db, rests):
-                if not self.dispatching:
-                    await asyncio.sleep(0)
-                if self.restoring.is_interrupted:
-                    self.frontier.disown(number)
-                    return
-            self.live[number] = partition
-        finally:
-            del self._early[number]
-        for record in early:
+        for _ in self.frontier.take_over(number, partition.fold, partition.db, rests):
+            if not self.dispatching:
+                await asyncio.sleep(0)
+            if self.restoring.is_interrupted:
+                self.frontier.disown(number)
+                return
+        self.live[number] = partition
+        for record in self._early.pop(number):
             self.take(*record)
 
     async def revoking(self, _partitions: set[int]) -> None:
