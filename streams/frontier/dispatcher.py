@@ -16,7 +16,7 @@ from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.http import UNLIMITED, Manner, WorkerLimits
 
 from .commands import Commands
-from .host import IDLE, LATER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
+from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
 from .partition import OwnedPartition
 from .schedule import Clock, Schedule
 from .unmet_hosts import EVERYBODY
@@ -42,6 +42,7 @@ class Frontier:
     ) -> None:
         self.usual = usual
         self.owned: dict[int, OwnedPartition] = {}
+        self._asked_before: dict[int, float] = {}
         self.schedule = Schedule(usual, now, wall, only, limits)
         self.is_named: Callable[[str], bool] = lambda _host: True
 
@@ -58,7 +59,10 @@ class Frontier:
             rests: What `rests_of` said when it was given up, if nobody else can have asked its hosts since.
         """
         self.disown(partition)
-        owned = self.owned[partition] = OwnedPartition(self.schedule, fold, cache)
+        if rests is None:
+            self._asked_before[partition] = self.schedule.now() if fold.with_queue() else NEVER
+        asked_before = self._asked_before.get(partition, NEVER)
+        owned = self.owned[partition] = OwnedPartition(self.schedule, fold, cache, asked_before)
         self.schedule.sleepers[partition] = owned.sleepers
         yield from owned.load(rests)
         fold.listener = owned

@@ -332,6 +332,10 @@ class Host:
         self.asked_at = now
         self.paced_until = max(self.paced_until, now + self.delay_s)
 
+    def asked_elsewhere(self, at: float) -> None:
+        """Another worker may have asked it at this time."""
+        self.asked_at = self.ended_at = max(self.asked_at, at)
+
     def rest(self, until: float) -> None:
         """Ask nothing before `until`."""
         self.ready_at = max(self.ready_at, until)

@@ -27,14 +27,18 @@ LOADED_AT_ONCE = 1_000
 class OwnedPartition:
     """The hosts and the dispatched URLs of one partition.
 
+    Args:
+        asked_before: Another worker, or a crashed one, may have asked any host up to this time.
+
     Attributes:
         hosts: Those in memory, by key.
         pending: URLs from their dispatch until their done is folded, by their row's key: the row stands until then.
         under_way: Number of these by the job's number.
     """
 
-    def __init__(self, schedule: Schedule, fold: Fold, cache: Cache) -> None:
+    def __init__(self, schedule: Schedule, fold: Fold, cache: Cache, asked_before: float) -> None:
         self.fold = fold
+        self._asked_before = asked_before
         self.cache = cache.cache
         self.cached = cache.cached
         self.remember = cache.remember
@@ -135,8 +139,8 @@ class OwnedPartition:
             schedule = self._schedule
             entry = self.hosts[key] = Host(key, domain, self, schedule.usual.rules.delay_s)
             schedule.awake += 1
-            self._recall(entry)
             until = self.sleepers.remove(entry.hash)
+            self._recall(entry, has_slept=until is not None)
             if until is not None:
                 entry.rest(until)
                 for number in self._queues(entry.hash) if queues is None else queues:
@@ -146,8 +150,8 @@ class OwnedPartition:
                 entry.slowed_until = min(entry.slowed_until, entry.asked_at + entry.orders.slow_s)
         return entry
 
-    def _recall(self, host: Host) -> None:
-        """Take what the host's row knows of its last request."""
+    def _recall(self, host: Host, *, has_slept: bool) -> None:
+        """Take what the host's row knows of its last request, and that another worker may have asked the host since."""
         stored = self.fold.rows.get(r.host_key(host.hash))
         if stored is not None:
             row, now = r.read_host(stored), self._schedule.now()
@@ -155,6 +159,8 @@ class OwnedPartition:
             host.asked_at = host.ended_at = now - max(self._schedule.wall() - row.last_at, 0.0)
             host.failures = row.failures
             host.rest(host.asked_at + row.wait_s)
+        if stored is not None or has_slept:
+            host.asked_elsewhere(self._asked_before)
 
     def _awake(self, key: str, domain: str, job: int) -> Host | None:
         """The host's entry for a job that found something on it; None if it sleeps, or must for want of room."""
@@ -236,7 +242,7 @@ class OwnedPartition:
         Yields after every `LOADED_AT_ONCE` host queues; the rows must not change before the end.
 
         Args:
-            rests: Until when hosts rest, by hash, if that is known; hosts that are not named may be asked now.
+            rests: Until when hosts rest, by hash, if that is known; others rest one delay from `asked_before` on.
         """
         schedule, asleep = self._schedule, self.sleepers.times
         now = schedule.now()
@@ -261,8 +267,7 @@ class OwnedPartition:
             host = host or self.host(stored.host, stored.domain)
             queue = self.queue(host, number)
             queue.more, queue.upto = True, b""
-            if is_new:
-                host.asked_at = host.ended_at = now
+            host.asked_elsewhere(self._asked_before)
             host.rest(rests.get(mark, now))
             schedule.arrange(host)
         self.waits.load()

@@ -192,7 +192,7 @@ class World:
         self.unsent(task)
         self.write(task, "refused")
 
-    def unsent(self, task: Task) -> None:
+    def unsent(self, task: Task | RobotsTask) -> None:
         """There was no request."""
         self.in_flight.remove(task)
         self.hosts[task.host.key].in_flight -= 1

@@ -1,5 +1,6 @@
 """Of very many hosts few are in memory, and those that sleep are neither forgotten nor in the way."""
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from crawlog.schemas.control import Command
 from crawlog.streams.frontier import schedule, waits
 from crawlog.streams.frontier.commands import Commands
-from crawlog.streams.frontier.host import Task
+from crawlog.streams.frontier.host import RobotsTask, Task
+from crawlog.streams.http.robots import RobotsRules
 from tests.support.dispatching import PLACES, World, pages
 
 
@@ -200,6 +202,45 @@ def test_a_host_that_is_woken_for_a_load_is_fetched_in_its_turn() -> None:
     for n in range(5):
         world.frontier.lend(PLACES.of(f"http://h{n}.com/"))
     assert len(world.drain()) == 10
+
+
+def first_pages(world: World, most: int, robots: bytes) -> dict[str, float]:
+    """When each of some hosts is asked for a page first, by the clock; robots.txt is known without a request."""
+    first, rules = dict[str, float](), RobotsRules.parse(robots)
+    while len(first) < most:
+        task = world.next()
+        if isinstance(task, RobotsTask):
+            task.host.rules, task.host.rules_until = rules, inf
+            world.unsent(task)
+        elif task is not None:
+            first.setdefault(task.host.key, world.clock)
+            world.fetched(task)
+            world.fold_dones()
+        else:
+            world.pass_time(max((world.frontier.next_at() or 0.0) - world.clock, 0.001))
+    return first
+
+
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("then", ["", "a rebalance"])
+def test_a_host_that_slept_through_a_crash_rests_one_crawl_delay(known: bool, then: str) -> None:
+    """The request of the crashed worker left no trace, and what robots.txt asks for is known only once it wakes."""
+    world = World(robots=True)
+    world.job()
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 10))
+    if known:
+        first_pages(world, 5, b"")
+        world.pass_time(100)
+    crashed_at = world.clock
+    world.crash()
+    if then:
+        world.pass_time(1)
+        world.rebalance()
+    assert len(world.frontier.owned[0].sleepers.times) == 3
+    asked = first_pages(world, 5, b"User-agent: *\nCrawl-delay: 90\n")
+    assert min(asked.values()) >= crashed_at + 90
 
 
 @pytest.mark.usefixtures("two_awake")
