@@ -216,23 +216,24 @@ class FleetSink:
 
     async def _plan(self) -> None:
         """Begin, change and end outputs of jobs about which something was heard."""
-        changed, self._wanted.changed = self._wanted.changed, set()
-        bounds: Mapping[int, tuple[int, int]] | None = None
-        for job in changed:
+        bounds: Mapping[int, tuple[int, int]] = {}
+        for job in list(self._wanted.changed):
+            self._wanted.changed.discard(job)
             self._retry.pop(job, None)
-            if self._wanted.is_deleted(job):
-                await self._forget(job)
-                continue
-            mine = {one.key: one for one in self._wanted.of(job) if one.number % self._count in self._owned}
-            gone = [key for key in (*self._outputs, *self._held) if key[0] == job and key not in mine]
-            await self._drop(gone)
-            for wanted in mine.values():
-                if wanted.is_settled:
-                    await self._drop([wanted.key])
-                    continue
-                if bounds is None:
-                    bounds = await self._bounds()
-                await self._want(wanted, bounds)
+            try:
+                if self._wanted.is_deleted(job):
+                    await self._forget(job)
+                mine = {one.key: one for one in self._wanted.of(job) if one.number % self._count in self._owned}
+                await self._drop(key for key in (*self._outputs, *self._held) if key[0] == job and key not in mine)
+                for wanted in mine.values():
+                    if wanted.is_settled:
+                        await self._drop([wanted.key])
+                    else:
+                        bounds = bounds or await self._bounds()
+                        await self._want(wanted, bounds)
+            except (CrawlError, KafkaException, OSError):
+                self._wanted.changed.add(job)
+                raise
 
     async def _want(self, wanted: WantedOutput, bounds: Mapping[int, tuple[int, int]]) -> None:
         """Begin an output, or go on with it as it is wanted now."""

@@ -360,17 +360,19 @@ def forget_others(data: Path, sink: SinkSpec) -> list[SinkSpec]:
 
 
 def forget_output(data: Path, sink: SinkSpec) -> bool:
-    """Remove the state and the partial file of a sink; FILE stays. False if another process has the state."""
+    """Remove the state and the partial file of a sink; FILE stays. False if another process has it, or a file stays."""
     folder = sink.folder(data)
     try:
         lock = _locked(folder / "lock")
-    except RetryLater:
-        return False
     except FileNotFoundError:
         return True
+    except (RetryLater, OSError):
+        return False
     try:
         sink.partial(data).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+    except OSError:
+        return False
     finally:
         os.close(lock)
     return True
