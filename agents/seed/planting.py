@@ -19,6 +19,7 @@ from crawlog.streams.log import (
     JobSpider,
     Topics,
     control_entries,
+    end_closing,
     kept_settings,
     log_bounds,
     partition_count,
@@ -71,6 +72,7 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     names = scope_names(source, kind)
     if not isinstance(copy, JobCopy):
         listed = sorted(names)[:MAX_NAMES]
+        end_closing(producer, topics, said, job)
         copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed, requests), epoch)
     elif line := kept_settings(job, copy.spec, settings, requests):
         report(line)

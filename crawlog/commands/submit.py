@@ -11,7 +11,7 @@ import io
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from .submission import Submission, checked, outputs_of, text_of
 
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
+    from crawlog.schemas.control import Control
     from crawlog.schemas.job_orders import CodeRef
     from crawlog.schemas.urls import JobSpec
     from crawlog.streams.fleet import JobView
@@ -216,14 +217,17 @@ class _Sowing:
     def sow(self, name: str, code: "CodeRef | None", by: str) -> JobCopy:
         """Writes the record, then the seeds; returns the record as it is then."""
         from crawlog.agents.seed import plant
-        from crawlog.streams.log import known_job
+        from crawlog.streams.log import control_entries
 
-        known = known_job(self._settings, self._topics, name)
+        said = control_entries(self._settings, self._topics)
+        known = said.get(f"job/{name}".encode())
         spec = self._spec(code, by)
-        if known is None or known.spec.state == "deleted":
-            copy = self._create(name, spec, _next_epoch(known))
+        if not isinstance(known, JobCopy):
+            copy = self._create(name, spec, said)
+        elif known.spec.state == "deleted":
+            copy = self._create(name, spec, said, _next_epoch(known))
         else:
-            copy = self._go_on(known, spec)
+            copy = self._go_on(known, spec, said)
         if self._source is not None and copy.spec.state != "cancelled":
             plant(self._settings, self._producer, name, self._source, spider=self._spider, report=self._say)
         return copy
@@ -270,21 +274,22 @@ class _Sowing:
         bounds = log_bounds(self._settings, self._topics.items, numbers)
         return tuple(bounds[number][1] for number in numbers)
 
-    def _create(self, name: str, spec: "JobSpec", epoch: int) -> JobCopy:
-        from crawlog.streams.log import write_job
+    def _create(self, name: str, spec: "JobSpec", said: Mapping[bytes, "Control"], epoch: int = 0) -> JobCopy:
+        from crawlog.streams.log import end_closing, write_job
 
         if name == DEFAULT_JOB:
             raise Misconfigured(f"--job {name}: this name is for URLs that other programs write; take another one")
         if not self._has_requests:
             raise Misconfigured(f"there is no job {name} in the log; give the URLs that it starts with.")
+        end_closing(self._producer, self._topics, said, name)
         return write_job(self._settings, self._producer, self._topics, name, spec, epoch)
 
-    def _go_on(self, known: JobCopy, spec: "JobSpec") -> JobCopy:
+    def _go_on(self, known: JobCopy, spec: "JobSpec", said: Mapping[bytes, "Control"]) -> JobCopy:
         """Lets a known job begin again (`fresh`), or go on as it is.
 
         Raises: NotPossible: it is not the same job, or it is cancelled. Misconfigured: `fresh` without URLs.
         """
-        from crawlog.streams.log import rewind_job
+        from crawlog.streams.log import end_closing, rewind_job
 
         name = known.job
         if self._wanted.is_new:
@@ -293,6 +298,7 @@ class _Sowing:
             if not self._has_requests:
                 raise Misconfigured(f"--fresh: give the URLs that job {name} begins with")
             fresh = msgspec.structs.replace(spec, rev=known.spec.rev + 1)
+            end_closing(self._producer, self._topics, said, name)
             return rewind_job(self._settings, self._producer, self._topics, name, fresh, known.epoch + 1)
         if known.spec.state == "cancelled":
             raise NotPossible(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")

@@ -263,6 +263,17 @@ def write_command(producer: "Producer", topics: "Topics", command: Command) -> N
     write_control(producer, topics, [command.check()])
 
 
+def end_closing(producer: "Producer", topics: "Topics", said: Mapping[bytes, Control], job: str) -> None:
+    """End the stop with which a spider closed a job that begins again. A command of the operator stays in force.
+
+    Args:
+        said: The content of crawl.control.
+    """
+    command = said.get(f"command/job/{job}".encode())
+    if isinstance(command, Command) and command.reason:
+        write_command(producer, topics, Command("resume", job=job))
+
+
 def commands_in_force(settings: "Settings", topics: "Topics") -> Commands:
     """The newest command for each target."""
     return Commands(entry for entry in control_entries(settings, topics).values() if isinstance(entry, Command))

@@ -11,12 +11,12 @@ from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
 from crawlog.schemas import urls
-from crawlog.schemas.control import JobCopy
+from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec, UrlsRecord
 from crawlog.streams.errors import Misconfigured, NotPossible
 from crawlog.streams.log.client import log_bounds
-from crawlog.streams.log.job_records import known_job, write_job
+from crawlog.streams.log.job_records import commands_in_force, known_job, write_command, write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_partitions
@@ -82,6 +82,18 @@ def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster:
     fresh = Submission(urls=("http://a.test/",), job=name, depth=1, fresh=True)
     assert submit(cluster, fresh).epoch == 1
     assert job(cluster, name).spec.max_depth == 1
+
+
+@pytest.mark.parametrize("reason", ["enough", ""])
+@pytest.mark.parametrize("before", ["stopped", "deleted"])
+def test_a_job_that_begins_again_is_no_longer_closed_by_its_spider(cluster: Settings, before: str, reason: str) -> None:
+    """Else it would be stopped at once, for the old reason. A stop by an operator holds until he ends it."""
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    submit(cluster, Submission(urls=("http://a.test/",), job="j"))
+    write_job(cluster, producer, topics, "j", JobSpec(2, state=before))  # type: ignore[arg-type]  # one of the states
+    write_command(producer, topics, Command("stop", job="j", reason=reason))
+    assert submit(cluster, Submission(urls=("http://a.test/",), job="j", fresh=before == "stopped")).epoch == 1
+    assert commands_in_force(cluster, topics).of_job("j").stopped == (not reason)
 
 
 def test_a_paused_submission_waits(cluster: Settings) -> None:
