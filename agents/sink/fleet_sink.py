@@ -280,7 +280,7 @@ class FleetSink:
     async def _was_made(self, output: FleetOutput) -> bool:
         """Whether a worker has made FILE already, and died before it noted that; then it is noted."""
         wanted = output.wanted
-        if wanted.end is None or not is_final(wanted.end.reason):
+        if wanted.end is None or not is_final(wanted.spec.state):
             return False
         rows = await asyncio.to_thread(output.made, dict(enumerate(wanted.end.items)))
         if rows is None:
@@ -414,7 +414,8 @@ class FleetSink:
 
     async def _complete(self, output: FleetOutput, end: control.Finished) -> None:
         wanted = output.wanted
-        if is_final(end.reason):
+        is_whole = is_final(wanted.spec.state)
+        if is_whole:
             await output.write(self._reader.at)
             if output.goes_back:
                 return
@@ -430,7 +431,7 @@ class FleetSink:
             rows = await output.leave()
             await self._records.note(wanted, rev=wanted.rev, rows=rows, place=str(output.partial), is_partial=True)
         crash_points.point("output.noted")
-        log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=is_final(end.reason))
+        log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=is_whole)
         await self._drop([wanted.key])
 
 

@@ -181,7 +181,7 @@ class _Export:
             if follow:
                 self._write(is_complete=False)
             raise
-        return self._write(is_complete=is_in and self._now.end is not None and is_final(self._now.end.reason))
+        return self._write(is_complete=is_in and self._now.end is not None and is_final(self._now.state))
 
     def _goes_on(self, *, follow: bool) -> bool:
         """Whether to wait for the job's end, or for the note about it, which comes just behind its state."""

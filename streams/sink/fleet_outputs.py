@@ -22,13 +22,13 @@ from .registry import is_file, sink_of
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-PARTIAL_ENDS = frozenset({"interrupted", "stopped", "blocked", "cancelled", "failed", "deleted"})
-"""Reasons of a job's end that leave rows out: its rows stay in FILE.partial."""
+PARTIAL_STATES = frozenset({"cancelled", "failed", "deleted"})
+"""States of ended jobs whose rows stay in FILE.partial."""
 
 
-def is_final(reason: str) -> bool:
-    """Whether a job that ended for this reason has all its rows, so that FILE is made."""
-    return reason not in PARTIAL_ENDS
+def is_final(state: str) -> bool:
+    """Whether FILE is made of a job that ended in this state. Its reason does not count: a spider may give any."""
+    return state not in PARTIAL_STATES
 
 
 def outputs_folder(settings: "Settings") -> Path:

@@ -65,12 +65,13 @@ class Fleet:
             self.producer.send(self.topics.items, items.encode(record), key=key, partition=n % self.count)
         assert self.producer.flush(30)
 
-    def end(self, name: str, *outputs: OutputSpec, rev: int = 2, reason: str = "finished") -> None:
+    def end(self, name: str, *outputs: OutputSpec, rev: int = 2, state: str = "finished", reason: str = "") -> None:
         """The job's end, as the coordinator writes it."""
-        self.job(name, *outputs, rev=rev, state=reason)
+        self.job(name, *outputs, rev=rev, state=state)
         bounds = log_bounds(self.settings, self.topics.items, list(range(self.count)))
         ends = tuple(end for _, (_, end) in sorted(bounds.items()))
-        write_control(self.producer, self.topics, [Finished(name, time.time(), reason=reason, items=ends, rev=rev)])
+        finished = Finished(name, time.time(), reason=reason or state, items=ends, rev=rev)
+        write_control(self.producer, self.topics, [finished])
 
     def note(self, job: str, output: str) -> OutputNote | None:
         """What became of an output."""
@@ -175,7 +176,7 @@ def test_a_resumed_job_is_completed_again_a_cancelled_one_stays_partial_a_delete
     assert sorted(fleet.numbers("j", "rows.jsonl")) == list(range(6))
     fleet.job("c", JSONL)
     fleet.rows("c", range(3))
-    fleet.end("c", JSONL, reason="cancelled")
+    fleet.end("c", JSONL, state="cancelled")
     fleet.until(lambda: fleet.is_noted("c", "rows.jsonl", 2))
     note = fleet.note("c", "rows.jsonl")
     assert note is not None
@@ -189,6 +190,19 @@ def test_a_resumed_job_is_completed_again_a_cancelled_one_stays_partial_a_delete
     fleet.until(lambda: not (fleet.data / "outputs/c/rows.jsonl.partial").exists())
     fleet.until(lambda: {one.job for one in known_sinks(fleet.data)} == {"j"})
     assert fleet.note("j", "rows.jsonl") == before
+
+
+def test_the_file_of_a_job_that_its_spider_closed_is_made_whatever_reason_it_gave(fleet: Fleet) -> None:
+    """Scrapy's own reason for `raise CloseSpider()` is `cancelled`, which is one of our states too."""
+    fleet.job("j", JSONL)
+    fleet.worker()
+    fleet.rows("j", range(3))
+    fleet.end("j", JSONL, state="stopped", reason="cancelled")
+    fleet.until(lambda: fleet.is_noted("j", "rows.jsonl", 2))
+    note = fleet.note("j", "rows.jsonl")
+    assert note is not None
+    assert not note.is_partial
+    assert sorted(fleet.numbers("j", "rows.jsonl")) == [0, 1, 2]
 
 
 def test_an_output_is_completed_whoever_dies(fleet: Fleet, tmp_path: Path) -> None:

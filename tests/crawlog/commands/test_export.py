@@ -103,6 +103,15 @@ def test_a_stopped_job_stays_partial_and_an_unknown_one_is_named(log: Log, tmp_p
         export_job(log.settings, "k", str(tmp_path / "rows.json"))
 
 
+def test_a_job_that_its_spider_closed_gives_the_file_whatever_reason_it_gave(log: Log, tmp_path: Path) -> None:
+    """Scrapy's own reason for `raise CloseSpider()` is `cancelled`, which is one of our states too."""
+    log.job("j", state="stopped", reason="cancelled", rev=2)
+    log.row(1)
+    log.end("j", "cancelled")
+    made = export_job(log.settings, "j", str(tmp_path / "rows.json"))
+    assert (made.is_complete, made.state, made.reason) == (True, "stopped", "cancelled")
+
+
 def test_rows_of_bare_records_are_exported(log: Log, tmp_path: Path) -> None:
     """Their job has no record, and never ends."""
     log.row(1, DEFAULT_JOB)
