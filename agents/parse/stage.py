@@ -299,6 +299,8 @@ class ParseStage:
     def spider_gave(self, waited: SpiderPage, parsed: Parsed, error: str = "", trace: str = "") -> None:
         """Send the outputs of a page, and the page as a dead letter if there is an error."""
         message, meta, page = waited.message, waited.meta, waited.page
+        if _job_after_wait(self._jobs, meta, page) is None:
+            return
         notes, key = self.guard.notes, _key(message)
         notes.touch(key)
         try:
@@ -317,6 +319,8 @@ class ParseStage:
 
     def bury_page(self, waited: SpiderPage, error: str, trace: str = "") -> None:
         """Send a page as a dead letter."""
+        if _job_after_wait(self._jobs, waited.meta, waited.page) is None:
+            return
         log.error("page_failed", job=waited.meta.job, url=waited.meta.url, at=_key(waited.message), error=error)
         self._outputs.bury(waited.message, waited.meta.job, error, waited.page, trace)
 

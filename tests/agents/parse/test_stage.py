@@ -1,6 +1,7 @@
 """The way of a page through parse: what it waits for, when it is done, old bodies and soft 404s."""
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -13,7 +14,7 @@ from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.errors import OffsetFell
 from crawlog.streams.parse.waiting import HELD_LOOKS
 from crawlog.streams.spiders.page import Parsed
-from tests.support.parsing import HTML, NAMES, PAGE, Stage, buried, links, told
+from tests.support.parsing import HTML, NAMES, PAGE, Stage, buried, links, spider_job, told
 
 if TYPE_CHECKING:
     from crawlog.agents.sandbox import Trial
@@ -108,6 +109,21 @@ def test_a_page_whose_job_is_deleted_while_it_waits_is_done(waits: str) -> None:
     else:
         stage.stage.body_came((3, 0), None, b"")
     assert (stage.log.records, stage.done) == ([], [(3, 1)])
+
+
+@pytest.mark.parametrize("parse", ["yield {}", "raise ValueError('no')"])
+def test_a_page_whose_job_is_deleted_while_it_waits_for_its_spider_is_done(tmp_path: Path, parse: str) -> None:
+    """It gives no row and no dead letter."""
+    stage = Stage(job=spider_job(tmp_path, parse))
+    spiders = stage.stage.spiders
+    assert spiders is not None
+    spiders.may_go = lambda: False
+    stage.take(links("x"))
+    assert (spiders.count, stage.done) == (1, [])
+    stage.learn(JobSpec(rev=9, state="deleted"))
+    spiders.may_go = lambda: True
+    spiders.tend()
+    assert (stage.log.records, stage.done, spiders.count) == ([], [(3, 1)], 0)
 
 
 def test_nobody_deletes_the_job_of_bare_records() -> None:
