@@ -4,15 +4,15 @@ The seeds are read twice: for the scope names of the job's record, then to be se
 """
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from crawlog.schemas.control import JobCopy, Join
-from crawlog.schemas.urls import DEFAULT_JOB, FoundUrl, decode
+from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord, decode
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import (
     NO_SPIDER,
@@ -24,7 +24,7 @@ from crawlog.streams.log import (
     log_bounds,
     partition_count,
     partition_count_if_any,
-    read_partitions,
+    read_records,
     resolve_spec,
     write_control,
     write_job,
@@ -100,18 +100,16 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
 def kept_seeds(settings: "Settings", topics: Topics, job: str) -> Iterator[Path]:
     """A temporary file with all seeds of a job in the log; it is deleted at the end of the `with`.
 
+    Those of a deleted job of the same name are left out.
+
     Raises: Misconfigured: the log has none.
     """
     known: set[int] = set()
     with tempfile.NamedTemporaryFile(prefix="seeds-", suffix=".jsonl") as file:
         every = log_bounds(settings, topics.urls, list(range(partition_count_if_any(settings))))
-        for message in read_partitions(settings, topics.urls, every):
-            for found in _seeds_of(message.value(), job):
-                name = found.id or fingerprint(found.url)
-                if name not in known:
-                    known.add(name)
-                    seed = Seed(found.url, found.depth, found.priority, record=found.request, id=found.id)
-                    file.write(msgspec.json.encode(seed) + b"\n")
+        for partition, (start, end) in every.items():
+            with closing(read_records(settings, topics.urls, partition, start, end)) as records:
+                known |= keep_seeds((record.value() for record in records), job, file, known)
         if not known:
             raise Misconfigured(f"the log holds no seeds of job {job}; give the URLs that it starts with.")
         file.flush()
@@ -131,13 +129,39 @@ def old_seeds(settings: "Settings", prefix: str, job: str) -> AbstractContextMan
     return kept_seeds(old, Topics(prefix), job)
 
 
-def _seeds_of(value: bytes | None, job: str) -> Iterator[FoundUrl]:
-    try:
-        record = decode(value)
-    except ValueError:
-        return
-    if (record.job or DEFAULT_JOB) == job:
-        yield from (found for found in record.urls or () if found.source == "seed")
+def keep_seeds(values: Iterable[bytes | None], job: str, file: IO[bytes], known: set[int]) -> set[int]:
+    """Write the seeds of a job in one partition to a file, each once; returns their names.
+
+    Args:
+        values: All records of the partition. A deletion takes back the seeds before it.
+        known: Names of seeds that are not written again.
+    """
+    begin, names, deleted = file.tell(), set[int](), -1
+    for record in _records_of(values, job):
+        if record.spec is not None and record.spec.state == "deleted" and record.epoch > deleted:
+            deleted = record.epoch
+            names.clear()
+            file.seek(begin)
+            file.truncate()
+        if record.epoch <= deleted and record.url is None:  # other clients do not know the epoch
+            continue
+        for found in record.urls or ():
+            name = found.id or fingerprint(found.url)
+            if found.source == "seed" and name not in known and name not in names:
+                names.add(name)
+                seed = Seed(found.url, found.depth, found.priority, record=found.request, id=found.id)
+                file.write(msgspec.json.encode(seed) + b"\n")
+    return names
+
+
+def _records_of(values: Iterable[bytes | None], job: str) -> Iterator[UrlsRecord]:
+    for value in values:
+        try:
+            record = decode(value)
+        except ValueError:
+            continue
+        if (record.job or DEFAULT_JOB) == job:
+            yield record
 
 
 def scope_names(source: Source, kind: str) -> set[str]:

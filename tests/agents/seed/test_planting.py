@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.agents.seed.line import Seed, found_on
-from crawlog.agents.seed.planting import plant, scope_names
+from crawlog.agents.seed.planting import keep_seeds, plant, scope_names
 from crawlog.agents.seed.source import Source, lines_of
 from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower
 from crawlog.cli.arguments import existing_file
@@ -31,6 +31,8 @@ from crawlog.schemas.urls import (
     ScopeSpec,
     UrlsRecord,
     decode,
+    encode,
+    founds,
 )
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch import back_pressure
@@ -377,6 +379,28 @@ def test_the_name_of_a_job_is_that_of_its_seeds() -> None:
     """In any order; another spider is another job."""
     assert job_name(["http://b/", "http://a/"]) == job_name(["http://a/", "http://b/", "http://a/"])
     assert job_name(["http://a/"]) != job_name(["http://a/"], "x.py:X")
+
+
+def test_the_seeds_of_a_deleted_job_of_the_name_are_not_kept() -> None:
+    """Neither those before the deletion nor late ones; the next job may have one of them too."""
+    deletion, bare = (
+        encode(UrlsRecord("j", 1, spec=JobSpec(5, state="deleted"))),
+        b'{"job": "j", "url": "http://%s.test/"}',
+    )
+
+    def seed(url: str, epoch: int) -> bytes:
+        return encode(founds("j", epoch, [FoundUrl(url, source="seed")], 0.0, 0))
+
+    old = [seed("http://a.test/", 0), seed("http://b.test/", 1), bare % b"c"]
+    log = [*old, deletion, seed("http://d.test/", 1), seed("http://b.test/", 2), bare % b"e", deletion, b"garbage"]
+    file = io.BytesIO(b"before\n")
+    file.seek(0, io.SEEK_END)
+    names = keep_seeds(log, "j", file, set())
+    lines = file.getvalue().splitlines()
+    assert lines[0] == b"before"
+    assert [msgspec.json.decode(line)["url"] for line in lines[1:]] == ["http://b.test/", "http://e.test/"]
+    assert len(names) == 2
+    assert keep_seeds(log, "j", file, names) == set()
 
 
 def test_a_spec_is_resolved_from_the_settings() -> None:
