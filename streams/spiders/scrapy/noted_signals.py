@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from scrapy import signals
-from scrapy.signalmanager import SignalManager
+from scrapy.signalmanager import SignalManager, dispatcher  # type: ignore[attr-defined]  # pydispatch
 
 SENT = frozenset(
     {
@@ -33,39 +33,39 @@ NAMES = {signal: name for name, signal in vars(signals).items() if type(signal) 
 
 
 class NotedSignals(SignalManager):
-    """Scrapy's signals, with a list of who connected to what."""
-
-    def __init__(self, sender: Any) -> None:
-        super().__init__(sender)
-        self._connected: list[tuple[Any, str]] = []
-        self._receivers: dict[Any, list[Any]] = {}
-
-    def connect(self, receiver: Any, signal: Any, **kwargs: Any) -> None:
-        """As in Scrapy."""
-        self._connected.append((receiver, NAMES.get(signal, "")))
-        self._receivers.setdefault(signal, []).append(receiver)
-        super().connect(receiver, signal, **kwargs)
+    """Scrapy's signals, which know who is connected to what: by `crawler.signals` or by `pydispatch.dispatcher`."""
 
     def send_catch_log(self, signal: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """As in Scrapy; a signal that nobody waits for costs nothing."""
-        return super().send_catch_log(signal, **kwargs) if signal in self._receivers else []
+        return super().send_catch_log(signal, **kwargs) if self._receivers(signal) else []
 
     def only_receiver(self, signal: Any) -> Any:
         """The one receiver of a signal; None if there are several or none."""
-        receivers = self._receivers.get(signal, ())
+        receivers = self._receivers(signal)
         return receivers[0] if len(receivers) == 1 else None
 
     def has_of_project(self, signal: Any) -> bool:
         """Whether the project connected a receiver to a signal."""
-        return any(map(_is_of_project, self._receivers.get(signal, ())))
+        return any(map(_is_of_project, self._receivers(signal)))
 
     def in_vain(self) -> Iterator[str]:
         """A line for each receiver of the project whose signal is never sent here."""
-        for receiver, name in self._connected:
-            if name and name not in SENT and _is_of_project(receiver):
-                way = WAYS.get(name, "crawlog fetches in other processes than those that run the spider")
+        for signal, name in NAMES.items():
+            if name in SENT:
+                continue
+            way = WAYS.get(name, "crawlog fetches in other processes than those that run the spider")
+            for receiver in filter(_is_of_project, self._receivers(signal)):
                 who = getattr(receiver, "__qualname__", receiver)
                 yield f"{who} waits for the signal {name}, which is never sent here: {way}"
+
+    def _receivers(self, signal: Any) -> list[Any]:
+        """As `dispatcher.getAllReceivers`, without its cost: it is asked for each request and each item."""
+        found: list[Any] = []
+        for sender in (self.sender, dispatcher.Any):
+            if of_sender := dispatcher.connections.get(id(sender)):
+                found += of_sender.get(signal, ())
+                found += of_sender.get(dispatcher.Any, ())
+        return list(dispatcher.liveReceivers(found)) if found else found
 
 
 def _is_of_project(receiver: Any) -> bool:

@@ -168,12 +168,9 @@ def test_a_spider_that_is_told_of_its_end_needs_the_process_too(tmp_path: Path) 
     assert load_runner(SpiderRef(str(file))).facts.has_pipelines
 
 
-@pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
-async def test_a_receiver_of_spider_closed_is_called_by_that_process(tmp_path: Path) -> None:
-    """As Scrapy's documentation connects one in `from_crawler`."""
-    file = tmp_path / "hears.py"
-    file.write_text("""
+HEARS = """
 import scrapy
+from pydispatch import dispatcher
 from scrapy import signals
 
 SAID = []
@@ -182,15 +179,37 @@ SAID = []
 class Hears(scrapy.Spider):
     name = "hears"
 
+    def spider_closed(self, spider, reason):
+        SAID.append(f"{spider.name} {reason}")
+"""
+
+
+@pytest.mark.parametrize(
+    "connects",
+    [
+        """
     @classmethod
     def from_crawler(cls, crawler, *args, **kwargs):
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider.spider_closed, signal=signals.spider_closed)
         return spider
-
-    def spider_closed(self, spider, reason):
-        SAID.append(f"{spider.name} {reason}")
-""")
+""",
+        """
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        dispatcher.connect(self.spider_closed, signals.spider_closed)
+""",
+    ],
+    ids=["from_crawler", "pydispatch"],
+)
+@pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
+async def test_a_receiver_of_spider_closed_is_called_by_that_process(
+    connects: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Scrapy's documentation connects one in `from_crawler`, and as older spiders do in `__init__`."""
+    monkeypatch.setattr("pydispatch.dispatcher.connections", {})  # else it hears other tests
+    file = tmp_path / "hears.py"
+    file.write_text(HEARS + connects)
     runner: Any = load_runner(SpiderRef(str(file)))
     assert runner.facts.has_pipelines
     service = PipelinesService(runner)
