@@ -22,6 +22,9 @@ from .noted_signals import NotedSignals
 
 T = TypeVar("T")
 
+CORE_STATS = "scrapy.extensions.corestats.CoreStats"
+"""The one extension of Scrapy's that runs here: the others need the engine, or do what crawlog does."""
+
 NO_ENGINE = (
     "crawler.engine does not exist in crawlog: requests are records of a log. To stop the crawl, raise "
     'CloseSpider("reason"); to send a request, yield it from a callback or from start(); instead of '
@@ -62,8 +65,11 @@ class StandInCrawler(Crawler):
         self.logformatter = build_from_crawler(load_object(self.settings["LOG_FORMATTER"]), self)
         kind = load_object(self.settings["REQUEST_FINGERPRINTER_CLASS"])
         self.request_fingerprinter = build_from_crawler(kind, self)
-        self.settings.set("EXTENSIONS_BASE", {}, priority="cmdline")
-        self.settings.set("EXTENSIONS", _of_the_project(self.settings), priority="cmdline")
+        extensions = _extensions(self.settings)
+        of_project = {name: order for name, order in extensions.items() if not path_of(name).startswith("scrapy.")}
+        counting = {name: order for name, order in extensions.items() if path_of(name) == CORE_STATS}
+        self.settings.set("EXTENSIONS_BASE", counting, priority="cmdline")
+        self.settings.set("EXTENSIONS", of_project, priority="cmdline")
         self.extensions = build_from_crawler(ExtensionManager, self)
         self.settings.freeze()
         if self.settings["JOBDIR"] or not hasattr(spider, "state"):
@@ -102,10 +108,10 @@ class StandInCrawler(Crawler):
         return self._get_component(cls, self.pipelines)
 
 
-def _of_the_project(settings: Settings) -> dict[Any, Any]:
-    """Extensions without Scrapy's own: those need the engine."""
+def _extensions(settings: Settings) -> dict[Any, Any]:
+    """All enabled extensions, with their order."""
     own = settings.get_component_priority_dict_with_base("EXTENSIONS")
-    return {name: own[name] for name in build_component_list(own) if not path_of(name).startswith("scrapy.")}
+    return {name: own[name] for name in build_component_list(own)}
 
 
 def path_of(component: Any) -> str:

@@ -46,13 +46,10 @@ class ScrapyPipelines(Pipelines):
 
     async def scraped(self, item: Any) -> None:
         """An item became a row."""
-        self._count("item_scraped_count")
         await self._tell(signals.item_scraped, item=item, response=None)
 
     async def dropped(self, item: Any, error: Exception) -> None:
         """A pipeline dropped an item."""
-        self._count("item_dropped_count")
-        self._count(f"item_dropped_reasons_count/{type(error).__name__}")
         await self._tell(signals.item_dropped, item=item, response=None, exception=error)
 
     async def failed(self, item: Any, error: Exception) -> None:
@@ -62,9 +59,6 @@ class ScrapyPipelines(Pipelines):
     def stats(self) -> dict[str, float]:
         """Stats that changed since the last call."""
         return taken(self._crawler.stats)
-
-    def _count(self, name: str) -> None:
-        self._crawler.stats.inc_value(name)
 
     async def _manage(self, name: str, *item: Any) -> Any:
         """Call a method of the manager; older versions of Scrapy have no async ones."""

@@ -220,7 +220,6 @@ class Scraping:
             self.result.items.append(raw_item(item, self._kinds))
             return
         self.result.items.append(self._exporter.row(item))
-        self._crawler.stats.inc_value("item_scraped_count")
         self._crawler.signals.send_catch_log(
             signals.item_scraped, item=item, response=response, spider=self._crawler.spider
         )

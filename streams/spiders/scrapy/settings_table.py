@@ -122,8 +122,10 @@ SETTINGS: dict[str, SettingRow] = {
     "DUPEFILTER_CLASS": _mapped("requests are filtered by Scrapy's fingerprint, in the log; BaseDupeFilter: by none"),
     "DUPEFILTER_DEBUG": _kept("`crawlog why URL` says what was filtered"),
     "EDITOR": _kept("commands are `crawlog`'s"),
-    "EXTENSIONS": _kept("those of the project are loaded beside the spider; Scrapy's own need the engine"),
-    "EXTENSIONS_BASE": _kept(_EXTENSION),
+    "EXTENSIONS": _kept(
+        "those of the project are loaded beside the spider; of Scrapy's own, CoreStats: the others need the engine"
+    ),
+    "EXTENSIONS_BASE": _kept("as EXTENSIONS"),
     "FEEDS": _said(_ROWS),
     "FEED_EXPORTERS": _said(_ROWS),
     "FEED_EXPORTERS_BASE": _kept(_ROWS),

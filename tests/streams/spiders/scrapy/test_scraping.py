@@ -736,6 +736,22 @@ def test_stats_are_differences() -> None:
         assert (stats["mine"], stats["level"], stats["downloader/response_count"]) == (2, 3, 1)
 
 
+def test_a_callback_reads_what_scrapy_counts_of_the_crawl() -> None:
+    """The start and the responses of its process, as CoreStats keeps them; a project may turn that off."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        read = self.crawler.stats.get_value
+        yield {"began": str(read("start_time"))[-6:], "responses": read("response_received_count")}
+
+    result = given_by(runner_of(spider(parse)), page_of(asking(), "<p>"))
+    assert rows(result) == ['{"began": "+00:00", "responses": 1}']
+    assert result.stats["item_scraped_count"] == 1
+    off = {"EXTENSIONS": {"scrapy.extensions.corestats.CoreStats": None}}
+    assert rows(given_by(runner_of(spider(parse), off), page_of(asking(), "<p>"))) == [
+        '{"began": "None", "responses": null}'
+    ]
+
+
 class Listening:
     """An extension of the project."""
 
