@@ -7,11 +7,13 @@ start() ─► spider middlewares ─► scraping ─► CallResult, in batches
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Any, cast
 
 import xxhash
 from scrapy.http import Request
+from scrapy.spiders import Spider
 from scrapy.utils.httpobj import urlparse_cached
 
 from crawlog.streams.errors import Misconfigured
@@ -55,6 +57,7 @@ class ScrapyRunner:
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             raise Misconfigured(f"--spider {found.path}: {found.kind.__name__} cannot be made: {said}") from error
         if facts.uses_start_requests(type(self.spider)):
+            Spider.start_requests = _first_requests  # type: ignore[attr-defined]  # those of projects call super()'s
             self.spider.start = self._from_start_requests  # type: ignore[method-assign]  # of this object alone
         settings = self.crawler.settings
         self.kinds = Kinds(found.modules)
@@ -163,6 +166,17 @@ class ScrapyRunner:
     async def _from_start_requests(self) -> AsyncIterator[Any]:
         for one in self.spider.start_requests():  # type: ignore[attr-defined]  # it was found there
             yield one
+
+
+def _first_requests(spider: Spider) -> Iterator[Any]:
+    """What `Spider.start_requests` gave before Scrapy 2.13: `start` of the class gives it now, and never waits."""
+    given = cast("AsyncGenerator[Any, None]", type(spider).start(spider))
+    with suppress(StopAsyncIteration):
+        while True:
+            try:
+                anext(given).send(None)
+            except StopIteration as one:
+                yield one.value
 
 
 async def in_batches(given: AsyncIterator[Any]) -> AsyncIterator[list[Any]]:

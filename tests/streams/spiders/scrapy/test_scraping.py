@@ -17,6 +17,7 @@ from scrapy.exceptions import CloseSpider, DropItem, IgnoreRequest, NotSupported
 from scrapy.http import FormRequest, HtmlResponse, JsonRequest, Response
 from scrapy.item import Field, Item
 from scrapy.pipelines.images import ImagesPipeline
+from scrapy.spiders import SitemapSpider
 from twisted.internet.defer import Deferred, succeed
 
 from crawlog.streams.errors import Misconfigured
@@ -315,6 +316,29 @@ def test_start_requests_are_not_filtered() -> None:
     assert [out.url for result in results for out in result.requests] == [f"{SITE}/old"]
     assert [line for result in results for line in result.warnings] == []
     assert any("start_requests" in note for note in runner.facts.notes)
+
+
+@pytest.mark.parametrize(
+    ("base", "attribute", "callback"),
+    [(Spider, "start_urls", ""), (SitemapSpider, "sitemap_urls", "_parse_sitemap")],
+)
+def test_start_requests_may_change_those_of_the_class_above(base: Any, attribute: str, callback: str) -> None:
+    """Scrapy's classes have no such method since 2.13; what they give by `start` is the same."""
+
+    class Own(base):  # type: ignore[misc]  # a parameter
+        name = "own"
+
+        def start_requests(self) -> Any:
+            for request in super().start_requests():
+                yield request.replace(meta={"kept": True})
+
+    setattr(Own, attribute, [f"{SITE}/a", f"{SITE}/b"])
+    [result] = started(runner_of(Own))
+    assert result.error == ""
+    assert [(out.url, out.request.callback, out.request.meta["kept"]) for out in result.requests if out.request] == [
+        (f"{SITE}/a", callback, True),
+        (f"{SITE}/b", callback, True),
+    ]
 
 
 def test_start_may_be_endless_and_slow() -> None:
