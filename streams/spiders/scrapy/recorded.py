@@ -6,6 +6,7 @@ Request ─► recorded ─► RequestRecord ─► log ─► PageMeta.request 
 import inspect
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from types import FunctionType, MethodType
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -250,19 +251,15 @@ class Recorder:
             return ""
         if method is NO_CALLBACK:
             raise Unsendable(f"{request}: NO_CALLBACK is for requests of middlewares, which crawlog does not send")
-        function = getattr(method, "__func__", None)
-        name = self._names.get(function) if function else None
+        name = self._names.get(method) if isinstance(method, FunctionType | MethodType) else None
         if name is None:
-            name = self._names[function] = self._found(method, request, which)  # type: ignore[index]  # it has one then
+            name = self._names[method] = self._found(method, request, which)
         return name
 
     def _found(self, method: Any, request: Request, which: str) -> str:
-        function = getattr(method, "__func__", None)
-        if function is not None and getattr(method, "__self__", None) is self._spider:
-            names = [getattr(function, "__name__", ""), *dir(type(self._spider))]
-            for name in names:
-                if getattr(getattr(self._spider, name, None), "__func__", None) is function:
-                    return name
+        for name in (getattr(method, "__name__", ""), *dir(type(self._spider))):
+            if self._is_callback(name) and getattr(self._spider, name) == method:
+                return name
         what = "a lambda" if getattr(method, "__name__", "") == "<lambda>" else f"{method!r:.100}"
         raise Unsendable(
             f"{request}: its {which} is {what}, which cannot travel in the log: it is a method of the spider; "
@@ -272,10 +269,14 @@ class Recorder:
     def _bound(self, name: str) -> Any:
         if not name:
             return None
-        method = getattr(self._spider, name, None)
-        if not inspect.ismethod(method):
+        if not self._is_callback(name):
             raise Unsendable(f"the spider has no method {name!r}, which a request names as its callback")
-        return method
+        return getattr(self._spider, name)
+
+    def _is_callback(self, name: str) -> bool:
+        """Whether it names a method of the spider: of the object, of its class, or a static one."""
+        is_static = isinstance(inspect.getattr_static(self._spider, name, None), staticmethod)
+        return is_static or inspect.ismethod(getattr(self._spider, name, None))
 
     def _class(self, request: Request) -> str:
         try:

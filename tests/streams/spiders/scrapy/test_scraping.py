@@ -106,6 +106,35 @@ def test_a_callback_may_have_any_form(callback: str, wanted: list[str]) -> None:
     assert (rows(result), result.error) == (wanted, "")
 
 
+class OfTheClass(Spider):
+    """Callbacks that need no object of the spider."""
+
+    name = "of-the-class"
+
+    def parse(self, response: Any) -> Any:  # noqa: ARG002  # as above
+        """Asks for both."""
+        yield Request(f"{SITE}/a", self.static, errback=self.static)
+        yield Request(f"{SITE}/b", self.of_class)
+
+    @staticmethod
+    def static(response: Any) -> Any:
+        """Of no object."""
+        yield {"static": response.url}
+
+    @classmethod
+    def of_class(cls, response: Any) -> Any:  # noqa: ARG003  # as above
+        """Of the class."""
+        yield {"of": cls.name}
+
+
+def test_a_callback_may_be_static_or_of_the_class() -> None:
+    """Where `self` is not used, linters want it so."""
+    runner = runner_of(OfTheClass)
+    first, second = given_by(runner, page_of(asking(), "<p>")).requests
+    assert rows(given_by(runner, page_of(first, "<p>"))) == ['{"static": "http://shop.test/a"}']
+    assert rows(given_by(runner, page_of(second, "<p>"))) == ['{"of": "of-the-class"}']
+
+
 def test_arguments_reach_the_callback() -> None:
     """As the request carried them."""
     result = given_by(runner_of(Everything), page_of(asking("generator", kwargs={"number": 5}), "<p>"))
