@@ -144,7 +144,7 @@ class Recorder:
             method=record.method,
             headers=_multiple(record.headers) | {name: [] for name in record.without},
             body=record.body,
-            cookies=[_verbose(cookie) for cookie in record.cookies],
+            cookies=_restored_cookies(record.cookies, is_list="cookies" in beside),
             meta=meta,
             cb_kwargs=kwargs,
             encoding=beside.get("encoding", "utf-8"),
@@ -223,6 +223,8 @@ class Recorder:
             beside["encoding"] = request.encoding
         if request.priority:
             beside["priority"] = request.priority
+        if isinstance(request._cookies, list) and request._cookies:  # noqa: SLF001  # as above
+            beside["cookies"] = "list"
         if own := {name: getattr(request, name) for name in type(request).attributes if name not in Request.attributes}:
             beside["attributes"] = own
         return beside
@@ -283,6 +285,13 @@ class Recorder:
             return self._kinds.of_request(request)
         except TypeError as error:
             raise Unsendable(f"{request}: {error}") from None
+
+
+def _restored_cookies(cookies: tuple[CookieGiven, ...], *, is_list: bool) -> Any:
+    """Cookies in the form in which the request had them: middlewares change them in place."""
+    if is_list or any(cookie.domain or cookie.path for cookie in cookies):
+        return [_verbose(cookie) for cookie in cookies]
+    return {cookie.name: cookie.value for cookie in cookies}
 
 
 def _verbose(cookie: CookieGiven) -> Any:

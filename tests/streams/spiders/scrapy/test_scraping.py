@@ -245,7 +245,24 @@ def test_a_request_comes_back_as_it_was() -> None:
     assert request.headers.getlist("X-Own") == [b"1", b"2"]
     assert request.headers["User-Agent"] == b"other"
     assert request.headers["Accept-Language"] == b"en"
-    assert request.replace(cookies=request.cookies).cookies == [{"name": "id", "value": "7"}]
+    assert request.replace(cookies=request.cookies).cookies == {"id": "7"}
+
+
+@pytest.mark.parametrize(
+    "cookies", [{}, {"a": "1"}, [{"name": "a", "value": "1", "path": "/"}], [{"name": "a", "value": "1"}]]
+)
+def test_cookies_come_back_in_the_form_in_which_they_were_given(cookies: Any) -> None:
+    """Middlewares of the project, which see a request again when its page is there, change them in place."""
+    seen: list[Any] = []
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        seen.append(response.request.cookies)
+        yield Request(f"{SITE}/a", cookies=cookies)
+
+    runner = runner_of(spider(parse))
+    [out] = given_by(runner, page_of(asking(), "<p>")).requests
+    given_by(runner, page_of(out, "<p>"))
+    assert seen[1] == cookies
 
 
 def test_json_requests_and_their_attributes_travel() -> None:
