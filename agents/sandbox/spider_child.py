@@ -342,9 +342,7 @@ class BackgroundChild:
             self._unwatch(calls)
             calls.close()
             ran = True
-            while (
-                calls.open
-            ):  # a `then` of `_found_code` may have ended this child: it answers none that was answered here
+            while calls.open:  # each is taken out: the `then` that ended this child may go on with the rest
                 calls.open.popleft().then(Died(f"spider_died: {reason}", ran=ran))
                 ran = False
 
