@@ -156,7 +156,7 @@ class OutgoingRequest:
     def answered(self, response: aiohttp.ClientResponse) -> None:
         """Keep a response's cookies; count it for its proxy. Raises: ProxyFailed: the proxy itself responded."""
         if self.proxy is not None:
-            if response.status == PROXY_AUTHENTICATION:
+            if response.status == PROXY_AUTHENTICATION and not self._is_tunnelled(self.proxy):
                 raise ProxyFailed("proxy_login")
             if self._proxies is not None:
                 self._proxies.worked(self.proxy)
@@ -166,6 +166,10 @@ class OutgoingRequest:
             self.has_new_cookies = self._jar.header(self._url, now) != self._cookies
         if self._walls is not None and response.status not in REDIRECTS:
             self._walls.forget(self._job, self._url)
+
+    def _is_tunnelled(self, proxy: Proxy) -> bool:
+        """Whether every response is the site's: a proxy of SOCKS gives none, one of HTTP only to the CONNECT."""
+        return proxy.is_socks or self._url.startswith("https:")
 
     @property
     def has_cookies(self) -> bool:

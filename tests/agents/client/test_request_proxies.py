@@ -1,15 +1,19 @@
 """The proxy that a request names: judged by the egress guard, used for that request alone."""
 
 import socket
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp.resolver import AsyncResolver
 
 from crawlog.agents.client.client import Client
+from crawlog.agents.client.request import OutgoingRequest, ProxyFailed
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request import read_proxy
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.proxies import Socks
@@ -177,6 +181,23 @@ async def test_a_proxy_that_wants_a_login_is_named() -> None:
     async with sites(proxy) as client:
         answer = await by(client, proxy.origin)
     assert (answer.http, answer.error, answer.by_proxy) == (None, "proxy_login", True)
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy", "is_proxys"),
+    [
+        ("http://a.test/", "http://127.0.0.1:1", True),
+        ("https://a.test/", "http://127.0.0.1:1", False),
+        ("http://a.test/", "socks5://127.0.0.1:1", False),
+    ],
+)
+def test_in_a_tunnel_407_is_the_sites(url: str, proxy: str, *, is_proxys: bool) -> None:
+    """Else a site could let all proxies rest."""
+    outgoing = OutgoingRequest(url)
+    outgoing.go_by(read_proxy(proxy), "")
+    response: Any = SimpleNamespace(status=407, headers={})
+    with pytest.raises(ProxyFailed) if is_proxys else nullcontext():
+        outgoing.answered(response)
 
 
 async def test_a_request_that_names_no_proxy_goes_by_those_of_the_worker() -> None:
