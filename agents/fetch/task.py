@@ -310,7 +310,8 @@ class Tasks:
         self._patience.heard(task.host, answer, is_page=True)
         self._durations.note(answer.took_s)
         rest_s = self._retrying.rest_s(task.host, answer, now, manner)
-        again = self._retrying.again(answer, task.row.attempt + 1, rest_s, manner, task.request)
+        least_s = max(rest_s, self._retrying.asked_s(answer, now, manner))
+        again = self._retrying.again(answer, task.row.attempt + 1, least_s, manner, task.request)
         if again is None:
             write = partial(self._outcomes.final, task, answer, now, rest_s)
         else:

@@ -1,7 +1,8 @@
 """What an answer means for its URL and its host: the end or another attempt, and how long the host rests.
 
 A host that turns requests away or is silent rests longer each time, and at least as long as Retry-After asks for. A URL
-is tried again if another attempt may end otherwise. A failure of the proxy makes no host rest.
+is tried again if another attempt may end otherwise, not before the time that Retry-After of any answer asks for. A
+failure of the proxy makes no host rest.
 """
 
 from collections.abc import Callable, Collection
@@ -90,19 +91,23 @@ class Retrying:
             host.failures = 0
             return 0.0
         host.failures += 1
-        asked = retry_after_s(answer.retry_after, now) or 0.0
         most_s = manner.rules.max_delay_s
         backoff = backoff_s(host.failures, manner.rules.retry_delay_s, most_s, self._jitter())
-        return min(max(asked, backoff), most_s)
+        return max(self.asked_s(answer, now, manner), min(backoff, most_s))
+
+    @staticmethod
+    def asked_s(answer: "Answer", now: float, manner: "Manner") -> float:
+        """How long the answer asks to wait before another attempt, within the limit; it may do so with any status."""
+        return min(retry_after_s(answer.retry_after, now) or 0.0, manner.rules.max_delay_s)
 
     def again(
-        self, answer: "Answer", attempt: int, rest_s: float, manner: "Manner", request: "RequestRecord | None" = None
+        self, answer: "Answer", attempt: int, least_s: float, manner: "Manner", request: "RequestRecord | None" = None
     ) -> Again | None:
         """The next attempt; None when this answer is final.
 
         Args:
             attempt: Number of the attempt that this answer ended, >= 1.
-            rest_s: How long the host rests after it.
+            least_s: Least wait: the rest of the host, and what the answer asks for.
             request: What was sent, if it was no plain GET.
         """
         rules = manner.rules
@@ -111,9 +116,9 @@ class Retrying:
         if request is not None and not _may_repeat(answer, request, rules):
             return None
         if answer.is_cookie_check:
-            return Again("cookie_check", max(rest_s, answer.again_s))
+            return Again("cookie_check", max(least_s, answer.again_s))
         backoff = backoff_s(attempt, rules.retry_delay_s, MOST_S, self._jitter())
-        return Again(answer.error or f"http_{answer.http}", max(backoff, rest_s, answer.again_s))
+        return Again(answer.error or f"http_{answer.http}", max(backoff, least_s, answer.again_s))
 
 
 def _may_repeat(answer: "Answer", request: "RequestRecord", rules: "RequestRules") -> bool:

@@ -49,6 +49,23 @@ async def test_robots_txt_is_not_asked_for_before_the_time_it_names(
     assert second - first >= 1.0
 
 
+async def test_a_url_is_not_asked_for_before_the_time_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With any status that is tried again (RFC 9110 10.2.3), within the limit; other URLs of the host go on."""
+
+    class Broken(Web):
+        async def get(self, request: HttpRequest) -> Answer:
+            answer = await super().get(request)
+            answer.retry_after = "86400" if answer.http == 502 else "30"
+            return answer
+
+    web = Broken(status={"http://a.com/x": 500, "http://a.com/y": 502})
+    async with running(tmp_path, monkeypatch, web, politeness__max_delay_s=60.0) as world:
+        world.find("http://a.com/x", "http://a.com/y", "http://a.com/z")
+        await world.all_done("http://a.com/x", "http://a.com/y", "http://a.com/z")
+        waits = {done.url[-1]: (done.delay_s, done.host_wait_s) for done in world.log.dones}
+    assert waits == {"x": (30.0, 0.0), "y": (60.0, 0.0), "z": (0.0, 0.0)}
+
+
 @pytest.mark.parametrize(
     ("statuses", "target", "verdict"),
     [
