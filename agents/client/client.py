@@ -298,8 +298,7 @@ class Client:
             answer.had_cookies = outgoing.has_cookies
             if reading.all_headers:
                 answer.headers = all_headers(response.raw_headers)
-            if "@" in answer.location:
-                answer.location = answer.target(url) or answer.location  # no record may hold a login
+            answer.drop_login(url)
             if outgoing.keeps_cookies and outgoing.method == "GET" and (target := answer.target(url)):
                 answer.is_cookie_check = outgoing.has_new_cookies and target == url
                 answer.leads_back = outgoing.leads_back(target)

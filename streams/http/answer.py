@@ -30,6 +30,9 @@ _NO_STORE = re.compile(r"(?:^|,)[ \t]*no-store[ \t]*(?:,|$)", re.IGNORECASE)
 ALL_HEADERS_BYTES = 32 * 1024
 """Most bytes of all headers of a response that are kept with a page: the first lines."""
 
+_LOGIN = re.compile(r"^((?:[A-Za-z][A-Za-z0-9+.\t-]*:)?[\t/\\]{2,})[^/\\?#]*@")
+"""User and password behind the scheme of a URL, whatever follows them."""
+
 
 class HeldBytes:
     """Bytes of a memory budget, given back once; before that `cut` gives back the part that is not needed.
@@ -166,6 +169,15 @@ class Answer:
             return plain(serialise(self.location, url))
         except InvalidUrl:
             return ""
+
+    def drop_login(self, url: str) -> None:
+        """Leave user and password out of the location, also of one that is no URL of http(s): no record may hold them.
+
+        Args:
+            url: The URL of the request.
+        """
+        if "@" in self.location:
+            self.location = self.target(url) or _LOGIN.sub(r"\1", self.location)
 
 
 def note(answer: Answer, headers: "MultiMapping[str]") -> None:

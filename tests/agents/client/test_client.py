@@ -283,6 +283,9 @@ async def test_a_redirect_is_told_and_not_followed(status: int) -> None:
         ("http://u:p@b.test/x#y", "http://b.test/x"),
         ("//u@b.test./", "http://b.test/"),
         ("mailto:u@b.test", "mailto:u@b.test"),
+        ("ftp://u:p@b.test/x@y", "ftp://b.test/x@y"),
+        ("//u:p@q@[b", "//[b"),
+        ("http://u:p@b c.test/?a@b", "http://b c.test/?a@b"),
     ],
 )
 async def test_a_login_in_a_redirect_is_not_told(location: str, told: str) -> None:
