@@ -73,9 +73,10 @@ class Chromium:
         from playwright.async_api import async_playwright  # an extra
 
         before = set(psutil.Process().children())
-        driver = await async_playwright().start()
+        driver: Playwright | None = None
         heap_mb = settings.render.memory_mb // (settings.render.pages + 1)
         try:
+            driver = await async_playwright().start()
             browser = await driver.chromium.launch(
                 executable_path=path,
                 ignore_default_args=UNWANTED,
@@ -85,8 +86,15 @@ class Chromium:
                 handle_sigterm=False,
                 handle_sighup=False,
             )
-        except BaseException:
-            await driver.stop()
+        except BaseException:  # also if its time is over
+            drivers = _drivers(before)
+            processes = [*_browsers(drivers), *drivers]
+            try:
+                if driver is not None:
+                    await _stop(driver)
+            finally:
+                for one in processes:
+                    _kill(one)
             raise
         started = cls(driver, browser, _drivers(before))
         log.info("browser_started", version=browser.version, path=path)
@@ -112,11 +120,7 @@ class Chromium:
 
     def processes(self) -> list[psutil.Process]:
         """Chromium's processes now, without the driver's."""
-        found = []
-        for driver in self.drivers:
-            with contextlib.suppress(psutil.Error):
-                found += [one for one in driver.children(recursive=True) if _is_chromium(one)]
-        return found
+        return _browsers(self.drivers)
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run a task that is not cancelled with its caller."""
@@ -151,9 +155,7 @@ class Chromium:
             except Exception:  # noqa: BLE001  # it may be dead, or hang
                 for one in processes:
                     _kill(one)
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(CLOSE_S):
-                    await self._driver.stop()
+            await _stop(self._driver)
         finally:  # also if it is cancelled
             for one in (*processes, *self.drivers):
                 _kill(one)
@@ -179,6 +181,20 @@ def size_bytes(processes: Iterable[psutil.Process]) -> dict[psutil.Process, int]
 def _drivers(before: set[psutil.Process]) -> list[psutil.Process]:
     """Drivers that were started since; other children, such as those that try pages, may have come too."""
     return [one for one in psutil.Process().children() if one not in before and _has_argument(one, "run-driver")]
+
+
+def _browsers(drivers: list[psutil.Process]) -> list[psutil.Process]:
+    found = []
+    for driver in drivers:
+        with contextlib.suppress(psutil.Error):
+            found += [one for one in driver.children(recursive=True) if _is_chromium(one)]
+    return found
+
+
+async def _stop(driver: "Playwright") -> None:
+    with contextlib.suppress(Exception):  # it may be dead, or hang
+        async with asyncio.timeout(CLOSE_S):
+            await driver.stop()
 
 
 def _has_argument(process: psutil.Process, argument: str) -> bool:

@@ -80,30 +80,37 @@ class Starting:
     Attributes:
         driver: The driver's process.
         other: The other child.
-        hangs: Whether the driver does not come up.
+        hangs_at: What does not end.
     """
 
     driver: asyncio.subprocess.Process
     other: asyncio.subprocess.Process
     version = "1"
 
-    def __init__(self, *, hangs: bool) -> None:
-        self.hangs = hangs
-        self.is_begun = asyncio.Event()
+    def __init__(self, hangs_at: str) -> None:
+        self.hangs_at = hangs_at
+        self.is_hanging = asyncio.Event()
         self.chromium = self
 
     async def start(self) -> "Starting":
         """A driver."""
         self.other = await _child()
         self.driver = await _child("run-driver")
-        self.is_begun.set()
-        if self.hangs:
-            await asyncio.sleep(600.0)
+        await self._goes_on("start")
         return self
 
     async def launch(self, **_: object) -> "Starting":
         """A browser."""
+        await self._goes_on("launch")
         return self
+
+    async def stop(self) -> None:
+        """The driver does not end by itself."""
+
+    async def _goes_on(self, at: str) -> None:
+        if self.hangs_at == at:
+            self.is_hanging.set()
+            await asyncio.sleep(600.0)
 
 
 async def _child(*arguments: str) -> asyncio.subprocess.Process:
@@ -111,10 +118,10 @@ async def _child(*arguments: str) -> asyncio.subprocess.Process:
 
 
 @asynccontextmanager
-async def starting(monkeypatch: pytest.MonkeyPatch, *, hangs: bool = False) -> AsyncIterator[Starting]:
+async def starting(monkeypatch: pytest.MonkeyPatch, hangs_at: str = "") -> AsyncIterator[Starting]:
     """Playwright in this process; its children end with it."""
     pytest.importorskip("playwright")
-    one = Starting(hangs=hangs)
+    one = Starting(hangs_at)
     monkeypatch.setattr("playwright.async_api.async_playwright", lambda: one)
     try:
         yield one
@@ -132,3 +139,16 @@ async def test_a_child_that_comes_while_the_browser_starts_is_not_taken_for_its_
     async with starting(monkeypatch) as one:
         chromium = await Chromium.start("chromium", Settings())
         assert [driver.pid for driver in chromium.drivers] == [one.driver.pid]
+
+
+@pytest.mark.parametrize("hangs_at", ["start", "launch"])
+async def test_a_driver_that_does_not_come_up_in_time_is_ended(monkeypatch: pytest.MonkeyPatch, hangs_at: str) -> None:
+    """Each later try would leave one more. Other children go on."""
+    async with starting(monkeypatch, hangs_at=hangs_at) as one:
+        task = asyncio.create_task(Chromium.start("chromium", Settings()))
+        await one.is_hanging.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert await asyncio.wait_for(one.driver.wait(), 30) == -signal.SIGKILL
+        assert one.other.returncode is None
