@@ -228,47 +228,62 @@ class Visit:
     def _crashed(self) -> None:
         self._is_crashed = True
 
-    def _asked(self, route: "Route", request: "Request") -> None:
-        """Answer a request of the page in a task of its own, which is cancelled with the page."""
+    def _asked(self, route: "Route", request: "Request") -> "asyncio.Future[None]":
+        """Answer a request of the page in a task of its own, which is cancelled with the page.
+
+        Playwright waits for the route's answer and for this future. A request that has no answer cancels the future;
+        else Playwright's task would wait for ever.
+        """
         self._asked_for += 1
-        if self._asked_for > self._most:
-            return  # not answered: the page is about to end
+        if self._asked_for > self._most:  # not answered: the page is about to end
+            unanswered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            unanswered.cancel()
+            return unanswered
         serving = asyncio.create_task(self._answer_to(route, request))
         self._serving.add(serving)
         serving.add_done_callback(self._served)
+        return serving
 
     def _served(self, serving: "asyncio.Task[None]") -> None:
         self._serving.discard(serving)
         self._quiet_since = time.monotonic()
-        if not serving.cancelled() and isinstance(serving.exception(), LeaseLost):
-            self._lost = LeaseLost()
 
     async def _answer_to(self, route: "Route", request: "Request") -> None:
+        """Answer a request of the page. Raises: CancelledError: it has no answer."""
         from playwright.async_api import Error
 
-        with contextlib.suppress(Error):  # the page has gone meanwhile
+        try:
             if self._is_own(request):
                 await self._navigated(route, request)
-                return
-            cors = request.headers.get("origin", "")
-            wish = Wish(request.method, request.url, request.resource_type, self._asker(request), cors)
-            try:
-                answer = await self._resources.get(wish, request.headers, self._budget)
-            except LeaseLost:
-                raise
-            except Exception as error:  # without an answer the page would wait for its whole time
-                log.exception("resource_broken", page=self._url, url=request.url[:200])
-                answer = Answer(None, type(error).__name__)
-            if answer.http is None or not answer.kept:
-                log.debug("resource_refused", page=self._url, url=request.url[:200], reason=answer.error)
-                await route.abort()
-                return
-            told = {"content-type": answer.content_type}
-            if cors:  # scripts may read it; without these headers Playwright would allow credentials
-                told |= {"access-control-allow-origin": cors}
-                if answer.allows_credentials:
-                    told["access-control-allow-credentials"] = "true"
-            await route.fulfill(status=answer.http, headers=told, body=answer.body)
+            else:
+                await self._load(route, request)
+        except LeaseLost as lost:
+            self._lost = lost
+            raise asyncio.CancelledError from None
+        except Error:  # the page has gone meanwhile
+            raise asyncio.CancelledError from None
+
+    async def _load(self, route: "Route", request: "Request") -> None:
+        """Answer with a resource, or refuse it."""
+        cors = request.headers.get("origin", "")
+        wish = Wish(request.method, request.url, request.resource_type, self._asker(request), cors)
+        try:
+            answer = await self._resources.get(wish, request.headers, self._budget)
+        except LeaseLost:
+            raise
+        except Exception as error:  # without an answer the page would wait for its whole time
+            log.exception("resource_broken", page=self._url, url=request.url[:200])
+            answer = Answer(None, type(error).__name__)
+        if answer.http is None or not answer.kept:
+            log.debug("resource_refused", page=self._url, url=request.url[:200], reason=answer.error)
+            await route.abort()
+            return
+        told = {"content-type": answer.content_type}
+        if cors:  # scripts may read it; without these headers Playwright would allow credentials
+            told |= {"access-control-allow-origin": cors}
+            if answer.allows_credentials:
+                told["access-control-allow-credentials"] = "true"
+        await route.fulfill(status=answer.http, headers=told, body=answer.body)
 
     def _asker(self, request: "Request") -> str:
         """Origin of the document that sends the request; for a frame's document, that of the parent frame."""

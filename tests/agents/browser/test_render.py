@@ -478,6 +478,25 @@ async def test_a_page_that_never_stops_asking_is_taken_as_it_is(browser: Chromiu
     assert len(site.asked) == 20
 
 
+async def test_a_page_that_ends_with_requests_under_way_leaves_no_task(browser: Chromium, site: Site) -> None:
+    """Neither for requests that wait for their answers nor for those beyond the most that a page may send."""
+    base = f"http://127.0.0.1:{site.port}"
+    async with stage(browser, render__timeout_s=1.0) as one:
+
+        async def never(request: HttpRequest) -> Answer:
+            await asyncio.sleep(600.0)
+            return Answer(None)
+
+        one.client.get = never  # type: ignore[method-assign]  # a slow site
+        slow = await one.show("<p>here<script>fetch('/a'); fetch('/b')</script>", f"{base}/x")
+    async with stage(browser, render__max_requests=1) as one:
+        html = "<p>here<script>for (let n = 0; n < 150; n++) fetch('/a' + n)</script>"
+        flood = await one.show(html, f"{base}/x")
+    assert (slow.render_error, flood.render_error) == ("render_timeout", "render_requests")
+    left = [task for task in asyncio.all_tasks() if "_on_route" in repr(task)]  # Playwright's
+    await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), 10.0)
+
+
 async def test_open_shadow_roots_are_part_of_the_page(browser: Chromium, site: Site) -> None:
     """As the templates that declare them: their links count."""
     root = "document.querySelector('x-y').attachShadow({mode: 'open'})"

@@ -14,6 +14,7 @@ from crawlog.agents.browser.resources import ENTRY_BYTES, Budget, Resources, _As
 from crawlog.agents.browser.visit import BrowserDied, Failed, Visit
 from crawlog.agents.client.body import FREE_BYTES
 from crawlog.agents.client.per_address import Addresses
+from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.frontier.host_turns import FOREIGN_HOSTS, Hosts
 from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
@@ -566,29 +567,65 @@ async def test_a_page_whose_dom_cannot_be_read_is_not_called_too_large(found: di
         await visit(browser, resources(Web(), Owner()))._dom(browser)  # type: ignore[arg-type]  # no browser
 
 
+class Asking:
+    """A request of a page, and its route; as much of them as is used."""
+
+    method, url, resource_type, frame = "GET", "http://a.com/x", "script", Slow()
+    headers: Mapping[str, str] = {}
+    is_aborted = has_gone = False
+
+    def is_navigation_request(self) -> bool:
+        """It is for a script."""
+        return False
+
+    async def abort(self) -> None:
+        """No answer."""
+        from playwright.async_api import Error
+
+        if self.has_gone:
+            raise Error("Target page, context or browser has been closed")
+        self.is_aborted = True
+
+
+def visited(get: Callable[..., object]) -> Visit:
+    """A visit of a page whose requests are answered so."""
+    of: Any = resources(Web(), Owner())
+    of.get = get
+    one = visit(Slow(), of)
+    one._page = Slow()  # type: ignore[assignment]  # no browser
+    return one
+
+
 async def test_what_breaks_while_a_page_is_served_is_an_answer_to_it() -> None:
     """Else it would wait for as long as it may."""
     pytest.importorskip("playwright")
-    ended = asyncio.Event()
-    broken: Any = resources(Web(), Owner())
-    broken.get = lambda *_: 1 / 0
-    one = visit(Slow(), broken)
-    one._page = Slow()  # type: ignore[assignment]  # no browser
+    one, asking = visited(lambda *_: 1 / 0), Asking()
+    await one._asked(asking, asking)  # type: ignore[arg-type]  # no browser
+    assert asking.is_aborted
 
-    class Asking:
-        method, url, resource_type, frame = "GET", "http://a.com/x", "script", Slow()
-        headers: Mapping[str, str] = {}
 
-        @staticmethod
-        def is_navigation_request() -> bool:
-            return False
+async def test_a_request_whose_page_has_gone_waits_for_no_answer() -> None:
+    """Playwright would wait for it for ever."""
+    pytest.importorskip("playwright")
+    one, asking = visited(lambda *_: 1 / 0), Asking()
+    asking.has_gone = True
+    answer = one._asked(asking, asking)  # type: ignore[arg-type]  # no browser
+    await asyncio.wait([answer])
+    assert answer.cancelled()
 
-        @staticmethod
-        async def abort() -> None:
-            ended.set()
 
-    await one._answer_to(Asking(), Asking())  # type: ignore[arg-type]  # no browser
-    assert ended.is_set()
+async def test_a_request_without_a_lease_ends_its_page() -> None:
+    """Not by an error to Playwright, which would raise it for the next page."""
+    pytest.importorskip("playwright")
+
+    async def get(*_: object) -> Answer:
+        raise LeaseLost
+
+    one, asking = visited(get), Asking()
+    answer = one._asked(asking, asking)  # type: ignore[arg-type]  # no browser
+    await asyncio.wait([answer])
+    assert answer.cancelled()
+    assert isinstance(one._lost, LeaseLost)
 
 
 async def test_what_pages_load_waits_for_no_room_that_pages_hold() -> None:
