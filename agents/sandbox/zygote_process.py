@@ -13,7 +13,10 @@ from .limits import ChildLimits
 from .printed import Printed
 from .zygote import ForkOrder, ZygoteWord
 
-PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH")
+PASSED = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH"),
+    *("SCRAPY_PROJECT", "SCRAPY_SETTINGS_MODULE"),  # which settings of a project
+)
 """Variables of the environment that each child gets, beside those of `spider.env`."""
 
 CLOSE_S = 1.0

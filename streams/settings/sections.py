@@ -368,7 +368,8 @@ class Spider(Section):
 
     env: tuple[str, ...] = ()
     """Names of environment variables that the spider's process gets, beside PATH, HOME, LANG, LC_ALL, LC_CTYPE, TZ,
-    TMPDIR, PYTHONPATH and LD_LIBRARY_PATH. It gets no others, and no passwords of Kafka."""
+    TMPDIR, PYTHONPATH, LD_LIBRARY_PATH, SCRAPY_PROJECT and SCRAPY_SETTINGS_MODULE. It gets no others, and no passwords
+    of Kafka."""
     own_user: bool = True
     """Whether deployed code runs as a user of its own, where the worker runs as root. Files named by `--spider` run as
     the worker's user."""

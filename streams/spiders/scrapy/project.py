@@ -24,6 +24,9 @@ from crawlog.streams.errors import Misconfigured
 
 from ..loading import PROJECT, FoundClass, project_around
 
+GIVEN = os.environ.get("SCRAPY_SETTINGS_MODULE", "")
+"""The settings module that the environment names: as in Scrapy, it counts more than scrapy.cfg."""
+
 
 class FoundSpider(NamedTuple):
     """A class of a spider, and all that belongs to it.
@@ -92,7 +95,7 @@ def settings_of(folder: Path, given: dict[str, str]) -> Settings:
     config = ConfigParser()
     try:
         config.read_string(files.read_trusted(folder / PROJECT).decode())
-        named = config.get("settings", os.environ.get("SCRAPY_PROJECT", "default"))
+        named = GIVEN or config.get("settings", os.environ.get("SCRAPY_PROJECT", "default"))
     except (OSError, Error, UnicodeDecodeError) as error:
         raise Misconfigured(f"{folder / PROJECT}: {_said(error)}") from None
     if str(folder) not in sys.path:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from crawlog.agents.sandbox.zygote_process import PASSED
 from crawlog.streams.spiders import SpiderFacts, SpiderRef
 
 LOADING = """
@@ -92,6 +93,21 @@ def test_by_name_in_a_project(project: Path) -> None:
     assert facts_of(SpiderRef(f"{project}:books"), project).settings["politeness.delay_s"] == 3.0
     by_command = SpiderRef(f"{project}:books", scrapy=(("DOWNLOAD_DELAY", "0.5"),))
     assert facts_of(by_command, project).settings["politeness.delay_s"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "environment", [{"SCRAPY_PROJECT": "slow"}, {"SCRAPY_SETTINGS_MODULE": "shop.slow", "SCRAPY_PROJECT": "gone"}]
+)
+def test_the_environment_says_which_settings_a_project_has(
+    environment: dict[str, str], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A section of scrapy.cfg, or a module: by Scrapy's variables, which each child gets."""
+    (project / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\nslow = shop.slow\n")
+    (project / "shop" / "slow.py").write_text("from shop.settings import *\nDOWNLOAD_DELAY = 9\n")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert facts_of(SpiderRef(f"{project}:plain"), project).settings["politeness.delay_s"] == 9
+    assert environment.keys() <= set(PASSED)
 
 
 def test_by_file(tmp_path: Path) -> None:
