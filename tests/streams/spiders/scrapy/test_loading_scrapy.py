@@ -120,6 +120,24 @@ def test_by_file(tmp_path: Path) -> None:
     assert "politeness.per_host" not in facts.settings
 
 
+RUNS_ITSELF = """
+from scrapy.crawler import CrawlerProcess
+
+process = CrawlerProcess(settings={"USER_AGENT": "x"})
+process.crawl(Books)
+process.start()
+"""
+
+
+def test_a_script_that_would_crawl_by_itself_is_refused(tmp_path: Path) -> None:
+    """Each process that loads it would. Below a look at `__name__` it does no harm."""
+    file = tmp_path / "books.py"
+    file.write_text(SPIDER + RUNS_ITSELF)
+    assert "line 21: process.start() would crawl by Scrapy" in refusal(SpiderRef(str(file)), tmp_path)
+    file.write_text(SPIDER + 'if __name__ == "__main__":\n' + RUNS_ITSELF.replace("\n", "\n    "))
+    assert facts_of(SpiderRef(str(file)), tmp_path).label.startswith("books@")
+
+
 def test_a_base_class_without_a_name_is_no_spider(tmp_path: Path) -> None:
     """As for Scrapy's loader; alone, it says what it lacks."""
     file = tmp_path / "books.py"
