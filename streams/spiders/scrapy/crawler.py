@@ -55,6 +55,14 @@ class StandInCrawler(Crawler):
         """Raises: NotSupported: always."""
         raise NotSupported(NO_ENGINE)
 
+    def stop(self) -> Any:
+        """Raises: NotSupported: always; Scrapy's would find nothing that runs, and say nothing."""
+        raise NotSupported(NO_ENGINE)
+
+    async def stop_async(self) -> None:
+        """Raises: NotSupported: always."""
+        self.stop()
+
     def prepare(self, args: dict[str, str]) -> Spider:
         """Make the spider and all components, in the order of Scrapy."""
         self.spider = spider = self._create_spider(**args)

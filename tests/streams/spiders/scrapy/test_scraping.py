@@ -958,6 +958,11 @@ def uses_engine(self: Any, response: Any) -> Any:  # a method
     self.crawler.engine.close_spider(self, "enough")
 
 
+def stops_crawler(self: Any, response: Any) -> Any:  # a method
+    """The crawler."""
+    self.crawler.stop()
+
+
 def carries_response(self: Any, response: Any) -> Any:  # a method
     """A page in meta."""
     yield Request(f"{SITE}/a", meta={"page": response})
@@ -983,6 +988,7 @@ def sends_host(self: Any, response: Any) -> Any:  # a method
     [
         (returns_deferred, "returned a Deferred, which crawlog does not support: write `async def parse`"),
         (uses_engine, "crawler.engine does not exist in crawlog"),
+        (stops_crawler, "To stop the crawl, raise CloseSpider"),
         (carries_response, "a page does not travel; pass its url"),
         (carries_selector, "it belongs to its page; pass its text"),
         (carries_much, "a request has at most 65,536"),
