@@ -6,6 +6,7 @@ Request ─► recorded ─► RequestRecord ─► log ─► PageMeta.request 
 import inspect
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import FunctionType, MethodType
 from typing import Any, cast
 from urllib.parse import quote
@@ -277,8 +278,10 @@ class Recorder:
 
     def _is_callback(self, name: str) -> bool:
         """Whether it names a method of the spider: of the object, of its class, or a static one."""
-        is_static = isinstance(inspect.getattr_static(self._spider, name, None), staticmethod)
-        return is_static or inspect.ismethod(getattr(self._spider, name, None))
+        found = inspect.getattr_static(self._spider, name, None)
+        if isinstance(found, property | cached_property):
+            return False  # the user's code, which may do anything
+        return isinstance(found, staticmethod) or inspect.ismethod(getattr(self._spider, name, None))
 
     def _class(self, request: Request) -> str:
         try:

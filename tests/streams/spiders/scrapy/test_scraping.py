@@ -135,6 +135,26 @@ def test_a_callback_may_be_static_or_of_the_class() -> None:
     assert rows(given_by(runner, page_of(second, "<p>"))) == ['{"of": "of-the-class"}']
 
 
+def test_properties_of_the_spider_are_not_read_for_the_name_of_a_callback() -> None:
+    """They may open a database. A callback with two underscores is looked for among all names."""
+
+    class Private(Spider):
+        name = "private"
+
+        @property
+        def __broken(self) -> Any:
+            raise ValueError("no database")
+
+        def parse(self, response: Any) -> Any:  # noqa: ARG002  # as above
+            yield Request(f"{SITE}/a", self.__item)
+
+        def __item(self, response: Any) -> Any: ...
+
+    result = given_by(runner_of(Private), page_of(asking(), "<p>"))
+    assert result.error == ""
+    assert [out.request.callback for out in result.requests if out.request] == ["_Private__item"]
+
+
 def test_arguments_reach_the_callback() -> None:
     """As the request carried them."""
     result = given_by(runner_of(Everything), page_of(asking("generator", kwargs={"number": 5}), "<p>"))
