@@ -270,6 +270,8 @@ class ParseStage:
         self, job: Job, message: Message, judged: PageMeta, page: Page, body: bytes, parsed: Parsed
     ) -> None:
         """Send the outputs of a page."""
+        if parsed.closes and self._jobs.is_past(judged):
+            parsed = parsed._replace(closes="")
         outputs = outputs_of(job, (message.partition, message.offset), judged, body, parsed)
         if parsed.reached or outputs.is_duplicate or outputs.is_soft_404 is not None:
             _tell(judged, parsed, outputs)

@@ -298,6 +298,10 @@ class Jobs:
         """Whether a page was fetched under a newer revision of its job than the one that is known."""
         return self._marks.get(meta.job, (-1, -1)) < (meta.epoch, meta.rev) and meta.job != DEFAULT_JOB
 
+    def is_past(self, meta: PageMeta) -> bool:
+        """Whether a page's job has begun again since the page was asked for."""
+        return meta.epoch < self._marks.get(meta.job, (-1, -1))[0]
+
     def is_deleted(self, meta: PageMeta) -> bool:
         """Whether a page's job is deleted; a later job of its name has later epochs."""
         return meta.epoch <= self._deleted.get(meta.job, -1)

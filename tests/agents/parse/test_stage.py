@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from crawlog.agents.parse import spider_pages
 from crawlog.agents.parse.guard import Guard
 from crawlog.agents.parse.stage import MAX_UNDONE
 from crawlog.schemas import control, items, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.errors import OffsetFell
+from crawlog.streams.parse import parsed_of
 from crawlog.streams.parse.waiting import HELD_LOOKS
+from crawlog.streams.spiders import CallResult, SpiderFacts
 from crawlog.streams.spiders.page import Parsed
 from tests.support.parsing import HTML, NAMES, PAGE, Stage, buried, links, spider_job, told
 
@@ -124,6 +127,26 @@ def test_a_page_whose_job_is_deleted_while_it_waits_for_its_spider_is_done(tmp_p
     spiders.may_go = lambda: True
     spiders.tend()
     assert (stage.log.records, stage.done, spiders.count) == ([], [(3, 1)], 0)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_page_of_an_earlier_epoch_does_not_close_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epoch: int
+) -> None:
+    """Pages of the time before `--fresh` may still wait for the spider that has closed the job."""
+
+    def closing(result: CallResult, facts: SpiderFacts) -> Parsed:
+        return parsed_of(result, facts)._replace(closes="enough")
+
+    monkeypatch.setattr(spider_pages, "parsed_of", closing)
+    stage = Stage(job=spider_job(tmp_path, "yield {}"))
+    stage.learn(spider_job(tmp_path, "yield {}"), epoch=1)
+    stage.take(links("x"), epoch=epoch)
+    commands = [
+        control.decode(record.key, record.value) for record in stage.log.records if record.topic == NAMES.control
+    ]
+    assert commands == [control.Command("stop", job="j", reason="enough")] * epoch
+    assert len(stage.log.values(NAMES.items)) == 1
 
 
 def test_nobody_deletes_the_job_of_bare_records() -> None:
