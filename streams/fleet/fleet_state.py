@@ -11,6 +11,7 @@ from crawlog.schemas.control import CodeNote, Command, Control, Finished, JobCop
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC
 from crawlog.streams.frontier import Commands
+from crawlog.streams.log import is_end_of
 
 from .picture import Picture, ended
 from .views import HostView, JobView, OutputView, WorkerView
@@ -134,9 +135,9 @@ class FleetState:
         return copy if isinstance(copy, JobCopy) and copy.spec.state != "deleted" else None
 
     def end(self, copy: JobCopy) -> Finished | None:
-        """How a job ended; None while it goes on."""
+        """How a job ended; None while it goes on, and until the end of its present revision is noted."""
         end = self.said.get(f"finished/{copy.job}".encode())
-        if not isinstance(end, Finished) or end.epoch < copy.epoch:
+        if not isinstance(end, Finished) or not is_end_of(end, copy):
             return None
         is_later = copy.spec.state == "running" and copy.spec.changed_at > end.at
         return None if is_later else end
@@ -220,7 +221,7 @@ class FleetState:
             if not isinstance(note, OutputNote) or note.epoch < copy.epoch:
                 yield OutputView(spec.name, "writing", required=spec.required)
                 continue
-            is_complete = note.rev and copy.spec.state != "running"
+            is_complete = note.rev and note.rev >= copy.spec.rev
             ended = "partial" if note.is_partial else "complete"
             state = "failed" if note.error else ended if is_complete else "writing"
             yield OutputView(spec.name, state, note.rows, note.place, note.error, spec.required)

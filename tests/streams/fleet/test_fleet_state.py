@@ -72,6 +72,19 @@ def test_a_job_of_a_later_epoch_has_not_ended() -> None:
     assert (view.state, view.ended_at) == ("pending", 0.0)
 
 
+@pytest.mark.parametrize("state", ["paused", "stopped", "cancelled"])
+def test_the_end_of_an_earlier_revision_is_none(state: str) -> None:
+    """Such a job went on: its counts, the time of its end and its outputs are those of now."""
+    spec = JobSpec(rev=9, state=state, outputs=(OutputSpec("rows.csv"),), at=5.0, changed_at=20.0)  # type: ignore[arg-type]  # one of the states
+    ended = Finished("j", at=9.0, rev=7, reason="max_pages", counts=JobCounts(fetched=1), dead=3)
+    fleet = state_with(JobCopy("j", spec), ended, OutputNote("j", "rows.csv", 9.0, rev=7, rows=1))
+    fleet.report(report(), 1.0)
+    view = shown(fleet)
+    assert fleet.end(JobCopy("j", spec)) is None
+    assert (view.state, view.dead, view.counts.fetched, view.outputs[0].state) == (state, 0, 0, "writing")
+    assert view.ended_at == (0.0 if state == "paused" else 20.0)
+
+
 def test_the_job_of_bare_records_is_shown_when_workers_report_it() -> None:
     """It has no record."""
     state = state_with(RUNNING)
