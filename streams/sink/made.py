@@ -192,6 +192,10 @@ class MadeRows:
         self.taken = 0
         os.ftruncate(self._file, 0)
 
+    def anew(self) -> "MadeRows":
+        """The rows of a state that began again; this object is of no use then, but as a mark of that."""
+        return MadeRows(self._db, self.path, self._file, self._items)
+
     def go_on(self) -> None:
         """Keep the rows from now on, whatever is replaced."""
         self.goes_on = True

@@ -95,11 +95,11 @@ class SinkState:
             failed.callback(os.close, self._lock)
             _replace(self._folder / SINK_FILE, msgspec.json.encode(sink))
             self._db = self._open()
-            failed.callback(self._close_database)  # perhaps another one by then
+            failed.callback(self._db.close)
             self.meta = self._checked(log)
             if sink.pipelines and not self.meta.raw:
                 self._forgotten(self.meta.log, raw=True)
-            self._file = self._opened()
+            self._file = self._opened(self.path)
             failed.callback(os.close, self._file)  # it has a lock too
             self._fit()
             self._open_made()
@@ -202,17 +202,33 @@ class SinkState:
     def begin_again(self, *, raw: bool = False) -> None:
         """Remove all rows; crawl.items is then read from offset 0.
 
+        After an exception nothing has changed, and the call may be repeated.
+
         Args:
             raw: Items are kept as scraped from now on, for pipelines.
+
+        Raises: Unusable: the state has no rows any more, but its files have; it is to be opened anew.
         """
-        if self.made:
-            self.made.close()
-            self.made = None
-        os.close(self._file)
-        self._forgotten(self.meta.log, raw=raw or self.meta.raw)
-        self._file = self._opened()
-        os.ftruncate(self._file, 0)
-        self._open_made()
+        becomes_raw = raw and not self.meta.raw
+        with ExitStack() as failed:
+            file = self._file
+            if becomes_raw:
+                file = self._opened(self._folder / ITEMS)
+                failed.callback(os.close, file)
+            self._forgotten(self.meta.log, raw=raw or self.meta.raw)
+            failed.pop_all()
+            rows, self._file = self._file, file
+            if becomes_raw:
+                failed.callback(os.close, rows)
+            try:
+                os.ftruncate(file, 0)
+                if becomes_raw:
+                    self.made = MadeRows(self._db, self._rows, rows, file)
+                elif self.made:
+                    self.made = self.made.anew()
+            except OSError as error:
+                raise Unusable(f"in need of an opening: {error}") from error
+            failed.pop_all()
 
     def move(self, offsets: Mapping[int, int]) -> None:
         """Read on from other offsets. The rows stay; a record that is read twice changes nothing."""
@@ -222,9 +238,6 @@ class SinkState:
     def sync(self) -> None:
         """Flush the file to the disk, so that it survives a power cut."""
         os.fsync(self._file)
-
-    def _close_database(self) -> None:
-        self._db.close()
 
     def _open(self) -> Rocks:
         table = BlockBasedOptions()
@@ -270,7 +283,7 @@ class SinkState:
         """Open the rows that pipelines make."""
         if not self.meta.raw:
             return
-        file = self._opened(made=True)
+        file = self._opened(self._rows)
         try:
             self.made = MadeRows(self._db, self._rows, file, self._file)
         except BaseException:
@@ -282,13 +295,12 @@ class SinkState:
             return SinkBatch(self._db, self.meta)
         return RawBatch(self._db, self.meta, self.made)
 
-    def _opened(self, *, made: bool = False) -> int:
+    def _opened(self, path: Path) -> int:
         """The file of this fold, or of the rows that pipelines made; FILE may have been it: then a copy."""
-        path = self._rows if made else self.path
         output, final = Path(self.sink.output), final_of(self._folder)
         try:
             if path == self._rows and final and not path.exists() and final.is_at(output):
-                length = made_length(self._db) if made else self.meta.length
+                length = made_length(self._db) if self.meta.raw else self.meta.length
                 if length == final.size_bytes:
                     shutil.copyfile(output, path)
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -303,10 +315,9 @@ class SinkState:
 
     def _forgotten(self, log: LogIdentity, *, raw: bool) -> SinkMeta:
         """Begin again from offset 0."""
-        self._db.close()
-        shutil.rmtree(state_of(self._folder))
-        self._db = self._open()
-        self._write(WriteBatch(raw_mode=True), SinkMeta(log, RAW_VERSION if raw else VERSION, raw=raw))
+        changes = WriteBatch(raw_mode=True)
+        changes.delete_range(b"", b"\xff")  # in place: a database that was removed may not open again
+        self._write(changes, SinkMeta(log, RAW_VERSION if raw else VERSION, raw=raw))
         return self.meta
 
     def _write(self, changes: WriteBatch, meta: SinkMeta, made: MadeMeta | None = None) -> None:

@@ -50,6 +50,14 @@ def found(url: str, page: tuple[int, int], *rows: object) -> Entry:
     return kept
 
 
+def raw_found(url: str, *rows: object) -> Entry:
+    """Items as scraped, as a sink with pipelines keeps them."""
+    record = ItemsRecord("j", url, (0, 0), [msgspec.Raw(msgspec.json.encode(row)) for row in rows], raw=True)
+    kept = entry(items.encode(record), SinkSpec("j", "-"), raw=True)
+    assert kept is not None
+    return kept
+
+
 @pytest.fixture
 def sink(tmp_path: Path) -> SinkSpec:
     """A sink of JSON lines."""
@@ -226,6 +234,49 @@ def test_a_state_of_another_version_is_not_read(tmp_path: Path, sink: SinkSpec, 
         SinkState(tmp_path, sink, LOG)
     assert results.empty(tmp_path, sink).name == "aside-state"
     assert fold(tmp_path, sink) == SinkMeta(LOG)
+
+
+@pytest.mark.parametrize("failing", ["_opened", "_write"])
+def test_a_state_that_cannot_begin_again_is_as_before_and_tries_again(
+    failing: str, tmp_path: Path, sink: SinkSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as out of descriptors or space: the worker tries again until it succeeds."""
+
+    def refuse(*_: object) -> None:
+        raise RetryLater("no space", 1.0)
+
+    with SinkState(tmp_path, sink, LOG) as state:
+        state.fold([(0, 0, found("a", (0, 0), {"n": 1}))])
+        with monkeypatch.context() as patched:
+            patched.setattr(state, failing, refuse)
+            for _ in range(2):
+                with pytest.raises(RetryLater):
+                    state.begin_again(raw=True)
+        assert b"".join(state.chunks()).count(b"\n") == 1
+        state.begin_again(raw=True)
+        assert (state.meta.offsets, state.meta.raw, state.rows) == ({}, True, 0)
+        state.fold([(0, 0, raw_found("a", {"n": 2}))])
+        assert state.made
+        assert len(state.made.blocks()) == 1
+
+
+def test_a_state_whose_file_cannot_be_cut_is_opened_anew(
+    tmp_path: Path, sink: SinkSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are gone from the state by then, so it keeps none of those in the file."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "cannot")
+
+    with SinkState(tmp_path, sink, LOG) as state:
+        state.fold([(0, 0, found("a", (0, 0), {"n": 1}))])
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "ftruncate", fail)
+            with pytest.raises(Unusable):
+                state.begin_again(raw=True)
+    with SinkState(tmp_path, sink, LOG) as state:
+        assert (state.meta.offsets, state.meta.raw, state.rows) == ({}, True, 0)
+    assert not sink.partial(tmp_path).read_bytes()
 
 
 # Damage
