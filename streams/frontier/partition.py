@@ -261,7 +261,7 @@ class OwnedPartition:
             host = self.hosts.get(stored.host)
             may_enter = schedule.has_room or schedule.has_few(self.fold.numbers[number].name)
             if host is None and (mark in asleep or not may_enter):
-                if mark not in asleep:
+                if asleep.get(mark, KEPT) == KEPT:  # one without a timer was loaded for a job that may not go on
                     self.sleepers.add(mark, rests.get(mark, usual))
                 continue
             host = host or self.host(stored.host, stored.domain)

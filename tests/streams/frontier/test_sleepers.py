@@ -204,6 +204,19 @@ def test_a_host_that_is_woken_for_a_load_is_fetched_in_its_turn() -> None:
     assert len(world.drain()) == 10
 
 
+@pytest.mark.usefixtures("two_awake")
+def test_a_host_loaded_for_a_job_that_may_not_go_on_is_asked_for_another() -> None:
+    """Its rows come job by job: for the first one it is put to sleep until that job changes."""
+    world = World()
+    world.job("held")
+    world.job()
+    for job in ("held", "j"):
+        world.find(*pages(f"a.com/{job}", 2), *pages(f"b.com/{job}", 2), *pages(f"c.com/{job}", 2), job=job)
+    world.job("held", rev=2, state="paused")
+    world.rebalance()
+    assert len(world.drain()) == 6
+
+
 def first_pages(world: World, most: int, robots: bytes) -> dict[str, float]:
     """When each of some hosts is asked for a page first, by the clock; robots.txt is known without a request."""
     first, rules = dict[str, float](), RobotsRules.parse(robots)
