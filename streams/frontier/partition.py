@@ -18,7 +18,7 @@ from .manners import Manners
 from .schedule import Schedule
 from .sleepers import KEPT, Sleepers
 from .unmet_hosts import standing_of
-from .waits import RetryWaits
+from .waits import RetryWaits, waited
 
 LOADED_AT_ONCE = 1_000
 """Host queues that are loaded between two turns of the event loop: 30 ms, while the hosts are kept awake."""
@@ -106,7 +106,7 @@ class OwnedPartition:
             queue = host.queues.pop(job, None)
             if queue is not None:
                 self._schedule.left(queue.job.name)
-                self.waits.woken -= len(queue.overdue)
+                self.waits.woken -= waited(queue.overdue)
         for key in [key for key, task in self.pending.items() if task.job.number == job]:
             self.ended(key)
 
@@ -306,7 +306,7 @@ class OwnedPartition:
             if queue.overdue:
                 key, expected = queue.overdue.pop(0)
                 attempt = expected.attempt
-                self.waits.woken -= 1
+                self.waits.woken -= key[:1] == b"w"
                 stored = self.fold.rows.get(key)
             elif queue.window:
                 key, value = queue.take()
@@ -341,5 +341,5 @@ class OwnedPartition:
         self.ended(task.key)
         host = self.host(task.host.key, task.domain)
         self.queue(host, task.job.number).overdue.insert(0, (task.key, r.without_request(task.row)))
-        self.waits.woken += 1
+        self.waits.woken += task.key[:1] == b"w"
         self._schedule.arrange(host)

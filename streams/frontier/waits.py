@@ -1,6 +1,6 @@
 """URLs of one partition that wait for their next attempt: those due first in memory, the others in the state's rows."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, merge
 from math import inf
 
@@ -25,7 +25,7 @@ class RetryWaits:
         pending: Keys of the URLs that were dispatched and whose done is not folded.
 
     Attributes:
-        woken: Number of overdue URLs in the queues of hosts.
+        woken: Number of URLs in the queues of hosts that are overdue since their wait is over.
         left: Jobs whose waiting URLs were left in the rows, since the jobs may not go on.
     """
 
@@ -119,22 +119,26 @@ class RetryWaits:
         """Drop the overdue URLs that may not go on, and read those again whose job may: a job or a command changed."""
         for host, queue in self._overdue():
             if not may_go_on(host, queue):  # they count as woken, and may be many
-                stay = [entry for entry in queue.overdue if entry[0][:1] == b"q"]
-                self.woken -= len(queue.overdue) - len(stay)
-                queue.overdue = stay
+                self.woken -= waited(queue.overdue)
+                queue.overdue = [entry for entry in queue.overdue if entry[0][:1] == b"q"]
                 self.left.add(queue.job.number)
         if any(self._schedule.runs(self._fold.numbers[job]) for job in self.left):
             self.left, self._from, self._upto = set(), b"", 0.0
 
     def forget(self, queue: HostQueue) -> None:
         """A queue leaves memory: its overdue URLs are read from the rows again."""
-        self.woken -= len(queue.overdue)
+        self.woken -= waited(queue.overdue)
         if queue.overdue:
             self.left.add(queue.job.number)
 
     def _overdue(self) -> Iterator[tuple[Host, HostQueue]]:
         """The queues that have something overdue."""
         return ((host, queue) for host in self._hosts.values() for queue in host.queues.values() if queue.overdue)
+
+
+def waited(overdue: Iterable[tuple[bytes, r.QueueRow]]) -> int:
+    """How many of these URLs have waited; the others were dispatched and put back."""
+    return sum(key[:1] == b"w" for key, _ in overdue)
 
 
 def _place(wait_key: bytes, due_ms: int) -> bytes:

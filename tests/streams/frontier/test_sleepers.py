@@ -192,6 +192,25 @@ def test_waits_of_a_job_that_may_not_go_on_keep_no_place(paused: str, monkeypatc
     assert len(world.drain()) == 5
 
 
+def test_urls_put_back_keep_no_waits_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody fetches those of a paused job, so they would take the places of another job's waits for ever."""
+    monkeypatch.setattr(waits, "WAITING_IN_MEMORY", 1)
+    world, pauses = World(), [Command(action="pause", job=job) for job in ("held", "j")]
+    world.job("held")
+    world.find("http://held.com/", job="held")
+    held = world.next_page()
+    world.job()
+    world.find("http://a.com/")
+    world.retry(world.next_page(), 5.0)
+    world.fold_dones()
+    world.aborted(held)
+    world.frontier.obey(Commands(pauses))
+    world.pass_time(10)
+    assert world.next() is None
+    world.frontier.obey(Commands(pauses[:1]))
+    assert world.drain() == ["http://a.com/"]
+
+
 @pytest.mark.usefixtures("two_awake")
 def test_a_host_that_is_woken_for_a_load_is_fetched_in_its_turn() -> None:
     """The browser looks at it for a page's loads and may never ask it; its own pages do not wait for that."""
