@@ -140,7 +140,7 @@ class OwnedPartition:
             entry = self.hosts[key] = Host(key, domain, self, schedule.usual.rules.delay_s)
             schedule.awake += 1
             until = self.sleepers.remove(entry.hash)
-            self._recall(entry, has_slept=until is not None)
+            self._recall(entry)
             if until is not None:
                 entry.rest(until)
                 for number in self._queues(entry.hash) if queues is None else queues:
@@ -150,7 +150,7 @@ class OwnedPartition:
                 entry.slowed_until = min(entry.slowed_until, entry.asked_at + entry.orders.slow_s)
         return entry
 
-    def _recall(self, host: Host, *, has_slept: bool) -> None:
+    def _recall(self, host: Host) -> None:
         """Take what the host's row knows of its last request, and that another worker may have asked the host since."""
         stored = self.fold.rows.get(r.host_key(host.hash))
         if stored is not None:
@@ -159,8 +159,7 @@ class OwnedPartition:
             host.asked_at = host.ended_at = now - max(self._schedule.wall() - row.last_at, 0.0)
             host.failures = row.failures
             host.rest(host.asked_at + row.wait_s)
-        if stored is not None or has_slept:
-            host.asked_elsewhere(self._asked_before)
+        host.asked_elsewhere(self._asked_before)
 
     def _awake(self, key: str, domain: str, job: int) -> Host | None:
         """The host's entry for a job that found something on it; None if it sleeps, or must for want of room."""
@@ -267,7 +266,6 @@ class OwnedPartition:
             host = host or self.host(stored.host, stored.domain)
             queue = self.queue(host, number)
             queue.more, queue.upto = True, b""
-            host.asked_elsewhere(self._asked_before)
             host.rest(rests.get(mark, now))
             schedule.arrange(host)
         self.waits.load()

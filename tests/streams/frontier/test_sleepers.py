@@ -275,6 +275,21 @@ def test_a_host_that_slept_through_a_crash_rests_one_crawl_delay(known: bool, th
     assert min(asked.values()) >= crashed_at + 90
 
 
+def test_a_host_whose_queue_was_dropped_before_a_crash_rests_too() -> None:
+    """1 a page is asked for → 2 its job begins a new epoch → 3 a crash → 4 another job finds a link there."""
+    world = World()
+    world.job("dropped")
+    world.find("http://a.com/", job="dropped")
+    assert world.next() is not None
+    world.job("dropped", rev=2, epoch=1)
+    world.job()
+    world.find("http://b.com/")
+    world.crash()
+    world.find("http://a.com/1")
+    assert world.drain_until(0.9) == []
+    assert len(world.drain()) == 2
+
+
 @pytest.mark.usefixtures("two_awake")
 def test_a_slowed_host_does_not_sleep_for_ever() -> None:
     """A rest that it has slept is over, however long the command makes it."""
