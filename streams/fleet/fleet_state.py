@@ -139,7 +139,7 @@ class FleetState:
         end = self.said.get(f"finished/{copy.job}".encode())
         if not isinstance(end, Finished) or not is_end_of(end, copy):
             return None
-        is_later = copy.spec.state == "running" and copy.spec.changed_at > end.at
+        is_later = not end.rev and copy.spec.state == "running" and copy.spec.changed_at > end.at
         return None if is_later else end
 
     def names(self) -> list[str]:

@@ -57,9 +57,10 @@ class Log:
         bounds = log_bounds(self.settings, self.topics.items, list(range(self.count)))
         return tuple(end for _, (_, end) in sorted(bounds.items()))
 
-    def end(self, name: str, reason: str = "finished") -> None:
+    def end(self, name: str, reason: str = "finished", rev: int = 0) -> None:
         """The note that a job ended."""
-        write_control(self.producer, self.topics, [Finished(name, time.time(), reason=reason, items=self.ends())])
+        end = Finished(name, time.time(), reason=reason, items=self.ends(), rev=rev)
+        write_control(self.producer, self.topics, [end])
 
 
 @pytest.fixture
@@ -110,6 +111,17 @@ def test_a_job_that_its_spider_closed_gives_the_file_whatever_reason_it_gave(log
     log.end("j", "cancelled")
     made = export_job(log.settings, "j", str(tmp_path / "rows.json"))
     assert (made.is_complete, made.state, made.reason) == (True, "stopped", "cancelled")
+
+
+def test_a_job_that_finished_and_goes_on_paused_is_partial(log: Log, tmp_path: Path) -> None:
+    """The end is that of an older revision."""
+    log.job("j", state="finished", rev=2)
+    log.row(1)
+    log.end("j", rev=2)
+    log.job("j", rev=3)
+    log.job("j", state="paused", rev=4)
+    made = export_job(log.settings, "j", str(tmp_path / "rows.jsonl"))
+    assert (made.is_complete, made.state, made.output) == (False, "paused", str(tmp_path / "rows.jsonl.partial"))
 
 
 def test_rows_of_bare_records_are_exported(log: Log, tmp_path: Path) -> None:
