@@ -136,7 +136,9 @@ class CodeNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         version: Empty for the whole project.
         hidden: Whether lists leave it out and nothing new can be submitted with it; jobs that pin it go on. It concerns
             versions that were deployed before `at`.
-        revoked: Whether no worker starts it any more, jobs that pin it included.
+        revoked: Whether no worker starts it any more, jobs that pin it included. It concerns versions that were
+            deployed before `revoked_at`; older records do not have that time, and it is `at`.
+        revoked_at: Of the last revocation; a later note that only hides keeps it.
     """
 
     project: str
@@ -145,6 +147,11 @@ class CodeNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     revoked: bool = False
     at: float = 0.0
     by: str = ""
+    revoked_at: float = 0.0
+
+    def revokes(self, deployed_at: float) -> bool:
+        """Whether no worker starts a version that was deployed at this time."""
+        return self.revoked and deployed_at <= (self.revoked_at or self.at)
 
 
 class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):

@@ -229,17 +229,32 @@ def delete_project(settings: "Settings", project: str, by: str = "", *, revoke: 
 
 
 def _hide(settings: "Settings", project: str, version: str, by: str, *, revoke: bool) -> Removed:
+    from crawlog.streams.code import code_notes
     from crawlog.streams.log import Topics, write_control
 
     hidden = tuple(one.version for one in versions(settings, project) if version in ("", one.version))
-    newest = max((one.at for one in versions(settings, project)), default=0.0)
-    note = CodeNote(project, version, revoked=revoke, at=max(time.time(), newest + 0.001), by=by[:200])
+    at = max(time.time(), _last_deployed(settings, project) + 0.001)
+    note = CodeNote(project, version, revoked=revoke, at=at, by=by[:200], revoked_at=at if revoke else 0.0)
+    before = code_notes(settings).get((project, version))
+    if before is not None and before.revoked and not revoke:
+        note = msgspec.structs.replace(note, revoked=True, revoked_at=before.revoked_at or before.at)
     write_control(_producer(settings), Topics(settings.kafka.prefix), [note])
     with _code_log(settings) as log:
         pinned = _sweep(settings, log)
     return Removed(
         hidden, tuple(sorted(job for job, ref in pinned if ref.project == project and ref.version in hidden))
     )
+
+
+def _last_deployed(settings: "Settings", project: str) -> float:
+    """When a version of a project was deployed last, hidden ones included; by another machine's clock, perhaps."""
+    from crawlog.streams.code import refusal, trusted_keys
+
+    times, trusted = [one.at for one in versions(settings, project)], trusted_keys(settings)
+    with _code_log(settings) as log:
+        of_project = [entry for entry in log.entries if entry.manifest.project == project]
+    times += [entry.manifest.at for entry in of_project if not refusal(entry.signed, trusted)]
+    return max(times, default=0.0)
 
 
 def _sweep(settings: "Settings", log: "CodeLog") -> list[tuple[str, CodeRef]]:

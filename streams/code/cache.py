@@ -81,7 +81,7 @@ class CodeCache:
             )
         if entry.manifest.cluster != self._log.cluster:
             raise Misconfigured(f"it was signed for another cluster: deploy it here, {AGAIN}")
-        if _is_revoked(self._settings, ref):
+        if _is_revoked(self._settings, entry.manifest):
             raise Misconfigured(f"it was revoked: deploy another version, {AGAIN}")
         return entry.manifest
 
@@ -154,11 +154,11 @@ def _digest(folder: Path) -> str:
     return state.hexdigest()
 
 
-def _is_revoked(settings: "Settings", ref: CodeRef) -> bool:
+def _is_revoked(settings: "Settings", manifest: "CodeManifest") -> bool:
     """Whether a note in crawl.control forbids a version. Only these notes are decoded."""
     notes = code_notes(settings)
-    found = [notes.get((ref.project, ref.version)), notes.get((ref.project, ""))]
-    return any(note is not None and note.revoked for note in found)
+    found = [notes.get((manifest.project, manifest.version)), notes.get((manifest.project, ""))]
+    return any(note is not None and note.revokes(manifest.at) for note in found)
 
 
 def code_notes(settings: "Settings") -> dict[tuple[str, str], CodeNote]:

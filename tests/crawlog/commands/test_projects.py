@@ -195,6 +195,28 @@ def test_a_revoked_version_starts_nowhere(settings: Settings, shop: Path) -> Non
         cache.folder(ref_of(found))
 
 
+def test_a_revocation_lasts_for_older_versions_and_bars_no_later_one(settings: Settings, shop: Path) -> None:
+    """Of a version, and of the whole project: deleting a later one plainly does not lift it."""
+    first = projects.deploy(settings, shop, "shop", "1")
+    write_job(settings, "old", ref_of(first))
+    for number, version in enumerate(("1", "")):
+
+        def delete(version: str = version, *, revoke: bool = False) -> None:
+            if version:
+                projects.delete_version(settings, "shop", version, revoke=revoke)
+            else:
+                projects.delete_project(settings, "shop", revoke=revoke)
+
+        delete(revoke=True)
+        assert "revoked" in str(refusal_of(settings, ref_of(first)))
+        (shop / "prices.py").write_text(f"def price(_):\n    return {number}\n")
+        later = projects.deploy(settings, shop, "shop", "1")
+        assert CodeCache(settings).folder(ref_of(later)).path.is_dir()
+        delete()
+        assert "revoked" in str(refusal_of(settings, ref_of(first)))
+        projects.deploy(settings, shop, "shop", "1")
+
+
 class Forged(NamedTuple):
     """A record that a stranger with access to the topics writes, the code that a job then pins, and what it is told."""
 
