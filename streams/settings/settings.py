@@ -140,7 +140,8 @@ def masked(key: str, value: object) -> object:
 def for_stage(settings: Settings, stage: str) -> Settings:
     """The settings without the secrets that a stage does not need.
 
-    All log in at the cluster. Only fetch logs in at other places, and only the service has users.
+    All log in at the cluster. Only fetch logs in at other places, and only the service has users. The service writes
+    records of jobs, which name the headers and say whether there are proxies: it gets these without their logins.
     """
     sections: dict[str, dict[str, object]] = {}
     for key, section in known_keys().items():
@@ -148,6 +149,9 @@ def for_stage(settings: Settings, stage: str) -> Settings:
         is_needed = name == "kafka" or (stage == "service" if name == "service" else stage == "fetch")
         if is_secret(key) and not is_needed:
             sections.setdefault(name, {})[field] = section.model_fields[field].get_default(call_default_factory=True)
+    if stage == "service":
+        proxies = tuple(without_secrets(proxy) for proxy in settings.fetch.proxies)
+        sections["fetch"] |= {"headers": settings.fetch.headers, "proxies": proxies}
     update = {name: getattr(settings, name).model_copy(update=fields) for name, fields in sections.items()}
     return settings.model_copy(update=update)
 

@@ -21,7 +21,7 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics
-from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.settings import Settings, for_stage
 
 pytestmark = pytest.mark.broker
 
@@ -94,6 +94,18 @@ def test_a_job_that_begins_again_is_no_longer_closed_by_its_spider(cluster: Sett
     write_command(producer, topics, Command("stop", job="j", reason=reason))
     assert submit(cluster, Submission(urls=("http://a.test/",), job="j", fresh=before == "stopped")).epoch == 1
     assert commands_in_force(cluster, topics).of_job("j").stopped == (not reason)
+
+
+def test_a_job_of_the_service_is_requested_as_one_of_the_command_line(cluster: Settings) -> None:
+    """The service has no secrets of fetch; the record names the headers, and says that requests go through a proxy."""
+    fetch = cluster.fetch.model_copy(update={"headers": ("X-Key: said",), "proxies": ("http://u:secret@p:1",)})
+    settings = cluster.model_copy(update={"fetch": fetch})
+    for name, own in (("cli", settings), ("http", for_stage(settings, "service"))):
+        submit(own, Submission(urls=("http://a.test/",), job=name))
+    rules = job(cluster, "http").spec.requests
+    assert rules == job(cluster, "cli").spec.requests
+    assert rules is not None
+    assert (rules.headers, rules.proxied) == (("X-Key: said",), True)
 
 
 def test_a_paused_submission_waits(cluster: Settings) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from crawlog.schemas.control import Command, Finished, JobCopy, OutputNote, StartEnded, key
-from crawlog.schemas.job_orders import JobStateName, OutputSpec
+from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.fleet import FleetState, JobView

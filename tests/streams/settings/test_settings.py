@@ -393,7 +393,7 @@ def test_a_process_that_is_told_its_settings_reads_no_file(tmp_path: Path) -> No
 
 def test_a_stage_gets_only_the_secrets_that_it_uses() -> None:
     """All of them log in at the cluster, and only fetch anywhere else."""
-    pairs = ["kafka.sasl_password=cluster", "snapshots.to=s3://key:secret@bucket", "fetch.headers=Key: secret"]
+    pairs = ["kafka.sasl_password=cluster", "snapshots.to=s3://key:secret@bucket", "fetch.headers=Key: said"]
     pairs += ["fetch.logins=https://u:secret@a.com", "fetch.proxies=http://u:secret@p:1"]
     pairs += ["fetch.forms=https://a.com/in#password=secret", "fetch.concurrency=7"]
     pairs += ['service.users={"ann": "hers"}', 'service.tokens={"ci": "theirs"}']
@@ -409,7 +409,12 @@ def test_a_stage_gets_only_the_secrets_that_it_uses() -> None:
     assert (service.users, service.tokens) == ({"ann": "hers"}, {"ci": "theirs"})
     for stage in ("parse", "sink", "service"):
         told = for_stage(settings, stage)
-        assert "secret" not in "".join(to_environ(told).values())
+        environ = to_environ(told)
+        assert "secret" not in "".join(environ.values())
+        # The service writes records of jobs: they name the headers, and say whether requests must go through a proxy.
+        assert ("said" in environ["CRAWLOG_FETCH__HEADERS"]) == (stage == "service")
+        assert bool(told.fetch.proxies) == (stage == "service")
+        assert resolve(Sources(environ=environ, config=NO_FILE)).settings.fetch == told.fetch
         assert (told.kafka.sasl_password, told.fetch.concurrency) == ("cluster", 7)
 
 
