@@ -78,6 +78,8 @@ async def _items(request: web.Request, call: ApiCall) -> web.StreamResponse:
         return as_json(page)
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
     await response.prepare(request)
+    if request.method == "HEAD":
+        return response
     while True:
         await response.write(b"".join(bytes(row.item) + b"\n" for row in page.rows))
         if page.is_end:
@@ -88,6 +90,10 @@ async def _items(request: web.Request, call: ApiCall) -> web.StreamResponse:
 async def _live(request: web.Request, call: ApiCall) -> web.StreamResponse:
     tails = request.app[TAIL]
     job, cursor = known_job(call), request.headers.get("Last-Event-ID", call.query.cursor)
+    response = web.StreamResponse(headers={"Content-Type": EVENTS})
+    if request.method == "HEAD":
+        await response.prepare(request)
+        return response
     if tails.followers >= FOLLOWERS:
         raise TooMuchWork
     tails.followers += 1
@@ -95,7 +101,6 @@ async def _live(request: web.Request, call: ApiCall) -> web.StreamResponse:
         await in_thread(request, items_of, call.settings, job, cursor, 1)  # refuses a wrong cursor
         now = await in_thread(request, job_now, call.settings, job, "-")
         tail = await tails.get(request, call)
-        response = web.StreamResponse(headers={"Content-Type": EVENTS})
         await response.prepare(request)
         await _Follower(request, call, response, tail, now).follow(cursor)
     finally:
