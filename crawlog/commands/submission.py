@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def checked(wanted: Submission) -> Submission:
     Raises: Misconfigured: it is not; the message says what is wrong.
     """
     if wanted.job:
-        named_job(wanted.job)
+        _check_job(wanted.job)
     if len(wanted.urls) > MAX_URLS:
         raise Misconfigured(
             f"{len(wanted.urls):,} URLs; at most {MAX_URLS:,}: `crawlog seed FILE --job NAME` adds more"
@@ -104,6 +105,11 @@ def checked(wanted: Submission) -> Submission:
     _check_remote(wanted)
     _check_of_job(wanted.own)
     return wanted
+
+
+def _check_job(name: str) -> None:
+    if named_job(name) == DEFAULT_JOB:
+        raise Misconfigured(f"--job {name}: this name is for URLs that other programs write; take another one")
 
 
 def named_job(name: str) -> str:

@@ -21,7 +21,6 @@ import msgspec
 from crawlog.schemas import log_lines
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
-from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured, NotPossible
 
 from .order import job_name, refused
@@ -277,8 +276,6 @@ class _Sowing:
     def _create(self, name: str, spec: "JobSpec", said: Mapping[bytes, "Control"], epoch: int = 0) -> JobCopy:
         from crawlog.streams.log import end_closing, write_job
 
-        if name == DEFAULT_JOB:
-            raise Misconfigured(f"--job {name}: this name is for URLs that other programs write; take another one")
         if not self._has_requests:
             raise Misconfigured(f"there is no job {name} in the log; give the URLs that it starts with.")
         end_closing(self._producer, self._topics, said, name)

@@ -16,6 +16,7 @@ from crawlog.streams.settings.sources import load
         (Submission(urls=("sitemap:http://a.test/",)), "is not a URL"),
         (Submission(urls=("http://u:secret@a.test/",)), "fetch.logins"),
         (Submission(urls=("http://a.test/",), job="../x"), "letters, digits"),
+        (Submission(urls=("http://a.test/",), job="default"), "for URLs that other programs write"),
         (Submission(urls=("http://a.test/",), settings={"fetch.concurrency": 3}), "of workers, not of a job"),
         (Submission(urls=("http://a.test/",), settings={"sink.folder": "/etc"}), "of workers, not of a job"),
         (Submission(urls=("http://a.test/",), settings={"politness.delay_s": 3}), "did you mean politeness.delay_s"),

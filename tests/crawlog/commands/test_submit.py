@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from crawlog.agents.seed import Source, plant
@@ -13,7 +14,7 @@ from crawlog.commands.submit import submit
 from crawlog.schemas import urls
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import OutputSpec
-from crawlog.schemas.urls import JobSpec, UrlsRecord
+from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
 from crawlog.streams.errors import Misconfigured, NotPossible
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_records import commands_in_force, known_job, write_command, write_job
@@ -147,6 +148,9 @@ def test_a_spider_that_cannot_be_made_is_refused_or_a_job_that_failed(cluster: S
     with pytest.raises(Misconfigured, match="start_url"):
         submit(settings, wanted)
     assert known_job(settings, Topics(settings.kafka.prefix), "j") is None
+    with pytest.raises(Misconfigured, match="other programs"):
+        submit(settings, msgspec.structs.replace(wanted, job=DEFAULT_JOB), keeps_broken=True)
+    assert known_job(settings, Topics(settings.kafka.prefix), DEFAULT_JOB) is None
     view = submit(settings, wanted, keeps_broken=True)
     assert (view.state, view.reason, view.spider) == ("failed", "spider_broken", "shop")
     assert view.ended_at >= view.submitted_at > 0
