@@ -121,5 +121,5 @@ ENDPOINTS = (
     ),
     ApiEndpoint("GET", "/jobs/{job}", "read", "A job with its settings, secrets hidden", JobView, _show),
     ApiEndpoint("GET", "/jobs/{job}/logs", "read", "The newest lines of a job", LinesPage, _lines, query=LinesQuery),
-    ApiEndpoint("GET", "/why", "read", "The life of one URL, from the log", Story, _why, query=WhyQuery),
+    ApiEndpoint("GET", "/why", "read", "The life of one URL, from the log", Story, _why, query=WhyQuery, errors=(404,)),
 )

@@ -30,6 +30,11 @@ def test_patterns_mean_the_same_in_every_language() -> None:
     assert not [one for one in found if re.search(r"\\[AZ]|\(\?P", one)]
 
 
+def test_why_names_the_status_for_a_job_that_there_is_not() -> None:
+    """Its job is named in the query, not in the path."""
+    assert "404" in description(ENDPOINTS)["paths"]["/api/v1/why"]["get"]["responses"]
+
+
 def test_a_newline_behind_a_hash_is_refused() -> None:
     """To Python `$` is before it, too."""
     hashed = "0" * 64
