@@ -11,7 +11,7 @@ from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
 from crawlog.commands.why import Story, moment, why
 from crawlog.schemas.log_lines import LogLine
-from crawlog.streams.fleet import JobView
+from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.url import InvalidUrl, serialise
 
 from .answers import AnswerError
@@ -90,8 +90,13 @@ def _list(call: ApiCall) -> JobsPage:
 
 def _submit(call: ApiCall) -> JobView:
     view = submit(call.settings, call.body, call.user)
-    call.fleet.wait_until(lambda state: state.copy(view.name) is not None, SEEN_S)
-    return view
+
+    def shows_it(state: FleetState) -> bool:
+        copy = state.copy(view.name)
+        return copy is not None and (copy.epoch, copy.spec.rev) >= (view.epoch, view.rev)
+
+    is_shown = call.fleet.wait_until(shows_it, SEEN_S)
+    return (call.fleet.job(view.name) if is_shown else None) or view
 
 
 def _show(call: ApiCall) -> JobView:

@@ -1,0 +1,39 @@
+"""Jobs over HTTP, as the live view of the fleet shows them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crawlog.schemas.control import JobCopy, key
+from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.urls import JobSpec
+from crawlog.service import api_jobs
+from crawlog.service.endpoint import ApiCall
+from crawlog.streams.fleet import FleetState, JobView
+from crawlog.streams.settings import Settings
+
+
+def view_of(*records: JobCopy) -> tuple[FleetState, JobView]:
+    """The state after these records, and the job `j` in it."""
+    state = FleetState()
+    for record in records:
+        state.hear(key(record), record)
+    view = state.job("j")
+    assert view is not None
+    return state, view
+
+
+@pytest.mark.parametrize("begun_again", [False, True])
+def test_a_submission_of_a_known_job_is_answered_with_its_state(monkeypatch: Any, *, begun_again: bool) -> None:
+    """As it runs; one that begins again in a new epoch is not taken for the old one, which the view may still show."""
+    old = JobCopy("j", JobSpec(rev=3))
+    state, _ = view_of(old)
+    state.report(Progress("fetch-0", "fetch", 0, 0.0, pid=7, jobs={"j": JobCounts(fetched=500)}), 1.0)
+    _, written = view_of(JobCopy("j", JobSpec(rev=4), epoch=1) if begun_again else old)
+    monkeypatch.setattr(api_jobs, "submit", lambda *_: written)
+    fleet: Any = SimpleNamespace(job=state.job, wait_until=lambda holds, _: holds(state))
+    answer = api_jobs._submit(ApiCall(Settings(), fleet, {}, None, None, ""))
+    assert (answer.state, answer.epoch, answer.counts.fetched) == (
+        ("pending", 1, 0) if begun_again else ("running", 0, 500)
+    )
