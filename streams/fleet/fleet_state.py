@@ -171,13 +171,19 @@ class FleetState:
             by=spec.by,
             submitted_at=spec.at,
             started_at=spec.at if state != "pending" else 0.0,
-            ended_at=end.at if end is not None else (spec.changed_at if state in ENDED_STATES else 0.0),
+            ended_at=self._ended_at(copy, end) if state in ENDED_STATES else 0.0,
             counts=counts,
             is_starting=self.is_starting(copy),
             dead=end.dead if end is not None else 0,
             outputs=tuple(self._outputs(copy)),
             args=dict(spec.args),
         )
+
+    def _ended_at(self, copy: JobCopy, end: Finished | None) -> float:
+        """When a job ended that has; a command that stops it changes nothing in its record."""
+        if end is not None:
+            return end.at
+        return self.commands.given_at(copy.job) if copy.spec.state == "running" else copy.spec.changed_at
 
     def _start_error(self, copy: JobCopy) -> str:
         """Why the `start` of the job's spider ended early; empty if it did not."""

@@ -69,6 +69,11 @@ class Commands:
         command = self._newest.get(("job", name))
         return command.reason if command is not None else ""
 
+    def given_at(self, name: str) -> float:
+        """When the command for a job was given, UTC epoch seconds; 0 without one."""
+        command = self._newest.get(("job", name))
+        return command.at if command is not None else 0.0
+
     def of_stage(self, name: str) -> Orders:
         """The commands for a stage."""
         return _all([self._newest.get(("stage", name))])

@@ -85,6 +85,12 @@ def test_the_end_of_an_earlier_revision_is_none(state: str) -> None:
     assert view.ended_at == (0.0 if state == "paused" else 20.0)
 
 
+def test_a_job_that_a_command_stops_ended_when_it_was_given() -> None:
+    """The job's record says nothing of it: it was changed last when the job was submitted."""
+    view = shown(state_with(RUNNING, Command("stop", job="j", at=30.0)))
+    assert (view.state, view.ended_at) == ("stopped", 30.0)
+
+
 def test_the_job_of_bare_records_is_shown_when_workers_report_it() -> None:
     """It has no record."""
     state = state_with(RUNNING)
