@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.schemas import log_lines
 from crawlog.schemas.log_lines import LogLine
-from crawlog.streams.log import Topics, consumer_config, log_bounds, offset_at, read_records
+from crawlog.streams.log import Topics, consumer_config, known_job, log_bounds, offset_at, read_records
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -36,19 +36,23 @@ def job_log_lines(
 ) -> list[LogLine]:
     """The newest lines of a job that are in the log now, the oldest first.
 
+    Lines from before it was submitted are those of another job, deleted since, or of the same before `--fresh`.
+
     Args:
         since: Leaves out older lines; UTC epoch seconds.
         upto: Offset of crawl.logs at which to stop; None for its end.
 
     Raises: EngineError: the cluster does not answer.
     """
-    topic = Topics(settings.kafka.prefix).logs
-    first, end = log_bounds(settings, topic, [0])[0]
+    topics = Topics(settings.kafka.prefix)
+    copy = known_job(settings, topics, job)
+    since = max(since or 0.0, copy.spec.at if copy is not None else 0.0)
+    first, end = log_bounds(settings, topics.logs, [0])[0]
     end = end if upto is None else upto
-    start = first if since is None else max(first, offset_at(settings, topic, 0, int(since * 1000), end))
+    start = max(first, offset_at(settings, topics.logs, 0, int(since * 1000), end)) if since else first
     lines: deque[LogLine] = deque(maxlen=limit)
-    for record in read_records(settings, topic, 0, start, end):
-        lines.extend(_lines(record, job, since or 0.0))
+    for record in read_records(settings, topics.logs, 0, start, end):
+        lines.extend(_lines(record, job, since))
     return list(lines)
 
 

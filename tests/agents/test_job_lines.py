@@ -9,7 +9,8 @@ import pytest
 from crawlog.agents.job_lines import MOST_OUTSTANDING, LinesSender
 from crawlog.commands.job_logs import LOST, follow_job_log, job_log_lines, lines_end
 from crawlog.schemas.log_lines import LogLine
-from crawlog.streams.log import ensure_topics
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.log import Producer, Topics, ensure_topics, write_job
 from crawlog.streams.log.job_lines import BURST, JobLines
 from crawlog.streams.settings.settings import Settings
 from tests.support.fetching import Log
@@ -57,6 +58,20 @@ async def test_lines_of_a_job_are_read_from_the_log(cluster: Settings) -> None:
     assert not job_log_lines(cluster, "nobody")
     with contextlib.closing(follow_job_log(cluster, "other", 0)) as followed:
         assert next(line for line in followed if line is not None).text == "not this one"
+
+
+@pytest.mark.broker
+async def test_lines_of_a_deleted_job_are_not_those_of_the_next_one_of_its_name(cluster: Settings) -> None:
+    """Their key is the same: the job's record says when it was submitted."""
+    ensure_topics(cluster)
+    sender = sender_of(cluster)
+    for at, text in ((100.0, "of the deleted one"), (201.0, "of the new one")):
+        sender._lines.add("j", LogLine(at, text))
+    await sender.revoking(set())
+    assert sender._producer is not None
+    assert sender._producer.flush(20)
+    write_job(cluster, Producer(cluster, "test"), Topics(cluster.kafka.prefix), "j", JobSpec(at=200.0), epoch=1)
+    assert [line.text for line in job_log_lines(cluster, "j")] == ["of the new one"]
 
 
 @pytest.mark.broker
