@@ -176,8 +176,10 @@ def _from_late_meta(body: bytes) -> str | None:
             at = _behind(b"-->", lowered, at)
         elif found[2]:
             at = _behind(b"</" + found[2], lowered, at)
-        elif encoding := _declared(_attributes(head, at)[0]):
-            return encoding
+        else:
+            attributes, at = _attributes(head, at)
+            if encoding := _declared(attributes):
+                return encoding
     return None
 
 
