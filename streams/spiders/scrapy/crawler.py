@@ -16,6 +16,7 @@ from scrapy.spiders import Spider
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import build_from_crawler, load_object
 
+from . import facts
 from .counted import counted
 from .downloading import Downloading
 from .noted_signals import NotedSignals
@@ -64,9 +65,13 @@ class StandInCrawler(Crawler):
         self.stop()
 
     def prepare(self, args: dict[str, str]) -> Spider:
-        """Make the spider and all components, in the order of Scrapy."""
+        """Make the spider and all components, in the order of Scrapy.
+
+        Raises: Misconfigured: the spider's `from_crawler` or an add-on sets what cannot work here.
+        """
         self.spider = spider = self._create_spider(**args)
         self.addons.load_settings(self.settings)
+        facts.check(self.settings, spider)
         self._apply_deprecated_spider_attr("download_delay", "DOWNLOAD_DELAY")
         self._apply_deprecated_spider_attr("max_concurrent_requests", "CONCURRENT_REQUESTS_PER_DOMAIN")
         self.stats = counted(load_object(self.settings["STATS_CLASS"]), self)

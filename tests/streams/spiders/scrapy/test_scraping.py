@@ -1110,6 +1110,39 @@ def test_a_component_that_cannot_work_is_refused_at_the_start(settings: dict[str
         runner_of(Everything, settings)
 
 
+class Browsing:
+    """An add-on as scrapy-playwright's or scrapy-poet's: it sets settings."""
+
+    def update_settings(self, settings: Any) -> None:
+        """Another downloader."""
+        settings.set("DOWNLOAD_HANDLERS", {"https": "scrapy_playwright.handler.Handler"}, "addon")
+
+
+class Filtering(Everything):
+    """Sets a setting where it is made."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+        """As Scrapy's documentation shows it."""
+        crawler.settings.set("DUPEFILTER_CLASS", f"{HERE}.Signing", "spider")
+        return super().from_crawler(crawler, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        (Everything, {"ADDONS": {f"{HERE}.Browsing": 1}}, "DOWNLOAD_HANDLERS"),
+        (Filtering, {}, "DUPEFILTER_CLASS"),
+    ],
+)
+def test_what_is_set_while_the_spider_is_made_is_refused_too(
+    kind: type[Spider], settings: dict[str, Any], said: str
+) -> None:
+    """By an add-on, or in `from_crawler`."""
+    with pytest.raises(Misconfigured, match=f"cannot run:\n  {said}"):
+        runner_of(kind, settings)
+
+
 def test_the_engine_is_refused_where_a_spider_is_made() -> None:
     """In `from_crawler`."""
 
