@@ -15,6 +15,7 @@ this process when the caller's process ends; the next run of the same job goes o
 import asyncio
 import contextlib
 import inspect
+import json
 import logging
 import os
 import signal
@@ -118,13 +119,25 @@ def _named(spider: "type[Spider] | str | Path") -> str:
 def _scrapy_apart(
     given: Settings | Mapping[str, object] | None,
 ) -> "tuple[Settings | Mapping[str, object] | None, Pairs]":
-    """The settings without Scrapy's, and these."""
+    """The settings without Scrapy's, and these as `-s` has them. Raises: Misconfigured: a value has no such form."""
     from crawlog.commands.named_spider import is_of_scrapy
 
     if given is None or isinstance(given, Settings):
         return given, ()
-    scrapy = tuple(sorted((key, str(value)) for key, value in given.items() if is_of_scrapy(key)))
+    scrapy = tuple(sorted((key, _as_text(key, value)) for key, value in given.items() if is_of_scrapy(key)))
     return {key: value for key, value in given.items() if not is_of_scrapy(key)}, scrapy
+
+
+def _as_text(name: str, value: object) -> str:
+    """A setting of Scrapy's as its command line takes it. Raises: Misconfigured: a text cannot say it."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(map(str, value))
+    try:
+        if value is not None:
+            return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
+    except TypeError:  # a class, say
+        pass
+    raise Misconfigured(f"{name} = {value!r:.100}: it travels as text; set it in the spider's custom_settings")
 
 
 def _settings(given: Settings | Mapping[str, object] | None, named: "NamedSpider | None") -> Settings:

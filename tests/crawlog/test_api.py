@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from scrapy.settings import Settings as ScrapySettings
 
 import crawlog
 from crawlog import CrawlError, EngineError, GiveUp, Misconfigured, RetryLater, Settings, Spider, Summary, crawl
-from crawlog.api import _outcome
+from crawlog.api import _outcome, _scrapy_apart
 from crawlog.commands.run_process import Ended
 from crawlog.streams.errors import DamagedLog
 
@@ -71,6 +72,33 @@ async def test_a_class_without_a_file_is_refused() -> None:
     typed = type("Typed", (Spider,), {"__module__": "nowhere"})
     with pytest.raises(Misconfigured, match="stands in no file"):
         await crawl(["http://a.example/"], spider=typed)
+
+
+def test_a_setting_of_scrapys_means_what_it_says() -> None:
+    """Lists and dicts too: it travels as text, which Scrapy reads."""
+    retrying = "scrapy.downloadermiddlewares.retry.RetryMiddleware"
+    own, pairs = _scrapy_apart(
+        {
+            "politeness.delay_s": 1,
+            "RETRY_HTTP_CODES": [500, 418],
+            "FEED_EXPORT_FIELDS": ("a", "b"),
+            "DOWNLOADER_MIDDLEWARES": {retrying: None},
+            "COOKIES_ENABLED": False,
+        }
+    )
+    assert own == {"politeness.delay_s": 1}
+    read = ScrapySettings(dict(pairs), "cmdline")
+    assert read.getlist("RETRY_HTTP_CODES") == ["500", "418"]
+    assert read.getdictorlist("FEED_EXPORT_FIELDS") == ["a", "b"]
+    assert read.getdict("DOWNLOADER_MIDDLEWARES") == {retrying: None}
+    assert read.getbool("COOKIES_ENABLED") is False
+
+
+@pytest.mark.parametrize("value", [None, {Spider: 1}, {"a": Spider}])
+def test_a_setting_of_scrapys_that_no_text_says_is_refused(value: object) -> None:
+    """Scrapy would read the text `None`, or fail at a class's."""
+    with pytest.raises(Misconfigured, match="custom_settings"):
+        _scrapy_apart({"DOWNLOADER_MIDDLEWARES": value})
 
 
 @pytest.mark.parametrize("kind", [Misconfigured, EngineError, DamagedLog, CrawlError])
