@@ -98,6 +98,7 @@ class OwnOutputs:
         self._items: list[msgspec.Raw] = []
         self._size_bytes = 0
         self._requests: dict[tuple[str, int], RequestOut] = {}
+        self._links: list[Outlink] = []
         self._given: dict[int, int] = {}
         self._count = 0
 
@@ -124,14 +125,15 @@ class OwnOutputs:
             self._item(output)
 
     def follow(self, links: list[Outlink]) -> None:
-        """Take links of the page; none is a request of its own."""
-        for link in links:
-            self._requests.setdefault((link.url, 0), RequestOut(link.url, depth=self._parent.depth))
+        """Take links of the page: they are followed where its callbacks give no request for the same URL."""
+        self._links = links
 
     def taken_out(self) -> CallResult:
         """The outputs so far; the next ones begin anew."""
+        for link in self._links:
+            self._requests.setdefault((link.url, link.fingerprint), RequestOut(link.url, depth=self._parent.depth))
         result = CallResult(self._items, self._rules.is_raw, list(self._requests.values()))
-        self._items, self._requests = [], {}
+        self._items, self._requests, self._links = [], {}, []
         self._size_bytes = self._count = 0
         return result
 
@@ -147,11 +149,12 @@ class OwnOutputs:
                 raise ValueError(f"start gives {request.url!r:.200}: its URLs are absolute, http or https") from None
             return
         identity = self._identity(url, record) if record is not None else 0
-        known = self._requests.get((url, identity))
+        key = url, identity or fingerprint(url)
+        known = self._requests.get(key)
         priority = request.priority
         if known is not None:  # asked for twice: the first one, with the higher priority of both
-            record, priority = known.request, max(known.priority, priority)
-        self._requests[url, identity] = RequestOut(url, identity, priority, record, depth=self._parent.depth)
+            identity, record, priority = known.id, known.request, max(known.priority, priority)
+        self._requests[key] = RequestOut(url, identity, priority, record, depth=self._parent.depth)
 
     def _identity(self, url: str, record: RequestRecord) -> int:
         asked = request_id(url, record, self._rules.named)

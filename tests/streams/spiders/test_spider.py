@@ -17,7 +17,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import Bounds, TooMuch
 from crawlog.streams.spiders.page import Parsed
 from crawlog.streams.url import InvalidUrl, serialise
-from tests.support.spiders import HTML, PAGE, given, load_spider
+from tests.support.spiders import HTML, PAGE, given, load_spider, result_of
 
 
 def items(parsed: Parsed) -> list[Any]:
@@ -202,6 +202,29 @@ def test_following_all_links_is_a_choice() -> None:
     parsed = given(spider, b"<a href=x><a href=y>")
     assert sorted(urls(parsed)) == ["http://a.test/dir/x", "http://a.test/dir/y"]
     assert parsed.priorities == {"http://a.test/dir/y": 3}
+
+
+class Following(Spider):
+    """Follows all links, one of them with a callback."""
+
+    follow_links = True
+
+    def parse(self, response: Response) -> Iterator[object]:  # noqa: ARG002  # the base class's signature
+        """One request."""
+        yield Request("y", self.item, cb_kwargs={"n": 1})
+
+    def item(self, response: Response, n: int) -> object:
+        """Another page."""
+        return {"url": response.url, "n": n}
+
+
+def test_a_request_for_a_link_keeps_its_callback_where_all_are_followed() -> None:
+    """The log knows one of them only: the one that says more."""
+    result = result_of(Following(), b"<a href=x><a href=y>")
+    assert [(out.url, out.request and out.request.callback) for out in result.requests] == [
+        ("http://a.test/dir/y", "item"),
+        ("http://a.test/dir/x", None),
+    ]
 
 
 def test_what_a_page_wishes_counts_where_it_is_obeyed() -> None:
