@@ -37,7 +37,7 @@ class @KIND@(Spider):
 
     def parse(self, response: Response) -> Iterator[dict[str, Any] | Request]:
         """A list: its entries, and the next page."""
-        for link in response.css("article a, li a"):
+        for link in response.css("article a[href], li a[href]"):
             yield response.follow(link, self.parse_item, cb_kwargs={"text": link.css("::text").get()})
         yield from response.follow_all(css="a[rel=next], a.next", callback=self.parse)
 
@@ -164,7 +164,10 @@ SPIDERS = {"basic": _BASIC, "rules": _RULES, "sitemap": _SITEMAP, "login": _LOGI
 _HTML = '{"v":1,"url":"@ORIGIN@/","job":"test","http":200,"content_type":"text/html; charset=utf-8"}\n'
 
 PAGES = {
-    "basic": _HTML + '<h1>Items</h1><ul><li><a href="/item/1">one</a></ul><a class=next href="/?page=2">next</a>\n',
+    "basic": (
+        _HTML + "<h1>Items</h1><ul><li><a name=top></a>"
+        '<a href="/item/1">one</a></ul><a class=next href="/?page=2">next</a>\n'
+    ),
     "rules": _HTML + '<h1>Items</h1><a href="/item/1">one</a><a href="/more">more</a><a href="/login">log in</a>\n',
     "sitemap": (
         '{"v":2,"url":"@ORIGIN@/sitemap.xml","job":"test","http":200,"content_type":"application/xml",'

@@ -183,9 +183,7 @@ class Response:
         """
         if (urls is not None) + bool(css) + bool(xpath) != 1:
             raise TypeError("follow_all takes one of urls, css and xpath")
-        if urls is not None:
-            return (self.follow(url, callback, **options) for url in urls)
-        found = self.css(css) if css else self.xpath(xpath)
+        found: Iterable[Followable] = urls if urls is not None else self.css(css) if css else self.xpath(xpath)
         return (self.follow(url, callback, **options) for url in found if _has_link(url))
 
     def submit(
@@ -261,5 +259,8 @@ def _selected(selector: Selector) -> str:
     return href.strip("\t\n\r\f ")
 
 
-def _has_link(selector: Selector) -> bool:
-    return isinstance(selector.root, str) or "href" in selector.attrib
+def _has_link(url: Followable) -> bool:
+    """False for an element without a link; what is no URL at all is an error of `follow`."""
+    if isinstance(url, LexborNode):
+        return "href" in url.attributes
+    return not isinstance(url, Selector) or isinstance(url.root, str) or "href" in url.attrib

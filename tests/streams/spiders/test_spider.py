@@ -72,6 +72,8 @@ def test_a_response_has_what_users_of_scrapy_expect() -> None:
     assert response.css("a.n::text").getall() == ["é"] == response.xpath("//a/text()").getall()
     asked = [response.follow(one) for one in (response.css("a")[0], "../x", response.css("a::attr(href)")[0])]
     assert [request.url for request in asked] == ["http://a.test/x"] * 3
+    several: list[Any] = [response.css("a, title"), response.tree.css("a, title"), ["../x"]]
+    assert [[one.url for one in response.follow_all(links)] for links in several] == [["http://a.test/x"]] * 3
     assert [one.url for one in response.follow_all(css="a, title")] == ["http://a.test/x"]
     with pytest.raises(TypeError, match="does the selector find what it looks for"):
         response.follow(response.css("b::attr(href)").get())  # type: ignore[arg-type]  # which mypy would tell
