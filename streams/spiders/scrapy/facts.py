@@ -215,12 +215,17 @@ def _if_set(settings: BaseSettings, spider: object) -> JobSettings:
         job["politeness.delay_s"] = settings.getfloat("DOWNLOAD_DELAY")
     if is_set(settings, "CONCURRENT_REQUESTS_PER_DOMAIN"):
         job["politeness.per_host"] = max(1, settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"))
-    size = getattr(spider, "download_maxsize", 0) or settings.getint("DOWNLOAD_MAXSIZE")
+    size = _max_size(settings, spider)
     if size and (is_set(settings, "DOWNLOAD_MAXSIZE") or hasattr(spider, "download_maxsize")):
-        job["fetch.max_body_bytes"] = max(1024, int(size))
+        job["fetch.max_body_bytes"] = max(1024, size)
     if pages := settings.getint("CLOSESPIDER_PAGECOUNT"):
         job["run.max_pages"] = pages
     return job | _tls(settings)
+
+
+def _max_size(settings: BaseSettings, spider: object) -> int:
+    """Bytes of a body, at most; 0 for no limit."""
+    return int(getattr(spider, "download_maxsize", 0) or settings.getint("DOWNLOAD_MAXSIZE"))
 
 
 def _tls(settings: BaseSettings) -> JobSettings:
@@ -266,6 +271,8 @@ def notes(settings: BaseSettings, spider: object) -> Iterator[str]:
     left = [f"{what}, {name} sets it" for name, what in ours.items() if not is_set(settings, name)]
     if left:
         yield "crawlog's defaults count where Scrapy's differ: " + "; ".join(left)
+    if not _max_size(settings, spider):
+        yield "DOWNLOAD_MAXSIZE = 0: bodies are never without a limit: fetch.max_body_bytes counts (8 MiB by default)"
     for name, row in SETTINGS.items():
         if row.is_said and is_changed(settings, name):
             yield f"{name}: {row.what}"

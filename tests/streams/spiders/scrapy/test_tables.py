@@ -258,6 +258,14 @@ def test_the_start_says_where_crawlogs_defaults_count() -> None:
     assert "DOWNLOAD_DELAY" not in said
 
 
+def test_a_limit_that_is_turned_off_counts_still_and_is_said() -> None:
+    """Scrapy reads bodies of any size then."""
+    facts = runner_of(Plain, {"DOWNLOAD_MAXSIZE": 0}).facts
+    assert "fetch.max_body_bytes" not in facts.settings
+    assert any(note.startswith("DOWNLOAD_MAXSIZE = 0: ") for note in facts.notes)
+    assert not any("DOWNLOAD_MAXSIZE = 0" in note for note in runner_of(Plain).facts.notes)
+
+
 def test_settings_count_in_the_order_of_scrapy() -> None:
     """Project, spider, command line."""
 
