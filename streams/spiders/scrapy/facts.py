@@ -111,6 +111,11 @@ def has_pipelines(settings: BaseSettings) -> bool:
     return bool(_pipelines(settings)) or any(one is not None for one in settings.getdict("EXTENSIONS").values())
 
 
+def filters(settings: BaseSettings) -> bool:
+    """Whether requests are filtered by their fingerprints at all."""
+    return _path(settings["DUPEFILTER_CLASS"]) != NO_FILTER
+
+
 def is_set(settings: BaseSettings, name: str) -> bool:
     """Whether the project, the spider or the command line sets it."""
     priority = settings.getpriority(name)

@@ -74,7 +74,7 @@ class ScrapyRunner:
             self._recorder,
             self.kinds,
             exporter=None if self.has_pipelines else Exporter(settings),
-            filters=settings["DUPEFILTER_CLASS"] != facts.NO_FILTER,
+            filters=facts.filters(settings),
         )
         self.facts = self._facts(found)
 

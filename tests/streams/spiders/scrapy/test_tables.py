@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import scrapy
+from scrapy.dupefilters import BaseDupeFilter
 from scrapy.settings import Settings, default_settings
 
 from crawlog.streams.errors import Misconfigured
@@ -264,6 +265,11 @@ def test_a_limit_that_is_turned_off_counts_still_and_is_said() -> None:
     assert "fetch.max_body_bytes" not in facts.settings
     assert any(note.startswith("DOWNLOAD_MAXSIZE = 0: ") for note in facts.notes)
     assert not any("DOWNLOAD_MAXSIZE = 0" in note for note in runner_of(Plain).facts.notes)
+
+
+def test_no_filter_may_be_named_by_its_class() -> None:
+    """As Scrapy takes it."""
+    assert ids(runner_of(Plain, {"DUPEFILTER_CLASS": BaseDupeFilter}), "/a", "/a") == 2
 
 
 def test_settings_count_in_the_order_of_scrapy() -> None:
