@@ -332,6 +332,8 @@ def _proxy(request: Request, url: str) -> str:
 
     Raises: Unsendable: The header is no Basic login.
     """
+    if url and "://" not in url:
+        url = f"http://{url.removeprefix('//')}"  # as Scrapy's add_http_if_no_scheme
     given = request.headers.get(b"Proxy-Authorization") if request._headers else None  # noqa: SLF001  # as above
     scheme, found, place = url.partition("://")
     if given is None or not found or "@" in place:

@@ -68,6 +68,8 @@ def test_a_method_is_a_word(method: str) -> None:
     [
         ("http://proxy.test:3128", "http://ann:p%40ss@proxy.test:3128"),
         ("http://bob:word@proxy.test:3128", "http://bob:word@proxy.test:3128"),
+        ("proxy.test:3128", "http://ann:p%40ss@proxy.test:3128"),
+        ("//proxy.test:3128", "http://ann:p%40ss@proxy.test:3128"),
         ("", ""),
     ],
 )
