@@ -220,14 +220,15 @@ class SpiderPages:
         line.used_s = time.monotonic()
         while line.waiting and line.has_room and line.child is child:
             page = line.waiting.popleft()
-            if not wants_spider(page.meta, facts):
+            meta = page.meta if wants_spider(page.meta, facts) else page.job.ended(page.meta)
+            if not wants_spider(meta, facts):
                 self._left(page)
                 self._stage.spider_gave(page, NOTHING._replace(label=facts.label))
                 self.gave()
                 continue
             line.flying.append(page)
             line.flying_bytes += len(page.body)
-            call = PageCall(page.meta, page.body, page.is_whole)
+            call = PageCall(meta, page.body, page.is_whole)
             try:
                 child.submit_page(call, partial(self._answered, line, page, self._epoch))
             except OSError as error:
@@ -359,7 +360,7 @@ class SpiderPages:
         self._left(page)
         assert line.facts is not None
         if not result.error or line.facts.is_scrapy:
-            self._stage.spider_gave(page, parsed_of(result, line.facts), result.error, result.trace)
+            self._stage.spider_gave(page, parsed_of(result, line.facts, page.meta), result.error, result.trace)
         else:
             self._stage.bury_page(page, result.error, result.trace)
         self.gave()

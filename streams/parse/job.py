@@ -219,6 +219,17 @@ class Job:
             found = msgspec.structs.replace(found, id=identity, request=request)
         return Redirect(link, found, name)
 
+    def ended(self, meta: PageMeta) -> PageMeta:
+        """The page; if a rule refuses its redirect, the failure that the errback of its request gets."""
+        if not is_redirect(meta) or meta.request is None or not meta.request.errback:
+            return meta
+        refused: dict[str, int] = {}
+        if self.redirect(meta, refused, self.joining(meta) or "") is not None:
+            return meta
+        rule = next(iter(refused), "bad_url")
+        error = rule if rule in ("scope", "bad_url") else f"scope: {rule}"
+        return msgspec.structs.replace(meta, location="", error=error, kept=False)
+
     def again(self, meta: PageMeta) -> tuple[Outlink, FoundUrl]:
         """The found that queues a page's URL once more, because its stored body is gone."""
         source: Source = "sitemap" if meta.kind == "sitemap" else "link"

@@ -40,14 +40,14 @@ def wants_spider(meta: PageMeta, facts: SpiderFacts) -> bool:
     return receiver(meta, facts.statuses) != "nobody"
 
 
-def parsed_of(result: CallResult, facts: SpiderFacts) -> Parsed:
+def parsed_of(result: CallResult, facts: SpiderFacts, meta: PageMeta) -> Parsed:
     """What a spider's child made of a page."""
     return Parsed(
         result.items,
         [],
         requests=result.requests,
         label=facts.label,
-        takes_redirects=facts.is_scrapy,
+        takes_redirects=facts.is_scrapy or receiver(meta, facts.statuses) == "callback",
         closes=result.closes,
         is_raw=result.is_raw,
         stats=result.stats,

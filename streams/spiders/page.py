@@ -1,6 +1,6 @@
 """Kinds of pages, and the result of parsing one (`Parsed`).
 
-No spider sees a redirect: it becomes a link of the same depth.
+A redirect becomes a link of the same depth, unless the spider asks for it, or is one of Scrapy's.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from crawlog.streams.html import (
     Links,
     Outlink,
 )
-from crawlog.streams.http import essence
+from crawlog.streams.http import REDIRECTS, essence
 
 from .exchange import RequestOut
 
@@ -36,7 +36,7 @@ class Parsed(NamedTuple):
         reached: The setting whose limit cut the result; empty for none.
         requests: Of a user's spider, in the order in which it gave them.
         label: `NAME@VERSION` of a spider in a child process; empty for the job's.
-        takes_redirects: Whether the spider decided about the page's redirect (Scrapy's).
+        takes_redirects: Whether the spider got the page's redirect, and decides about it.
         closes: Reason for which the spider stops the job; empty for none.
         is_raw: Whether the items are as scraped, for pipelines.
         stats: Stats that the page changed, as differences.
@@ -101,7 +101,7 @@ def receiver(meta: PageMeta, statuses: Collection[int]) -> Literal["callback", "
         return "nobody"
     is_asked = record is not None and is_answer(meta, record)
     if is_redirect(meta):
-        return "callback" if is_asked else "nobody"
+        return "callback" if is_asked or (meta.http in REDIRECTS and meta.http in statuses) else "nobody"
     if meta.http is not None and meta.kept and (is_asked or is_followed(meta) or meta.http in statuses):
         return "callback"
     return "errback" if record is not None and record.errback else "nobody"

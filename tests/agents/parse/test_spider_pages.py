@@ -8,7 +8,8 @@ import pytest
 
 from crawlog.agents.parse.spider_pages import MAX_COUNT, MAX_FLYING, SpiderPage, SpiderPages
 from crawlog.agents.sandbox import DONE, FAILED, Died, Fault, SpiderFrame
-from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.pages import RequestPageMeta
+from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.parse import Job, Page
 from crawlog.streams.parse.job import Learned
@@ -94,7 +95,9 @@ class World:
             message: Any = None
             fields = {"http": 200} | meta
             self.pages.add(
-                SpiderPage(self.jobs[job, rev], message, PageMeta(url, job, **fields), Page(lambda: None), b"body")
+                SpiderPage(
+                    self.jobs[job, rev], message, RequestPageMeta(url, job, **fields), Page(lambda: None), b"body"
+                )
             )
 
     def sent(self, child: int = -1) -> list[str]:
@@ -126,6 +129,17 @@ def test_a_page_that_is_not_for_the_spider_does_not_go_there() -> None:
     world.children[0].ready()
     assert world.given == [("a", [], "")]
     assert world.pages.count == 0
+
+
+@pytest.mark.parametrize(("is_scrapy", "error"), [(False, "bad_url"), (True, "")])
+def test_a_redirect_that_leads_nowhere_goes_to_the_errback(is_scrapy: bool, error: str) -> None:  # a parameter
+    """Else a chain of requests would end without a word; Scrapy's own middleware decides about its redirects."""
+    world = World(is_scrapy=is_scrapy)
+    world.add("http://a.test/", http=302, location="mailto:b", request=RequestRecord(callback="c", errback="e"))
+    world.children[0].ready()
+    assert [call.meta.error for call, _ in world.children[0].calls] == [error]
+    world.children[0].answer(items=[ITEM])
+    assert world.given == [("http://a.test/", [b'{"a":1}'], "")]
 
 
 @pytest.mark.parametrize(("is_final", "tries"), [(False, 3), (True, 1)])

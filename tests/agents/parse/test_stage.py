@@ -135,8 +135,8 @@ def test_a_page_of_an_earlier_epoch_does_not_close_its_job(
 ) -> None:
     """Pages of the time before `--fresh` may still wait for the spider that has closed the job."""
 
-    def closing(result: CallResult, facts: SpiderFacts) -> Parsed:
-        return parsed_of(result, facts)._replace(closes="enough")
+    def closing(result: CallResult, facts: SpiderFacts, meta: PageMeta) -> Parsed:
+        return parsed_of(result, facts, meta)._replace(closes="enough")
 
     monkeypatch.setattr(spider_pages, "parsed_of", closing)
     stage = Stage(job=spider_job(tmp_path, "yield {}"))

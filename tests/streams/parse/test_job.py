@@ -6,7 +6,8 @@ import pytest
 from crawlog.agents.parse.guard import Guard
 from crawlog.schemas.control import JobCopy as Copy
 from crawlog.schemas.control import Join, Missing
-from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.html.links import Outlink
 from crawlog.streams.parse.job import SITEMAP_PRIORITY, Job, Jobs
@@ -36,6 +37,20 @@ def known(spec: JobSpec = SPEC) -> tuple[Jobs, Job]:
 def outlink(url: str) -> Outlink:
     """A link as `Links` resolves it."""
     return Outlink(url, fingerprint(url), PLACES.of(url))
+
+
+@pytest.mark.parametrize(
+    ("location", "hops", "error"),
+    [("http://b.test/", 0, "scope"), ("/q", 10, "scope: redirects"), ("mailto:x@a.test", 0, "bad_url"), ("/q", 0, "")],
+)
+def test_a_redirect_that_a_rule_refuses_ends_its_request(location: str, hops: int, error: str) -> None:
+    """Its errback is told by which rule; where there is none, nobody is."""
+    job, request = known()[1], RequestRecord(callback="c", errback="e")
+    meta = RequestPageMeta(PAGE, "j", http=302, location=location, hops=hops, request=request)
+    ended = job.ended(meta)
+    assert (ended.error, ended.location, ended.kept) == (error, "" if error else location, not error)
+    meta = msgspec.structs.replace(meta, request=RequestRecord(callback="c"))
+    assert job.ended(meta) is meta
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def page(url: str = A, request: RequestRecord | None = None, **fields: object) -
 
 def outputs(meta: PageMeta, *requests: RequestOut, facts: SpiderFacts = FACTS, of: Job | None = None) -> PageOutputs:
     """What a page gives whose spider made these requests."""
-    parsed = parsed_of(CallResult(requests=list(requests)), facts)
+    parsed = parsed_of(CallResult(requests=list(requests)), facts, meta)
     return outputs_of(of or job(), (0, 5), meta, b"", parsed)
 
 
@@ -163,7 +163,7 @@ def test_scrapys_spiders_follow_redirects_themselves() -> None:
 
 def test_a_spider_that_closes_stops_its_job() -> None:
     """As the operator's command does."""
-    parsed = parsed_of(CallResult(closes="enough"), FACTS)
+    parsed = parsed_of(CallResult(closes="enough"), FACTS, page())
     [(key, value)] = outputs_of(job(), (0, 5), page(), b"", parsed).controls
     assert key == b"command/job/j"
     assert b'"stop"' in value
@@ -194,3 +194,12 @@ def test_a_redirect_that_goes_to_the_callback_is_not_followed(request_of_page: R
     """The callback decides; crawlog's own spiders said so, and the worker followed it all the same."""
     assert founds(page(http=302, location="/b", request=request_of_page)) == []
     assert [found.url for found in founds(page(http=302, location="/b", request=RequestRecord(callback="c")))] == [B]
+
+
+@pytest.mark.parametrize(("http", "is_taken"), [(302, True), (301, False), (200, False)])
+def test_a_redirect_whose_status_the_spider_takes_is_not_followed(http: int, is_taken: bool) -> None:  # a parameter
+    """A page of a browser that left by itself is one too, with any status: that one is followed."""
+    facts = SpiderFacts("/s.py:S", "s@1", statuses=(302, 200))
+    meta = page(http=http, location="/b")
+    assert wants_spider(meta, facts) is is_taken
+    assert founds(meta, facts=facts) == ([] if is_taken else [FoundUrl(B, 0, 0, "redirect", A, 1)])

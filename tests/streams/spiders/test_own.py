@@ -166,6 +166,7 @@ def test_headers_that_the_job_names_tell_requests_apart() -> None:
             {"kind": "NotSent", "reason": "private_address: 10.0.0.1"},
         ),
         ({"http": 404}, {"kind": "HttpError", "reason": "status 404"}),
+        ({"http": 302, "kept": False, "error": "scope: redirects"}, {"kind": "NotSent", "reason": "scope: redirects"}),
         ({"http": 200, "kept": False, "error": "too_large"}, {"kind": "BadAnswer", "reason": "too_large"}),
     ],
 )
@@ -181,6 +182,10 @@ def test_statuses_that_a_request_asks_for_go_to_its_callback() -> None:
     some = RequestRecord(callback="other", answers=(404,))
     assert rows(result_of(Once(), request=some, http=404)) == [{"other": PAGE}]
     assert result_of(Once(), request=some, http=500) == CallResult()
+    once = Once({"a": 1})
+    once.handle_httpstatus_list = [302]
+    assert len(rows(result_of(once, http=302, location="/y"))) == 1
+    assert rows(result_of(once, http=301, location="/y")) == []
     stays = RequestRecord(callback="other", follows=False)
     assert rows(result_of(Once(), request=stays, http=302, location="/y")) == [{"other": PAGE}]
     assert rows(result_of(Once(), request=RequestRecord(callback="other", all_answers=True), http=500)) != []
