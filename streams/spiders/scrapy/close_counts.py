@@ -23,11 +23,15 @@ class CloseCounts:
         self._begun_s = self._item_s = now_s
         self._items = self._errors = self._barren = 0
 
-    def reason(self, result: CallResult, now_s: float) -> str:
-        """Count what a page gave; why the job is to be closed, in Scrapy's words, else empty."""
+    def reason(self, result: CallResult, now_s: float, *, is_answer: bool) -> str:
+        """Count what a page gave; why the job is to be closed, in Scrapy's words, else empty.
+
+        Args:
+            is_answer: Whether the spider got a response: redirects and failures are no pages without items.
+        """
         self._items += len(result.items)
         self._errors += bool(result.error)
-        self._barren = 0 if result.items else self._barren + 1
+        self._barren = 0 if result.items else self._barren + is_answer
         if result.items:
             self._item_s = now_s
         reached = (

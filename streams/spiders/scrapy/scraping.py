@@ -66,6 +66,9 @@ class Scraping:
     Args:
         has_pipelines: Whether items pass pipelines before they are rows.
         filters: Whether requests are filtered by their fingerprints at all.
+
+    Attributes:
+        has_answered: Whether the spider got a response since the beginning.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Scraping:
         """
         self._origin = origin
         self._is_whole = is_whole
+        self.has_answered = False
         self._new: set[int] = set()
         self._given: dict[int, int] = {}
         self._answered: set[int] = set()
@@ -107,6 +111,7 @@ class Scraping:
 
     async def response(self, response: Response, request: Request) -> None:
         """Give a response to its callback."""
+        self.has_answered = True
         if response.request is None:
             response.request = request
         self._crawler.signals.send_catch_log(

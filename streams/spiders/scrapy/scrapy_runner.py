@@ -119,7 +119,7 @@ class ScrapyRunner:
         except Exception as error:  # noqa: BLE001  # whatever it is, it is an error of this page
             scraping.failed(error, None)
         result = scraping.end()
-        result.closes = result.closes or self._counts.reason(result, time.monotonic())
+        result.closes = result.closes or self._counts.reason(result, time.monotonic(), is_answer=scraping.has_answered)
         return result
 
     async def _arrive(self, call: PageCall) -> None:

@@ -14,7 +14,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Sources, resolve
 from crawlog.streams.spiders.exchange import RequestOut
 from crawlog.streams.spiders.scrapy import META, SETTINGS, ScrapyRunner
-from tests.support.adapting import SITE, asking, given_by, page_of, runner_of, started
+from tests.support.adapting import SITE, asking, failed_page_of, given_by, page_of, runner_of, started
 
 pytestmark = pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
 
@@ -187,6 +187,15 @@ def closes(runner: ScrapyRunner, *, broken: bool = False) -> str:
     """Why a page closes the job."""
     runner.spider.given = {"bindaddress": "10.0.0.1"} if broken else None  # type: ignore[attr-defined]  # Plain has it
     return given_by(runner, page_of(asking(), "<p>")).closes
+
+
+def test_redirects_and_failures_are_no_pages_without_items() -> None:
+    """Scrapy counts responses that the spider gets."""
+    runner = runner_of(Plain, {"CLOSESPIDER_PAGECOUNT_NO_ITEM": 1})
+    redirect = given_by(runner, page_of(asking(), http=302, headers=(("Location", "/b"),)))
+    assert (len(redirect.requests), redirect.closes) == (1, "")
+    assert given_by(runner, failed_page_of(asking(), "dns")).closes == ""
+    assert closes(runner, broken=True) == "closespider_pagecount_no_item"
 
 
 def ids(runner: ScrapyRunner, *paths: str) -> int:
