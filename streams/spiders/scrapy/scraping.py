@@ -219,15 +219,17 @@ class Scraping:
             "a browser"
         )
 
-    def item(self, item: Any, response: Response | Failure | None) -> None:
+    async def item(self, item: Any, response: Response | Failure | None) -> None:
         """Keep an item. Raises: Exception: it cannot travel, JSON does not have it, or a serializer fails."""
         if self._exporter is None:
             self.result.items.append(raw_item(item, self._kinds))
             return
         self.result.items.append(self._exporter.row(item))
-        self._crawler.signals.send_catch_log(
-            signals.item_scraped, item=item, response=response, spider=self._crawler.spider
-        )
+        told = {"item": item, "response": response, "spider": self._crawler.spider}
+        if self._crawler.signals.has_of_project(signals.item_scraped):
+            await self._crawler.signals.send_catch_log_async(signals.item_scraped, **told)
+        else:  # half the cost of an item: Scrapy's own handlers never wait
+            self._crawler.signals.send_catch_log(signals.item_scraped, **told)
 
     def failed(self, error: BaseException, response: Response | Failure | None) -> None:
         """Remember an exception; CloseSpider closes the job."""
@@ -282,7 +284,7 @@ class Scraping:
                 await self.request(one)
         elif one is not None:
             try:
-                self.item(one, response)
+                await self.item(one, response)
             except Exception as error:  # noqa: BLE001  # a serializer of the project may raise anything
                 self._lost(one, error, response)
 

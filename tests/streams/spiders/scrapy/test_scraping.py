@@ -888,6 +888,30 @@ def test_signals_reach_the_projects_extensions() -> None:
     assert any("Listening.spider_idle waits for the signal spider_idle" in note for note in runner.facts.notes)
 
 
+def test_a_handler_of_item_scraped_may_wait() -> None:
+    """It was never run: its coroutine was dropped."""
+
+    class Waiting(Spider):
+        name = "waiting"
+
+        @classmethod
+        def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+            self = super().from_crawler(crawler, *args, **kwargs)
+            crawler.signals.connect(self.scraped, signals.item_scraped)
+            return self
+
+        async def scraped(self, item: Any, response: Any) -> None:
+            await asyncio.sleep(0)
+            self.crawler.stats.set_value("scraped", f"{item} {response.status}")
+
+        def parse(self, response: Any) -> Any:  # noqa: ARG002  # Scrapy's own signature
+            yield {"a": 1}
+
+    runner = runner_of(Waiting)
+    assert len(given_by(runner, page_of(asking(), "<p>")).items) == 1
+    assert runner.crawler.stats.get_value("scraped") == "{'a': 1} 200"
+
+
 def test_what_counts_on_one_process_is_warned_of_once() -> None:
     """An object in several requests, an attribute that a callback changes."""
 
