@@ -6,6 +6,7 @@ import msgspec
 
 from crawlog.streams.errors import Misconfigured, SpiderDied
 from crawlog.streams.http import essence
+from crawlog.streams.sink import plain_row
 from crawlog.streams.spiders import CallResult, PageCall, StoredPage, ref_of
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def parsed_page(
     settings: "Settings", spider: "NamedSpider", page: StoredPage, callback: str = "", cb_kwargs: str = ""
 ) -> CallResult:
-    """What a spider makes of a page.
+    """What a spider makes of a page; items are rows, of a spider with pipelines without these.
 
     Args:
         callback: The method that gets the page; by default that of the page's own request.
@@ -34,9 +35,13 @@ def parsed_page(
         page = page.to_callback(callback, _object(cb_kwargs))
     try:
         with SpiderChild(ref_of("trying", 0, spec), ChildRules.of(settings, None)) as child:
-            return child.page(PageCall(page.meta, page.body))
+            result = child.page(PageCall(page.meta, page.body))
     except SpiderDied as error:
         raise Misconfigured(f"--spider {ref.path}: {error}") from None
+    if result.is_raw:
+        result.items = [msgspec.Raw(plain_row(item)) for item in result.items]
+        result.is_raw = False
+    return result
 
 
 def unlike_a_crawl(settings: "Settings", spider: "NamedSpider", page: StoredPage) -> list[str]:

@@ -80,11 +80,14 @@ class OwnRunner:
 
     def pipelines(self) -> Pipelines:
         """The spider's pipelines, not open yet: items as scraped in, rows out."""
+        return of_spider(self._spider, self._item_of, lambda item: msgspec.Raw(row_of(item)))
 
-        def read(raw: bytes) -> object:
-            return self.values.unpacked(msgspec.json.decode(raw))
+    def row(self, raw: bytes) -> bytes:
+        """The row of an item as scraped, without pipelines."""
+        return row_of(self._item_of(raw))
 
-        return of_spider(self._spider, read, lambda item: msgspec.Raw(row_of(item)))
+    def _item_of(self, raw: bytes) -> object:
+        return self.values.unpacked(msgspec.json.decode(raw))
 
     async def page(self, call: PageCall) -> CallResult:
         """What the spider makes of a page."""

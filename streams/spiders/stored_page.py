@@ -39,9 +39,15 @@ class StoredPage(NamedTuple):
         return pages.encode(self.meta) + b"\n" + self.body
 
     def to_callback(self, callback: str, cb_kwargs: dict[str, Any], values: Values | None = None) -> "StoredPage":
-        """The same page as the answer to a request with this callback."""
-        packed = (values or Values()).packed_dict(cb_kwargs, "cb_kwargs")
-        record = msgspec.structs.replace(self.meta.request or RequestRecord(), callback=callback, kwargs=packed)
+        """The same page as the answer to a request with this callback; without one with that of its own request.
+
+        The further arguments of its own request stay where none are given for its own callback.
+        """
+        record = self.meta.request or RequestRecord()
+        callback = callback or record.callback
+        if cb_kwargs or callback != record.callback:
+            packed = (values or Values()).packed_dict(cb_kwargs, "cb_kwargs")
+            record = msgspec.structs.replace(record, callback=callback, kwargs=packed)
         return StoredPage(with_request(self.meta, record), self.body)
 
 
@@ -63,7 +69,7 @@ class Tried(NamedTuple):
     """What a callback made of a page.
 
     Attributes:
-        items: Rows, as they would be written.
+        items: Rows, as they would be written; of a spider with pipelines those of the items before them.
         requests: With canonical URLs; `.request` has callback and values, None for a plain GET.
         warnings: What a worker would log.
     """
@@ -85,7 +91,7 @@ def try_page(spider: Spider | Path | str, page: StoredPage | Path | str, callbac
         spider: A spider, or its `FILE.py[:Class]`.
         page: A file of `crawlog fetch --save`, or a page.
         callback: The method that gets it; by default that of the page's own request.
-        cb_kwargs: Its further arguments.
+        cb_kwargs: Its further arguments; by default those of the page's own request, for its callback.
 
     Raises: Misconfigured: the file has no spider. BaseException: those of the callback.
     """
@@ -94,7 +100,8 @@ def try_page(spider: Spider | Path | str, page: StoredPage | Path | str, callbac
     if callback or cb_kwargs:
         stored = stored.to_callback(callback, cb_kwargs, runner.values)
     result = asyncio.run(runner.made_of(PageCall(stored.meta, stored.body)))
-    return Tried([msgspec.json.decode(item) for item in result.items], result.requests, result.warnings)
+    rows = [runner.row(item) for item in result.items] if result.is_raw else result.items
+    return Tried([msgspec.json.decode(row) for row in rows], result.requests, result.warnings)
 
 
 def _runner_of(spider: Spider) -> OwnRunner:

@@ -167,6 +167,55 @@ def test_a_saved_page_is_parsed_without_a_request(crawlog: Callable[..., Said], 
         try_page(tmp_path / "books.py", tmp_path / "one.page", "broken")
 
 
+ASKED = (
+    b'{"v":2,"url":"http://a.test/1","job":"test","http":200,"content_type":"text/html",'
+    b'"request":{"callback":"parse_item","kwargs":{"n":[5]}}}\n<h1>one</h1><a class=x href=/2>'
+)
+
+
+def test_the_pages_own_request_says_what_is_not_given(crawlog: Callable[..., Said], tmp_path: Path) -> None:
+    """Its callback where only arguments are given, its arguments where only the callback is."""
+    Path("asked.page").write_bytes(ASKED)
+    spider = tmp_path / "books.py"
+    assert try_page(spider, "asked.page", n=(7,)).items == [{"n": 7, "title": "one"}]
+    assert try_page(spider, "asked.page", "parse_item").items == [{"n": 5, "title": "one"}]
+    assert try_page(spider, "asked.page", "parse").items == [{"title": "one", "tag": "a"}]
+    said = crawlog("parse", "--spider", "books.py", "--cb-kwargs", '{"n": [8]}', "asked.page")
+    assert json.loads(said.out) == {"n": 8, "title": "one"}
+
+
+PIPED = """
+from dataclasses import dataclass
+from datetime import date
+from crawlog import Spider
+
+@dataclass
+class Book:
+    title: str
+    day: date
+
+class Clean:
+    def process_item(self, item, spider):
+        return item
+
+class Piped(Spider):
+    pipelines = [Clean]
+
+    def parse(self, response):
+        yield Book(response.css("h1::text").get(), date(2026, 1, 2))
+"""
+
+
+def test_items_for_pipelines_are_shown_as_rows(crawlog: Callable[..., Said], tmp_path: Path) -> None:
+    """Not with the tags with which they travel."""
+    Path("asked.page").write_bytes(ASKED)
+    Path("piped.py").write_text(PIPED)
+    row = {"title": "one", "day": "2026-01-02"}
+    assert try_page(tmp_path / "piped.py", "asked.page", "parse").items == [row]
+    said = crawlog("parse", "--spider", "piped.py", "-c", "parse", "--json", "asked.page")
+    assert json.loads(said.out)["items"] == [row]
+
+
 @pytest.mark.parametrize("has_ipython", [True, False])
 def test_shell_has_the_response(
     crawlog: Callable[..., Said], web: str, *, has_ipython: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
