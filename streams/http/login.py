@@ -48,7 +48,7 @@ def read_form(text: str) -> Form:
     shape = "a form login is https://HOST[:PORT]/PATH#FIELD=VALUE&FIELD=VALUE; fields are percent-encoded"
     url, _, fields = text.strip().partition("#")
     try:
-        parts, origin = urlsplit(url), origin_of(plain(url))
+        parts = urlsplit(url)
         pairs = parse_qsl(fields, keep_blank_values=True, strict_parsing=True)
         is_form = pairs and parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
         url = plain(serialise(url))
@@ -56,7 +56,7 @@ def read_form(text: str) -> Form:
         raise ValueError(shape) from None
     if not is_form:
         raise ValueError(shape)
-    return Form(origin, url, tuple(pairs))
+    return Form(origin_of(url), url, tuple(pairs))
 
 
 def leads_to(form: Form, url: str, location: str) -> bool:

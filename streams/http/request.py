@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import xxhash
 
-from crawlog.streams.url import plain
+from crawlog.streams.url import InvalidUrl, plain, serialise
 
 OWN_HEADERS = frozenset(
     {"host", "user-agent", "authorization", "proxy-authorization", "cookie", "content-length", "transfer-encoding",
@@ -91,8 +91,8 @@ def read_login(url: str) -> Login:
     """
     try:
         parts = urlsplit(url.strip())
-        origin = origin_of(plain(url.strip()))
-    except ValueError:
+        origin = origin_of(plain(serialise(url)))
+    except (ValueError, InvalidUrl):
         raise ValueError("a login is https://USER:PASSWORD@HOST[:PORT]") from None
     if parts.scheme not in ("http", "https") or not parts.username or not parts.hostname or parts.path not in ("", "/"):
         raise ValueError("a login is https://USER:PASSWORD@HOST[:PORT]; what is reserved in it is percent-encoded")

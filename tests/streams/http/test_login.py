@@ -43,6 +43,8 @@ def test_a_form_is_a_url_and_its_fields() -> None:
     assert read_form("https://a.com:8443/in?next=%2F#a=") == Form(
         "https://a.com:8443", "https://a.com:8443/in?next=%2F", (("a", ""),)
     )
+    form = read_form("https://Bücher.test/in#a=b")
+    assert (form.origin, form.url) == ("https://xn--bcher-kva.test:443", "https://xn--bcher-kva.test/in")
 
 
 @pytest.mark.parametrize(

@@ -516,6 +516,19 @@ def test_an_origin_is_scheme_host_and_port(url: str, origin: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "origin"),
+    [
+        ("https://ann:word@Bücher.test", "https://xn--bcher-kva.test:443"),
+        ("https://ann:word@bücher.test.:8443/", "https://xn--bcher-kva.test:8443"),
+        ("http://ann:word@192.168.257", "http://192.168.1.1:80"),
+    ],
+)
+def test_a_login_is_for_the_host_however_it_is_written(given: str, origin: str) -> None:
+    """Requests have the host as WHATWG's parser serialises it."""
+    assert read_login(given).origin == origin
+
+
+@pytest.mark.parametrize(
     "wrong", ["https://host.test", "ftp://a:hush@h", "https://a:hush@h/path", "http://a:hush@h:99999"]
 )
 def test_a_wrong_login_or_proxy_is_refused_without_repeating_it(wrong: str) -> None:
