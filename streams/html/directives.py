@@ -10,7 +10,7 @@ from typing import NamedTuple
 _WITH_VALUE = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 """Directives that contain a colon, which does not follow the name of a robot."""
 
-_ROBOT = re.compile(r"\s*([A-Za-z_-]+|\*)\s*:")
+_ROBOT = re.compile(r"\s*+([^\s:,][^:,]*+):")
 _LINK = re.compile(r"""<([^<>]*)>((?:[^",<]|"(?:[^"\\]|\\.)*+")*+)""", re.DOTALL)
 _REL = re.compile(r"""(?:^|;)\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))""", re.IGNORECASE)
 _NOT_PAGES = frozenset(
@@ -58,9 +58,10 @@ def directives_of(x_robots: Iterable[str], metas: Iterable[tuple[str, str]], tok
     said: set[str] = set()
     for value in x_robots:
         named = _ROBOT.match(value)
-        if named is None or named[1].lower() in _WITH_VALUE:
+        robot = named[1].strip().lower() if named is not None else ""
+        if named is None or robot.split()[-1] in _WITH_VALUE:
             said.update(_words(value))
-        elif named[1].lower() in (ours, "*"):
+        elif robot in (ours, "*"):
             said.update(_words(value[named.end() :]))
     for name, content in metas:
         if name.strip().lower() in ("robots", ours):
