@@ -28,7 +28,7 @@ from .answer import (
 from .coded_pages import coding_in, likely_bytes, page_of, plain_headers
 from .codings import BadCoding, Head, TooLarge, UnkeptBody, coding_of, decoded, decoder
 from .cookie_walls import CookieWalls
-from .cookies import CookieJar, StoredCookie
+from .cookies import CookieJar, StoredCookie, default_path
 from .egress import address_refusal, literal_refusal, port_refusal
 from .hidden import named_request, shown_found, shown_page, shown_request, shown_result
 from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, is_for_guests, no_login, read_form
@@ -116,6 +116,7 @@ __all__ = [
     "computed",
     "decoded",
     "decoder",
+    "default_path",
     "egress",
     "essence",
     "header_refusal",

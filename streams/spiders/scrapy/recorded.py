@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import FunctionType, MethodType
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from scrapy.crawler import Crawler
@@ -20,7 +20,7 @@ from scrapy.utils.request import _decode_cookie, _to_verbose_cookies
 
 from crawlog.schemas.requests import MAX_REQUEST_BYTES, CookieGiven, RequestRecord, packed
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.http import header_refusal
+from crawlog.streams.http import default_path, header_refusal
 from crawlog.streams.url import Canonicaliser, InvalidUrl
 
 from . import facts
@@ -138,14 +138,14 @@ class Recorder:
         policy = meta.get("referrer_policy")
         if isinstance(policy, str) and "." in policy and not self._kinds.has(policy):
             raise Unsendable(f"meta['referrer_policy'] = {policy[:100]!r}: no class of Scrapy's or of the project")
-        beside = meta.pop(BESIDE, {})
+        beside, usual = meta.pop(BESIDE, {}), _usual_path(record.url or url)
         request = kind(
             **cast("dict[str, Any]", beside.get("attributes", {})),
             url=record.url or url,
             method=record.method,
             headers=_multiple(record.headers) | {name: [] for name in record.without},
             body=record.body,
-            cookies=_restored_cookies(record.cookies, is_list="cookies" in beside),
+            cookies=_restored_cookies(record.cookies, usual, is_list="cookies" in beside),
             meta=meta,
             cb_kwargs=kwargs,
             encoding=beside.get("encoding", "utf-8"),
@@ -194,11 +194,11 @@ class Recorder:
     def _cookies(self, request: Request) -> tuple[CookieGiven, ...]:
         if not request._cookies:  # noqa: SLF001  # as above
             return ()
-        is_https = urlparse_cached(request).scheme == "https"
+        is_https, usual = urlparse_cached(request).scheme == "https", _usual_path(request.url)
         found = []
         for cookie in _to_verbose_cookies(request.cookies):
             if decoded := _decode_cookie(cookie, request):
-                domain, path = decoded.get("domain", ""), decoded.get("path", "")
+                domain, path = decoded.get("domain", ""), decoded.get("path") or usual
                 secure = bool(cookie.get("secure", is_https))
                 found.append(CookieGiven(decoded["name"], decoded["value"], domain, path, secure))
         return tuple(found)
@@ -290,15 +290,22 @@ class Recorder:
             raise Unsendable(f"{request}: {error}") from None
 
 
-def _restored_cookies(cookies: tuple[CookieGiven, ...], *, is_list: bool) -> Any:
+def _usual_path(url: str) -> str:
+    """The path of a request's cookies that have none, as in Scrapy; empty for the whole host."""
+    return default_path(urlsplit(url).path).removesuffix("/")
+
+
+def _restored_cookies(cookies: tuple[CookieGiven, ...], usual_path: str, *, is_list: bool) -> Any:
     """Cookies in the form in which the request had them: middlewares change them in place."""
-    if is_list or any(cookie.domain or cookie.path for cookie in cookies):
-        return [_verbose(cookie) for cookie in cookies]
+    if is_list or any(cookie.domain or cookie.path not in ("", usual_path) for cookie in cookies):
+        return [_verbose(cookie, usual_path) for cookie in cookies]
     return {cookie.name: cookie.value for cookie in cookies}
 
 
-def _verbose(cookie: CookieGiven) -> Any:
+def _verbose(cookie: CookieGiven, usual_path: str) -> Any:
     """A cookie as requests of Scrapy have it."""
+    if cookie.path == usual_path:
+        cookie = msgspec.structs.replace(cookie, path="")
     return {name: value for name, value in msgspec.structs.asdict(cookie).items() if value or name == "value"}
 
 

@@ -285,6 +285,33 @@ def test_cookies_come_back_in_the_form_in_which_they_were_given(cookies: Any) ->
     assert seen[1] == cookies
 
 
+@pytest.mark.parametrize(
+    ("path", "cookie", "sent"),
+    [
+        ("/shop/list?a=/b/c", {}, "/shop"),
+        ("/shop/", {}, "/shop"),
+        ("/shop", {}, ""),
+        ("", {}, ""),
+        ("/shop/list", {"path": "/"}, "/"),
+    ],
+)
+def test_a_cookie_without_a_path_is_for_its_requests_folder(path: str, cookie: dict[str, str], sent: str) -> None:
+    """As Scrapy's jar has it; the request comes back with its cookies as they were given."""
+    seen: list[Any] = []
+    given: Any = {"name": "a", "value": "b", "secure": True} | cookie
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        seen.append(response.request.cookies)
+        yield Request(SITE + path, cookies=[given])
+
+    runner = runner_of(spider(parse))
+    [out] = given_by(runner, page_of(asking(), "<p>")).requests
+    assert out.request is not None
+    assert out.request.cookies[0].path == sent
+    given_by(runner, page_of(out, "<p>"))
+    assert seen[1] == [given]
+
+
 def test_json_requests_and_their_attributes_travel() -> None:
     """A class of Scrapy with an attribute of its own."""
 
