@@ -128,6 +128,8 @@ class _Follower:
     async def _follow(self, cursor: str) -> None:
         cursor = await self._from_log(cursor)
         while not self._tail.is_closed:
+            if not self._tail.is_running:
+                await in_thread(self._request, self._tail.start)
             places = _offsets(cursor)
             waiting = asyncio.ensure_future(self._tail.wait(ALIVE_S))  # before the look: nothing is missed
             await asyncio.sleep(0)

@@ -13,11 +13,12 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from crawlog.commands.items import ItemRow
 from crawlog.schemas import items
-from crawlog.streams.log import Topics, consumer_config, log_bounds, partition_count
+from crawlog.streams.errors import EngineError
+from crawlog.streams.log import DAMAGE_CODES, Topics, consumer_config, log_bounds, partition_count
 from crawlog.streams.sink import plain_rows
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class ItemsTail:
     def start(self) -> None:
         """Begins at the end of the log; a second call does nothing. Blocks."""
         with self._lock:
-            if self._thread is not None and self._thread.is_alive():
+            if self.is_running:
                 return
             self._records.clear()  # it died of an error: clients read the log up to here
             self._size = 0
@@ -80,6 +81,11 @@ class ItemsTail:
             self._next = dict(self._from)
             self._thread = threading.Thread(target=self._run, name="items-tail", daemon=True)
             self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread reads; an error ends it."""
+        return self._thread is not None and self._thread.is_alive()
 
     def close(self) -> None:
         """Ends the thread, and wakes the clients."""
@@ -119,8 +125,10 @@ class ItemsTail:
     def _take(self, records: "list[Message]") -> bool:
         with self._lock:
             for record in records:
-                value = record.value()
-                if record.error() is not None or value is None:
+                value, error = record.value(), record.error()
+                if error is not None and error.code() in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE_CODES}:
+                    raise EngineError(f"{self._topic} cannot be read on: {error.str()}")
+                if error is not None or value is None:
                     continue
                 with contextlib.suppress(ValueError):
                     one = items.decode(value)

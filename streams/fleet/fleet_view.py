@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import structlog
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from crawlog.schemas import control, progress
 from crawlog.streams.errors import EngineError
@@ -75,6 +75,7 @@ class FleetView:
         self._is_away = False
         self._at_end: set[str] = set()
         self._state = FleetState()
+        self._anew: FleetState | None = None
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._stop = threading.Event()
@@ -180,7 +181,7 @@ class FleetView:
         if key.startswith(_JOINS):
             return
         try:
-            self._state.hear(key, control.decode(key, record.value()))
+            (self._anew or self._state).hear(key, control.decode(key, record.value()))
         except ValueError:
             return  # the live reader of crawl.control sends it to crawl.dead
 
@@ -188,8 +189,20 @@ class FleetView:
         """Handles an error that came in place of a record."""
         if is_log_end(error):
             self._at_end.add(topic)
+            if topic == self._topics.control and self._anew is not None:
+                self._state.said, self._state.commands = self._anew.said, self._anew.commands
+                self._anew = None
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET and topic == self._topics.control:
+            log.warning("control_read_again", error=error.str())  # jobs stay as they are until it was read
+            self._anew = FleetState()
+            self._go_to(topic, OFFSET_BEGINNING)
         elif error.code() in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE_CODES} and topic == self._topics.progress:
-            self._consumer.seek(TopicPartition(topic, 0, OFFSET_END))  # the next report replaces the lost one
+            self._go_to(topic, OFFSET_END)  # the next report replaces the lost one
+
+    def _go_to(self, topic: str, offset: int) -> None:
+        """Reads a topic on from there. A position that was lost cannot be sought: librdkafka answers with _STATE."""
+        self._consumer.incremental_unassign([TopicPartition(topic, 0)])
+        self._consumer.incremental_assign([TopicPartition(topic, 0, offset)])
 
     def _error(self, error: KafkaError) -> None:
         self._is_away |= error.code() in BROKER_AWAY

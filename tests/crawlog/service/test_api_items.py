@@ -1,15 +1,21 @@
 """Rows over HTTP, as streams."""
 
 import asyncio
+import itertools
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import Consumer, KafkaError, Message
 
 from crawlog.commands.items import ItemRow, ItemsPage
+from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
+from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.urls import JobSpec
-from crawlog.service import api_items
+from crawlog.service import api_items, items_tail
 from crawlog.service.routing import FLEET
 from tests.support.serving import OWN_TOKEN, Client, served, service_settings
 
@@ -42,3 +48,52 @@ async def test_head_of_rows_has_no_body_and_the_connection_goes_on(monkeypatch: 
     assert head.startswith("HTTP/1.1 200 OK\r\n")
     assert body.startswith("HTTP/1.1 200 OK\r\n")
     assert '{"n":1}' in body
+
+
+class Losing(Consumer):
+    """A consumer of crawl.items: the first one loses its position, the next one gets a row."""
+
+    made = itertools.count()
+
+    def __init__(self, *_: object) -> None:
+        row = items.encode(ItemsRecord("j", "http://a.test/2", (0, 2), [msgspec.Raw(b'{"n":2}')]))
+        lost = Message(topic="crawl.items", partition=0, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
+        is_first = next(self.made) == 0
+        self._next = [lost if is_first else Message(topic="crawl.items", partition=0, offset=1, value=row)]
+
+    def assign(self, *_: object) -> None:
+        """Nothing is read."""
+
+    def consume(self, *_: object) -> list[Message]:
+        """Each once."""
+        if not self._next:
+            time.sleep(0.01)
+        told, self._next = self._next, []
+        return told
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_live_stream_goes_on_after_its_reader_lost_its_position(monkeypatch: Any) -> None:
+    """It was silent for ever, for all clients."""
+    now = SimpleNamespace(copy=SimpleNamespace(job="j"), spec=SimpleNamespace(wants=lambda *_: True))
+    monkeypatch.setattr(Losing, "made", itertools.count())
+    for where, name, fake in (
+        (api_items, "items_of", lambda *_: ROWS),
+        (api_items, "job_now", lambda *_: now),
+        (api_items, "ALIVE_S", 0.02),
+        (items_tail, "Consumer", Losing),
+        (items_tail, "consumer_config", lambda _: {}),
+        (items_tail, "partition_count", lambda _: 1),
+        (items_tail, "log_bounds", lambda *_: {0: (1, 1)}),
+    ):
+        monkeypatch.setattr(where, name, fake)
+    async with served(service_settings()) as client:
+        app = client.server.app  # type: ignore[attr-defined]  # a test server has one
+        app[FLEET].look(lambda state: state.hear(b"job/j", JobCopy("j", JobSpec())))
+        own = {"Authorization": f"Bearer {OWN_TOKEN}"}
+        async with asyncio.timeout(20), client.get("/api/v1/jobs/j/items/live", headers=own) as answer:
+            async for line in answer.content:
+                if b'{"n":2}' in line:
+                    break

@@ -12,6 +12,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.fleet import FleetView
 from crawlog.streams.log import Producer, Topics, ensure_topics, write_control
 from crawlog.streams.settings import Settings
+from tests.support.processes import until
 
 pytestmark = pytest.mark.broker
 
@@ -20,6 +21,30 @@ def report(partition: int, fetched: int) -> Progress:
     """A report of a fetch worker of `up`."""
     jobs = {"j": JobCounts(fetched=fetched)}
     return Progress("fetch-0", "fetch", partition, time.time(), pid=7, jobs=jobs, supervisor="up", host="m1")
+
+
+def test_a_view_goes_on_after_its_positions_were_lost(cluster: Settings) -> None:
+    """With a real broker: a consumer whose position is lost can seek none."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    with closing(FleetView(cluster)) as view:
+        view.catch_up()
+
+        def shows(name: str) -> bool:
+            view.poll(0.1)
+            return name in view.look(lambda state: [*state.names(), *(one.id for one in state.workers(time.time()))])
+
+        view._go_to(topics.control, 100_000)
+        write_control(producer, topics, [JobCopy("k", JobSpec())])
+        until(lambda: shows("k"), "the job")
+        view._go_to(topics.progress, 100_000)
+
+        def reports() -> bool:
+            producer.send(topics.progress, progress.encode(report(0, 2)), key=b"0", partition=0)
+            producer.flush(10)
+            return shows("fetch-0")
+
+        until(reports, "the worker")
 
 
 def test_two_views_agree_and_a_live_one_follows(cluster: Settings) -> None:
