@@ -345,6 +345,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         outputs: Outputs that the fleet's sink workers write.
         items: End of each partition of crawl.items when it was submitted: its rows lie behind these offsets. Empty if
             nobody noted them.
+        priority: Added to that of each request of the spider's `start`; URLs that were given have it themselves.
         code: The deployed project whose spider `spider` names; None for a file or an installed module.
         links: Sources of links; see the setting `links.sources`.
         nofollow: Whether links with rel=nofollow are taken.
@@ -383,6 +384,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     changed_at: float = 0.0
     outputs: tuple[OutputSpec, ...] = ()
     items: tuple[int, ...] = ()
+    priority: int = 0
     code: CodeRef | None = None
     links: Annotated[tuple[str, ...], Setting("links.sources")] = ("a", "area")
     nofollow: Annotated[bool, Setting("links.nofollow", true_if="follow")] = True

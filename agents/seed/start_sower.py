@@ -24,6 +24,9 @@ from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, hashed
 if TYPE_CHECKING:
     from crawlog.streams.log import Producer
 
+MAX_PRIORITY = (1 << 31) - 1
+"""Of a URL: a queue row has 32 bits for it."""
+
 NO_PAGE = (0, 0)
 """The page of an item of `start`: it has none, and an equal page replaces its items."""
 
@@ -89,7 +92,8 @@ class StartSower:
         except InvalidUrl:
             self.refused += 1
             return None
-        found = FoundUrl(url, max(out.depth, 0), out.priority, id=out.id, request=out.request)
+        priority = max(-MAX_PRIORITY - 1, min(out.priority + self._copy.spec.priority, MAX_PRIORITY))
+        found = FoundUrl(url, max(out.depth, 0), priority, id=out.id, request=out.request)
         return found, self._place(url)
 
     def _join(self, places: Iterable[Place]) -> None:

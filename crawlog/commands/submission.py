@@ -42,7 +42,7 @@ class Submission(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
         outputs: Plain names of files, or names of declared outputs.
         job: Its name; empty to make one of seeds and spider, so that the same submission is the same job.
         depth: Deepest link taken.
-        priority: Of its seeds: URLs of a higher priority are fetched first.
+        priority: Of its seeds, and added to that of each request of its spider's `start`; higher is fetched first.
         paused: Whether it waits for `resume`.
         fresh: Whether a known job begins again from its seeds, in a new epoch.
         is_new: Whether a known name is an error; else a known job goes on, and gets the seeds.

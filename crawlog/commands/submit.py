@@ -44,7 +44,14 @@ BROKEN = "spider_broken"
 _OWN = ("rev", "state", "reason", "by", "at", "changed_at", "scope", "items")
 """Fields of a job's record in which two submissions of one job may differ."""
 
-_OPTIONS = {"spider": "--spider", "args": "-a", "outputs": "-o", "code": "--version", "scrapy": "-s of Scrapy"}
+_OPTIONS = {
+    "spider": "--spider",
+    "args": "-a",
+    "outputs": "-o",
+    "code": "--version",
+    "scrapy": "-s of Scrapy",
+    "priority": "--priority",
+}
 """Options that fields of a job's record are made of; most others are made of settings."""
 
 
@@ -260,6 +267,7 @@ class _Sowing:
             items=self._items(),
             state="paused" if self._wanted.paused else "running",
             code=code,
+            priority=self._wanted.priority if self._spider.starts else 0,
             by=by,
             at=now,
             changed_at=now,

@@ -123,6 +123,35 @@ def test_a_spider_that_is_not_deployed_is_refused_with_what_to_do(cluster: Setti
     assert records(cluster) == []
 
 
+STARTS = """
+import crawlog
+
+class Shop(crawlog.Spider):
+    name = "shop"
+
+    async def start(self):
+        yield crawlog.Request("http://a.test/")
+"""
+
+
+def test_the_priority_of_a_job_whose_spider_starts_is_in_its_record(cluster: Settings, tmp_path: Path) -> None:
+    """Its requests come later; URLs that are given have it themselves, and another one may be given with more."""
+    (tmp_path / "data").mkdir()
+    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})
+    ensure_topics(settings)
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "spiders.py").write_text(STARTS)
+    projects.deploy(settings, tmp_path / "shop", "shop", "1")
+    wanted = Submission(project="shop", spider="shop", job="starts", priority=7)
+    submit(settings, wanted)
+    assert job(settings, "starts").spec.priority == 7
+    with pytest.raises(NotPossible, match="with other --priority"):
+        submit(settings, msgspec.structs.replace(wanted, priority=8))
+    for priority in (7, 8):
+        submit(settings, msgspec.structs.replace(wanted, job="given", urls=("http://a.test/",), priority=priority))
+    assert job(settings, "given").spec.priority == 0
+
+
 BROKEN = """
 import crawlog
 
