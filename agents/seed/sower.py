@@ -133,6 +133,8 @@ class Sower:
             self._send(batch)
         while not self._producer.flush(FLUSH_S):
             self._report(f"waiting for Kafka: {self._producer.outstanding} records are not acknowledged yet")
+            if self._look is not None:
+                self._look(0.0)  # under `run` it restarts a broker that died
         crash_points.point("seeds.acknowledged")
         if self._bad > TOLD:
             self._report(f"{self._bad - TOLD} more lines are no URLs")

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 MAX_PRIORITY = (1 << 31) - 1
 """Of a URL: a queue row has 32 bits for it."""
 
+NAMES_S = 2.0
+"""How long the acknowledgement of new scope names is waited for, seconds: the caller restarts a broker that died."""
+
 NO_PAGE = (0, 0)
 """The page of an item of `start`: it has none, and an equal page replaces its items."""
 
@@ -61,9 +64,14 @@ class StartSower:
         self.requests = self.items = self.refused = 0
 
     def sow(self, result: CallResult) -> None:
-        """Send one part: names first, then founds and items."""
+        """Send one part: names first, then founds and items.
+
+        Raises: EngineError: the names were not acknowledged; nothing else was sent, so the part may be sown again.
+        ValueError: its items are too large for a record.
+        """
         placed = [one for out in result.requests if (one := self._found(out)) is not None]
         self._join([place for _, place in placed])
+        self.refused += len(result.requests) - len(placed)
         batches = SeedBatches()
         for found, place in placed:
             full = batches.add(found, place)
@@ -90,7 +98,6 @@ class StartSower:
         try:
             url = self._canonical(out.url)
         except InvalidUrl:
-            self.refused += 1
             return None
         priority = max(-MAX_PRIORITY - 1, min(out.priority + self._copy.spec.priority, MAX_PRIORITY))
         found = FoundUrl(url, max(out.depth, 0), priority, id=out.id, request=out.request)
@@ -104,8 +111,8 @@ class StartSower:
         names = {name: hashed(name) for name in {scope_name(kind, place) for place in places}}
         new = {name for name, number in names.items() if number not in self._known}
         if new:
-            write_names(self._producer, self._topics, self._copy, new, self._count)
-            write_joins(self._producer, self._topics, self._copy.job, new)
+            write_names(self._producer, self._topics, self._copy, new, self._count, NAMES_S)
+            write_joins(self._producer, self._topics, self._copy.job, new, NAMES_S)
             self._known.update(names[name] for name in new)
 
     def _send(self, batch: SeedBatch) -> None:

@@ -10,6 +10,7 @@ the job knows falls away. When it has ended, and all that it gave is in the log,
 
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -41,6 +42,9 @@ MAX_WARNINGS = 1000
 
 AGAIN_S = 1.0
 """Pause before the next attempt, seconds."""
+
+NOTE_S = 2.0
+"""How long the acknowledgement of a note is waited for, seconds: a broker that died is restarted between two looks."""
 
 HELD_LOOK_S = 2.0
 """Time between two looks whether the job was stopped, seconds."""
@@ -137,6 +141,9 @@ class Starting:
         self._child: SpiderChild | None = None
         self._sower: StartSower | None = None
         self._asked = 0
+        self._answers: deque[SpiderFrame | Died] = deque()  # not taken yet
+        self._is_unsure = False  # whether the broker did not acknowledge the first of them
+        self._closes = ""
         self._largest = MOST_WAITING // 2  # requests of one part; the first parts tell
         self._has_part = False
         self._deaths = 0
@@ -220,7 +227,10 @@ class Starting:
         """Takes the parts that are there, then asks for as many as may be on their way."""
         from crawlog.agents.sandbox import NEXT, SpiderFrame
 
+        if not self._take_answers():
+            return
         child.pump()
+        self._take_answers()
         picture = self._follower.picture
         waiting = picture.counts(self._copy.job).queued + sower.unfolded(picture.of("fetch"))
         if self._has_ended or self._sower is not sower:
@@ -228,14 +238,33 @@ class Starting:
         room = (MOST_WAITING - waiting) // self._largest
         for _ in range(self._asked, min(room, AHEAD)):
             self._asked += 1
-            child.submit(SpiderFrame(NEXT), self._take)
+            child.submit(SpiderFrame(NEXT), self._hear)
         child.pump()
+        self._take_answers()
+
+    def _hear(self, answer: "SpiderFrame | Died") -> None:
+        self._asked -= 1
+        self._answers.append(answer)
+
+    def _take_answers(self) -> bool:
+        """Takes the answers that are there, in order; False if the broker does not acknowledge those before.
+
+        Raises: EngineError: it did not acknowledge the first one in time, which is taken again later.
+        """
+        self._producer.poll()
+        if self._is_unsure and self._producer.outstanding:
+            return False
+        while self._answers:
+            self._is_unsure = True
+            self._take(self._answers[0])
+            self._is_unsure = False
+            self._answers.popleft()
+        return True
 
     def _take(self, answer: "SpiderFrame | Died") -> None:
         """Takes one part, the end, or the death of the child."""
         from crawlog.agents.sandbox import ENDED, Died, result_of
 
-        self._asked -= 1
         if self._has_ended or self._sower is None:
             return
         if isinstance(answer, Died):
@@ -259,14 +288,15 @@ class Starting:
         if result.error:
             self._fail(result.error, result.trace)
         elif result.closes:
-            self._close_job(result.closes)
+            self._closes = result.closes
+            self._has_ended = True
 
-    def _close_job(self, reason: str) -> None:
+    def _close_job(self) -> None:
         from crawlog.streams.log import write_command
 
-        command = Command("stop", job=self._copy.job, at=time.time(), reason=reason)
-        write_command(self._producer, self._topics, command)
-        self._has_ended = True
+        command = Command("stop", job=self._copy.job, at=time.time(), reason=self._closes)
+        write_command(self._producer, self._topics, command, NOTE_S)
+        self._closes = ""
 
     def _begin_again(self, reason: str) -> None:
         """Begins at the beginning after the death of the child; what it gave is known and falls away."""
@@ -296,6 +326,8 @@ class Starting:
         self._producer.poll()
         if self._producer.outstanding:
             return
+        if self._closes:
+            self._close_job()
         sower, loaded = self._sower, self._child.loaded if self._child else None
         record = StartEnded(
             job=self._copy.job,
@@ -308,7 +340,7 @@ class Starting:
             error=self.error,
         )
         crash_points.point("start.noting")
-        write_control(self._producer, self._topics, [record])
+        write_control(self._producer, self._topics, [record], NOTE_S)
         crash_points.point("start.noted")
         if sower and sower.refused:
             self._say(f"`start` of job {self._copy.job} gave {sower.refused:,} requests whose URL is none")

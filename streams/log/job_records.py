@@ -223,12 +223,22 @@ def write_job(
     return copy
 
 
-def write_joins(producer: "Producer", topics: "Topics", job: str, names: Iterable[str]) -> None:
+def write_joins(
+    producer: "Producer", topics: "Topics", job: str, names: Iterable[str], within_s: float = ACKNOWLEDGED_S
+) -> None:
     """Tell parse about scope names that join a job: names of new seeds, or of a host that a seed led to."""
-    write_control(producer, topics, (Join(job, name, tuple(more)) for name, *more in _batched(sorted(set(names)))))
+    joins = (Join(job, name, tuple(more)) for name, *more in _batched(sorted(set(names))))
+    write_control(producer, topics, joins, within_s)
 
 
-def write_names(producer: "Producer", topics: "Topics", copy: JobCopy, names: Iterable[str], count: int) -> None:
+def write_names(
+    producer: "Producer",
+    topics: "Topics",
+    copy: JobCopy,
+    names: Iterable[str],
+    count: int,
+    within_s: float = ACKNOWLEDGED_S,
+) -> None:
     """Add scope names to a job, each in the partition of its domain; wait for the acknowledgements.
 
     Args:
@@ -245,7 +255,7 @@ def write_names(producer: "Producer", topics: "Topics", copy: JobCopy, names: It
         for batch in _batched(own):
             record = UrlsRecord(job=copy.job, epoch=copy.epoch, joins=tuple(batch))
             producer.send(topics.urls, urls.encode(record), partition=partition)
-    acknowledged(producer, f"the scope names of job {copy.job}")
+    acknowledged(producer, f"the scope names of job {copy.job}", within_s)
 
 
 def _batched(names: list[str]) -> Iterator[list[str]]:
@@ -258,9 +268,9 @@ def write_finished(producer: "Producer", topics: "Topics", record: Finished) -> 
     write_control(producer, topics, [record])
 
 
-def write_command(producer: "Producer", topics: "Topics", command: Command) -> None:
+def write_command(producer: "Producer", topics: "Topics", command: Command, within_s: float = ACKNOWLEDGED_S) -> None:
     """Write a command. Every worker obeys it until the next command for the same target."""
-    write_control(producer, topics, [command.check()])
+    write_control(producer, topics, [command.check()], within_s)
 
 
 def end_closing(producer: "Producer", topics: "Topics", said: Mapping[bytes, Control], job: str) -> None:
@@ -331,17 +341,19 @@ def pages_done(value: bytes | None, job: str) -> int:
     return sum(result.page is not None for result in record.results or ()) if record.job == job else 0
 
 
-def write_control(producer: "Producer", topics: "Topics", records: Iterable[Control]) -> None:
+def write_control(
+    producer: "Producer", topics: "Topics", records: Iterable[Control], within_s: float = ACKNOWLEDGED_S
+) -> None:
     """Write records to crawl.control, which every worker reads; wait for the acknowledgements."""
     for record in records:
         producer.send(topics.control, control.encode(record), key=control.key(record), partition=0)
-    acknowledged(producer, topics.control)
+    acknowledged(producer, topics.control, within_s)
 
 
-def acknowledged(producer: "Producer", what: str) -> None:
+def acknowledged(producer: "Producer", what: str, within_s: float = ACKNOWLEDGED_S) -> None:
     """Wait for all acknowledgements.
 
-    Raises: EngineError: some are missing after ACKNOWLEDGED_S.
+    Raises: EngineError: some are missing after `within_s`.
     """
-    if not producer.flush(ACKNOWLEDGED_S):
-        raise EngineError(f"Kafka did not acknowledge {what} within {ACKNOWLEDGED_S:.0f} s; see `crawlog doctor`")
+    if not producer.flush(within_s):
+        raise EngineError(f"Kafka did not acknowledge {what} within {within_s:.0f} s; see `crawlog doctor`")

@@ -491,6 +491,22 @@ def test_seeds_go_at_the_pace_of_the_workers_that_live(monkeypatch: pytest.Monke
     assert max(ahead) <= 10 + POLL_EVERY + PARTITIONS
 
 
+def test_a_broker_that_dies_at_the_end_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look restarts it: without one the last acknowledgements never come."""
+    producer, looks, told = FakeProducer(), list[float](), list[str]()
+    monkeypatch.setattr(producer, "outstanding", 1, raising=False)
+    monkeypatch.setattr(producer, "flush", lambda _: bool(looks))
+
+    def look(wait_s: float) -> list[Progress]:
+        looks.append(wait_s)
+        return []
+
+    sower = Sower(producer, Topics("t."), PARTITIONS, JobCopy("j", JobSpec()), told.append, look)  # type: ignore[arg-type]  # as much as is needed
+    sower.sow("seeds.txt", [b"http://a.test/"])
+    assert sower.finish().count == 1
+    assert len(looks) == len(told) == 1
+
+
 def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) -> None:
     """Each partition begins with it, and crawl.control knows it."""
     ensure_topics(cluster)

@@ -5,8 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from crawlog.agents import sandbox
+from crawlog.agents.sandbox import SpiderFrame, result_of
 from crawlog.processes import starting
 from crawlog.processes.starting import MOST_WAITING, Starting, start_ended, startable
 from crawlog.schemas import control, log_lines, urls
@@ -16,7 +19,7 @@ from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams import logs
 from crawlog.streams.fleet import Picture
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.spiders import allow
+from crawlog.streams.spiders import CallResult, allow
 from tests.support.processes import LIMIT_S
 
 SPIDER = """
@@ -30,6 +33,9 @@ class Numbers(Spider):
 
     async def start(self):
 """
+
+
+ANY = ScopeSpec(kind="any")
 
 
 class FakeSupervisor:
@@ -54,6 +60,7 @@ class FakeProducer:
         self.founds: list[str] = []
         self.controls: list[Control | None] = []
         self.lines: list[log_lines.LogLine] = []
+        self.unanswered = 0
 
     def send(
         self, topic: str, value: bytes, *, key: bytes | None = None, partition: int, on_delivery: Any = None
@@ -73,20 +80,21 @@ class FakeProducer:
         return 0
 
     def flush(self, _: float) -> bool:
-        """All is acknowledged."""
-        return True
+        """All is acknowledged, but for the first `unanswered` times."""
+        self.unanswered -= 1
+        return self.unanswered < 0
 
 
 class Started:
     """A start that runs, and what came of it."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, body: str, scope: ScopeSpec = ANY) -> None:
         file = folder / "numbers.py"
         file.write_text(SPIDER + "".join(f"        {line}\n" for line in body.splitlines()))
         self.supervisor, self.producer, self.said = FakeSupervisor(folder / "data"), FakeProducer(), list[str]()
         (folder / "data" / "run").mkdir(parents=True)
         allow(folder / "data", file)
-        spec = JobSpec(spider=f"{file}:Numbers", starts=True, scope=ScopeSpec(kind="any"))
+        spec = JobSpec(spider=f"{file}:Numbers", starts=True, scope=scope)
         self.copy = JobCopy("j", spec)
         self.said_in_log: dict[bytes, Control] = {b"job/j": self.copy}
         monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_, **__: self.said_in_log)
@@ -127,6 +135,29 @@ def test_all_that_it_gives_is_in_the_log_before_the_note_of_its_end(start: Start
     assert made.producer.founds == [f"http://a.test/{n}" for n in range(100)]
     assert start_ended({b"start/j": note}, made.copy, note.spider) == note
     assert not made.said
+
+
+@pytest.mark.parametrize("unanswered", [1, 2, 3])
+def test_a_part_whose_names_were_not_acknowledged_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unanswered: int
+) -> None:
+    """The broker died meanwhile; the stop of a spider that closes its job is not lost either."""
+
+    def closing(answer: SpiderFrame) -> CallResult:
+        result = result_of(answer)
+        return msgspec.structs.replace(result, closes="enough" if result.items else "")
+
+    monkeypatch.setattr(sandbox, "result_of", closing)
+    body = 'for n in range(3): yield Request(f"http://{n}.test/")\nyield {}'
+    made = Started(tmp_path, monkeypatch, body, ScopeSpec("domain"))
+    made.producer.unanswered = unanswered
+    made.until(lambda: not made.starting.is_running)
+    assert made.producer.founds == [f"http://{n}.test/" for n in range(3)]
+    *_, stop, note = made.producer.controls
+    assert isinstance(stop, Command)
+    assert stop.reason == "enough"
+    assert isinstance(note, StartEnded)
+    assert (note.requests, note.items, note.error) == (3, 1, "")
 
 
 def test_a_part_comes_at_once_though_the_next_one_never_does(start: Start) -> None:
