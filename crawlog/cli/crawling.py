@@ -118,7 +118,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     arguments.seed_settings(given["pairs"], sources)
     from crawlog.agents.seed import Source, collect, old_seeds, plant
     from crawlog.streams.fleet import Picture, Watch
-    from crawlog.streams.log import Producer, ensure_topics, said_rules
+    from crawlog.streams.log import CommandProducer, ensure_topics, said_rules
 
     with ExitStack() as stack:
         source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell)))
@@ -129,7 +129,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
         began = time.monotonic()
         login = login_of(settings, reached)
         with closing(Watch(reached, Picture(), login)) as watch:
-            producer = Producer(reached, "crawlog-seed", login=login)
+            producer = CommandProducer(reached, "crawlog-seed", login=login)
             said = said_rules(reached)
             seeded = plant(reached, producer, job, source, requests=said, report=tell, look=watch.folds)
             _tell_refused(reached, job, [source for source in sources if source.startswith(("http:", "https:"))])

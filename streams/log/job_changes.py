@@ -23,7 +23,7 @@ from .admin import Admin
 from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient, log_bounds
 from .groups import member_names
 from .job_records import acknowledged, control_entries, known_job, write_job
-from .producer import Producer
+from .producer import CommandProducer, Producer
 from .read import is_log_end, read_error
 from .topics import Topics, stage_group
 
@@ -110,7 +110,7 @@ def cancel_job(settings: "Settings", job: str, by: str = "") -> JobCopy | None:
 
     Raises: OrderRefused, NotAnswered, EngineError: as `change_job`.
     """
-    topics, producer = Topics(settings.kafka.prefix), Producer(settings, "crawlog-control")
+    topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-control")
     copy = known_job(settings, topics, job)
     if copy is None or copy.spec.state in ("cancelled", "deleted"):
         return copy

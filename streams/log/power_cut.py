@@ -43,7 +43,7 @@ from .client import committed_offsets, log_bounds
 from .commits import without_written
 from .job_records import control_entries
 from .offsets import Target, plan
-from .producer import Producer
+from .producer import CommandProducer, Producer
 from .read import read_records
 from .rewind import mend
 from .topics import Topics, stage_group
@@ -116,7 +116,7 @@ def offer_again(
 
     Raises: EngineError: the log cannot be written.
     """
-    producer, count = Producer(settings, "crawlog-recovery"), 0
+    producer, count = CommandProducer(settings, "crawlog-recovery"), 0
     for topic, number, record in founds:
         producer.send(topic, u.encode(record), partition=number)
         count += len(record.urls or ())
@@ -134,7 +134,7 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
     names, admin = Topics(settings.kafka.prefix), Admin(settings)
     of = groups.Group(stage_group(settings, "parse"), "parse", names.pages)
     before = admin.committed(of.name, of.topic)
-    producer = Producer(settings, "crawlog-recovery")
+    producer = CommandProducer(settings, "crawlog-recovery")
     mend(settings, producer, names)
     _write_jobs(settings, producer, names)
     lost = 0

@@ -146,7 +146,7 @@ class Producer:
                 break
             except BufferError:
                 self._poll(FULL_POLL_S)
-                self._log_in_again()
+                self._has_served()
             except KafkaException as error:
                 self._refused(error.args[0])
         if self._outstanding == 0 and self._wake is not None:
@@ -157,7 +157,7 @@ class Producer:
         """Serve acknowledgements and errors; returns the number of events."""
         self._look_at_access()
         served = int(self._poll(0))
-        self._log_in_again()
+        self._has_served()
         return served
 
     @property
@@ -173,10 +173,10 @@ class Producer:
             if left_s <= 0:
                 return False
             self._librdkafka.flush(min(left_s, 1.0))
-            self._log_in_again()
+            self._has_served()
         return True
 
-    def _log_in_again(self) -> None:
+    def _has_served(self) -> None:
         """Take the broker's present password. Never call it from a callback: librdkafka then aborts the process."""
         if self._is_away and self._login is not None:
             self._is_away = False
@@ -254,24 +254,36 @@ class Producer:
 
 
 class CommandProducer(Producer):
-    """A producer of commands, of which the service runs many: a failure is raised by `flush`, and ends no process."""
+    """A producer of commands, of which the service runs many: a failure ends no process.
 
-    def __init__(self, settings: "Settings", client_id: str) -> None:
+    It is raised by `poll`, `flush` and a `send` that waits: EngineError for a record that was refused, AccessDenied
+    if the cluster denies access.
+    """
+
+    def __init__(self, settings: "Settings", client_id: str, *, login: BrokerLogin | None = None) -> None:
         self._failure: EngineError | None = None
         super().__init__(
-            settings, client_id, on_denied=self._keep, on_fatal=lambda reason: self._keep(EngineError(reason))
+            settings,
+            client_id,
+            login=login,
+            on_denied=self._keep,
+            on_fatal=lambda reason: self._keep(EngineError(reason)),
         )
 
     def _keep(self, error: EngineError) -> None:
         self._failure = self._failure or error
 
     def flush(self, timeout_s: float) -> bool:
-        """As `Producer.flush`. Raises: EngineError: a record was refused. AccessDenied: the cluster denies access."""
+        """As `Producer.flush`; also raises the failure."""
         is_done = super().flush(timeout_s)
+        self._has_served()
+        return is_done
+
+    def _has_served(self) -> None:
+        super()._has_served()
         self._look_at_access()
         if self._failure is not None:
             raise self._failure
-        return is_done
 
     def _refused(self, error: KafkaError) -> None:
         try:

@@ -19,7 +19,7 @@ from crawlog.streams.errors import EngineError, Misconfigured
 
 from .admin import ANSWER_TIMEOUT_S, FIRST, LAST, Admin
 from .client import log_bounds
-from .producer import Producer
+from .producer import CommandProducer
 from .read import read_records
 from .topics import TOPIC_KINDS, TopicKind, Topics, stage_group
 
@@ -68,7 +68,7 @@ def _begun_with(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> i
 
 def _note_layout(settings: "Settings") -> None:
     """Writes the number of partitions into crawl.control."""
-    producer, layout = Producer(settings, "crawlog-topics"), control.Layout(settings.kafka.partitions)
+    producer, layout = CommandProducer(settings, "crawlog-topics"), control.Layout(settings.kafka.partitions)
     name = Topics(settings.kafka.prefix).control
     producer.send(name, control.encode(layout), key=control.key(layout), partition=0)
     if not producer.flush(ANSWER_TIMEOUT_S):

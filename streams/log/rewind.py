@@ -34,7 +34,7 @@ from crawlog.streams.errors import Misconfigured
 
 from .client import log_bounds
 from .job_records import acknowledged, control_entries, write_control, write_job
-from .producer import Producer
+from .producer import CommandProducer, Producer
 from .provision import partition_count
 from .read import read_partitions
 from .sink_groups import Void
@@ -68,7 +68,7 @@ def rewind_crawl(settings: "Settings", to: Mapping[int, int]) -> int:
             at the same instant.
         EngineError: The log does not answer.
     """
-    topics, producer = Topics(settings.kafka.prefix), Producer(settings, "crawlog-rewind")
+    topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-rewind")
     for begun in _possible(settings, topics, unfinished(control_entries(settings, topics))):
         _carry_out(settings, producer, topics, begun)
         if not begun.job and begun.start == dict(to):

@@ -84,18 +84,44 @@ def chain() -> Iterator[Numbered]:
     made.close()
 
 
+def log_of(guarded: Guarded, folder: Path, prefix: str) -> list[str | Path]:
+    """The options of a log there."""
+    kafka = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "me"}
+    kafka |= {"prefix": prefix, "partitions": "2"}
+    pairs = [word for name, value in kafka.items() for word in ("-s", f"kafka.{name}={value}")]
+    return ["--bootstrap", guarded.bootstrap, "--data", folder / "data", *pairs]
+
+
+def test_a_command_that_may_not_write_says_so_and_ends_as_the_others_do(
+    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended by itself amid its work, with a code of its workers."""
+    monkeypatch.setenv("CRAWLOG_KAFKA__SASL_PASSWORD", PASSWORD)
+    where = log_of(guarded, tmp_path, "read.")
+    assert ended(crawlog("seed", "http://127.0.0.1:9/", "--job", "j", *where))[0] == 0
+    for name in ("urls", "control"):
+        guarded.rule(ResourceType.TOPIC, f"read.{name}", AclOperation.WRITE, AclPermissionType.DENY)
+    for words in (
+        ["seed", "http://127.0.0.1:9/b", "--job", "j"],
+        ["run", "http://127.0.0.1:9/c"],
+        ["replay", "--group", "fetch", "--to-earliest", "--execute"],
+    ):
+        code, _, err = ended(crawlog(*words, *where))
+        assert code == 3, (words, err)
+        assert "denies access" in err, (words, err)
+        assert "producer_failed" not in err, (words, err)
+        assert "last words" not in err, (words, err)
+
+
 @pytest.mark.parametrize("how", ["permission", "password"])
 def test_a_run_whose_access_is_taken_away_says_so_once_and_ends(
     guarded: Guarded, chain: Numbered, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its workers were started again for ever. The password takes effect as the broker comes back from a restart."""
     monkeypatch.setenv("CRAWLOG_KAFKA__SASL_PASSWORD", PASSWORD)
-    kafka = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "me"}
-    kafka |= {"prefix": f"{how}.", "partitions": "2"}
-    pairs = [word for name, value in kafka.items() for word in ("-s", f"kafka.{name}={value}")]
-    where = ["--bootstrap", guarded.bootstrap, "--data", tmp_path / "data", "-o", tmp_path / "rows.jsonl"]
+    where = [*log_of(guarded, tmp_path, f"{how}."), "-o", tmp_path / "rows.jsonl"]
     site = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.05"]
-    run = crawlog("run", chain.url, *where, *pairs, *site)
+    run = crawlog("run", chain.url, *where, *site)
     try:
         until(lambda: chain.asked.total() > 10, "some pages")
         if how == "permission":

@@ -240,5 +240,6 @@ def test_a_command_whose_record_is_refused_ends_no_process(
     producer = CommandProducer(SETTINGS, "test")
     producer._outstanding = 1
     producer._delivered(None, KafkaError(code), Message("crawl.control"))
-    with pytest.raises(error, match=r"crawl\.control"):
-        producer.flush(1)
+    for wait in (partial(producer.flush, 1), producer.poll):
+        with pytest.raises(error, match=r"crawl\.control"):
+            wait()
