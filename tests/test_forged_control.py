@@ -329,7 +329,7 @@ def test_no_start_of_a_strangers_file_is_run(ground: Ground, monkeypatch: pytest
     monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_, **__: said)
     monkeypatch.setattr(starting, "Starting", _Begun)
     monkeypatch.setattr(_Begun, "made", [])
-    starts = Starts(_FakeSupervisor(ground.settings), None, lambda _: None)  # type: ignore[arg-type]  # as much as is needed
+    starts = Starts(_FakeSupervisor(ground.settings), lambda _: None)  # type: ignore[arg-type]  # as much as is needed
     starts.look()
     assert [copy.job for copy in _Begun.made if copy.spec.code is None] == []
 

@@ -53,6 +53,7 @@ class Gains:
             has_read_seeds: Whether all folds have passed the seeds; the pace means nothing before that.
         """
         picture = self._supervisor.picture
+        self._losses.at(self._supervisor.settings)
         self._losses.poll()
         if has_read_seeds:
             self.pace.look(ended(picture.counts(self._job.name)), time.monotonic())
@@ -81,6 +82,7 @@ class Gains:
         Raises: EngineError: not all of it could be read in time.
         """
         assert self._supervisor.watch is not None
+        self._losses.at(self._supervisor.settings)
         self._losses.catch_up(self._supervisor.watch.dead_end(), within_s)
 
     def close(self) -> None:

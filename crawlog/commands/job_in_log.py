@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.urls import JobSpec, RequestRules
     from crawlog.streams.log import Producer, Void
+    from crawlog.streams.settings import Settings
 
     from .order import Order
 
@@ -44,9 +45,7 @@ class JobInLog:
         is_cancelled: Whether the job was cancelled, and this run does not begin it again.
     """
 
-    def __init__(
-        self, order: "Order", name: str, supervisor: "Supervisor", producer: "Producer", say: "Callable[[str], None]"
-    ) -> None:
+    def __init__(self, order: "Order", name: str, supervisor: "Supervisor", say: "Callable[[str], None]") -> None:
         self.order = order
         self.name = name
         self.topics = Topics(supervisor.settings.kafka.prefix)
@@ -59,9 +58,16 @@ class JobInLog:
         self.was_back = 0
         self.is_known = self.is_changed = self.is_anew = self.is_cancelled = False
         self._supervisor = supervisor
-        self._settings = supervisor.settings
-        self._producer = producer
         self._say = say
+
+    @property
+    def _settings(self) -> "Settings":
+        """Those of now: a broker that was started again may have another address."""
+        return self._supervisor.settings
+
+    @property
+    def _producer(self) -> "Producer":
+        return self._supervisor.producer
 
     def allow_spider(self) -> None:
         """Allows workers of this data folder to run the code of this command's spider, now and later."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.progress import Progress
     from crawlog.streams.log import Producer
+    from crawlog.streams.settings import Settings
 
     from .job_in_log import JobInLog
 
@@ -20,16 +21,21 @@ if TYPE_CHECKING:
 class Planting:
     """The job's record and the seeds of one run."""
 
-    def __init__(
-        self, job: "JobInLog", supervisor: "Supervisor", producer: "Producer", say: "Callable[[str], None]"
-    ) -> None:
+    def __init__(self, job: "JobInLog", supervisor: "Supervisor", say: "Callable[[str], None]") -> None:
         self._job = job
         self._supervisor = supervisor
-        self._settings = supervisor.settings
-        self._producer = producer
         self._say = say
         self._lost_founds = len(supervisor.lost_founds)
         self._starting: Starting | None = None
+
+    @property
+    def _settings(self) -> "Settings":
+        """Those of now: a broker that was started again may have another address."""
+        return self._supervisor.settings
+
+    @property
+    def _producer(self) -> "Producer":
+        return self._supervisor.producer
 
     def plant(self) -> JobCopy:
         """Writes the job's record, then its seeds, until all are acknowledged; begins `start`; returns the record."""
@@ -71,7 +77,7 @@ class Planting:
 
         if copy.spec.starts:
             self.close()
-            self._starting = Starting(copy, self._supervisor, self._producer, self._say)
+            self._starting = Starting(copy, self._supervisor, self._say)
 
     @property
     def is_starting(self) -> bool:

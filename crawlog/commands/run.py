@@ -110,13 +110,10 @@ class Run:
     """One run of a job."""
 
     def __init__(self, order: Order, summary: Summary, supervisor: Supervisor, shown: View, started: float) -> None:
-        from crawlog.streams.log import Producer
-
         self.summary = summary
         self.supervisor = supervisor
-        producer = Producer(supervisor.settings, "crawlog-run")
-        self.job = JobInLog(order, summary.job, supervisor, producer, shown.say)
-        self.planting = Planting(self.job, supervisor, producer, shown.say)
+        self.job = JobInLog(order, summary.job, supervisor, shown.say)
+        self.planting = Planting(self.job, supervisor, shown.say)
         self.trouble = Trouble(supervisor.picture, shown.say)
         self.whole = Whole(supervisor, summary.job, shown.say)
         self.file: ResultFile | None = None

@@ -26,7 +26,7 @@ WORKING_S = 60.0
 def main() -> None:
     """The supervisor in the background, until SIGTERM."""
     from crawlog.streams.code import folder_key
-    from crawlog.streams.log import Producer, Topics, settled_control
+    from crawlog.streams.log import Topics, settled_control
     from crawlog.streams.settings import NO_FILE, load
 
     out, sys.stdout = sys.stdout, sys.stderr
@@ -38,15 +38,14 @@ def main() -> None:
             supervisor.launch()
             supervisor.connect()
             own = supervisor.settings
-            producer = Producer(own, "crawlog-up")
-            settled_control(own, producer, Topics(own.kafka.prefix))
+            settled_control(own, supervisor.producer, Topics(own.kafka.prefix))
             supervisor.go(("fetch", "parse", "sink", SERVICE))
             supervisor.until_working(WORKING_S)
             note = service_note(settings.run.data) if settings.service.enabled else None
             started = {"bootstrap": supervisor.settings.kafka.bootstrap, "workers": len(workers)}
             out.write(json.dumps(started | {"service": note.url if note else ""}) + "\n")
             out.close()
-            starts = Starts(supervisor, producer, tell)
+            starts = Starts(supervisor, tell)
             while True:
                 supervisor.look(LOOK_S)
                 starts.look()

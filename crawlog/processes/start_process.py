@@ -21,6 +21,7 @@ from .starting import Starts
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import Watch
+    from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings
 
 LOOK_S = 0.2
@@ -36,6 +37,7 @@ class FollowedLog(NamedTuple):
     settings: "Settings"
     picture: Picture
     watch: "Watch"
+    producer: "Producer"
 
 
 def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
@@ -58,7 +60,8 @@ def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
         signal.signal(number, lambda *_: stop.set())
     picture = Picture()
     with closing(Watch(settings, picture, since=time.time() - RECENT_S)) as watch:
-        starts = Starts(FollowedLog(settings, picture, watch), Producer(settings, "crawlog-start"), say)
+        producer = Producer(settings, "crawlog-start")
+        starts = Starts(FollowedLog(settings, picture, watch, producer), say)
         say("follows the log, and runs the `start` of spiders; SIGTERM ends it")
         with closing(starts):
             while not stop.is_set():

@@ -119,6 +119,10 @@ class LogFollower(Protocol):
     def watch(self) -> "Watch | None":
         """It reads them; None before the log is reached."""
 
+    @property
+    def producer(self) -> "Producer":
+        """The one of now: a broker at another address has another one, and may lack what the former one sent."""
+
 
 class Starting:
     """One job's `start`, until it has ended or the job is stopped.
@@ -128,7 +132,7 @@ class Starting:
         error: With which it ended, one line; empty without one.
     """
 
-    def __init__(self, copy: JobCopy, follower: LogFollower, producer: "Producer", say: Callable[[str], None]) -> None:
+    def __init__(self, copy: JobCopy, follower: LogFollower, say: Callable[[str], None]) -> None:
         from crawlog.streams.log import Topics
 
         self.is_running = True
@@ -136,7 +140,7 @@ class Starting:
         self._copy = copy
         self._follower = follower
         self._topics = Topics(follower.settings.kafka.prefix)
-        self._producer = producer
+        self._producer = follower.producer
         self._say = say
         self._child: SpiderChild | None = None
         self._sower: StartSower | None = None
@@ -169,6 +173,8 @@ class Starting:
                 self._producer.send(self._topics.logs, log_lines.encode(record), key=record.job.encode(), partition=0)
 
     def _look(self, now: float) -> None:
+        if self._producer is not self._follower.producer:
+            self._begin_anew()
         if now >= self._held_at:
             self._held_at = now + HELD_LOOK_S
             if self._is_held():
@@ -308,6 +314,18 @@ class Starting:
         self._sower = None
         self._begin_at = time.monotonic() + AGAIN_S
 
+    def _begin_anew(self) -> None:
+        """Begins at the beginning with another producer."""
+        self._producer = self._follower.producer
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+        self._sower = None
+        self._answers.clear()
+        self._asked = 0
+        self._is_unsure = self._has_ended = False
+        self._closes = self.error = ""
+
     def _fail(self, error: str, trace: str = "") -> None:
         from crawlog.schemas.log_lines import MAX_LINE, LogLine
 
@@ -364,9 +382,8 @@ class Starts:
     Another process of the cluster may give the same requests at the same time; what is known falls away.
     """
 
-    def __init__(self, follower: LogFollower, producer: "Producer", say: Callable[[str], None]) -> None:
+    def __init__(self, follower: LogFollower, say: Callable[[str], None]) -> None:
         self._follower = follower
-        self._producer = producer
         self._say = say
         self._running: dict[tuple[str, int], Starting] = {}
         self._look_at = 0.0
@@ -410,4 +427,4 @@ class Starts:
             is_ended = isinstance(ended, StartEnded) and (ended.epoch, ended.args) == (copy.epoch, copy.spec.args)
             may_run = copy.spec.code is not None or (code is not None and not trust.refusal(code))
             if one not in self._running and not is_ended and may_run:  # deployed code is judged where it is run
-                self._running[one] = Starting(copy, self._follower, self._producer, self._say)
+                self._running[one] = Starting(copy, self._follower, self._say)

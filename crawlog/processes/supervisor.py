@@ -12,6 +12,7 @@ import platform
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, Self
@@ -32,7 +33,7 @@ from .workers import Name, Workers
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import Watch
-    from crawlog.streams.log import Check, CutPartition
+    from crawlog.streams.log import Check, CommandProducer, CutPartition
     from crawlog.streams.settings import Settings
 
 WORKERS_STOP_S = 3.8
@@ -78,6 +79,8 @@ class Supervisor:
             from crawlog.streams.state import store_of
 
             store_of(settings.snapshots.to)  # reports a missing package here instead of in each worker
+        self._what = what
+        self._producer: CommandProducer | None = None
         self._data = settings.run.data
         self._hold = Hold(self._data, what, settings.kafka.bootstrap)
         self._heard = 0
@@ -114,6 +117,20 @@ class Supervisor:
         self._care = LogCare(self.settings, self.report)
         self._care.make_again(self.engine)
         self.watch = Watch(self.settings, self.picture)
+
+    @property
+    def producer(self) -> "CommandProducer":
+        """The producer of this process; another one once the broker has another address.
+
+        What the former one had in flight may then not be in the log.
+        """
+        if self._producer is None:
+            from crawlog.streams.log import CommandProducer
+
+            kafka = self.settings.kafka
+            login = partial(engine.login, self._data, kafka.bootstrap) if self.engine else None
+            self._producer = CommandProducer(self.settings, f"crawlog-{self._what}", login=login)
+        return self._producer
 
     def ends(self, stage: str) -> tuple[int, ...]:
         """The next offset of each partition of a stage's input, now.
@@ -182,7 +199,10 @@ class Supervisor:
         self._workers.retire(stage, WORKERS_STOP_S)
 
     def look(self, wait_s: float) -> None:
-        """Reads reports, waiting at most `wait_s` for them; then restarts the engine and workers if they died."""
+        """Reads reports, waiting at most `wait_s` for them; then restarts the engine and workers if they died.
+
+        Raises: EngineError: the engine or the workers cannot go on, or `producer` had a record refused.
+        """
         if self._asked_to_stop is not None and not self._closing:
             raise self._asked_to_stop
         assert self.watch is not None
@@ -191,6 +211,8 @@ class Supervisor:
             self._revive()
         elif self._care is not None and self._was_cut(self._care.due()):
             self._begin_again()
+        if self._producer is not None:
+            self._producer.poll()
         self._disk.is_full()
         self._workers.look()
         pids = self._workers.pids()
@@ -205,7 +227,7 @@ class Supervisor:
                 self.report("a worker did not stop in time and was killed; nothing is lost")
             if self.watch:
                 self.watch.close()
-            if running := self.engine or self._left_behind():
+            if running := self.engine or _left_behind(self.settings):
                 running.stop(ENGINE_STOP_S)
         finally:
             self._hold.release()
@@ -228,14 +250,6 @@ class Supervisor:
         self.engine = engine.start(self.settings, self._data, self.report, _load, died, checks=True)
         self.settings = self.engine.point(self.settings)
 
-    def _left_behind(self) -> engine.Engine | None:
-        """The broker of an interrupted start, if it runs."""
-        if self.settings.kafka.bootstrap:
-            return None
-        with contextlib.suppress(EngineError):
-            return engine.running(self._data)
-        return None
-
     def _revive(self) -> None:
         """Restarts a broker that died, on the same port if it is still free, so that clients reconnect."""
         assert self._care is not None
@@ -255,6 +269,8 @@ class Supervisor:
                 left -= 1
                 if not left:
                     raise
+        if self.settings.kafka.bootstrap != before.bootstrap:
+            self._producer = None
         if self.settings.kafka != before:
             self._care.moved(self.settings)
         if self._was_cut(self._care.lost()) or self.settings.kafka != before:
@@ -294,6 +310,15 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.engine.pid, signal.SIGKILL)
         os._exit(128 + number)
+
+
+def _left_behind(settings: "Settings") -> engine.Engine | None:
+    """The broker of an interrupted start, if it runs."""
+    if settings.kafka.bootstrap:
+        return None
+    with contextlib.suppress(EngineError):
+        return engine.running(settings.run.data)
+    return None
 
 
 def _load() -> None:

@@ -155,17 +155,33 @@ class Losses:
 
     Args:
         start: End offset of crawl.dead when the run began.
+        login: As that of `Watch`.
 
     Attributes:
         tally: The letters read so far.
     """
 
-    def __init__(self, settings: "Settings", job: str, start: int) -> None:
+    def __init__(self, settings: "Settings", job: str, start: int, login: BrokerLogin | None = None) -> None:
         self.tally = LetterTally(job)
         self._next = start
         self._topic = Topics(settings.kafka.prefix).dead
-        self._consumer = Consumer(consumer_config(settings))
-        self._consumer.assign([TopicPartition(self._topic, 0, start)])
+        self._login = login
+        self._begin(settings)
+
+    def _begin(self, settings: "Settings") -> None:
+        self._kafka = settings.kafka
+        self._is_away = False
+        self._consumer = Consumer(consumer_config(settings) | {"error_cb": self._error})
+        self._consumer.assign([TopicPartition(self._topic, 0, self._next)])
+
+    def _error(self, error: KafkaError) -> None:
+        self._is_away |= error.code() in BROKER_AWAY
+
+    def at(self, settings: "Settings") -> None:
+        """Goes on with these settings: a broker that was started again may have another address or password."""
+        if settings.kafka != self._kafka:
+            self.close()
+            self._begin(settings)
 
     def poll(self, wait_s: float = 0.0) -> None:
         """Takes the available records; waits at most `wait_s` for the first.
@@ -180,6 +196,9 @@ class Losses:
                 pairs = record.headers() or ()
                 self.tally.take([(name, value) for name, value in pairs if isinstance(value, bytes)])  # type: ignore[str-unpack]  # pairs
                 self._next = (record.offset() or 0) + 1
+        if self._is_away and self._login is not None:
+            self._is_away = False
+            self._consumer.set_sasl_credentials(*self._login())
 
     def catch_up(self, end: int, within_s: float) -> None:
         """Takes all records before an offset.

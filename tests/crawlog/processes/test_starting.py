@@ -44,6 +44,7 @@ class FakeSupervisor:
     def __init__(self, data: Path) -> None:
         self.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": data})})
         self.picture = Picture()
+        self.producer = FakeProducer()
         self.report(0, 0)
 
     def report(self, offset: int, queued: int) -> None:
@@ -91,7 +92,8 @@ class Started:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, body: str, scope: ScopeSpec = ANY) -> None:
         file = folder / "numbers.py"
         file.write_text(SPIDER + "".join(f"        {line}\n" for line in body.splitlines()))
-        self.supervisor, self.producer, self.said = FakeSupervisor(folder / "data"), FakeProducer(), list[str]()
+        self.supervisor, self.said = FakeSupervisor(folder / "data"), list[str]()
+        self.producer = self.supervisor.producer
         (folder / "data" / "run").mkdir(parents=True)
         allow(folder / "data", file)
         spec = JobSpec(spider=f"{file}:Numbers", starts=True, scope=scope)
@@ -100,7 +102,7 @@ class Started:
         monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_, **__: self.said_in_log)
         monkeypatch.setattr("crawlog.streams.log.partition_count", lambda _: 1)
         monkeypatch.setattr(starting, "AGAIN_S", 0.0)
-        self.starting = Starting(self.copy, self.supervisor, self.producer, self.said.append)  # type: ignore[arg-type]  # as much as is needed
+        self.starting = Starting(self.copy, self.supervisor, self.said.append)  # type: ignore[arg-type]  # as much as is needed
 
     def until(self, is_so: Callable[[], bool]) -> None:
         """Looks until it is so."""
@@ -157,6 +159,16 @@ def test_a_part_whose_names_were_not_acknowledged_is_sent_again(
     assert isinstance(stop, Command)
     assert stop.reason == "enough"
     assert isinstance(note, StartEnded)
+    assert (note.requests, note.items, note.error) == (3, 1, "")
+
+
+def test_it_begins_again_with_another_producer(start: Start) -> None:
+    """The broker has another address, and may lack what was on its way."""
+    made = start('for n in range(3): yield Request(f"http://a.test/{n}")\nyield {}')
+    made.until(lambda: len(made.producer.founds) == 3)
+    made.supervisor.producer = made.producer = FakeProducer()
+    note = made.ended()
+    assert made.producer.founds == [f"http://a.test/{n}" for n in range(3)]
     assert (note.requests, note.items, note.error) == (3, 1, "")
 
 

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from crawlog.cli import reach
 from crawlog.processes.hold import Hold
+from crawlog.processes.supervisor import Supervisor
 from crawlog.schemas import progress
 from crawlog.schemas.progress import Progress
 from crawlog.streams import engine as front
@@ -26,13 +27,13 @@ from crawlog.streams.engine import broker
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import Picture, Watch
+from crawlog.streams.fleet import Losses, Picture, Watch
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.settings.sources import Sources, origins
+from crawlog.streams.settings.sources import Sources, load, origins
 from tests.support.cluster import Cluster, needs_site
 
 pytestmark = pytest.mark.broker
@@ -223,6 +224,42 @@ def test_who_writes_while_the_engine_is_killed_is_told_that_the_next_one_has_ano
     finally:
         seeder.watch.close()
         next_one.stop()
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_supervisor_writes_and_reads_on_after_its_engine_came_back_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_moved: bool
+) -> None:
+    """With another password, since the first start failed, or at another port, which a stranger has taken meanwhile."""
+    adopt_or_start, tries, taken = local.start, list[int](), socket.socket()
+
+    def start(*args: Any, **more: Any) -> Engine:
+        tries.append(1)
+        if len(tries) == 2 and not is_moved:
+            raise EngineError("it took too long")
+        return adopt_or_start(*args, **more)
+
+    monkeypatch.setattr(front, "start", start)
+    with Supervisor(load({"run.data": tmp_path}), "up", [], quiet) as held, taken:
+        held.connect()
+        before, losses = held.settings, Losses(held.settings, "j", 0)
+        held.producer.send("crawl.dead", b"{}", key=b"", partition=0)
+        assert held.producer.flush(ANSWER_S)
+        assert held.engine
+        killed(held.engine)
+        if is_moved:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind((broker.HOST, held.engine.identity.port))
+            taken.listen()
+        else:
+            held.producer.send("crawl.dead", b"{}", key=b"", partition=0)
+        held.look(0.0)
+        assert held.settings.kafka != before.kafka
+        held.producer.send("crawl.dead", b"{}", key=b"", partition=0)
+        assert held.producer.flush(ANSWER_S)
+        losses.at(held.settings)
+        losses.catch_up(2 if is_moved else 3, ANSWER_S)
+        losses.close()
 
 
 def test_a_command_leaves_its_engine_to_who_came_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
