@@ -52,7 +52,7 @@ class Picture:
         self._parsed: dict[tuple[str, int], dict[str, int]] = {}
         self._parsed_before: dict[tuple[str, int], dict[str, int]] = {}
         self._pids: set[int] = set()
-        self._stopped: set[tuple[str, int]] = set()
+        self._stopped: set[tuple[str, str, int]] = set()
 
     def take(self, report: Progress) -> None:
         """Adds a report. Reports must come in the order of the topic: the last one is valid.
@@ -60,7 +60,8 @@ class Picture:
         Times in reports do not decide: a worker whose clock was set back would be ignored. A late report of a former
         owner is valid until the owner's next one, a second later. It cannot end a job: its offset is too low.
         """
-        if (report.stage, report.pid) in self._stopped or (report.stage == "sink" and report.sink != self.sink):
+        who = report.stage, report.worker, report.pid
+        if who in self._stopped or (report.stage == "sink" and report.sink != self.sink):
             return
         report = self.newest[report.stage, report.partition] = self._merged(report)
         if report.cut:
@@ -150,9 +151,13 @@ class Picture:
         return {report.note for report in self.newest.values() if report.note}
 
     def forget(self, stage: str) -> None:
-        """Forgets the reports of a stage whose workers were stopped, and ignores their late reports."""
+        """Forgets the reports of a stage whose own workers were stopped, and ignores late reports of these.
+
+        Workers of other commands go on, and report again.
+        """
         for report in list(self.of(stage)):
-            self._stopped.add((stage, report.pid))
+            if report.worker in self._own:
+                self._stopped.add((stage, report.worker, report.pid))
             del self.newest[stage, report.partition]
 
     def jobs(self) -> set[str]:

@@ -2,6 +2,8 @@
 
 import pytest
 
+import msgspec
+
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.fleet import Finish, Picture
 
@@ -268,3 +270,17 @@ def test_a_job_that_begins_again_has_gained_all_that_it_has() -> None:
 def test_lag_is_what_was_not_passed() -> None:
     """A partition without a report has everything before it."""
     assert picture(passed("parse", 0, 4)).lag("parse", (6, 3)) == 5
+
+
+def test_only_own_workers_were_stopped_when_a_stage_is_forgotten() -> None:
+    """On a cluster those of another machine go on, even with the pid of an own one."""
+    one = Picture(("parse-0",))
+    own = msgspec.structs.replace(passed("parse", 0, 5), worker="parse-0", pid=7)
+    other = msgspec.structs.replace(own, worker="parse-0-b", partition=1)
+    one.take(own)
+    one.take(other)
+    one.forget("parse")
+    assert not list(one.of("parse"))
+    one.take(own)
+    one.take(other)
+    assert list(one.of("parse")) == [other]
