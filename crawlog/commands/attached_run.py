@@ -17,6 +17,7 @@ from crawlog.processes.hold import holder
 from crawlog.progress.live import Frame, View
 from crawlog.progress.pace import Pace
 from crawlog.schemas.job_orders import ENDED
+from crawlog.streams import engine
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.fleet import ended
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 """Between two looks at the job."""
+
+RENEW_S = 1.0
+"""Time between two looks whether the local engine was started again, seconds."""
 
 AGAIN_S = 3.0
 """How long a second Ctrl-C cancels the job after the first one, seconds."""
@@ -114,12 +118,12 @@ def follow(settings: "Settings", job: "JobView", shown: View, *, began: float, o
             following.until_ended(signals.look)
             if output is not None and summary.reason != "cancelled":
                 shown.close()
-                _write(settings, summary, output)
+                _write(following.settings, summary, output)
         except Detach as detach:
             shown.close()
             summary.signal, summary.reason = detach.number, "detached"
             if detach.number == signal.SIGINT and _again(signals, shown):
-                _cancel(settings, summary)
+                _cancel(following.settings if following is not None else settings, summary)
         finally:
             shown.close()
             summary.took_s = time.time() - began
@@ -156,14 +160,22 @@ def _write(settings: "Settings", summary: Summary, output: str) -> None:
 
 
 class FleetFollower:
-    """A job of a fleet, as this command sees it."""
+    """A job of a fleet, as this command sees it.
+
+    Attributes:
+        settings: With the address and the password of the log; those of the local engine change with each start.
+    """
 
     def __init__(self, settings: "Settings", summary: Summary, shown: View) -> None:
         from crawlog.streams.fleet import FleetView, Losses, Picture, Watch
         from crawlog.streams.log import partition_count
 
+        self._is_local = engine.is_at(settings.run.data, settings.kafka.bootstrap)
+        self._renew_at = 0.0
+
         count = partition_count(settings)
         settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"partitions": count})})
+        self.settings = settings
         self._summary = summary
         self._shown = shown
         self._pace = Pace()
@@ -173,6 +185,28 @@ class FleetFollower:
         self._letters = Losses(settings, summary.job, self._ends.dead_end())
         self._view: FleetView = FleetView(settings).start()
         self._before: int | None = None
+
+    def _renew(self, now: float) -> None:
+        """Goes on with the clients of a local engine that was stopped and started again."""
+        if not self._is_local or now < self._renew_at:
+            return
+        self._renew_at = now + RENEW_S
+        with contextlib.suppress(EngineError):  # it is being started
+            settings = engine.again(self.settings, self.settings.run.data)
+            if settings is not self.settings:
+                self._reopen(settings)
+
+    def _reopen(self, settings: "Settings") -> None:
+        from crawlog.streams.fleet import FleetView, Picture, Watch
+
+        with contextlib.ExitStack() as opened:
+            ends = opened.enter_context(contextlib.closing(Watch(settings, Picture())))
+            view = opened.enter_context(contextlib.closing(FleetView(settings))).start()
+            opened.pop_all()
+        for one in (self._view, self._ends):
+            one.close()
+        self.settings, self._ends, self._view = settings, ends, view
+        self._letters.at(settings)
 
     def close(self) -> None:
         """Closes the consumers."""
@@ -189,6 +223,7 @@ class FleetFollower:
             heard()
             time.sleep(LOOK_S)
             now = time.monotonic()
+            self._renew(now)
             self._view.look(self._count)
             if self._shown.is_due(now):
                 self._show(now)

@@ -3,12 +3,15 @@
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.schemas import log_lines
 from crawlog.schemas.log_lines import LogLine
+from crawlog.streams import engine
+from crawlog.streams.errors import EngineError
 from crawlog.streams.log import Topics, consumer_config, known_job, log_bounds, offset_at, read_records
 
 if TYPE_CHECKING:
@@ -61,16 +64,36 @@ def follow_job_log(settings: "Settings", job: str, start: int) -> Generator[LogL
 
     A line's own time may be older: it waited for others, or its machine has another clock. Close the generator to end.
     """
-    topic = Topics(settings.kafka.prefix).logs
+    is_local = engine.is_at(settings.run.data, settings.kafka.bootstrap)
+    while True:
+        with closing(_records(settings, start)) as records:
+            for record in records:
+                if record is not None:
+                    start = (record.offset() or 0) + 1
+                    yield from _lines(record, job, 0.0)
+                    continue
+                yield None
+                if is_local and (now := _again(settings)) is not settings:
+                    settings = now
+                    break
+
+
+def _again(settings: "Settings") -> "Settings":
+    """As `engine.again`; the same settings while the engine is being started."""
+    with suppress(EngineError):
+        return engine.again(settings, settings.run.data)
+    return settings
+
+
+def _records(settings: "Settings", start: int) -> Generator["Message | None"]:
+    """Records of crawl.logs from an offset on, without end; None each time nothing new came for a moment."""
     consumer = Consumer(consumer_config(settings))
     try:
-        consumer.assign([TopicPartition(topic, 0, start)])
+        consumer.assign([TopicPartition(Topics(settings.kafka.prefix).logs, 0, start)])
         while True:
             record = consumer.poll(POLL_S)
-            if record is None:
-                yield None
-            elif record.error() is None:
-                yield from _lines(record, job, 0.0)
+            if record is None or record.error() is None:
+                yield record
             else:
                 time.sleep(POLL_S)
     finally:

@@ -13,17 +13,19 @@ Used as a module: `from crawlog.streams import engine`, then `engine.start(…)`
 """
 
 from .changed_files import recheck
-from .engine import Engine, check_private, exists, login, reserve, running, start, stop
+from .engine import Engine, again, check_private, exists, is_at, login, reserve, running, start, stop
 from .jars import cache_folder, fetch_jars, kafka_version, locked_jars
 from .java import find_java
 
 __all__ = [
     "Engine",
+    "again",
     "cache_folder",
     "check_private",
     "exists",
     "fetch_jars",
     "find_java",
+    "is_at",
     "kafka_version",
     "locked_jars",
     "login",

@@ -225,6 +225,25 @@ def login(data: Path, bootstrap: str) -> tuple[str, str]:
     return broker.USER, broker.noted_password(folder)
 
 
+def is_at(data: Path, bootstrap: str) -> bool:
+    """Whether an address is that of the folder's broker."""
+    return exists(data) and _noted_identity(folder_of(data)).bootstrap == bootstrap
+
+
+def again(settings: "Settings", data: Path) -> "Settings":
+    """The settings with the present address and password of the folder's broker; themselves if it is away or the same.
+
+    Args:
+        settings: Of a client of an earlier broker of the folder.
+    Raises: EngineError: it does not answer yet.
+    """
+    with contextlib.suppress(EngineError):  # another address
+        if login(data, settings.kafka.bootstrap) == (settings.kafka.sasl_username, settings.kafka.sasl_password):
+            return settings
+    local = running(data)
+    return settings if local is None else local.point(settings)
+
+
 def stop(data: Path) -> int | None:
     """Stops the folder's broker, of any crawlog version; returns its process id, or None if none runs."""
     if broker.noted(folder_of(data)) is None:

@@ -16,6 +16,7 @@ PRIVATE = ["-s", "network.allow_private=true", "-s", "robots.obey=false"]
 SLOW = [*PRIVATE, "-s", "politeness.delay_s=10"]
 """40 pages take over 6 minutes: no job ends before it is steered, on however slow a machine."""
 
+WORKERS = ["--workers", "fetch=1,parse=2", *PRIVATE]
 FAST = [*PRIVATE, "-s", "politeness.delay_s=0"]
 
 
@@ -23,7 +24,7 @@ FAST = [*PRIVATE, "-s", "politeness.delay_s=0"]
 def fleet(tmp_path: Path) -> Iterator[Path]:
     """The data folder of a running `up`."""
     data = tmp_path / "data"
-    done(crawlog("up", "--data", data, "--workers", "fetch=1,parse=2", *PRIVATE))
+    done(crawlog("up", "--data", data, *WORKERS))
     yield data
     crawlog("down", "--data", data).communicate()
 
@@ -57,6 +58,25 @@ def test_a_fleet_works_off_what_is_submitted_and_obeys(fleet: Path) -> None:
         _steers(fleet, site)
         _detaches(fleet, site)
         _ends_workers(fleet)
+    finally:
+        site.close()
+
+
+def test_who_follows_a_job_goes_on_after_down_and_up(fleet: Path) -> None:
+    """The engine has another password then; the command hung for ever."""
+    site, rows = Numbered(), fleet.parent / "rows.jsonl"
+    try:
+        brisk = [*PRIVATE, "-s", "politeness.delay_s=0.1"]
+        words = ["run", site.url, *brisk, "--job", "e", "-o", rows, "--json", "--data", fleet]
+        attached = crawlog(*words)
+        until(lambda: site.asked.total() > 2, "some pages")
+        lines = crawlog("jobs", "logs", "e", "-f", "--data", fleet)
+        done(crawlog("down", "--data", fleet))
+        done(crawlog("up", "--data", fleet, *WORKERS))
+        code, summary, err = ended(attached)
+        assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err
+        assert lines.poll() is None
+        lines.kill()
     finally:
         site.close()
 

@@ -1,8 +1,7 @@
 """What the reports say together, and when a job is finished."""
 
-import pytest
-
 import msgspec
+import pytest
 
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.fleet import Finish, Picture
