@@ -102,12 +102,19 @@ def cancel_job(settings: "Settings", name: str, by: str = "") -> "JobView":
 def delete_job(settings: "Settings", name: str, by: str = "") -> None:
     """Deletes a job: its rows of the frontier go, and its name may be taken again. Its pages stay until they expire.
 
+    Again after a kill it completes what is left: a note that stays would be in force for a new job of the name.
+
     Raises: UnknownName: there is none. EngineError: no worker answers.
     """
-    from crawlog.streams.log import CommandProducer, Topics, remove_notes
+    from crawlog.streams.log import CommandProducer, Topics, known_job, remove_notes
 
-    _change(settings, name, "deleted", by)
-    remove_notes(settings, CommandProducer(settings, "crawlog-jobs"), Topics(settings.kafka.prefix), name)
+    topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
+    copy = known_job(settings, topics, name)
+    is_deleted = copy is not None and copy.spec.state == "deleted"
+    if not is_deleted:
+        _change(settings, name, "deleted", by)
+    if not remove_notes(settings, producer, topics, name) and is_deleted:
+        raise unknown_job(name)
 
 
 _FROM: dict[JobStateName, tuple[str, ...]] = {

@@ -211,16 +211,17 @@ def remove_notes(settings: "Settings", producer: Producer, topics: Topics, job: 
 
     It may be called again after a kill.
 
-    Returns: The number of records that were removed.
+    Returns: The number of records that were removed, without commands that hold nothing: a removed one reads as such.
 
     Raises: EngineError: the log does not answer.
     """
-    keys = [key for key, entry in control_entries(settings, topics, joins=True).items() if _is_note_of(entry, job)]
-    for key in keys:
+    said = control_entries(settings, topics, joins=True).items()
+    notes = {key: entry for key, entry in said if _is_note_of(entry, job)}
+    for key in notes:
         crash_points.point("delete.removing")
         producer.send(topics.control, None, key=key, partition=0)
     acknowledged(producer, topics.control)
-    return len(keys)
+    return sum(not isinstance(entry, control.Command) or entry.holds for entry in notes.values())
 
 
 def _is_note_of(entry: Control, job: str) -> bool:

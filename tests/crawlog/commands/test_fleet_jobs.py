@@ -2,11 +2,12 @@
 
 import pytest
 
-from crawlog.commands.fleet_jobs import pause_job, show_job
+from crawlog.commands.fleet_jobs import delete_job, pause_job, show_job
+from crawlog.schemas.control import Command
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
-from crawlog.streams.errors import NotPossible
-from crawlog.streams.log.job_records import write_job
+from crawlog.streams.errors import NotPossible, UnknownName
+from crawlog.streams.log.job_records import commands_in_force, write_command, write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
@@ -31,3 +32,15 @@ def test_the_job_of_bare_records_takes_no_orders(cluster: Settings) -> None:
     """It has no record that one could change."""
     with pytest.raises(NotPossible, match="`crawlog control` pauses it"):
         pause_job(cluster, DEFAULT_JOB)
+
+
+def test_a_delete_that_was_killed_is_completed_by_the_next_one(cluster: Settings) -> None:
+    """Its stop would stop a new job of the name at once."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    write_command(producer, topics, Command("stop", job="j", reason="enough"))
+    write_job(cluster, producer, topics, "j", JobSpec(state="deleted"))
+    delete_job(cluster, "j")
+    assert not commands_in_force(cluster, topics).of_job("j").stopped
+    with pytest.raises(UnknownName):
+        delete_job(cluster, "j")
