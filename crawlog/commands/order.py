@@ -102,7 +102,10 @@ def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:
 
     told: dict[str, str] = {}
     for seed in seeds:
-        host = urlsplit(serialise(seed)).hostname or ""
+        try:
+            host = urlsplit(serialise(seed)).hostname or ""
+        except ValueError:
+            continue  # no URL: it is told as a bad line
         reason = literal_refusal(host, allow_private)
         if reason is not None:
             is_open = literal_refusal(host, allow_private=True) is None

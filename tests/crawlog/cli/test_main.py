@@ -485,6 +485,12 @@ def test_seeds_that_are_not_asked_are_told_with_what_would_have_them_asked() -> 
     assert [line.partition(" ")[0] for line in opened] == [seeds[2]]
 
 
+def test_a_seed_that_is_no_url_hides_no_refused_one() -> None:
+    """It is told as a bad line, and is no bug in crawlog."""
+    (line,) = refused(["http://[", "a b", "\udc80", "http://127.0.0.1/"], allow_private=False)
+    assert line.startswith("http://127.0.0.1/ is not asked")
+
+
 def test_a_terminal_that_is_not_utf_8_is_no_error() -> None:
     """What it has no character for is shown by its number."""
     done = subprocess.run(
