@@ -1,12 +1,17 @@
 """The order of a run: seeds, spider and file; and the default name of its job."""
 
-from collections.abc import Iterable, Sequence
+import heapq
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
 import xxhash
 
 if TYPE_CHECKING:
@@ -16,13 +21,38 @@ if TYPE_CHECKING:
 TOLD = 3
 """Refused seeds that are named at most."""
 
+CHUNK = 200_000
+"""Seeds whose name is made in memory, some 40 MB."""
+
+_LINE = msgspec.json.Decoder(str)
 _OPENS = "; -s network.allow_private=true has it asked, with --fresh once the job has refused it"
 
 
 def job_name(seeds: Iterable[str], spider: str = "", args: Iterable[tuple[str, str]] = ()) -> str:
     """The default name of a job: equal seeds in any order, with the same spider and arguments."""
-    parts = [*sorted({seed.strip() for seed in seeds}), spider, *(f"{name}={value}" for name, value in sorted(args))]
-    return "job-" + xxhash.xxh3_64_hexdigest("\n".join(parts).encode())[:10]
+    digest = xxhash.xxh3_64()
+    with ExitStack() as files:
+        for seed in _sorted_once((seed.strip() for seed in seeds), files):
+            digest.update(f"{seed}\n".encode())
+    rest = [spider, *(f"{name}={value}" for name, value in sorted(args))]
+    digest.update("\n".join(rest).encode())
+    return "job-" + digest.hexdigest()[:10]
+
+
+def _sorted_once(lines: Iterable[str], files: ExitStack) -> Iterator[str]:
+    """The different lines, sorted. Beyond `CHUNK` they lie in temporary files, which `files` closes."""
+    chunks: list[Iterable[str]] = []
+    lines = iter(lines)
+    while chunk := list(islice(lines, CHUNK)):
+        own = sorted(set(chunk))
+        if len(chunk) == CHUNK:
+            file = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
+            file.writelines(msgspec.json.encode(line) + b"\n" for line in own)  # a line may hold any character
+            file.seek(0)
+            chunks.append(map(_LINE.decode, file))
+        else:
+            chunks.append(own)
+    return (line for line, _ in groupby(heapq.merge(*chunks)))
 
 
 @dataclass

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from crawlog.agents.seed.planting import keep_seeds, plant, scope_names
 from crawlog.agents.seed.source import Source, lines_of
 from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower
 from crawlog.cli.arguments import existing_file
+from crawlog.commands import order
 from crawlog.commands.order import Order, job_name
 from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import Progress
@@ -401,6 +403,18 @@ def test_the_seeds_of_a_deleted_job_of_the_name_are_not_kept() -> None:
     assert [msgspec.json.decode(line)["url"] for line in lines[1:]] == ["http://b.test/", "http://e.test/"]
     assert len(names) == 2
     assert keep_seeds(log, "j", file, names) == set()
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=3)))
+def test_the_name_of_many_seeds_is_made_outside_memory_and_is_the_same(seeds: list[str]) -> None:
+    """A known job is found again by the name that it had."""
+    whole = "\n".join([*sorted({seed.strip() for seed in seeds}), "s.py:S", "a=1", "b=2"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "CHUNK", 3)
+        assert (
+            job_name(seeds, "s.py:S", [("b", "2"), ("a", "1")])
+            == "job-" + xxhash.xxh3_64_hexdigest(whole.encode())[:10]
+        )
 
 
 def test_a_spec_is_resolved_from_the_settings() -> None:
