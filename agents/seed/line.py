@@ -33,7 +33,7 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
     url: str
     depth: Annotated[int, msgspec.Meta(ge=0)] = 0
-    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] = 0
+    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] | None = None
     method: str = "GET"
     headers: dict[str, str | list[str]] = {}
     body: str = ""
@@ -50,10 +50,14 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     record: RequestRecord | None = None
     id: int = 0
 
-    def found(self, canonical: Callable[[str], str], named: Collection[str]) -> FoundUrl:
-        """The found of this seed. Raises: ValueError: the URL, or an argument of the request, is none."""
+    def found(self, canonical: Callable[[str], str], named: Collection[str], priority: int = 0) -> FoundUrl:
+        """The found of this seed. Raises: ValueError: the URL, or an argument of the request, is none.
+
+        Args:
+            priority: If the line names none.
+        """
         url = canonical(self.url)
-        found = FoundUrl(url, self.depth, self.priority)
+        found = FoundUrl(url, self.depth, priority if self.priority is None else self.priority)
         if self.record is not None:
             return msgspec.structs.replace(found, id=self.id, request=self.record)
         given = {name: value for name in _OF_REQUEST if (value := getattr(self, name)) != getattr(_PLAIN, name)}
@@ -96,11 +100,12 @@ def origin_on(text: bytes) -> bytes:
     return url if end < 0 else url[:end]
 
 
-def found_on(text: bytes, canonical: Callable[[str], str], named: Collection[str] = ()) -> FoundUrl:
+def found_on(text: bytes, canonical: Callable[[str], str], named: Collection[str] = (), priority: int = 0) -> FoundUrl:
     """The seed on a line.
 
     Args:
         named: Names of headers that tell requests apart, in lower case.
+        priority: If the line names none.
 
     Raises: ValueError: the line has none.
     """
@@ -108,12 +113,12 @@ def found_on(text: bytes, canonical: Callable[[str], str], named: Collection[str
         seed = decoded(_seed, text)
         if len(seed.url) > MAX_URL_BYTES:
             raise ValueError("too long")
-        return seed.found(canonical, named)
+        return seed.found(canonical, named, priority)
     if len(text) > MAX_URL_BYTES:
         raise ValueError("too long")
     if b" " in text or b"\t" in text or b"\r" in text:
         raise ValueError("more than a URL on the line; depth and priority need JSON lines")
-    return FoundUrl(canonical(text.decode()))
+    return FoundUrl(canonical(text.decode()), priority=priority)
 
 
 def why_not(text: bytes, error: ValueError) -> str:

@@ -52,12 +52,14 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     requests: "RequestRules | None" = None,
     report: Report,
     look: Look | None = None,
+    priority: int = 0,
 ) -> Seeded:
     """Seed a new or known job: first its record or its new names, then, after their acknowledgement, the URLs.
 
     Args:
         requests: Request rules of a new job; None for those in the settings.
         look: Reads the workers' progress, to keep their pace; None without workers.
+        priority: Of seeds whose line names none.
 
     Raises: Misconfigured: `source` has no URL; nothing was written.
     """
@@ -84,7 +86,7 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
         write_names(producer, topics, copy, names, count)
         joins = (entry for entry in said.values() if isinstance(entry, Join) and entry.job == job)
         write_joins(producer, topics, job, names.difference(*(entry.names for entry in joins)))
-    sower = Sower(producer, topics, count, copy, report, look)
+    sower = Sower(producer, topics, count, copy, report, look, priority=priority)
     try:
         for part, lines in source.parts():
             sower.sow(part, lines)

@@ -235,7 +235,15 @@ class _Sowing:
         else:
             copy = self._go_on(known, spec, said)
         if self._source is not None and copy.spec.state != "cancelled":
-            plant(self._settings, self._producer, name, self._source, spider=self._spider, report=self._say)
+            plant(
+                self._settings,
+                self._producer,
+                name,
+                self._source,
+                spider=self._spider,
+                report=self._say,
+                priority=self._wanted.priority,
+            )
         return copy
 
     def fail(self, name: str, code: "CodeRef", by: str, why: str) -> JobCopy:

@@ -113,6 +113,12 @@ def test_a_json_line_has_depth_and_priority() -> None:
     assert founds == [FoundUrl("http://a.example/", depth=2, priority=-3)]
 
 
+def test_a_priority_is_that_of_each_seed_which_names_none() -> None:
+    """`submit --priority` with a file; a line's own is stronger, 0 too."""
+    texts = (b"http://a.test/", b'{"url": "http://a.test/"}', b'{"url": "http://a.test/", "priority": 0}')
+    assert [found_on(text, str, priority=7).priority for text in texts] == [7, 7, 0]
+
+
 def test_a_json_line_has_a_whole_request() -> None:
     """By the names of the arguments of a spider's request; a header that tells requests apart is in its identity."""
     line = b"""{"url": "http://a.example/x#y", "method": "post", "headers": {"X-Key": "1", "Accept": ["a", "b"]},
