@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,12 +123,16 @@ def down(settings: "Settings") -> Stopped:
     if held is None:
         return Stopped(data, was_up=False, left_behind=engine.stop(data))
     if held.what != "up":
+        who, kill = "another crawlog", ""
+        if held.pid:
+            who, kill = f"`crawlog {held.what}` (pid {held.pid})", f", or with `kill {held.pid}`"
         raise Misconfigured(
-            f"`crawlog {held.what}` (pid {held.pid}) works on {data}; `crawlog down` stops what `crawlog up` started.\n"
-            f"End it with Ctrl-C where it runs, or with `kill {held.pid}`."
+            f"{who} works on {data}; `crawlog down` stops what `crawlog up` started.\n"
+            f"End it with Ctrl-C where it runs{kill}."
         )
-    os.kill(held.pid, signal.SIGTERM)
-    if not wait_for_end(held.pid, STOP_TIMEOUT_S):
+    with suppress(ProcessLookupError):
+        os.kill(held.pid, signal.SIGTERM)
+    if not wait_for_end(data, held, STOP_TIMEOUT_S):
         raise EngineError(
             f"the supervisor (pid {held.pid}) does not end; `kill -9 {held.pid}` ends it, nothing is lost"
         )

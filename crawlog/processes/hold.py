@@ -46,6 +46,7 @@ class Hold:
         if not _locked(self._file):
             self._file.close()
             raise Misconfigured(_in_use(data, holder(data)))
+        (self._folder / "holder.json").unlink(missing_ok=True)  # that of a holder which was killed
         self.note({})
 
     def note(self, workers: dict[str, int]) -> bool:
@@ -109,13 +110,15 @@ def _in_use(data: Path, by: Holder | None) -> str:
     return f"the data folder {data} is in use by {who}.\n{then}, or use another folder with --data DIR."
 
 
-def wait_for_end(pid: int, timeout_s: float) -> bool:
-    """Waits for the end of a process that is not our child; False if it has not ended in time."""
+def wait_for_end(data: Path, held: Holder, timeout_s: float) -> bool:
+    """Waits until a holder has given the folder up; False if it has not in time.
+
+    Its lock tells: its process may be a zombie for long, and its pid another process's.
+    """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+        now = holder(data)
+        if now is None or now.pid not in (held.pid, 0):
             return True
         time.sleep(0.05)
     return False

@@ -362,6 +362,28 @@ def test_a_signal_that_came_in_a_finalizer_is_obeyed_at_the_next_look(tmp_path: 
             held.look(0.0)
 
 
+def test_the_end_of_a_holder_is_told_by_its_lock(tmp_path: Path) -> None:
+    """Its pid may be a zombie's, or be that of another process by then."""
+    held = hold.Hold(tmp_path, "up")
+    who = hold.holder(tmp_path)
+    assert who is not None
+    assert not hold.wait_for_end(tmp_path, who, 0.1)
+    held.release()
+    assert hold.wait_for_end(tmp_path, who, 1.0)
+
+
+def test_a_folder_is_never_noted_as_held_by_the_holder_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the new note fails: `down` would signal whoever has the old pid, or its own process group."""
+    (tmp_path / "run").mkdir()
+    files.write(tmp_path / "run" / "holder.json", json.dumps(hold.Holder(1, "up", {})._asdict()))
+    monkeypatch.setattr(hold.Hold, "note", lambda *_: False)
+    held = hold.Hold(tmp_path, "up")
+    with pytest.raises(Misconfigured, match=r"another crawlog works on") as told:
+        up.down(load({"run.data": tmp_path}))
+    assert "kill" not in str(told.value)
+    held.release()
+
+
 def test_commands_on_a_held_folder_go_to_the_log_that_it_is_worked_on_with(tmp_path: Path) -> None:
     """`up --bootstrap` and then `why` without it would start an engine of its own beside, which knows of nothing."""
     settings = load({"run.data": tmp_path})
