@@ -1,9 +1,9 @@
 """The supervisor of `run` and `up`: holds the data folder, keeps engine and workers alive, reads their progress.
 
 All of it runs in the main thread: workers die with the thread that adopted them, and Python handles signals there.
-The first SIGINT, SIGTERM or SIGHUP raises `Stop` at any point of the program; `close` then stops everything within 5 s.
-Where Python drops an exception (in a finalizer) `look` raises it again. The second signal kills all processes at once.
-Both are safe: the crawl's state is in the log.
+The first SIGINT, SIGTERM or SIGHUP raises `Stop` at any point of the program; `close` then stops everything within 5 s,
+under `up` within 20 s. Where Python drops an exception (in a finalizer) `look` raises it again. A second signal, but no
+SIGHUP, kills all processes at once. Both are safe: the crawl's state is in the log.
 """
 
 import contextlib
@@ -40,7 +40,13 @@ WORKERS_STOP_S = 3.8
 """The workers' share of the 5 s of a clean stop; they need 0.1 s, at worst 4 s."""
 
 ENGINE_STOP_S = 1.2
-"""The broker's share of these 5 s; it needs 0.3 s, and recovers from a kill."""
+"""The broker's share of these 5 s; it needs 0.3 s, and recovers from a kill, after which the whole log is checked."""
+
+UP_ENGINE_STOP_S = 15.0
+"""The same for `up`, which nobody waits for at a terminal, seconds; `down` waits longer."""
+
+INSIST_S = 1.0
+"""A further signal within this time is no second wish, seconds: a closed terminal sends SIGHUP twice."""
 
 ENGINE_TRIES = 3
 """Attempts in a row to restart a broker that died; attempts on a full disk do not count."""
@@ -83,7 +89,7 @@ class Supervisor:
         self._producer: CommandProducer | None = None
         self._data = settings.run.data
         self._hold = Hold(self._data, what, settings.kafka.bootstrap)
-        self._heard = 0
+        self._heard_at = 0.0
         self._asked_to_stop: Stop | None = None
         self._closing = False
         self._signals = {number: signal.signal(number, self._on_signal) for number in _heard()}
@@ -228,7 +234,7 @@ class Supervisor:
             if self.watch:
                 self.watch.close()
             if running := self.engine or _left_behind(self.settings):
-                running.stop(ENGINE_STOP_S)
+                running.stop(_engine_stop_s(self._what, was_told=self._asked_to_stop is not None))
         finally:
             self._hold.release()
             for number, handler in self._signals.items():
@@ -297,9 +303,11 @@ class Supervisor:
         return True
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        self._heard += 1
-        if self._heard > 1:
-            self._end_now(number)
+        if self._asked_to_stop is not None:
+            if number != signal.SIGHUP and time.monotonic() - self._heard_at > INSIST_S:
+                self._end_now(number)
+            return
+        self._heard_at = time.monotonic()
         self._asked_to_stop = Stop(number)
         if not self._closing:
             raise self._asked_to_stop
@@ -310,6 +318,13 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.engine.pid, signal.SIGKILL)
         os._exit(128 + number)
+
+
+def _engine_stop_s(what: str, *, was_told: bool) -> float:
+    """How long the broker may take to stop: at the end of a job as long as it needs."""
+    if not was_told:
+        return engine.STOP_TIMEOUT_S
+    return UP_ENGINE_STOP_S if what == "up" else ENGINE_STOP_S
 
 
 def _left_behind(settings: "Settings") -> engine.Engine | None:

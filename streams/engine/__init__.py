@@ -13,11 +13,12 @@ Used as a module: `from crawlog.streams import engine`, then `engine.start(…)`
 """
 
 from .changed_files import recheck
-from .engine import Engine, again, check_private, exists, is_at, login, reserve, running, start, stop
+from .engine import STOP_TIMEOUT_S, Engine, again, check_private, exists, is_at, login, reserve, running, start, stop
 from .jars import cache_folder, fetch_jars, kafka_version, locked_jars
 from .java import find_java
 
 __all__ = [
+    "STOP_TIMEOUT_S",
     "Engine",
     "again",
     "cache_folder",

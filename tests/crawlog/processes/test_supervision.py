@@ -1,8 +1,10 @@
 """How the supervisor treats the deaths of its workers: when the next process starts, what it says, when it gives up."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -360,6 +362,46 @@ def test_a_signal_that_came_in_a_finalizer_is_obeyed_at_the_next_look(tmp_path: 
         signal_in_a_finalizer(signal.SIGTERM)
         with pytest.raises(supervisor.Stop):
             held.look(0.0)
+
+
+def test_a_closed_terminal_kills_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sends SIGHUP twice within milliseconds; a user who insists takes longer."""
+    ended: list[int] = []
+    monkeypatch.setattr(supervisor.Supervisor, "_end_now", lambda _, number: ended.append(number))
+    with supervisor.Supervisor(load({"run.data": tmp_path}), "run", [], pytest.fail):
+        with pytest.raises(supervisor.Stop):
+            signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGINT)
+        monkeypatch.setattr(supervisor, "INSIST_S", 0.0)
+        signal.raise_signal(signal.SIGHUP)
+        assert not ended
+        signal.raise_signal(signal.SIGINT)
+    assert ended == [signal.SIGINT]
+
+
+class Broker:
+    """Notes how long it may take to stop."""
+
+    def __init__(self) -> None:
+        self.limits: list[float] = []
+
+    def stop(self, timeout_s: float) -> None:
+        """Ends at once."""
+        self.limits.append(timeout_s)
+
+
+@pytest.mark.parametrize(("what", "number", "limit_s"), [("run", 0, 20.0), ("run", 2, 1.2), ("up", 15, 15.0)])
+def test_a_broker_is_killed_early_only_where_a_user_waits(
+    tmp_path: Path, what: str, number: int, limit_s: float
+) -> None:
+    """A killed one has its whole log checked by the next command."""
+    engine = Broker()
+    with supervisor.Supervisor(load({"run.data": tmp_path}), what, [], pytest.fail) as held:
+        held.engine = engine  # type: ignore[assignment]  # as much as is needed
+        with pytest.raises(supervisor.Stop) if number else nullcontext():
+            os.kill(os.getpid(), number)  # 0 is none
+    assert engine.limits == [limit_s]
 
 
 def test_the_end_of_a_holder_is_told_by_its_lock(tmp_path: Path) -> None:
