@@ -12,7 +12,7 @@ from crawlog import outcome
 from crawlog.terminal import answer, tell
 
 from .options import one_file, settings_of, settings_options
-from .reach import login_of, reachable_log
+from .reach import login_of, reachable_log, while_up
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -130,8 +130,8 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
         login = login_of(settings, reached)
         with closing(Watch(reached, Picture(), login)) as watch:
             producer = CommandProducer(reached, "crawlog-seed", login=login)
-            said = said_rules(reached)
-            seeded = plant(reached, producer, job, source, requests=said, report=tell, look=watch.folds)
+            said, look = said_rules(reached), while_up(settings, reached, watch.folds)
+            seeded = plant(reached, producer, job, source, requests=said, report=tell, look=look)
             _tell_refused(reached, job, [source for source in sources if source.startswith(("http:", "https:"))])
         took_s = time.monotonic() - began
     if as_json:

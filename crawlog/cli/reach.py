@@ -1,24 +1,31 @@
 """The log that a command works on: finds a running one, or starts the local engine."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from crawlog import outcome
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.terminal import tell
 
 if TYPE_CHECKING:
+    from crawlog.schemas.progress import Progress
     from crawlog.streams.log import BrokerLogin
     from crawlog.streams.settings import Settings
+
+    Look = Callable[[float], Iterable[Progress]]
+
+GONE_S = 60.0
+"""How long a command that writes waits for a local broker that does not run, seconds: another one may start it."""
 
 
 @contextmanager
 def reachable_log(settings: "Settings") -> Iterator["Settings"]:
     """Yields the settings with the address of the log; starts the local engine if none runs.
 
-    The engine is stopped afterwards, unless `run` or `up` has begun to use it meanwhile.
+    The last such command stops the engine afterwards, unless `run` or `up` has begun to use it meanwhile.
     """
     from crawlog.processes.hold import holder, same_log
     from crawlog.streams import logs
@@ -33,12 +40,16 @@ def reachable_log(settings: "Settings") -> Iterator["Settings"]:
         from crawlog.streams import engine
 
         prepare(settings.run.data)
-        local = engine.start(settings, settings.run.data, tell)
-        try:
-            yield local.point(settings)
-        finally:
-            if not local.adopted and holder(settings.run.data) is None:
-                local.stop()
+        with engine.Users(settings.run.data) as users:
+            local = engine.start(settings, settings.run.data, tell)
+            if not local.adopted:
+                users.note(local.pid)
+            try:
+                yield local.point(settings)
+            finally:
+                is_ours = not local.adopted or users.is_noted(local.pid)
+                if users.is_last() and is_ours and holder(settings.run.data) is None:
+                    local.stop()
 
 
 def login_of(settings: "Settings", reached: "Settings") -> "BrokerLogin | None":
@@ -49,6 +60,29 @@ def login_of(settings: "Settings", reached: "Settings") -> "BrokerLogin | None":
     if same_log(settings).kafka.bootstrap:
         return None
     return partial(engine.login, settings.run.data, reached.kafka.bootstrap)
+
+
+def while_up(settings: "Settings", reached: "Settings", look: "Look") -> "Look":
+    """The same look; it ends the command once the local broker is gone for GONE_S, for which clients would wait."""
+    from crawlog.streams import engine
+
+    if login_of(settings, reached) is None:
+        return look
+    data, seen_at = settings.run.data, time.monotonic()
+
+    def looking(wait_s: float) -> "Iterable[Progress]":
+        nonlocal seen_at
+        now = time.monotonic()
+        if engine.is_up(data):
+            seen_at = now
+        elif now - seen_at > GONE_S:
+            raise EngineError(
+                f"the Apache Kafka of {data} was stopped, and nobody has started it for {GONE_S:.0f} s.\n"
+                "Run the command again: it adds what is missing."
+            )
+        return look(wait_s)
+
+    return looking
 
 
 @contextmanager

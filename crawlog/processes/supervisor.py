@@ -234,7 +234,7 @@ class Supervisor:
             if self.watch:
                 self.watch.close()
             if running := self.engine or _left_behind(self.settings):
-                running.stop(_engine_stop_s(self._what, was_told=self._asked_to_stop is not None))
+                _stop(running, self._what, was_told=self._asked_to_stop is not None)
         finally:
             self._hold.release()
             for number, handler in self._signals.items():
@@ -320,11 +320,22 @@ class Supervisor:
         os._exit(128 + number)
 
 
-def _engine_stop_s(what: str, *, was_told: bool) -> float:
-    """How long the broker may take to stop: at the end of a job as long as it needs."""
-    if not was_told:
-        return engine.STOP_TIMEOUT_S
-    return UP_ENGINE_STOP_S if what == "up" else ENGINE_STOP_S
+def _stop(running: engine.Engine, what: str, *, was_told: bool) -> None:
+    """Stops the broker; at the end of a job it may take as long as it needs.
+
+    `run` leaves it to commands that use it, such as `seed`: the last one stops it.
+    """
+    limit_s = engine.STOP_TIMEOUT_S
+    if was_told:
+        limit_s = UP_ENGINE_STOP_S if what == "up" else ENGINE_STOP_S
+    is_last = True
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a full disk
+            users = stack.enter_context(engine.Users(running.data))
+            users.note(running.pid)
+            is_last = users.is_last()
+        if is_last or what == "up":
+            running.stop(limit_s)
 
 
 def _left_behind(settings: "Settings") -> engine.Engine | None:

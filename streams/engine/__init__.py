@@ -8,18 +8,34 @@
     engine.py         start, stop, adopt; the meaning of each file         changed_files.py  noted, compared, rechecked
     broker.py         one process: configuration, launch, readiness, end   segments.py       founds of a damaged segment
     jars.py, java.py  sources of Kafka and of a JRE                        lock.py           one command at a time
+    users.py          commands that use it; the last one stops it
 
 Used as a module: `from crawlog.streams import engine`, then `engine.start(…)`. It imports settings and no other room.
 """
 
 from .changed_files import recheck
-from .engine import STOP_TIMEOUT_S, Engine, again, check_private, exists, is_at, login, reserve, running, start, stop
+from .engine import (
+    STOP_TIMEOUT_S,
+    Engine,
+    again,
+    check_private,
+    exists,
+    is_at,
+    is_up,
+    login,
+    reserve,
+    running,
+    start,
+    stop,
+)
 from .jars import cache_folder, fetch_jars, kafka_version, locked_jars
 from .java import find_java
+from .users import Users
 
 __all__ = [
     "STOP_TIMEOUT_S",
     "Engine",
+    "Users",
     "again",
     "cache_folder",
     "check_private",
@@ -27,6 +43,7 @@ __all__ = [
     "fetch_jars",
     "find_java",
     "is_at",
+    "is_up",
     "kafka_version",
     "locked_jars",
     "login",

@@ -13,6 +13,7 @@
     cut-TIME.jsonl  records behind damage, before its files were cut there (`segments.py`)
     offer         names of the cut-TIME.jsonl whose founds are not in the log again yet
     lock          held while a command starts or stops the broker
+    users         held by commands that use the broker without the data folder (`users.py`)
 
 One broker per data folder. It runs in a session of its own, so it outlives a killed command, and the next command on
 the folder adopts it. A process is our broker if its pid, its start time and the cluster id behind its port agree. The
@@ -194,6 +195,11 @@ def running(data: Path) -> Engine | None:
     check_private(data)
     folder = folder_of(data)
     return _adopt(data, folder, ADOPT_TIMEOUT_S) if (folder / "broker.json").exists() else None
+
+
+def is_up(data: Path) -> bool:
+    """Whether the folder's broker runs; it may not answer yet."""
+    return broker.noted(folder_of(data)) is not None
 
 
 def check_private(data: Path) -> None:

@@ -383,7 +383,10 @@ def test_a_closed_terminal_kills_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 class Broker:
     """Notes how long it may take to stop."""
 
-    def __init__(self) -> None:
+    pid = 1
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
         self.limits: list[float] = []
 
     def stop(self, timeout_s: float) -> None:
@@ -396,7 +399,7 @@ def test_a_broker_is_killed_early_only_where_a_user_waits(
     tmp_path: Path, what: str, number: int, limit_s: float
 ) -> None:
     """A killed one has its whole log checked by the next command."""
-    engine = Broker()
+    engine = Broker(tmp_path)
     with supervisor.Supervisor(load({"run.data": tmp_path}), what, [], pytest.fail) as held:
         held.engine = engine  # type: ignore[assignment]  # as much as is needed
         with pytest.raises(supervisor.Stop) if number else nullcontext():

@@ -283,6 +283,46 @@ def test_a_command_leaves_its_engine_to_who_came_meanwhile(tmp_path: Path, monke
     assert not started[1].alive()
 
 
+def test_the_last_command_stops_the_engine_that_another_one_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`verify` has started it, and `seed` writes when `verify` ends; it would wait for its engine without end."""
+    started: list[Engine] = []
+    adopt_or_start = local.start
+
+    def start(settings: Settings, data: Path, report: Callable[[str], None]) -> Engine:
+        started.append(adopt_or_start(settings, data, report))
+        return started[-1]
+
+    monkeypatch.setattr(front, "start", start)
+    settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
+    starter, seeder = reach.reachable_log(settings), reach.reachable_log(settings)
+    starter.__enter__()
+    reached = seeder.__enter__()
+    starter.__exit__(None, None, None)
+    assert local.is_up(tmp_path)
+    looking = reach.while_up(settings, reached, lambda _: ())
+    monkeypatch.setattr(reach, "GONE_S", 0.0)
+    assert looking(0.0) == ()
+    seeder.__exit__(None, None, None)
+    assert not local.is_up(tmp_path)
+    with pytest.raises(EngineError, match="nobody has started it"):
+        looking(0.0)
+    started[0]._process.wait(ANSWER_S)
+
+
+def test_a_run_leaves_its_engine_to_a_command_that_uses_it(tmp_path: Path) -> None:
+    """The seeds of `crawlog seed` are not all acknowledged when the run ends."""
+    settings = load({"run.data": tmp_path})
+    with Supervisor(settings, "run", [], quiet) as held:
+        held.connect()
+        seeder = reach.reachable_log(settings)
+        seeder.__enter__()
+    assert local.is_up(tmp_path)
+    seeder.__exit__(None, None, None)
+    assert not local.is_up(tmp_path)
+
+
 def _as_before(properties: str) -> str:
     """The broker's configuration before it wanted a password."""
     lines = [line for line in properties.splitlines() if "sasl." not in line]
