@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from crawlog.agents.seed import Source
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.urls import JobSpec, RequestRules
-    from crawlog.streams.log import Producer, Void
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.log import Void
 
     from .order import Order
 
@@ -60,22 +59,13 @@ class JobInLog:
         self._supervisor = supervisor
         self._say = say
 
-    @property
-    def _settings(self) -> "Settings":
-        """Those of now: a broker that was started again may have another address."""
-        return self._supervisor.settings
-
-    @property
-    def _producer(self) -> "Producer":
-        return self._supervisor.producer
-
     def allow_spider(self) -> None:
         """Allows workers of this data folder to run the code of this command's spider, now and later."""
         from crawlog.streams.spiders import allow, code_of
 
         code = code_of(self.order.spider)
         if code is not None:
-            allow(self._settings.run.data, code)
+            allow(self._supervisor.settings.run.data, code)
 
     def check_spider(self) -> None:
         """Refuses a job whose spider the workers would not run: each of its pages would become a dead letter.
@@ -86,7 +76,7 @@ class JobInLog:
 
         named = self.copy.spec.spider if self.copy else self.order.spider
         code = code_of(named)
-        if code is not None and (refusal := trust_of(self._settings).refusal(code)):
+        if code is not None and (refusal := trust_of(self._supervisor.settings).refusal(code)):
             raise Misconfigured(f"the spider of job {self.name} is {named}, and {refusal}")
 
     def recall(self) -> None:
@@ -96,7 +86,7 @@ class JobInLog:
         """
         from crawlog.streams.log import counting_epochs, job_end, settled_control
 
-        said = settled_control(self._settings, self._producer, self.topics)
+        said = settled_control(self._supervisor.settings, self._supervisor.producer, self.topics)
         known = said.get(f"job/{self.name}".encode())
         known = known if isinstance(known, JobCopy) else None
         is_there = known is not None and known.spec.state != "deleted"
@@ -131,7 +121,7 @@ class JobInLog:
         """The job's request rules: None with own fetch workers, whose settings apply; else the settings given."""
         from crawlog.streams.log import said_rules
 
-        return None if self._settings.run.fetch_workers else said_rules(self._settings)
+        return None if self._supervisor.settings.run.fetch_workers else said_rules(self._supervisor.settings)
 
     def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
         """The job's record with this command's changes; `copy` itself if there are none."""
@@ -156,14 +146,14 @@ class JobInLog:
 
         spec = copy.spec
         if source is None and not self.order.starts:
-            if line := kept_settings(copy.job, spec, self._settings, self.requests):
+            if line := kept_settings(copy.job, spec, self._supervisor.settings, self.requests):
                 self._say(line)
             return spec
-        kind = self._settings.scope.kind
+        kind = self._supervisor.settings.scope.kind
         listed: Iterable[str] = spec.scope.names if kind == spec.scope.kind else ()
         if source is not None and (kind != spec.scope.kind or not self.is_known):
             listed = sorted(scope_names(source, kind))[:MAX_NAMES]
-        wanted = resolve_spec(self._settings, self.order.of_spider(), listed, self.requests)
+        wanted = resolve_spec(self._supervisor.settings, self.order.of_spider(), listed, self.requests)
         kept = KEPT if self.is_known else ("rev",)
         return msgspec.structs.replace(wanted, **{name: getattr(spec, name) for name in kept})
 
@@ -179,7 +169,7 @@ class JobInLog:
 
         amended = msgspec.structs.replace(end, dead=dead, spider=self.order.spider_hash)
         if amended != end:
-            write_finished(self._producer, self.topics, amended)
+            write_finished(self._supervisor.producer, self.topics, amended)
 
     def note_new_spider(self) -> None:
         """Tells how to parse the pages again if the spider's file has changed since the job ended.
@@ -192,7 +182,7 @@ class JobInLog:
         if end is None or not end.spider or not own or end.spider == own:
             return
         if self._supervisor.picture.parsed(self.name):
-            write_finished(self._producer, self.topics, msgspec.structs.replace(end, spider=own))
+            write_finished(self._supervisor.producer, self.topics, msgspec.structs.replace(end, spider=own))
         else:
             self._say(REPARSE.format(self.name))
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from crawlog.processes.starting import Starting
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.progress import Progress
-    from crawlog.streams.log import Producer
-    from crawlog.streams.settings import Settings
 
     from .job_in_log import JobInLog
 
@@ -28,15 +26,6 @@ class Planting:
         self._lost_founds = len(supervisor.lost_founds)
         self._starting: Starting | None = None
 
-    @property
-    def _settings(self) -> "Settings":
-        """Those of now: a broker that was started again may have another address."""
-        return self._supervisor.settings
-
-    @property
-    def _producer(self) -> "Producer":
-        return self._supervisor.producer
-
     def plant(self) -> JobCopy:
         """Writes the job's record, then its seeds, until all are acknowledged; begins `start`; returns the record."""
         from crawlog.agents.seed import Source, kept_seeds
@@ -48,10 +37,10 @@ class Planting:
             known = self._write_new()
         with ExitStack() as kept:
             if source is None and job.is_anew and not self._starts:
-                source = Source([str(kept.enter_context(kept_seeds(self._settings, job.topics, job.name)))])
+                source = Source([str(kept.enter_context(kept_seeds(self._supervisor.settings, job.topics, job.name)))])
             if source is not None and not job.is_cancelled and (job.end is None or job.order.job):
                 self._seed(source)
-        copy = known or known_job(self._settings, job.topics, job.name)
+        copy = known or known_job(self._supervisor.settings, job.topics, job.name)
         assert copy is not None
         if job.copy is None or job.starts:
             self._begin(copy)
@@ -68,8 +57,8 @@ class Planting:
         from crawlog.streams.log import resolve_spec, write_job
 
         job = self._job
-        spec = resolve_spec(self._settings, job.order.of_spider(), requests=job.requests)
-        return write_job(self._settings, self._producer, job.topics, job.name, spec)
+        spec = resolve_spec(self._supervisor.settings, job.order.of_spider(), requests=job.requests)
+        return write_job(self._supervisor.settings, self._supervisor.producer, job.topics, job.name, spec)
 
     def _begin(self, copy: JobCopy) -> None:
         """Begins the `start` of the job's spider, if it has one."""
@@ -109,15 +98,18 @@ class Planting:
         if known is None:
             return None
         assert self._supervisor.watch is not None
+        settings, producer = self._supervisor.settings, self._supervisor.producer
         if job.is_changed:
             if job.closed:  # by its spider: this command goes on
-                write_command(self._producer, job.topics, Command("resume", job=job.name))
+                write_command(producer, job.topics, Command("resume", job=job.name))
             write = rewind_job if job.is_anew else write_job
-            return write(self._settings, self._producer, job.topics, job.name, known.spec, known.epoch)
+            return write(settings, producer, job.topics, job.name, known.spec, known.epoch)
         if 0 in self._supervisor.watch.ends("fetch"):  # an empty partition lacks the job's record
             self._say(f"{job.topics.urls} was made anew and has lost the job: it begins again")
-            return write_job(self._settings, self._producer, job.topics, job.name, known.spec, known.epoch)
-        write_control(self._producer, job.topics, [known])  # makes workers report the counts of an old job again
+            return write_job(settings, producer, job.topics, job.name, known.spec, known.epoch)
+        write_control(
+            self._supervisor.producer, job.topics, [known]
+        )  # makes workers report the counts of an old job again
         return known
 
     def _seed(self, source: "Source") -> None:
@@ -126,8 +118,8 @@ class Planting:
 
         self._lost_founds = len(self._supervisor.lost_founds)
         plant(
-            self._settings,
-            self._producer,
+            self._supervisor.settings,
+            self._supervisor.producer,
             self._job.name,
             source,
             spider=self._job.order.of_spider(),
@@ -150,7 +142,7 @@ class Planting:
         self._lost_founds = len(self._supervisor.lost_founds)
         if self._job.order.source is not None and not self._job.is_cancelled:
             self._seed(self._job.order.source)
-        copy = known_job(self._settings, self._job.topics, self._job.name)
+        copy = known_job(self._supervisor.settings, self._job.topics, self._job.name)
         if copy is not None and not self._job.is_cancelled:
             self._begin(copy)
         return True

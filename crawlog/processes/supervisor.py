@@ -69,7 +69,8 @@ class Supervisor:
     """Holds a data folder, and keeps its engine and workers alive.
 
     Attributes:
-        settings: They contain the address of the log once `connect` has returned.
+        settings: They contain the address of the log once `connect` has returned; a broker that was started again may
+            have another one.
         names: Names of the workers.
         picture: The workers' reports.
     """
