@@ -18,6 +18,7 @@ from functools import cache
 from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.streams import files as own_files
@@ -31,6 +32,9 @@ PARALLEL = 8
 
 TIMEOUT_S = 30.0
 """Timeout of the repository's answer, and of each read."""
+
+CHUNK_BYTES = 1 << 16
+"""Bytes of one read: between two a download can be ended."""
 
 ATTEMPTS = 3
 """Tries for one jar; a broken download counts too."""
@@ -99,19 +103,21 @@ def fetch_jars(settings: "Settings", to: Path | None, report: Report) -> list[Pa
     if to is None:  # the JVM reads the jars after our check
         _check(folder)
     jars = locked_jars()
-    with ThreadPoolExecutor(PARALLEL) as pool:
+    pool, stop = ThreadPoolExecutor(PARALLEL), Event()
+    try:
         whole = list(pool.map(lambda jar: _is_whole(folder / jar.name, jar), jars))
         missing = [jar for jar, is_whole in zip(jars, whole, strict=True) if not is_whole]
         if missing:
             source = settings.engine.maven_url or _default_repository()
             report(f"fetching Apache Kafka {kafka_version()}: {len(missing)} of {len(jars)} jars from {source}")
-            waiting = {pool.submit(_fetch, source, jar, folder): jar for jar in missing}
-            try:
-                for done in _with_bar(as_completed(waiting), len(missing)):
-                    done.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            waiting = {pool.submit(_fetch, source, jar, folder, stop): jar for jar in missing}
+            for done in _with_bar(as_completed(waiting), len(missing)):
+                done.result()
+    except BaseException as error:
+        stop.set()
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)  # a signal is obeyed at once
+        raise
+    pool.shutdown()
     return [folder / jar.name for jar in jars]
 
 
@@ -154,14 +160,14 @@ def _default_repository() -> str:
     return str(MAVEN_CENTRAL_URL)
 
 
-def _fetch(source: str, jar: Jar, folder: Path) -> None:
+def _fetch(source: str, jar: Jar, folder: Path, stop: Event) -> None:
     """Fetches one jar into the folder; tries a broken one again before it raises."""
     failures: list[str] = []
     temporary = folder / f".{jar.name}.{os.getpid()}"
     try:
         for _ in range(ATTEMPTS):
             try:
-                where = _copy(source, jar, temporary)
+                where = _copy(source, jar, temporary, stop)
             except (urllib.error.URLError, TimeoutError, ConnectionError, HTTPException) as error:
                 failures.append(str(getattr(error, "reason", error)))
                 continue
@@ -185,8 +191,8 @@ def _fetch(source: str, jar: Jar, folder: Path) -> None:
     )
 
 
-def _copy(source: str, jar: Jar, to: Path) -> str:
-    """Copies a jar from a repository or a folder; returns its source."""
+def _copy(source: str, jar: Jar, to: Path, stop: Event) -> str:
+    """Copies a jar from a repository or a folder; returns its source. Raises: EngineError: `stop` is set."""
     if "://" not in source:
         candidates = [Path(source) / jar.name, Path(source) / jar.path]
         found = next((path for path in candidates if path.is_file()), None)
@@ -196,7 +202,10 @@ def _copy(source: str, jar: Jar, to: Path) -> str:
         return str(found)
     url = f"{source.rstrip('/')}/{jar.path}"
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response, to.open("wb") as file:  # noqa: S310  # verified by its hash
-        shutil.copyfileobj(response, file, 1 << 20)
+        while not stop.is_set() and (chunk := response.read(CHUNK_BYTES)):
+            file.write(chunk)
+    if stop.is_set():
+        raise EngineError(f"the download of {url} was ended")
     return url
 
 

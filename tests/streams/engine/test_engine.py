@@ -162,6 +162,47 @@ def test_a_download_that_breaks_off_amid_its_chunks_is_tried_again(lock: tuple[j
             server.shutdown()
 
 
+class Endless(BaseHTTPRequestHandler):
+    """The answer does not end."""
+
+    begun, broken_off = threading.Event(), threading.Event()
+
+    def do_GET(self) -> None:
+        """Sends until the client is gone."""
+        self.send_response(200)
+        self.end_headers()
+        self.begun.set()
+        try:
+            while True:
+                self.wfile.write(bytes(1 << 16))
+        except OSError:
+            self.broken_off.set()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_signal_amid_a_download_is_obeyed_at_once(
+    lock: tuple[jars.Jar, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first start fetches 44 MB."""
+
+    def interrupted(*_: object) -> Iterator[object]:
+        assert Endless.begun.wait(30)
+        raise KeyboardInterrupt
+
+    assert lock
+    monkeypatch.setattr(jars, "_with_bar", interrupted)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                jars.fetch_jars(settings(maven_url=f"http://127.0.0.1:{server.server_port}"), tmp_path, quiet)
+            assert Endless.broken_off.wait(30)
+        finally:
+            server.shutdown()
+
+
 def test_a_jar_damaged_on_disk_is_fetched_again(
     lock: tuple[jars.Jar, ...], repository: Callable[[int], str], tmp_path: Path
 ) -> None:
