@@ -8,6 +8,7 @@ links. It covers only the file and its folder. Folders above may belong to other
 replaces one cannot put a file of our owner there, and a link there leads to another path, which was not named.
 """
 
+import fcntl
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -88,10 +89,12 @@ def trust_of(settings: "Settings") -> Trust:
 
 
 def allow(data: Path, file: Path) -> None:
-    """Add a file that the operator's command named. Only the holder of the data folder may call this."""
+    """Add a file that the operator's command named. Only the operator's own commands may call this, several at once."""
     path = _list(data)
-    known = Trust(named=path)._known()[0]  # noqa: SLF001  # empty for a list that others may change: it is replaced
-    files.write(path, msgspec.json.encode(sorted({*known, str(files.real_path(file))})).decode() + "\n")
+    with files.append(path.with_name("spiders.lock")) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = Trust(named=path)._known()[0]  # noqa: SLF001  # empty for a list that others may change: it is replaced
+        files.write(path, msgspec.json.encode(sorted({*known, str(files.real_path(file))})).decode() + "\n")
 
 
 def _list(data: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,19 @@ def test_a_file_that_a_command_named_may_be_run(tmp_path: Path, file: Path) -> N
     allow(data, other)
     assert (refusal(file, trust), refusal(other, trust)) == ("", "")
     assert (data / "run" / "spiders.json").stat().st_mode & 0o077 == 0
+
+
+def test_files_that_commands_name_at_once_may_all_be_run(tmp_path: Path, file: Path) -> None:
+    """Several `submit --spider` on one folder: each reads the list, and writes it anew."""
+    data = tmp_path / "data"
+    (data / "run").mkdir(parents=True)
+    others = [file.with_name(f"other{number}.py") for number in range(30)]
+    for other in others:
+        other.write_text(SPIDER)
+    with ThreadPoolExecutor(len(others)) as pool:
+        list(pool.map(lambda other: allow(data, other), others))
+    trust = Trust(named=data / "run" / "spiders.json")
+    assert [refusal(other, trust) for other in others] == [""] * len(others)
 
 
 def test_a_link_counts_by_where_it_leads(tmp_path: Path, file: Path) -> None:
