@@ -167,10 +167,19 @@ class ControlTail:
     def _meet(self, consumer: Consumer, record: Message, error: KafkaError) -> None:
         """Handle an error that came in place of a record.
 
-        Raises: DamagedLog: a command or a job cannot be read. AccessDenied: this user may not read the topic.
+        Raises:
+            DamagedLog: A command or a job cannot be read.
+            AccessDenied: This user may not read the topic.
+            KafkaException: The position in crawl.control was lost; the next worker reads it from the beginning.
         """
         if error.code() in DENIED_CODES and record.topic():
             raise read_error(record, self._settings)
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            if record.topic() == self._topics.control:
+                raise KafkaException(error)
+            consumer.incremental_unassign([TopicPartition(self._topics.progress, 0)])  # it refuses a `seek` now
+            consumer.incremental_assign([TopicPartition(self._topics.progress, 0, OFFSET_END)])
+            return
         if error.code() not in DAMAGE_CODES:
             log.warning("control_unread", error=error.str())
             self._stop.wait(POLL_S)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from crawlog.agents import control as tail
 from crawlog.agents.control import Obedience
@@ -401,6 +401,36 @@ async def test_a_worker_that_can_hear_no_more_commands_is_ended(monkeypatch: pyt
         while not ends:  # noqa: ASYNC110  # a thread tells it
             await asyncio.sleep(0.01)
     assert ends == [("control_unread", "ZeroDivisionError()")]
+
+
+async def test_a_worker_whose_position_in_crawl_control_is_lost_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error comes once, and no record after it. A lost position in crawl.progress costs only what was there."""
+    positions: list[tuple[str, int]] = []
+
+    class Lost(Reading):
+        def __init__(self, *_: object) -> None:
+            error = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+            names = "crawl.control", "crawl.progress"  # the last one comes first
+            self.left = [Message(topic=name, partition=0, error=error) for name in names]
+
+        def resume(self, _places: object) -> None:
+            """Nothing."""
+
+        incremental_unassign = resume
+
+        def incremental_assign(self, places: list[TopicPartition]) -> None:
+            positions.extend((place.topic, place.offset) for place in places)
+
+    monkeypatch.setattr(tail, "Consumer", Lost)
+    monkeypatch.setattr(tail, "partition_edges", lambda *_: {0: (0, 1)})
+    ends: list[Exception] = []
+    settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
+    following = tail.ControlTail(settings, Topics("crawl."), lambda _: None, lambda _: None, failed=ends.append)
+    following.start(asyncio.get_running_loop())
+    assert following._thread is not None
+    await asyncio.to_thread(following._thread.join, 60)
+    assert positions == [("crawl.progress", OFFSET_END)]
+    assert [type(end) for end in ends] == [KafkaException]
 
 
 async def test_no_record_of_crawl_control_ends_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
