@@ -144,13 +144,14 @@ class Session:
 
     Attributes:
         missing: Why nothing was found on the form's page, in a word; empty if something was, or before it was read.
-        may_be_in: As the form's page was answered.
+        may_be_in: As the form's page was answered; False after a refusal, as cookies are no session's then.
     """
 
     def __init__(self, form: Form, again_s: float, attempts: int) -> None:
         self.form = self._posted = form
         self.missing = ""
         self.may_be_in = False
+        self._is_refused = False
         self._reason = ""
         self._again_s = again_s
         self._attempts = attempts
@@ -171,7 +172,7 @@ class Session:
             return self._begun(now)
         if isinstance(answer, Shown):
             self._posted, self._state = answer.found or self.form, "read"
-            self.missing, self.may_be_in = answer.missing, answer.may_be_in
+            self.missing, self.may_be_in = answer.missing, answer.may_be_in and not self._is_refused
         elif isinstance(answer, Posted):
             self._answered(answer, now)
         else:
@@ -194,6 +195,7 @@ class Session:
     def _answered(self, posted: Posted, now: float) -> None:
         self._tries += 1
         self._at = now
+        self._is_refused = bool(posted.reason)
         if not posted.reason:
             self._state, self._tries = "in", 0
         elif posted.may_pass and self._tries < self._attempts:

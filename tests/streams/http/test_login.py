@@ -256,6 +256,18 @@ def test_a_form_refused_after_its_page_led_away_from_a_request_with_cookies_is_n
     assert no_login(FORM, FORM.url, answer, may_be_in=heard.may_be_in) == reason
 
 
+def test_a_cookie_that_came_with_a_refusal_is_no_session() -> None:
+    """Servers set cookies for every visitor: the second attempt with a wrong password would count as a login."""
+    session = Session(FORM, 600.0, 1)
+    for now, had_cookies in ((0.0, False), (601.0, True)):
+        session.next(None, now)
+        session.next(Shown(None, "http_302", had_cookies), now)
+        assert not session.may_be_in
+        session.next(None, now)
+        session.next(Posted("http_401"), now)
+        assert session.next(None, now).do == "fail"
+
+
 def test_a_forms_page_that_is_too_complex_is_not_looked_at() -> None:
     """What is configured is posted as it is."""
     answer = Answer(200)
