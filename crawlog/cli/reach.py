@@ -47,9 +47,11 @@ def reachable_log(settings: "Settings") -> Iterator["Settings"]:
             try:
                 yield local.point(settings)
             finally:
-                is_ours = not local.adopted or users.is_noted(local.pid)
-                if users.is_last() and is_ours and holder(settings.run.data) is None:
-                    local.stop()
+                if users.is_last() and holder(settings.run.data) is None:
+                    if not local.adopted and local.alive():
+                        local.stop()
+                    elif users.is_noted():  # another command's, or a later one
+                        engine.stop(settings.run.data)
 
 
 def login_of(settings: "Settings", reached: "Settings") -> "BrokerLogin | None":
@@ -68,14 +70,17 @@ def while_up(settings: "Settings", reached: "Settings", look: "Look") -> "Look":
 
     if login_of(settings, reached) is None:
         return look
-    data, seen_at = settings.run.data, time.monotonic()
+    data = settings.run.data
+    gone_at: float | None = None
 
     def looking(wait_s: float) -> "Iterable[Progress]":
-        nonlocal seen_at
+        nonlocal gone_at
         now = time.monotonic()
         if engine.is_up(data):
-            seen_at = now
-        elif now - seen_at > GONE_S:
+            gone_at = None
+        elif gone_at is None:
+            gone_at = now
+        elif now - gone_at > GONE_S:
             raise EngineError(
                 f"the Apache Kafka of {data} was stopped, and nobody has started it for {GONE_S:.0f} s.\n"
                 "Run the command again: it adds what is missing."

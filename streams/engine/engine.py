@@ -288,9 +288,12 @@ def _without_password(folder: Path) -> psutil.Process | None:
 
 
 def _end(process: psutil.Process, folder: Path, timeout_s: float) -> bool:
-    """Ends the broker; True after a clean end: then its files are noted, and broker.json is removed."""
+    """Ends the broker; True after a clean end: then its files are noted, and broker.json is removed.
+
+    If it died before, and another broker runs on the folder, the note is that one's and stays.
+    """
     clean = broker.end(process, timeout_s)
-    if clean:
+    if clean and broker.noted(folder) is None:
         with contextlib.suppress(OSError):  # a full disk: changes until the next start go unnoticed
             note_files(folder)
         (folder / "broker.json").unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from typing import Self
 
 from crawlog.streams import files
 
+from . import broker
 from .lock import folder_of
 
 WIDTH = 20
@@ -23,9 +24,9 @@ class Users:
     """
 
     def __init__(self, data: Path) -> None:
-        folder = folder_of(data)
-        files.own(folder)
-        self._file = os.fdopen(files.opened(folder / "users", os.O_RDWR | os.O_CREAT), "r+b")
+        self._folder = folder_of(data)
+        files.own(self._folder)
+        self._file = os.fdopen(files.opened(self._folder / "users", os.O_RDWR | os.O_CREAT), "r+b")
         fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def __enter__(self) -> Self:
@@ -39,9 +40,10 @@ class Users:
         with contextlib.suppress(OSError):
             os.pwrite(self._file.fileno(), f"{pid:<{WIDTH}}".encode(), 0)
 
-    def is_noted(self, pid: int) -> bool:
-        """Whether this broker is the one that the last one stops."""
-        return os.pread(self._file.fileno(), WIDTH, 0).strip() == str(pid).encode()
+    def is_noted(self) -> bool:
+        """Whether the broker that runs now is the one that the last one stops."""
+        now = broker.noted(self._folder)
+        return now is not None and os.pread(self._file.fileno(), WIDTH, 0).strip() == str(now.pid).encode()
 
     def is_last(self) -> bool:
         """Ends the use; whether there is no other one. The next one then waits until `close`."""

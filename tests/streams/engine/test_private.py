@@ -306,9 +306,26 @@ def test_the_last_command_stops_the_engine_that_another_one_has_started(
     assert looking(0.0) == ()
     seeder.__exit__(None, None, None)
     assert not local.is_up(tmp_path)
+    assert looking(0.0) == ()  # it may be a moment ago
     with pytest.raises(EngineError, match="nobody has started it"):
         looking(0.0)
     started[0]._process.wait(ANSWER_S)
+
+
+def test_the_last_command_stops_the_engine_that_came_after_the_death_of_its_own(tmp_path: Path) -> None:
+    """Nobody would know of that one any more, if the note went with the dead one."""
+    settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
+    with reach.reachable_log(settings):
+        first = local.running(tmp_path)
+        assert first is not None
+        broker.end(first._process, 0.0)
+        with reach.reachable_log(settings):
+            second = local.running(tmp_path)
+        assert second is not None
+        first.stop()
+        assert local.is_up(tmp_path)
+    assert not local.is_up(tmp_path)
+    assert not second.alive()
 
 
 def test_a_run_leaves_its_engine_to_a_command_that_uses_it(tmp_path: Path) -> None:
