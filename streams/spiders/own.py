@@ -25,7 +25,7 @@ from .failure import failure_of
 from .own_outputs import Bounds, OutputRules, OwnOutputs, Parent, TooMuch, parent_of, row_of, start_parent
 from .own_start import PAUSE, each_output, each_start
 from .own_warnings import SharedState
-from .page import SOFT_404, receiver
+from .page import SOFT_404, is_redirect, receiver
 from .pipelines import Pipelines, of_spider
 from .request_records import request_of
 from .response import Response
@@ -160,7 +160,7 @@ class OwnRunner:
 
     def _may_be_read(self, page: PageMeta, body: bytes, outputs: OwnOutputs) -> bool:
         """Whether the job's rules show the page to a spider; its links are taken where the spider wants all."""
-        if not self._spider.follow_links and not self._spec.meta_robots:
+        if is_redirect(page) or (not self._spider.follow_links and not self._spec.meta_robots):
             return True
         by_default = parse_page(page, body, self._links, self._spec)
         if self._spec.meta_robots and not by_default.items:

@@ -185,6 +185,7 @@ def test_statuses_that_a_request_asks_for_go_to_its_callback() -> None:
     once = Once({"a": 1})
     once.handle_httpstatus_list = [302]
     assert len(rows(result_of(once, http=302, location="/y"))) == 1
+    assert len(rows(result_of(once, spec={"meta_robots": True}, http=302, location="/y"))) == 1
     assert rows(result_of(once, http=301, location="/y")) == []
     stays = RequestRecord(callback="other", follows=False)
     assert rows(result_of(Once(), request=stays, http=302, location="/y")) == [{"other": PAGE}]
