@@ -302,7 +302,7 @@ class _Sowing:
 
         Raises: NotPossible: it is not the same job, or it is cancelled. Misconfigured: `fresh` without URLs.
         """
-        from crawlog.streams.log import end_closing, rewind_job
+        from crawlog.streams.log import control_entries, end_closing, rewind_job
 
         name = known.job
         if self._wanted.is_new:
@@ -311,8 +311,11 @@ class _Sowing:
             if not self._has_requests:
                 raise Misconfigured(f"--fresh: give the URLs that job {name} begins with")
             fresh = msgspec.structs.replace(spec, rev=known.spec.rev + 1)
-            end_closing(self._producer, self._topics, said, name)
-            return rewind_job(self._settings, self._producer, self._topics, name, fresh, known.epoch + 1)
+            was_closed = end_closing(self._producer, self._topics, said, name)
+            copy = rewind_job(self._settings, self._producer, self._topics, name, fresh, known.epoch + 1)
+            if was_closed:  # a page of the former epoch may have closed the job before its worker heard of the new one
+                end_closing(self._producer, self._topics, control_entries(self._settings, self._topics), name)
+            return copy
         if known.spec.state == "cancelled":
             raise NotPossible(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
         if not self._has_requests:

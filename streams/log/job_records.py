@@ -273,15 +273,19 @@ def write_command(producer: "Producer", topics: "Topics", command: Command, with
     write_control(producer, topics, [command.check()], within_s)
 
 
-def end_closing(producer: "Producer", topics: "Topics", said: Mapping[bytes, Control], job: str) -> None:
+def end_closing(producer: "Producer", topics: "Topics", said: Mapping[bytes, Control], job: str) -> bool:
     """End the stop with which a spider closed a job that begins again. A command of the operator stays in force.
+
+    Returns: Whether there was one.
 
     Args:
         said: The content of crawl.control.
     """
     command = said.get(f"command/job/{job}".encode())
-    if isinstance(command, Command) and command.reason:
+    is_closed = isinstance(command, Command) and bool(command.reason)
+    if is_closed:
         write_command(producer, topics, Command("resume", job=job))
+    return is_closed
 
 
 def commands_in_force(settings: "Settings", topics: "Topics") -> Commands:
