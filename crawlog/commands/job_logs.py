@@ -39,7 +39,8 @@ def job_log_lines(
 ) -> list[LogLine]:
     """The newest lines of a job that are in the log now, the oldest first.
 
-    Lines from before it was submitted are those of another job, deleted since, or of the same before `--fresh`.
+    Of a later epoch lines from before its submission are left out: they are those of a deleted job of the name, or of
+    the same job before `--fresh`.
 
     Args:
         since: Leaves out older lines; UTC epoch seconds.
@@ -49,7 +50,7 @@ def job_log_lines(
     """
     topics = Topics(settings.kafka.prefix)
     copy = known_job(settings, topics, job)
-    since = max(since or 0.0, copy.spec.at if copy is not None else 0.0)
+    since = max(since or 0.0, copy.spec.at if copy is not None and copy.epoch else 0.0)
     first, end = log_bounds(settings, topics.logs, [0])[0]
     end = end if upto is None else upto
     start = max(first, offset_at(settings, topics.logs, 0, int(since * 1000), end)) if since else first
