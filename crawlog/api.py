@@ -133,9 +133,9 @@ def _as_text(name: str, value: object) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         return ",".join(map(str, value))
     try:
-        if value is not None:
+        if value is not None and not isinstance(value, type):
             return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
-    except TypeError:  # a class, say
+    except TypeError:  # there is a class in it, say
         pass
     raise Misconfigured(f"{name} = {value!r:.100}: it travels as text; set it in the spider's custom_settings")
 

@@ -231,7 +231,7 @@ class FleetSink:
                     else:
                         bounds = bounds or await self._bounds()
                         await self._want(wanted, bounds)
-            except (CrawlError, KafkaException, OSError):
+            except BaseException:  # RocksDB's errors have no class of their own
                 self._wanted.changed.add(job)
                 raise
 

@@ -94,7 +94,7 @@ def test_a_setting_of_scrapys_means_what_it_says() -> None:
     assert read.getbool("COOKIES_ENABLED") is False
 
 
-@pytest.mark.parametrize("value", [None, {Spider: 1}, {"a": Spider}])
+@pytest.mark.parametrize("value", [None, Spider, {Spider: 1}, {"a": Spider}])
 def test_a_setting_of_scrapys_that_no_text_says_is_refused(value: object) -> None:
     """Scrapy would read the text `None`, or fail at a class's."""
     with pytest.raises(Misconfigured, match="custom_settings"):
