@@ -107,9 +107,7 @@ class Planting:
         if 0 in self._supervisor.watch.ends("fetch"):  # an empty partition lacks the job's record
             self._say(f"{job.topics.urls} was made anew and has lost the job: it begins again")
             return write_job(settings, producer, job.topics, job.name, known.spec, known.epoch)
-        write_control(
-            self._supervisor.producer, job.topics, [known]
-        )  # makes workers report the counts of an old job again
+        write_control(producer, job.topics, [known])  # makes workers report the counts of an old job again
         return known
 
     def _seed(self, source: "Source") -> None:

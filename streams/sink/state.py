@@ -147,7 +147,7 @@ class SinkState:
     def fold(self, records: Iterable[tuple[int, int, Entry | None]]) -> int:
         """Take records, in the order of each partition: append rows to the file, then write one batch to the state.
 
-        After an exception nothing has changed, and the call may be repeated.
+        After any other exception than Unusable nothing has changed, and the call may be repeated.
 
         Args:
             records: (partition, offset, entry); None for a record that holds nothing for this sink.

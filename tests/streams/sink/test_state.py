@@ -352,7 +352,7 @@ class Supervised:
 
     def __init__(self, data: Path, sink: SinkSpec) -> None:
         self.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": data})})
-        self.picture = Picture()
+        self.picture = Picture({"w"})
         self.told: list[str] = []
         self._data = data
         self._sink = sink
