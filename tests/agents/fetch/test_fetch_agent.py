@@ -18,11 +18,9 @@ from crawlog.agents.client.transport import HttpRequest, Transport
 from crawlog.schemas import pages as pg
 from crawlog.schemas.urls import MAX_BATCH_BYTES, RenderRules, decode
 from crawlog.streams.fetch import back_pressure, robots_answer
-from crawlog.streams.fetch.rendering import Reach
 from crawlog.streams.fetch.robots_answer import Access
 from crawlog.streams.frontier import partition as owned_partition
 from crawlog.streams.http.answer import Answer, HeldBytes
-from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.state.partition import Partition
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.consumer import finish_within
@@ -276,7 +274,7 @@ async def test_a_page_keeps_its_room_in_the_browser_and_what_that_made_counts(
     class Browser:
         """Stands in for the renderer."""
 
-        async def render(self, url: str, answer: Answer, _job: str, why: str, _reach: Reach, _manner: Manner) -> None:
+        async def render(self, url: str, answer: Answer, _job: str, why: str, *_: object) -> None:
             """A large page, or none, where the worker may not ask."""
             free.append(web.bodies.free_bytes)
             if "b.com" in url:
@@ -303,7 +301,7 @@ async def test_a_page_that_was_in_vain_in_the_browser_without_the_lease_is_asked
     class Browser:
         """Stands in for the renderer: in vain the first time."""
 
-        async def render(self, url: str, answer: Answer, _job: str, why: str, _reach: Reach, _manner: Manner) -> None:
+        async def render(self, url: str, answer: Answer, _job: str, why: str, *_: object) -> None:
             """The page, or nothing in time."""
             tries.append(url)
             if len(tries) == 1:

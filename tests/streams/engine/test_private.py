@@ -262,8 +262,8 @@ def test_a_supervisor_writes_and_reads_on_after_its_engine_came_back_elsewhere(
         losses.close()
 
 
-def test_a_command_leaves_its_engine_to_who_came_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`seed` has started an engine, and `up` works with it when `seed` ends; without `up` a command stops its own."""
+def engines_started(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
+    """The engines that commands start or adopt from now on."""
     started: list[Engine] = []
     adopt_or_start = local.start
 
@@ -272,6 +272,12 @@ def test_a_command_leaves_its_engine_to_who_came_meanwhile(tmp_path: Path, monke
         return started[-1]
 
     monkeypatch.setattr(front, "start", start)
+    return started
+
+
+def test_a_command_leaves_its_engine_to_who_came_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`seed` has started an engine, and `up` works with it when `seed` ends; without `up` a command stops its own."""
+    started = engines_started(monkeypatch)
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
     with reach.reachable_log(settings):
         up = Hold(tmp_path, "up")
@@ -287,14 +293,7 @@ def test_the_last_command_stops_the_engine_that_another_one_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`verify` has started it, and `seed` writes when `verify` ends; it would wait for its engine without end."""
-    started: list[Engine] = []
-    adopt_or_start = local.start
-
-    def start(settings: Settings, data: Path, report: Callable[[str], None]) -> Engine:
-        started.append(adopt_or_start(settings, data, report))
-        return started[-1]
-
-    monkeypatch.setattr(front, "start", start)
+    started = engines_started(monkeypatch)
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
     starter, seeder = reach.reachable_log(settings), reach.reachable_log(settings)
     starter.__enter__()
@@ -312,20 +311,20 @@ def test_the_last_command_stops_the_engine_that_another_one_has_started(
     started[0]._process.wait(ANSWER_S)
 
 
-def test_the_last_command_stops_the_engine_that_came_after_the_death_of_its_own(tmp_path: Path) -> None:
+def test_the_last_command_stops_the_engine_that_came_after_the_death_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody would know of that one any more, if the note went with the dead one."""
+    started = engines_started(monkeypatch)
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
     with reach.reachable_log(settings):
-        first = local.running(tmp_path)
-        assert first is not None
-        broker.end(first._process, 0.0)
+        broker.end(started[0]._process, 0.0)
         with reach.reachable_log(settings):
-            second = local.running(tmp_path)
-        assert second is not None
-        first.stop()
+            assert not started[1].adopted
+        started[0].stop()
         assert local.is_up(tmp_path)
     assert not local.is_up(tmp_path)
-    assert not second.alive()
+    started[1]._process.wait(ANSWER_S)
 
 
 def test_a_run_leaves_its_engine_to_a_command_that_uses_it(tmp_path: Path) -> None:
