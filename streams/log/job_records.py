@@ -276,10 +276,10 @@ def write_command(producer: "Producer", topics: "Topics", command: Command, with
 def end_closing(producer: "Producer", topics: "Topics", said: Mapping[bytes, Control], job: str) -> bool:
     """End the stop with which a spider closed a job that begins again. A command of the operator stays in force.
 
-    Returns: Whether there was one.
-
     Args:
         said: The content of crawl.control.
+
+    Returns: Whether there was one.
     """
     command = said.get(f"command/job/{job}".encode())
     is_closed = isinstance(command, Command) and bool(command.reason)

@@ -147,7 +147,7 @@ class SinkState:
     def fold(self, records: Iterable[tuple[int, int, Entry | None]]) -> int:
         """Take records, in the order of each partition: append rows to the file, then write one batch to the state.
 
-        After any other exception than Unusable nothing has changed, and the call may be repeated.
+        After an exception nothing has changed, and the call may be repeated.
 
         Args:
             records: (partition, offset, entry); None for a record that holds nothing for this sink.
@@ -202,7 +202,7 @@ class SinkState:
     def begin_again(self, *, raw: bool = False) -> None:
         """Remove all rows; crawl.items is then read from offset 0.
 
-        After an exception nothing has changed, and the call may be repeated.
+        After any other exception than Unusable nothing has changed, and the call may be repeated.
 
         Args:
             raw: Items are kept as scraped from now on, for pipelines.
