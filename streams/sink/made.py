@@ -193,7 +193,7 @@ class MadeRows:
         os.ftruncate(self._file, 0)
 
     def anew(self) -> "MadeRows":
-        """The rows of a state that began again. Who holds this object sees by the other one that it did."""
+        """The rows of a state that began again. It is another object, so whoever holds this one can tell."""
         return MadeRows(self._db, self.path, self._file, self._items)
 
     def go_on(self) -> None:
