@@ -36,6 +36,10 @@ MAX_COUNT, MAX_BYTES = 1024, 32 << 20
 SLICE_S = 5.0
 """Time after which a busy process makes room for the spider of another job."""
 
+FAULT_S, FAULT_TIMES = 2.0, 5
+"""Pause before a spider that could not be used is tried again: seconds, but at least so many times as the try took. Its
+code may have been deployed again meanwhile, or the disk of the cache has room again."""
+
 MAX_WARNINGS = 1000
 """Warnings of a spider remembered, so that each is logged once."""
 
@@ -94,7 +98,8 @@ class _Line:
 
     Attributes:
         facts: Of the loaded spider; None before that.
-        fault: Revision of the job and the reason why its spider cannot be used.
+        fault: Why its spider cannot be used.
+        fault_until_s: When the next page tries again.
         flying: Pages sent to the process, in order.
         returned: Pages that came back because it ended.
         is_suspect: Whether one of them ended it.
@@ -108,7 +113,8 @@ class _Line:
         self.ref = ref
         self.child: Child | None = None
         self.facts: SpiderFacts | None = None
-        self.fault: tuple[int, Fault] | None = None
+        self.fault: Fault | None = None
+        self.fault_until_s = 0.0
         self.waiting: deque[SpiderPage] = deque()
         self.flying: deque[SpiderPage] = deque()
         self.returned: list[SpiderPage] = []
@@ -159,9 +165,8 @@ class SpiderPages:
         """Let a page wait for its job's spider, or bury it if that cannot be used."""
         line = self._line(page.job)
         if line.fault is not None:
-            rev, fault = line.fault
-            if rev >= page.job.spec.rev:
-                self._bury(page, fault)
+            if time.monotonic() < line.fault_until_s:
+                self._bury(page, line.fault)
                 return
             line.fault = None
         self.count += 1
@@ -194,9 +199,9 @@ class SpiderPages:
         if line is None:
             line = self._lines[job.name] = _Line(job, ref_of(job.name, 0, job.spec))
         elif line.job is not job:
-            line.job, ref = job, ref_of(job.name, 0, job.spec)
+            line.job, line.fault, ref = job, None, ref_of(job.name, 0, job.spec)
             if ref != line.ref:
-                line.ref, line.facts, line.fault = ref, None, None
+                line.ref, line.facts = ref, None
                 self._close(line)
         return line
 
@@ -291,9 +296,10 @@ class SpiderPages:
                 self._go(line)
 
     def _refuse(self, line: _Line, fault: Fault) -> None:
-        """Bury all pages: the spider cannot be used. Another revision of the job tries again."""
+        """Bury all pages: the spider cannot be used. A page of another revision, or after a pause, tries again."""
         fault = msgspec.structs.replace(fault, error=" ".join(fault.error.split()))  # a dead letter's has one line
-        line.fault = (line.job.spec.rev, fault)
+        now = time.monotonic()
+        line.fault, line.fault_until_s = fault, now + max(FAULT_S, FAULT_TIMES * (now - line.began_s))
         line.deaths = 0
         log.error("job_broken", job=line.job.name, rev=line.job.spec.rev, error=fault.error)
         self._close(line)

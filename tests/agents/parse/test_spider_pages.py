@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawlog.agents.parse.spider_pages import MAX_COUNT, MAX_FLYING, SpiderPage, SpiderPages
+from crawlog.agents.parse.spider_pages import FAULT_TIMES, MAX_COUNT, MAX_FLYING, SpiderPage, SpiderPages
 from crawlog.agents.sandbox import DONE, FAILED, Died, Fault, SpiderFrame
 from crawlog.schemas.pages import RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
@@ -201,6 +201,36 @@ def test_a_spider_that_cannot_be_loaded_buries_its_pages() -> None:
     world.add("d", rev=2)
     world.children[1].ready()
     assert world.sent() == ["d"]
+
+
+def test_a_spider_that_could_not_be_used_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code was deployed again, or the disk has room again: the redriven pages go to it."""
+    now = [100.0]
+    monkeypatch.setattr("crawlog.agents.parse.spider_pages.time.monotonic", lambda: now[0])
+    world = World()
+    world.add("a")
+    now[0] += 1
+    world.children[0].fault = Fault("Misconfigured: code_refused: it was revoked")
+    world.children[0].heard_facts()
+    now[0] += FAULT_TIMES - 0.1
+    world.add("b")
+    assert [url for url, _ in world.buried] == ["a", "b"], "not at each page: the try took a second"
+    now[0] += 0.1
+    world.add("a", "b")
+    world.children[1].ready()
+    assert (world.sent(), len(world.buried)) == (["a", "b"], 2)
+
+
+def test_another_job_of_the_same_name_is_not_refused_for_the_first_one() -> None:
+    """Deleted and submitted anew, it begins with revision 1 again."""
+    world = World()
+    world.add("a")
+    world.children[0].fault = Fault("Misconfigured: code_refused: it was revoked")
+    world.children[0].heard_facts()
+    world.jobs.clear()
+    world.add("b")
+    world.children[1].ready()
+    assert (world.sent(), [url for url, _ in world.buried]) == (["b"], ["a"])
 
 
 def test_a_spider_whose_process_ends_while_it_is_loaded_is_given_up() -> None:
