@@ -8,6 +8,7 @@ import rich_click as click
 from crawlog import outcome
 from crawlog.terminal import answer, tell
 
+from .group import CommandGroup
 from .options import settings_of, settings_options
 from .reach import running_log
 
@@ -107,7 +108,7 @@ def worker(stage: "Stage | Literal['service', 'start']", **given: Any) -> int:
     return outcome.FINISHED
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def engine() -> None:
     """The local engine's files."""
 

@@ -9,7 +9,6 @@ import sys
 from typing import NoReturn
 
 import rich_click as click
-from click.exceptions import NoArgsIsHelpError
 
 from crawlog import __version__, outcome
 from crawlog.streams.errors import Misconfigured
@@ -83,9 +82,6 @@ def _invoke(arguments: list[str]) -> int:
         code = cli.main(args=arguments, prog_name="crawlog", standalone_mode=False)
     except click.Abort:
         return outcome.INTERRUPTED
-    except NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
-        return outcome.USAGE
     except click.FileError as error:
         raise Misconfigured(error.format_message()) from None
     except click.ClickException as error:

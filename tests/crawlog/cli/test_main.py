@@ -159,6 +159,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         (["replay", "--group", "parse", "--by-duration", "1h"], "--by-duration '1h': write it as"),
         (["replay", "--group", "parse", "--from-file", "none.csv"], "--from-file none.csv: No such file"),
         (["rnu"], "Did you mean `crawlog run`?"),
+        (["dead", "lst"], "Did you mean `crawlog dead list`?"),
         (["settings", "-s", "x.y=1"], "unknown setting 'x.y'"),
     ],
 )
@@ -569,6 +570,14 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         main([command, "--help"])
     assert end.value.code == 0
     assert f"Usage: crawlog {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("group", [[], ["dead"], ["engine"], ["pages"], ["key"]])
+def test_a_group_without_a_command_explains_itself_on_standard_error(group: list[str], crawlog: Command) -> None:
+    """Exit code 2: standard output is for answers, and none was asked for."""
+    done = crawlog(*group)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Usage: {' '.join(['crawlog', *group])} [OPTIONS] COMMAND" in done.stderr
 
 
 def test_run_says_that_it_needs_a_browser_before_it_starts_anything(crawlog: Command) -> None:
