@@ -12,6 +12,8 @@ import socket
 from collections.abc import Callable
 from typing import get_args
 
+import click
+
 from crawlog.streams.log import SINK_ENVIRONMENT, sink_name_of
 from crawlog.streams.settings import Settings, load
 from crawlog.streams.worker import CrawlApp
@@ -90,5 +92,8 @@ def _the(stage: Stage, settings: Callable[[], Settings] = load) -> CrawlApp:
 
 def __getattr__(name: str) -> CrawlApp:
     if name in get_args(Stage):
-        return _the(name)  # type: ignore[arg-type]  # just checked
+        try:
+            return _the(name)  # type: ignore[arg-type]  # just checked
+        except Misconfigured as error:
+            raise click.UsageError(str(error)) from None  # for `faust -A`, which prints it and exits with 2
     raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -111,11 +111,11 @@ def _url_problem(url: str) -> str:
     if not is_utf_8(url):
         return f"{url!r} is not UTF-8; write such bytes as %FF"
     try:
-        serialise(url)
+        meant = serialise(url)
     except InvalidUrl:
         pass
-    else:
-        return ""
+    else:  # seeds without :// are files
+        return "" if "://" in url else f"{url!r} is not a URL; did you mean {meant} ?"
     if url == "-" or os.path.isfile(url):  # noqa: PTH113  # pathlib raises where a name is too long
         return f"{url!r} is a file, not a URL; name it with --seeds {url}"
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", url)
@@ -230,6 +230,16 @@ def result_output(named: str) -> str:
     except OSError as error:
         raise Misconfigured(f"-o {path}: no file can be made in {path.absolute().parent}: {error.strerror}") from None
     return named
+
+
+def is_execution(*, dry_run: bool, execute: bool) -> bool:
+    """Whether a command that only shows its plan by default shall act.
+
+    Raises: Misconfigured: both options were given.
+    """
+    if dry_run and execute:
+        raise Misconfigured("--dry-run and --execute are opposites: give one of them")
+    return execute
 
 
 def reset_target(given: Mapping[str, Any]) -> "tuple[TargetKind, str | int]":

@@ -87,7 +87,8 @@ def _invoke(arguments: list[str]) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "crawlog"
-        raise Misconfigured(f"{error.format_message()}\nSee `{path} --help`.") from None
+        message = error.format_message().replace("\n\t", " ")  # of a missing choice; tabs would be escaped
+        raise Misconfigured(f"{message}\nSee `{path} --help`.") from None
     return code if isinstance(code, int) else outcome.FINISHED
 
 

@@ -130,12 +130,14 @@ def dead_redrive(
     from crawlog.commands.dead import check_choice, redriven
     from crawlog.streams.log import LetterChoice
 
+    from . import arguments
     from .dead_text import redrive_lines
 
+    is_execution = arguments.is_execution(dry_run=dry_run, execute=execute)
     check_choice(offsets, every=every)
     with existing_log(settings_of(given)) as reached:
         choice = LetterChoice(stage, job, reason, frozenset(offsets))
-        answer(*redrive_lines(redriven(reached, choice, execute=execute and not dry_run, report=tell)))
+        answer(*redrive_lines(redriven(reached, choice, execute=is_execution, report=tell)))
     return outcome.FINISHED
 
 
@@ -149,10 +151,12 @@ def dead_drop(
     from crawlog.commands.dead import check_choice, dropped
     from crawlog.streams.log import LetterChoice
 
+    from . import arguments
     from .dead_text import drop_lines
 
+    is_execution = arguments.is_execution(dry_run=dry_run, execute=execute)
     check_choice(offsets, every=every)
     with existing_log(settings_of(given)) as reached:
         choice = LetterChoice(stage, job, reason, frozenset(offsets))
-        answer(*drop_lines(dropped(reached, choice, execute=execute and not dry_run)))
+        answer(*drop_lines(dropped(reached, choice, execute=is_execution)))
     return outcome.FINISHED

@@ -8,7 +8,6 @@ import msgspec
 import rich_click as click
 
 from crawlog import outcome
-from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
 from .options import settings_of, settings_options
@@ -131,12 +130,13 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
 
     Exit code 5: something is damaged.
     """
-    if dry_run and execute:
-        raise Misconfigured("--dry-run and --execute are opposites: give one of them")
+    from . import arguments
+
+    is_execution = arguments.is_execution(dry_run=dry_run, execute=execute)
     from crawlog.commands.repair import ON_A_CLUSTER, cut, cuts, placed
 
     settings = settings_of(given)
-    if execute:
+    if is_execution:
         lines = cut(settings)  # without a broker: it may not start on damaged files
         for line in lines:
             answer(line)
@@ -182,8 +182,7 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     from . import arguments
 
     kind, value = arguments.reset_target(rest)
-    if dry_run and execute:
-        raise Misconfigured("--dry-run and --execute are opposites: give one of them")
+    is_execution = arguments.is_execution(dry_run=dry_run, execute=execute)
     if job:
         arguments.job_name(job)
     settings = settings_of(rest)
@@ -193,7 +192,7 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
 
     from . import replay_text
 
-    order = ReplayOptions(group, kind, value, topics, execute, job)
+    order = ReplayOptions(group, kind, value, topics, is_execution, job)
     check_group_name(settings, group)
     with existing_log(settings) as reached:
         replayed = move(reached, order, tell)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import click
 import psutil
 import pytest
 
@@ -21,6 +22,16 @@ def test_an_app_reaches_the_local_engine_with_its_password(tmp_path: Path, monke
     assert kafka.bootstrap == local.bootstrap
     assert (kafka.security_protocol, kafka.sasl_username) == ("SASL_PLAINTEXT", USER)
     assert kafka.sasl_password == "secret"
+
+
+def test_faust_ends_with_one_line_where_there_is_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with exit code 2, as `crawlog worker` does; it was a traceback."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CRAWLOG_KAFKA__BOOTSTRAP", raising=False)
+    monkeypatch.setattr(app, "_apps", {})
+    with pytest.raises(click.UsageError, match="no local engine runs") as caught:
+        _ = app.fetch
+    assert caught.value.exit_code == 2
 
 
 def test_an_app_takes_the_cluster_that_its_settings_name() -> None:
