@@ -25,7 +25,7 @@ BROKEN = 1
 USAGE = 2
 ENGINE = 3
 DEAD_LETTERS = 4
-"""Finished, with new records of this job in crawl.dead."""
+"""Finished, with new records of this job in crawl.dead, or an error of the spider's `start`, which is no record."""
 DIFFERENT = 5
 """`verify`: a state is not the fold of its log, or the log lacks records. `run`: lost records cannot be restored."""
 NOTHING_FETCHED = 6
