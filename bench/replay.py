@@ -50,7 +50,7 @@ from crawlog.streams.spiders.default import parse_page
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
 
-GOAL = 0.7
+GOAL = 0.75
 """The worker's pages a CPU second, in those of the bare loop, at least."""
 
 POLITE_PAGES = 12
