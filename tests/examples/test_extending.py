@@ -20,7 +20,8 @@ from crawlog.streams.sink.finish import finalise
 from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.sink.state import SinkState
 
-PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "extending.md").read_text()
 
 
 def _diffs() -> dict[str, str]:
@@ -32,6 +33,17 @@ def _diffs() -> dict[str, str]:
 def test_every_example_is_short() -> None:
     """One place to add a thing: a diff of at most 40 lines."""
     assert {title: diff.count("\n") for title, diff in _diffs().items() if diff.count("\n") > 40} == {}
+
+
+def test_every_example_changes_lines_that_are_there() -> None:
+    """The context and the removed lines of each diff are lines of its file, as it is now."""
+    missing = []
+    for diff in _diffs().values():
+        for name, changes in re.findall(r"^--- (\S+)\n((?:[ +-](?!-- ).*\n|\n)+)", diff, re.MULTILINE):
+            old = [line[1:] for line in changes.splitlines() if line and line[0] != "+"]
+            there = (ROOT / name).read_text().splitlines() if old else []
+            missing += [(name, line) for line in old if line not in there]
+    assert missing == []
 
 
 def test_the_sink_of_the_page_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
