@@ -448,7 +448,8 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
         fwd: Times it was forwarded to the partition it belongs to: 0 or 1.
         joins: Scope names that join the job; their domains belong to this partition.
         dropped: With `urls`: the number of links that parse dropped and did not send, by rule.
-        url: A bare found: one URL, with the fields of `FoundUrl` in the record itself; `decode` fills `urls` too.
+        url: A bare found: one URL, with the fields of `FoundUrl` in the record itself, or a plain line; `decode` fills
+            `urls` too. Other clients do not know the epoch, so it counts in every epoch.
     """
 
     job: str | None = None
@@ -508,9 +509,7 @@ def decode(value: bytes | None) -> UrlsRecord:
     """
     if not value:
         raise ValueError("empty value")
-    if value[:1] != b"{":
-        return UrlsRecord(urls=[FoundUrl(_plain_line(value))])
-    record = decoded_as(_decoders, value)
+    record = decoded_as(_decoders, value) if value[:1] == b"{" else UrlsRecord(url=_plain_line(value))
     if _parts(record).count(None) != len(_KINDS) - 1:
         raise ValueError(f"a record has exactly one of {', '.join(_KINDS)}")
     if record.job is None and any(

@@ -249,9 +249,12 @@ def test_a_namesake_gets_nothing_of_the_deleted_job(late: bytes) -> None:
     assert rows_of(state) == rows
 
 
-def test_a_bare_found_that_names_a_namesake_is_taken() -> None:
-    """Another client's record has no epoch."""
-    state = State(job(), job(rev=2, state="deleted"), job(epoch=1), b'{"job": "j", "url": "http://a.com/"}')
+@pytest.mark.parametrize(
+    "bare", [b'{"job": "j", "url": "http://a.com/"}', b'{"url": "http://a.com/"}', b"http://a.com/"]
+)
+def test_a_bare_found_of_a_namesake_is_taken(bare: bytes) -> None:
+    """Another client's record has no epoch, as JSON and as a plain line."""
+    state = State(job(), job(rev=2, state="deleted"), job(epoch=1), bare)
     assert state.urls() == [A]
 
 
