@@ -1,13 +1,14 @@
 """crawl.urls: the URLs found for a domain and the results of their attempts.
 
 A record is one of six, told apart by the field it has: `urls` (found), `results` (done), `spec` (job), `joins` (scope
-names of a job), `rewind` (epoch), `order` (change of a job). A bare `{"url": …}` from any Kafka client is a found of
-one URL. All are JSON, so that kcat reads the crawl.
+names of a job), `rewind` (epoch), `order` (change of a job). All are JSON, so that kcat reads the crawl. From any Kafka
+client a bare `{"url": …}` or a plain line is a found of one URL; blanks and a BOM around it do not count.
 Keyed by registrable domain; a batch over several domains of one partition has no key and the partition set.
 """
 
 # long: one file a topic, and the job's record is one of this topic's kinds.
 
+import codecs
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -509,6 +510,8 @@ def decode(value: bytes | None) -> UrlsRecord:
     """
     if not value:
         raise ValueError("empty value")
+    if value[:1] != b"{":
+        value = value.removeprefix(codecs.BOM_UTF8).strip()
     record = decoded_as(_decoders, value) if value[:1] == b"{" else UrlsRecord(url=_plain_line(value))
     if _parts(record).count(None) != len(_KINDS) - 1:
         raise ValueError(f"a record has exactly one of {', '.join(_KINDS)}")
@@ -540,8 +543,9 @@ def _check_rewind(record: UrlsRecord, rewind: Rewind) -> None:
         raise ValueError(f"a rewind of {record.job or 'the crawl'} cannot start at offset {rewind.start}")
 
 
-def _plain_line(value: bytes) -> str:
-    text = value.decode("utf-8").strip()
-    if not text.startswith(("http://", "https://")) or "\n" in text:
+def _plain_line(line: bytes) -> str:
+    if not line.lower().startswith((b"http://", b"https://")):
         raise ValueError("neither a JSON object nor one http(s) URL")
-    return text
+    if len(line.split()) > 1:
+        raise ValueError("more than one URL without blanks; depth and priority need JSON")
+    return line.decode()

@@ -63,12 +63,27 @@ def test_a_record_nested_without_end_is_no_record(decode: Callable[[bytes], obje
         b'{"v": 1, "url": "http://a.com/", "note": [1]}',
         b"http://a.com/",
         b"http://a.com/\r\n",
+        b'\n {"url": "http://a.com/"}\r\n',
+        b'\xef\xbb\xbf{"url": "http://a.com/"}',
+        b"\xef\xbb\xbf http://a.com/",
     ],
 )
 def test_a_bare_record_is_a_found_of_one_seed(value: bytes) -> None:
-    """From any Kafka client; what crawlog does not know is left alone."""
+    """From any Kafka client, with blanks or a BOM; what crawlog does not know is left alone."""
     record = urls.decode(value)
     assert (record.job, record.urls) == (None, [FoundUrl("http://a.com/")])
+
+
+def test_a_plain_line_may_have_its_scheme_in_capitals() -> None:
+    """The fold makes it canonical, as any found."""
+    assert urls.decode(b"HTTPS://a.com/").urls == [FoundUrl("HTTPS://a.com/")]
+
+
+@pytest.mark.parametrize("value", [b"http://a.com/ b", b"http://a.com/\tb", b"http://a.com/\nhttp://b.com/"])
+def test_a_plain_line_with_blanks_in_it_says_so(value: bytes) -> None:
+    """As a line of seeds does."""
+    with pytest.raises(ValueError, match="more than one URL without blanks"):
+        urls.decode(value)
 
 
 def test_a_bare_record_keeps_its_fields() -> None:
