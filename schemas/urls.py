@@ -477,7 +477,8 @@ class RequestsRecord(UrlsRecord, tag=REQUESTS_VERSION):
 
 
 DEFAULT_JOB = "default"
-"""The job of bare records if no job or several jobs are active; scope `host`, built in, never written to the log."""
+"""The job of bare records if no job or several jobs are active; scope `host`, built in. Only rewinds of the crawl write
+its record."""
 
 DEFAULT_SPEC = JobSpec(rev=0, scope=ScopeSpec(kind="host"))
 

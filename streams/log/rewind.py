@@ -242,7 +242,8 @@ def _renew_job(settings: "Settings", producer: Producer, topics: Topics, copy: J
 def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch: int) -> None:
     """Writes every job's record in the new epoch: after the rewind the fold does not know jobs that began later.
 
-    A job that ended by itself runs again; what an operator decided stays.
+    A job that ended by itself runs again; what an operator decided stays. The job of bare records awaits a record too,
+    although crawl.control has no copy of it. A partition that does not know it learns the epoch of its items.
     """
     for entry in control_entries(settings, topics).values():
         if isinstance(entry, JobCopy) and entry.epoch < epoch:
@@ -250,6 +251,10 @@ def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch:
             reason = entry.spec.reason if state == entry.spec.state else ""
             spec = msgspec.structs.replace(entry.spec, rev=entry.spec.rev + 1, state=state, reason=reason)
             write_job(settings, producer, topics, entry.job, spec, epoch)
+    record = u.encode(u.UrlsRecord(u.DEFAULT_JOB, epoch, spec=u.DEFAULT_SPEC))
+    for partition in range(partition_count(settings)):
+        producer.send(topics.urls, record, partition=partition)
+    acknowledged(producer, f"the record of job {u.DEFAULT_JOB}")
 
 
 class _Past:

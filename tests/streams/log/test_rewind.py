@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -199,6 +200,24 @@ def test_nothing_is_fetched_before_the_job_record_of_the_epoch(name: str | None)
     state.open()
     assert not state.fold.jobs["j"].running
     assert rewound(*log, job(epoch=1, rev=3)).fold.jobs["j"].running
+
+
+def renewed(monkeypatch: pytest.MonkeyPatch, epoch: int) -> list[bytes]:
+    """The job records that a rewind of the crawl writes to a partition if crawl.control has no job."""
+    monkeypatch.setattr(rewinds, "control_entries", lambda *_: {})
+    monkeypatch.setattr(rewinds, "partition_count", lambda *_: 1)
+    producer = Mock()
+    rewinds._renew_jobs(Settings(), producer, topics.Topics("crawl."), epoch)
+    return [call.args[1] for call in producer.send.call_args_list]
+
+
+@pytest.mark.parametrize("log", [[b"http://a.com/"], [b"http://a.com/", b"http://b.com/", rewind(1, 1)], []])
+def test_the_job_of_bare_records_goes_on_after_a_rewind(log: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it was known, stands still since an earlier rewind, or begins later."""
+    state = rewound(*log, rewind(2, len(log)), *renewed(monkeypatch, 2), b"http://c.org/")
+    default = state.fold.jobs[u.DEFAULT_JOB]
+    assert (default.epoch, default.running) == (2, True)
+    assert "http://c.org/" in state.urls()
 
 
 def test_an_epoch_record_that_was_written_twice_counts_once() -> None:
@@ -445,10 +464,10 @@ class Log:
         """All that is not fetched again is known, the rest is queued, and every partition may go on."""
         queued, fetched = [], 0
         for state in self.states():
-            [job] = state.fold.jobs.values()
-            assert (job.epoch, job.running) == (epoch, True)
+            jobs = {name: (job.epoch, job.running) for name, job in state.fold.jobs.items()}
+            assert jobs == {"j": (epoch, True), u.DEFAULT_JOB: (epoch, True)}
             queued += [r.read_queued(value).url for _, value in state.rows.scan(b"q")]
-            fetched += job.counts.fetched
+            fetched += state.fold.jobs["j"].counts.fetched
         assert (sorted(queued), fetched) == (self.again, 1)
 
 
@@ -477,7 +496,7 @@ def test_a_rewind_goes_on_where_it_was_killed(
     said_now = rewinds.settled_control(log.settings, log.producer, log.topics)
     assert (said_now[b"job/j"], rewinds.counting_epochs(said_now, "j")) == (JobCopy("j", spec, 7), (7, ()))
     for state in log.states():
-        [known] = state.fold.jobs.values()
+        known = state.fold.jobs["j"]
         assert (known.epoch, known.spec, known.running, known.counts.queued) == (7, spec, True, 0)
 
 
