@@ -499,9 +499,14 @@ def founds(job: str | None, epoch: int, urls: list[FoundUrl], at: float = 0.0, f
     return (RequestsRecord if has_requests else UrlsRecord)(job, epoch, at, fwd, urls=urls)
 
 
+def founds_again(record: UrlsRecord, urls: list[FoundUrl]) -> UrlsRecord:
+    """Some founds of a record, to be sent again. A bare record stays bare, since its writer did not know the epoch."""
+    return record if record.url is not None else founds(record.job, record.epoch, urls, record.at, record.fwd)
+
+
 def encode(record: UrlsRecord) -> bytes:
-    """The record as JSON."""
-    return _encoder.encode(record)
+    """The record as JSON; a bare one without the `urls` that `decode` filled."""
+    return _encoder.encode(record if record.url is None else msgspec.structs.replace(record, urls=None))
 
 
 def decode(value: bytes | None) -> UrlsRecord:

@@ -260,7 +260,5 @@ def founds(file: Path) -> Iterator[tuple[str, int, u.UrlsRecord]]:
         one = msgspec.json.decode(line, type=LostRange) if b'"value"' in line else None
         record = u.decode(one.value.encode()) if one is not None else u.UrlsRecord()
         urls = [found for found in record.urls or () if not found.again]
-        if record.url is not None:
-            urls = [u.FoundUrl(record.url, record.depth, record.priority, record.source, record.parent, record.hops)]
         if one is not None and urls:
-            yield one.topic, one.partition, u.founds(record.job, record.epoch, urls)
+            yield one.topic, one.partition, u.founds_again(record, urls)

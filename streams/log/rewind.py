@@ -20,6 +20,7 @@ again. The first note in the log counts. The other command reports that, and has
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -268,6 +269,7 @@ class _Past:
         self._ends: dict[int, int] = {}
         self._first_page: dict[int, int] = {}
         self._asked: set[int] = set()
+        self._deleted: dict[tuple[int, str | None], tuple[int, int]] = {}
 
     def send_again(self, producer: Producer) -> Rewound:
         """Send the founds again whose page is not fetched again; returns the rewind with its ends and pages."""
@@ -276,8 +278,8 @@ class _Past:
             if partition not in self._ends:
                 self._look(partition, offset, record)
         found = self._records({at: (start[at], self._ends[at]) for at in start})
-        for count, (partition, _, record) in enumerate(found):
-            self._send_again(producer, partition, record)
+        for count, (partition, offset, record) in enumerate(found):
+            self._send_again(producer, partition, offset, record)
             if count % POLL_EVERY == 0:
                 producer.poll()
         acknowledged(producer, f"what pages had found that are not fetched again, in {self._topic}")
@@ -286,16 +288,20 @@ class _Past:
     def _look(self, partition: int, offset: int, record: u.UrlsRecord) -> None:
         if record.rewind is not None and record.job is None and record.epoch == self._begun.epoch:
             self._ends[partition] = offset
+        if record.spec is not None and record.spec.state == "deleted":
+            key = partition, record.job
+            self._deleted[key] = max((record.epoch, offset), self._deleted.get(key, (-1, 0)), key=itemgetter(0))
         for page, url in _paged(record):
             self._asked.add(_mark(record.job, url))
             self._first_page[partition] = min(page, self._first_page.get(partition, page))
 
-    def _send_again(self, producer: Producer, partition: int, record: u.UrlsRecord) -> None:
+    def _send_again(self, producer: Producer, partition: int, offset: int, record: u.UrlsRecord) -> None:
+        if record.url is not None and offset < self._deleted.get((partition, record.job), (-1, 0))[1]:
+            return  # of the deleted job: bare, it would count for the next one of the name
         found = [url for url in record.urls or () if not url.parent or _mark(record.job, url.parent) not in self._asked]
         if found:
             crash_points.point("rewind.founds.sending")
-            again = u.founds(record.job, record.epoch, found, record.at, record.fwd)
-            producer.send(self._topic, u.encode(again), partition=partition)
+            producer.send(self._topic, u.encode(u.founds_again(record, found)), partition=partition)
 
     def _last_pages(self) -> dict[int, int]:
         """The end of the pages that were done before the start, by partition.

@@ -93,6 +93,14 @@ def test_a_bare_record_keeps_its_fields() -> None:
     assert record == UrlsRecord(job="j", url="http://a.com/", depth=1, priority=5, source="link", urls=founds)
 
 
+@pytest.mark.parametrize("value", [b"http://a.com/", b'{"url": "http://a.com/", "job": "j", "depth": 1}'])
+def test_a_bare_record_that_is_sent_again_is_bare(value: bytes) -> None:
+    """Its writer did not know the epoch, so it counts in every epoch."""
+    record = urls.decode(value)
+    again = urls.founds_again(record, record.urls or [])
+    assert urls.decode(urls.encode(again)) == record
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -1,7 +1,7 @@
 """Rewinds: a state is the fold of the effective log, whatever was folded when a rewind was met."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -218,6 +218,33 @@ def test_the_job_of_bare_records_goes_on_after_a_rewind(log: list[bytes], monkey
     default = state.fold.jobs[u.DEFAULT_JOB]
     assert (default.epoch, default.running) == (2, True)
     assert "http://c.org/" in state.urls()
+
+
+def sent_again(monkeypatch: pytest.MonkeyPatch, log: list[bytes], epoch: int, start: int) -> list[bytes]:
+    """The founds that a rewind of the crawl sends again; its epoch record ends the log of the one partition."""
+
+    def read(_settings: Settings, _topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Mock]:
+        for offset in range(*ranges[0]):
+            yield Mock(
+                **{"value.return_value": log[offset], "partition.return_value": 0, "offset.return_value": offset}
+            )
+
+    monkeypatch.setattr(rewinds, "read_partitions", read)
+    monkeypatch.setattr(rewinds, "log_bounds", lambda *_: {0: (0, len(log))})
+    producer = Mock()
+    rewinds._Past(Settings(), topics.Topics("crawl."), Rewound(epoch, start={0: start})).send_again(producer)
+    return [call.args[1] for call in producer.send.call_args_list]
+
+
+@pytest.mark.parametrize("start", [1, 4])
+def test_a_bare_record_counts_after_a_rewind_for_the_job_that_it_was_of(
+    start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deleted job had the name before: its bare records stay gone, those of the later job are sent again."""
+    bare = b'{"job": "j", "url": "http://%s.org/"}'
+    log = [job(), bare % b"old", job(rev=2, state="deleted"), job(epoch=1), bare % b"new", rewind(2, start)]
+    state = rewound(*log, job(epoch=2, rev=3), *sent_again(monkeypatch, log, 2, start))
+    assert state.urls() == ["http://new.org/"]
 
 
 def test_an_epoch_record_that_was_written_twice_counts_once() -> None:
