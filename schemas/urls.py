@@ -509,6 +509,11 @@ def encode(record: UrlsRecord) -> bytes:
     return _encoder.encode(record if record.url is None else msgspec.structs.replace(record, urls=None))
 
 
+def may_delete(value: bytes | None) -> bool:
+    """Whether a value may be a record that deletes a job; False without decoding for nearly all others."""
+    return value is not None and b'"deleted"' in value and b'"spec"' in value
+
+
 def decode(value: bytes | None) -> UrlsRecord:
     """The record in a value of crawl.urls.
 

@@ -71,7 +71,7 @@ class Fold:
         Args:
             timestamp_s: The record's own timestamp, UTC epoch seconds: used where the record names no time.
         """
-        if self._skips and self._is_skipped(offset) and not _may_delete(value):
+        if self._skips and self._is_skipped(offset) and not u.may_delete(value):
             return NO_EFFECTS
         try:
             record = u.decode(value)
@@ -285,7 +285,3 @@ class Fold:
         """The latest epoch of any job, or of a rewind before `offset`."""
         began = [skip.epoch for skip in self.skipped if skip.end < offset]
         return max([0, *began, *(job.epoch for job in self.jobs.values())])
-
-
-def _may_delete(value: bytes | None) -> bool:
-    return value is not None and b'"deleted"' in value and b'"spec"' in value

@@ -7,6 +7,7 @@ check: the reader searches for the next readable record and notes the range betw
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -197,6 +198,7 @@ class Check:
         rest = {names.items: log_bounds(settings, names.items, numbers)}
         rest |= {topic: log_bounds(settings, topic, [0]) for topic in (names.dead, names.control, names.progress)}
         ledgers = {n: Ledger(start, end, parsed[n]) for n, (start, end) in held.items()}
+        deleted = self._deleted(urls.get(0, (0, 0)), rest[names.control][0])
 
         def page(message: Message) -> None:
             ledger, offset = ledgers[message.partition() or 0], message.offset() or 0
@@ -205,7 +207,8 @@ class Check:
             except ValueError:
                 ledger.page(offset, 0)
                 raise
-            ledger.page(offset, page_name(meta.job, meta.url, meta.id), needs_item=meta.kind != "robots")
+            needs_item = meta.kind != "robots" and meta.epoch > deleted.get(meta.job, -1)
+            ledger.page(offset, page_name(meta.job, meta.url, meta.id), needs_item=needs_item)
 
         def url(message: Message) -> None:
             _note(ledgers[message.partition() or 0], message.offset() or 0, u.decode(message.value()))
@@ -229,6 +232,27 @@ class Check:
         self._scan(names.progress, rest[names.progress], _report)
         return ledgers
 
+    def _deleted(self, urls: Range, said: Range) -> dict[str, int]:
+        """The last epoch in which each job was deleted: parse makes nothing of its pages up to that epoch.
+
+        Each deletion is in partition 0 of crawl.urls before parse learns of it from crawl.control, which keeps the
+        newest record of each job only. Where the end of crawl.urls was trimmed, that record is left.
+
+        Args:
+            urls, said: Bounds of partition 0 of crawl.urls, and of crawl.control.
+        """
+        deleted: dict[str, int] = {}
+        for message in readable(self._settings, self.names.urls, {0: Part(self.names.urls, 0, *urls)}):
+            with suppress(ValueError):  # it is counted when the topic is scanned
+                if u.may_delete(message.value()):
+                    _note_deletion(deleted, u.decode(message.value()))
+        for message in readable(self._settings, self.names.control, {0: Part(self.names.control, 0, *said)}):
+            with suppress(ValueError):
+                entry = control.decode(message.key(), message.value())
+                if isinstance(entry, control.JobCopy):
+                    _note_deletion(deleted, entry)
+        return deleted
+
     def _scan(self, topic: str, held: Mapping[int, Range], handle: Take) -> None:
         parts = {number: Part(topic, number, start, end) for number, (start, end) in sorted(held.items())}
         self.parts += parts.values()
@@ -250,6 +274,11 @@ def _note(ledger: Ledger, offset: int, record: u.UrlsRecord) -> None:
     for found in record.urls or ():
         if found.again:
             ledger.again(page_name(job, found.url, found.id))
+
+
+def _note_deletion(deleted: dict[str, int], record: u.UrlsRecord | control.JobCopy) -> None:
+    if record.job is not None and record.spec is not None and record.spec.state == "deleted":
+        deleted[record.job] = max(record.epoch, deleted.get(record.job, -1))
 
 
 def _report(message: Message) -> None:

@@ -1,6 +1,7 @@
 """Conservation in one partition of crawl.pages: each page that a done names exists, and each page has a result.
 
-A page has a result when an item record, a dead letter or a found with `again` names it or a later page of its URL.
+A page has a result when an item record, a dead letter or a found with `again` names it or a later page of its URL. A
+page of a deleted job needs none.
 
 Pure. `check.py` reads the log and feeds the ledger: first the pages of the partition, then dones and founds of
 crawl.urls in their order, then items and dead letters in any order.

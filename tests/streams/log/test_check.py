@@ -14,9 +14,11 @@ from crawlog.cli import summary_text, verify_text
 from crawlog.commands.result_file import FILL_TRIES, ResultFile
 from crawlog.commands.summary import Summary
 from crawlog.commands.whole import Whole
+from crawlog.schemas import control
 from crawlog.schemas import items as i
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
+from crawlog.schemas.control import JobCopy
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.engine.engine import Engine
@@ -156,14 +158,20 @@ class Log:
         self.names = topics.Topics(settings.kafka.prefix)
         self._producer = Producer(kafka_config(settings) | {"batch.num.messages": 1})
 
-    def write(self, topic: str, value: bytes, headers: list[tuple[str, str | bytes | None]] | None = None) -> None:
+    def write(
+        self,
+        topic: str,
+        value: bytes,
+        headers: list[tuple[str, str | bytes | None]] | None = None,
+        key: bytes | None = None,
+    ) -> None:
         """One record, in a batch of its own."""
-        self._producer.produce(topic, value, partition=0, headers=headers)
+        self._producer.produce(topic, value, key, partition=0, headers=headers)
         assert self._producer.flush(30) == 0
 
-    def page(self, number: int) -> None:
+    def page(self, number: int, epoch: int = 0) -> None:
         """A page."""
-        header = pg.encode(pg.PageMeta(f"{SITE}/{number}", "j", http=200))
+        header = pg.encode(pg.PageMeta(f"{SITE}/{number}", "j", epoch=epoch, http=200))
         self.write(self.names.pages, b"body" * 100, headers=[(pg.HEADER, header)])
 
     def done(self, number: int, page: int) -> None:
@@ -184,8 +192,12 @@ class Log:
                 self.item(number, number)
         letter = DeadLetter(self.names.pages, 0, PAGES - 1, "parse", "it broke")
         self.write(self.names.dead, b"", headers=[*letter.headers()])
+        self.parsed(PAGES)
+
+    def parsed(self, end: int) -> None:
+        """Parse has come to an offset."""
         consumer = Consumer(consumer_config(self.settings, topics.stage_group(self.settings, "parse")))
-        consumer.commit(offsets=[TopicPartition(self.names.pages, 0, PAGES)], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition(self.names.pages, 0, end)], asynchronous=False)
         consumer.close()
 
     def said(self) -> tuple[int, list[dict[str, object]]]:
@@ -225,13 +237,26 @@ def test_a_log_that_is_whole_passes(log: Log) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("said_in", ["urls", "control"])
+def test_a_page_of_a_deleted_job_needs_no_result(log: Log, said_in: str) -> None:
+    """Nobody makes anything of it. A later job of the name has later epochs, and its pages need one."""
+    log.page(8)
+    log.page(9, epoch=1)
+    log.parsed(PAGES + 2)
+    copy = JobCopy("j", u.JobSpec(rev=2, state="deleted"))
+    if said_in == "urls":
+        log.write(log.names.urls, u.encode(u.UrlsRecord("j", spec=copy.spec)))
+    else:
+        log.write(log.names.control, control.encode(copy), key=control.key(copy))
+    assert [one["start"] for one in log.said()[1]] == [PAGES + 1]
+
+
+@pytest.mark.broker
 def test_pages_and_items_that_are_missing_are_named(log: Log) -> None:
     """With topic, partition, offset, URL and job; exit code 5."""
     log.done(7, 7)
     log.page(8)
-    consumer = Consumer(consumer_config(log.settings, topics.stage_group(log.settings, "parse")))
-    consumer.commit(offsets=[TopicPartition(log.names.pages, 0, PAGES + 1)], asynchronous=False)
-    consumer.close()
+    log.parsed(PAGES + 1)
     code, found = log.said()
     assert code == outcome.DIFFERENT
     assert [(one["topic"], one["partition"], one["start"], one["url"], one["job"]) for one in found] == [
