@@ -127,12 +127,20 @@ def main() -> None:
     told = sys.stdin.buffer.readline()
     if not told:
         return
-    environ = json.loads(told)
+    work(stage, json.loads(told))
+
+
+def work(stage: str, environ: dict[str, str]) -> None:
+    """Runs a worker until it is stopped. Each one collects cycles again, which `load_modules` has ended."""
     os.environ.update({name: value for name, value in environ.items() if "__" not in name})  # its name, its sink
     from crawlog.streams.settings import NO_FILE, load
 
     if stage == SERVICE:  # a room above this one: it is known by its name
-        import_module("crawlog.service.process").serve(lambda: load(config=NO_FILE, environ=environ))
+        from crawlog.streams.worker import spare_the_collector
+
+        serve = import_module("crawlog.service.process").serve
+        spare_the_collector()
+        serve(lambda: load(config=NO_FILE, environ=environ))
     from crawlog.streams.app import worker
 
     worker(stage, lambda: load(config=NO_FILE, environ=environ))  # type: ignore[arg-type]  # the supervisor sends valid stages

@@ -24,6 +24,7 @@ from crawlog.streams.log import (
     is_log_end,
     log_bounds,
     offset_at,
+    weak_callback,
 )
 
 from .fleet_state import FleetState
@@ -81,7 +82,7 @@ class FleetView:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._ends: tuple[float, dict[str, tuple[int, ...]]] = (0.0, {})
-        config = {"error_cb": self._error, "enable.partition.eof": True}
+        config = {"error_cb": weak_callback(self._error), "enable.partition.eof": True}
         self._consumer = Consumer(consumer_config(settings) | config)
         self._upto = self._assign()
 

@@ -18,6 +18,7 @@ from crawlog.streams.log import (
     consumer_config,
     read_error,
     stage_group,
+    weak_callback,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Watch:
         self._count = settings.kafka.partitions
         self._login = login
         self._is_away = False
-        self._consumer = Consumer(consumer_config(settings) | {"error_cb": self._error})
+        self._consumer = Consumer(consumer_config(settings) | {"error_cb": weak_callback(self._error)})
         self._progress = names.progress
         self._since = since
         self._begin(None)
@@ -171,7 +172,7 @@ class Losses:
     def _begin(self, settings: "Settings") -> None:
         self._kafka = settings.kafka
         self._is_away = False
-        self._consumer = Consumer(consumer_config(settings) | {"error_cb": self._error})
+        self._consumer = Consumer(consumer_config(settings) | {"error_cb": weak_callback(self._error)})
         self._consumer.assign([TopicPartition(self._topic, 0, self._next)])
 
     def _error(self, error: KafkaError) -> None:

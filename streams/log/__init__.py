@@ -36,6 +36,7 @@ from .client import (
     log_identity,
     offset_at,
     partition_edges,
+    weak_callback,
 )
 from .commits import (
     HeldRange,
@@ -221,6 +222,7 @@ __all__ = [
     "sink_name_of",
     "stage_group",
     "topic_rows",
+    "weak_callback",
     "write_command",
     "write_control",
     "write_finished",

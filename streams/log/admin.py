@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 
 from crawlog.streams.errors import EngineError
 
-from .client import DENIED_CODES, access_denied, committed_offsets, kafka_config
+from .client import DENIED_CODES, access_denied, committed_offsets, kafka_config, weak_callback
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -64,7 +64,7 @@ class Admin:
         self._last = ""
         self._is_refused = False
         self._is_denied = False
-        config: dict[str, Any] = kafka_config(settings) | {"error_cb": self._noted}
+        config: dict[str, Any] = kafka_config(settings) | {"error_cb": weak_callback(self._noted)}
         self.client = AdminClient(config)
 
     def _noted(self, error: KafkaError) -> None:
@@ -79,7 +79,7 @@ class Admin:
             try:
                 return self.client.list_topics(topic, timeout=wait_s)
             except KafkaException as error:
-                failure = error
+                failure = error.with_traceback(None)  # its traceback would hold this frame, and so the client
             self.client.poll(0)  # librdkafka reports the cause by a callback
             if self._is_refused:
                 break

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from weakref import WeakMethod
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -102,6 +103,20 @@ class LogIdentity(NamedTuple):
 
     cluster: str
     topic: str
+
+
+def weak_callback(method: Callable[[KafkaError], None]) -> Callable[[KafkaError], None]:
+    """A callback for a client of the method's object: both end with the last reference to the object.
+
+    The method itself would make both a cycle, which keeps threads and connections until cycles are collected.
+    """
+    held = WeakMethod(method)
+
+    def call(error: KafkaError) -> None:
+        if (alive := held()) is not None:
+            alive(error)
+
+    return call
 
 
 def kafka_config(settings: "Settings") -> dict[str, Any]:

@@ -19,7 +19,7 @@ from confluent_kafka import Producer as Librdkafka
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import AccessDenied, EngineError, GiveUp
 
-from .client import BROKER_AWAY, DENIED_CODES, BrokerLogin, access_denied, kafka_config
+from .client import BROKER_AWAY, DENIED_CODES, BrokerLogin, access_denied, kafka_config, weak_callback
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -58,6 +58,8 @@ Headers = list[tuple[str, bytes]]
 
 class Producer:
     """Sends records and calls back when the log has them.
+
+    It and its threads end with the last reference to it, but not while records are in flight.
 
     Use it from one thread (or one event loop). Callbacks run inside `poll`, `flush` and a `send` that waits for the
     queue; they must not raise.
@@ -108,13 +110,12 @@ class Producer:
                 "queue.buffering.max.messages": QUEUE_RECORDS,
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 1_000,
-                "error_cb": self._error,
+                "error_cb": weak_callback(self._error),
             }
             | (extra or {})
         )
         self._produce = self._librdkafka.produce
         self._poll = self._librdkafka.poll
-        self._uncalled = partial(self._delivered, None)
 
     def send(
         self,
@@ -139,7 +140,7 @@ class Producer:
             size_bytes += len(name) + len(content)
         if size_bytes > self._limit:
             raise GiveUp("too_large")
-        called = self._uncalled if on_delivery is None else partial(self._delivered, on_delivery)
+        called = partial(self._delivered, on_delivery)
         while True:
             try:
                 self._produce(topic, value, key, partition, called, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
@@ -261,17 +262,14 @@ class CommandProducer(Producer):
     """
 
     def __init__(self, settings: "Settings", client_id: str, *, login: BrokerLogin | None = None) -> None:
-        self._failure: EngineError | None = None
+        self._failures = failures = list[EngineError]()
         super().__init__(
             settings,
             client_id,
             login=login,
-            on_denied=self._keep,
-            on_fatal=lambda reason: self._keep(EngineError(reason)),
+            on_denied=failures.append,
+            on_fatal=lambda reason: failures.append(EngineError(reason)),
         )
-
-    def _keep(self, error: EngineError) -> None:
-        self._failure = self._failure or error
 
     def flush(self, timeout_s: float) -> bool:
         """As `Producer.flush`; also raises the failure."""
@@ -282,8 +280,8 @@ class CommandProducer(Producer):
     def _has_served(self) -> None:
         super()._has_served()
         self._look_at_access()
-        if self._failure is not None:
-            raise self._failure
+        if self._failures:
+            raise self._failures[0]
 
     def _refused(self, error: KafkaError) -> None:
         try:

@@ -20,7 +20,7 @@ from .member import LARGE_BYTES
 from .memory import give_back_memory
 from .own_process import OwnProcess
 from .planned_stop import is_for_us, stop_as_ordered
-from .process import refuse_to_start, run_worker
+from .process import refuse_to_start, run_worker, spare_the_collector
 from .suspects import Suspects, Verdict
 
 __all__ = [
@@ -36,5 +36,6 @@ __all__ = [
     "is_for_us",
     "refuse_to_start",
     "run_worker",
+    "spare_the_collector",
     "stop_as_ordered",
 ]

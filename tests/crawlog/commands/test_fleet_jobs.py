@@ -1,7 +1,10 @@
 """What `crawlog jobs` tells of a job: from a log that no worker reads."""
 
+import gc
+
 import pytest
 
+from crawlog.commands.control import give
 from crawlog.commands.fleet_jobs import delete_job, pause_job, show_job
 from crawlog.schemas.control import Command
 from crawlog.schemas.dead import DeadLetter
@@ -12,6 +15,7 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
+from tests.support.living_clients import living_clients
 
 pytestmark = pytest.mark.broker
 
@@ -26,6 +30,22 @@ def test_a_job_shows_how_many_of_its_dead_letters_are_open(cluster: Settings) ->
         producer.send(topics.dead, letter.value, headers=letter.headers(), partition=0)
     assert producer.flush(30)
     assert show_job(cluster, "j").dead == 2
+
+
+def test_commands_leave_no_client_behind(cluster: Settings) -> None:
+    """Also where cycles are not collected: each client has threads and connections, and the service runs many."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    write_job(cluster, producer, topics, "j", JobSpec())
+    before = living_clients()
+    gc.disable()
+    try:
+        show_job(cluster, "j")
+        give(cluster, Command("pause", job="j"))
+        ensure_topics(cluster)
+        assert living_clients().keys() <= before.keys()
+    finally:
+        gc.enable()
 
 
 def test_the_job_of_bare_records_takes_no_orders(cluster: Settings) -> None:

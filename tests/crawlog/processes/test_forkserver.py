@@ -1,5 +1,6 @@
 """The forkserver with real processes: whose children workers are, what they share, and what its own death changes."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -10,12 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from crawlog.processes import forkserver
 from crawlog.processes import workers as module
-from crawlog.processes.forkserver import refuse_threads
+from crawlog.processes.forkserver import SERVICE, refuse_threads, work
 from crawlog.processes.workers import LOADED_S, Forked, Forkserver, Name, Worker
 from tests.support.processes import LIMIT_S, Process
 
@@ -90,6 +93,25 @@ def test_a_worker_whose_gate_is_closed_ends(forked: Forked) -> None:
     assert forked.stdin
     forked.stdin.close()
     assert forked.wait() == 0
+
+
+def test_the_service_collects_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports go without; a service would keep all cycles of its requests."""
+
+    def serve(_: object) -> None:
+        raise SystemExit(0 if gc.isenabled() else 1)
+
+    monkeypatch.setattr(forkserver, "import_module", lambda _: SimpleNamespace(serve=serve))
+    thresholds = gc.get_threshold()
+    gc.disable()
+    try:
+        with pytest.raises(SystemExit) as end:
+            work(SERVICE, {})
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+        gc.enable()
+    assert end.value.code == 0
 
 
 def test_how_a_worker_ended_is_known(loaded: Forkserver, tmp_path: Path) -> None:

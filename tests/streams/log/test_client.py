@@ -1,15 +1,23 @@
 """Questions to a cluster whose first answers pass."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from crawlog.streams.errors import EngineError
 from crawlog.streams.log import client
 from crawlog.streams.log.admin import Admin
+from crawlog.streams.log.producer import CommandProducer
+from crawlog.streams.log.provision import partition_count
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
+from tests.support.living_clients import living_clients
+
+NOWHERE = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
 
 
 @dataclass
@@ -39,7 +47,7 @@ def test_a_broker_that_starts_is_asked_again(code: int, monkeypatch: pytest.Monk
 
 def test_a_full_disk_of_the_broker_is_named() -> None:
     """It is no matter of address, credentials or permissions."""
-    admin = Admin(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")))
+    admin = Admin(NOWHERE)
     said = str(admin._failed(KafkaException(KafkaError(KafkaError.KAFKA_STORAGE_ERROR))))
     assert "disk is full" in said
 
@@ -48,3 +56,16 @@ def test_an_error_that_stays_is_raised() -> None:
     """Who may not read the topic is told so at once."""
     with pytest.raises(KafkaException):
         client.partition_edges(Starting([KafkaError.TOPIC_AUTHORIZATION_FAILED]), "t", [0])
+
+
+@pytest.mark.parametrize("use", [Admin, lambda settings: CommandProducer(settings, "test"), partition_count])
+def test_a_client_ends_with_the_last_reference_to_it(use: Callable[[Settings], object]) -> None:
+    """The service makes some for each command; each one has threads and connections. Nor does an error keep it."""
+    gc.disable()
+    try:
+        before = living_clients()
+        with suppress(EngineError):
+            use(NOWHERE)
+        assert living_clients().keys() <= before.keys()
+    finally:
+        gc.enable()
