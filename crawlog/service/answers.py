@@ -82,6 +82,8 @@ STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] 
 )
 """The first class that fits gives the status."""
 
+UNREADABLE = "the body cannot be read\nIt is not as its Content-Encoding or Transfer-Encoding says."
+
 
 def verdict(error: Exception) -> tuple[int, str]:
     """The status and the message of an error."""
@@ -89,6 +91,8 @@ def verdict(error: Exception) -> tuple[int, str]:
         return error.status, str(error)
     if isinstance(error, TooMuchWork):
         return 503, "too many commands wait\nTry again in a second."
+    if isinstance(error, web.RequestPayloadError):
+        return 400, UNREADABLE
     for kinds, status in STATUSES:
         if isinstance(error, kinds):
             return status, str(error)

@@ -79,13 +79,15 @@ async def arguments_of(request: web.Request, limit: int) -> Arguments:
     Raises: ScrapydError: the body is too long, or no form.
     """
     fields = _fields(request.rel_url.raw_query_string.encode("utf-8", "surrogateescape"))
-    if request.content_type == "application/x-www-form-urlencoded":
-        fields |= _fields(await _body(request, min(limit, BODY_BYTES)))
-    elif request.content_type == "multipart/form-data":
-        try:
+    try:
+        if request.content_type == "application/x-www-form-urlencoded":
+            fields |= _fields(await _body(request, min(limit, BODY_BYTES)))
+        elif request.content_type == "multipart/form-data":
             fields |= await _parts(request, limit)
-        except (ValueError, AssertionError) as error:
-            raise ScrapydError(f"the form cannot be read: {error}") from error
+    except web.RequestPayloadError as error:
+        raise ScrapydError("the body is not as its Content-Encoding or Transfer-Encoding says") from error
+    except (ValueError, AssertionError, RuntimeError) as error:  # a part's Content-Transfer-Encoding is unknown
+        raise ScrapydError(f"the form cannot be read: {error}") from error
     return Arguments(fields)
 
 

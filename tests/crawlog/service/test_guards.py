@@ -131,6 +131,14 @@ async def test_a_body_is_bounded() -> None:
         assert (await client.get("/readyz", data=b"x" * 1000)).status == 200
 
 
+async def test_a_body_in_another_coding_than_it_says_is_refused() -> None:
+    """It is the client's error, not the service's."""
+    headers = TOKEN | {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    async with served(service_settings()) as client:
+        answer = await client.post("/api/v1/jobs", data=b"{}", headers=headers)
+        assert (answer.status, (await answer.json())["error"]) == (400, "the body cannot be read")
+
+
 async def test_requests_of_one_address_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """429, as JSON."""
     monkeypatch.setattr("crawlog.service.app.AT_ONCE", 2.0)

@@ -357,6 +357,11 @@ def test_an_error_of_the_fleet_is_a_message(error: Exception, message: str, addr
         ("multipart/form-data; boundary=x", b"--x\r\n\r\n1\r\n--x--\r\n", "the form has a part without a name"),
         ("multipart/form-data", b"", "the form cannot be read: "),
         ("multipart/form-data; boundary=x", b"nonsense", "the form cannot be read: "),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; name="a"\r\nContent-Transfer-Encoding: foo\r\n\r\n1\r\n--x--\r\n',
+            "the form cannot be read: unknown content transfer encoding: foo",
+        ),
         ("application/x-www-form-urlencoded", b"a=1&" * 1001, "more than 1000 parameters"),
         ("application/x-www-form-urlencoded", b"a=1;" * 1001, "more than 1000 parameters"),
         ("application/x-www-form-urlencoded", b"a" * (1 << 21), "the form is longer than 1 MiB"),
@@ -368,6 +373,14 @@ def test_a_body_that_is_no_form_is_a_message(kind: str, body: bytes, message: st
     got = ask("POST", f"{address}/schedule.json", data=iter([body]), headers={"Content-Type": kind})
     assert got.status_code == 200
     assert got.json()["message"].startswith(message)
+
+
+@pytest.mark.parametrize("kind", ["multipart/form-data; boundary=x", "application/x-www-form-urlencoded"])
+def test_a_body_in_another_coding_than_it_says_is_a_message(kind: str, address: str) -> None:
+    """Nobody's fault but the client's."""
+    headers = {"Content-Type": kind, "Content-Encoding": "gzip"}
+    got = ask("POST", f"{address}/schedule.json", data=b"a=1", headers=headers)
+    assert got.json()["message"] == "the body is not as its Content-Encoding or Transfer-Encoding says"
 
 
 def test_an_address_that_ends_with_a_slash_works_in_scrapyd_client(address: str) -> None:
