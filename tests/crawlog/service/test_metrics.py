@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from crawlog.schemas import control
@@ -148,6 +149,13 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are(fleet: Fleet) -> Non
     asked += (DOCKER / "alerts.yaml").read_text()
     assert set(re.findall(r"\bcrawlog_\w+", asked)) <= names
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_prometheus_keeps_the_label_job_of_the_metrics(fleet: Fleet) -> None:
+    """By default it gives that name to the scrape configuration, and alerts and dashboard would tell of no job."""
+    (scrape,) = yaml.safe_load((DOCKER / "prometheus.yaml").read_text())["scrape_configs"]
+    assert any("job" in dict(labels) for _, labels in samples(scraped(fleet)))
+    assert scrape["honor_labels"] is True
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason=NEEDS_PROMTOOL)
