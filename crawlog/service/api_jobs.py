@@ -28,10 +28,11 @@ class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs.
 
     Attributes:
+        state: No job is `watching` yet.
         name: Part of the name.
     """
 
-    state: Literal["", "pending", "running", "paused", "stopped", "finished", "failed", "cancelled"] = ""
+    state: Literal["", "pending", "running", "paused", "stopped", "finished", "failed", "cancelled", "watching"] = ""
     name: str = ""
     spider: str = ""
     project: str = ""

@@ -12,6 +12,7 @@ from crawlog.service import api_jobs
 from crawlog.service.endpoint import ApiCall
 from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.settings import Settings
+from tests.support.serving import OWN_TOKEN, served, service_settings
 
 
 def view_of(*records: JobCopy) -> tuple[FleetState, JobView]:
@@ -37,3 +38,12 @@ def test_a_submission_of_a_known_job_is_answered_with_its_state(monkeypatch: Any
     assert (answer.state, answer.epoch, answer.counts.fetched) == (
         ("pending", 1, 0) if begun_again else ("running", 0, 500)
     )
+
+
+async def test_a_state_that_no_job_has_yet_is_a_filter_too() -> None:
+    """Clients may ask for `watching` before there are recrawls by schedule."""
+    async with served(service_settings()) as client:
+        asked = await client.get(
+            "/api/v1/jobs", params={"state": "watching"}, headers={"Authorization": f"Bearer {OWN_TOKEN}"}
+        )
+        assert (asked.status, await asked.json()) == (200, {"jobs": [], "total": 0})
