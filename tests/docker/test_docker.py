@@ -7,7 +7,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ import yaml
 
 from crawlog.cli.main import cli
 from crawlog.streams.engine.jars import kafka_version
-from crawlog.streams.log.sink_groups import sink_from
+from crawlog.streams.log.sink_groups import SINK_ENVIRONMENT
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.settings.sources import load
-from tests.support.processes import Process, crawlog, done
+from tests.support.processes import Process, crawlog, until
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker" / "compose.yaml"
@@ -104,15 +103,12 @@ def test_the_environment_is_valid_settings(services: dict[str, Any]) -> None:
     assert all(settings == loaded["fetch"] for settings in loaded.values())
 
 
-def test_the_sink_knows_what_it_writes(services: dict[str, Any]) -> None:
-    """The job of the example in the file's own comment, in a folder that outlives the container."""
-    environ = {
-        name: value.replace("${CRAWLOG_JOB:-example}", "example")
-        for name, value in services["sink"]["environment"].items()
-    }
-    sink = sink_from(environ)
-    assert sink.job == "example"
-    assert any(volume.endswith(str(Path(sink.output).parent)) for volume in services["sink"]["volumes"])
+def test_the_sink_writes_the_outputs_of_all_jobs(services: dict[str, Any]) -> None:
+    """A sink of one job would leave those of the others open for ever. Their folder outlives the container."""
+    sink = services["sink"]
+    assert SINK_ENVIRONMENT not in sink["environment"]
+    folder = load(environ=sink["environment"]).sink.folder
+    assert any(volume.endswith(f":{folder}") for volume in sink["volumes"])
 
 
 def test_the_broker_is_the_one_that_crawlog_runs(services: dict[str, Any]) -> None:
@@ -206,36 +202,27 @@ def test_entry_point_and_signal_reach_the_worker(instructions: list[tuple[str, s
 @pytest.mark.broker
 @pytest.mark.slow
 def test_the_services_crawl_together(services: dict[str, Any], cluster: Settings, tmp_path: Path) -> None:
-    """The file's own commands, replicas and environment, as processes here: every page of the demo site is a row."""
+    """The file's own commands, replicas and environment, as processes here: each page is a row of the job's output."""
     demo_site = runpy.run_path(str(ROOT / "examples" / "demo_site.py"))
     site = demo_site["Site"](0).start()
-    output = tmp_path / "pages.jsonl"
     here = to_environ(cluster) | {"CRAWLOG_NETWORK__ALLOW_PRIVATE": "true", "CRAWLOG_POLITENESS__DELAY_S": "0.05"}
     here |= {"CRAWLOG_RUN__DATA": str(tmp_path / "data"), "CRAWLOG_FETCH__RETRY_DELAY_S": "0.2"}
+    here["CRAWLOG_SINK__FOLDER"] = str(tmp_path / "results")
+    output = tmp_path / "results" / "example" / "rows.jsonl"
 
-    def start(name: str) -> Process:
-        environ = {
-            key: value.replace("${CRAWLOG_JOB:-example}", "example")
-            for key, value in services[name]["environment"].items()
-        }
-        if "CRAWLOG_SINK" in environ:
-            environ["CRAWLOG_SINK"] = environ["CRAWLOG_SINK"].replace("/results/pages.jsonl", str(output))
-        environ = os.environ | environ | here
-        return crawlog(*services[name]["command"], env=environ, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=None)
+    def start(name: str, *command: str) -> Process:
+        environ = os.environ | services[name]["environment"] | here
+        words = command or services[name]["command"]
+        return crawlog(*words, env=environ, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=None)
 
     assert start("topics").wait() == 0
     stages = [name for name in STAGES for _ in range(services[name].get("deploy", {}).get("replicas", 1))]
     workers = [start(name) for name in stages]
     try:
-        done(crawlog("seed", *site.seeds, "--job", "example", env=os.environ | here, cwd=tmp_path))
-        partial = output.with_name("pages.jsonl.partial")
-        found: dict[str, int] = {}
-        deadline = time.monotonic() + 180
-        while found != site.expected and time.monotonic() < deadline:
-            time.sleep(0.5)
-            lines = partial.read_text().rpartition("\n")[0].splitlines() if partial.exists() else []
-            found = {row["url"]: row["status"] for row in map(json.loads, filter(None, lines))}
-        assert found == site.expected
+        assert start("client", "submit", *site.seeds, "--job", "example", "-o", "rows.jsonl", "--wait").wait() == 0
+        until(output.exists, "the finished file")
+        rows = map(json.loads, output.read_text().splitlines())
+        assert {row["url"]: row["status"] for row in rows} == site.expected
         assert site.forbidden() == []
     finally:
         for worker in workers:
