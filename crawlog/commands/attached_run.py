@@ -18,7 +18,7 @@ from crawlog.progress.live import Frame, View
 from crawlog.progress.pace import Pace
 from crawlog.schemas.job_orders import ENDED
 from crawlog.streams import engine
-from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import ended
 
 from .summary import Summary
@@ -303,19 +303,8 @@ class FleetFollower:
         if job is None:
             summary.reason = "cancelled"
             return
-        if job.state == "failed":
-            raise Misconfigured(f"job {job.name} failed: {job.reason}; `crawlog jobs logs {job.name}` tells more")
+        summary.tell_end(job.state, job.reason)
         summary.counts = end.counts if end is not None and end.counts is not None else job.counts
         summary.pages = max(ended(summary.counts) - (self._before or 0), 0)
-        summary.reason, summary.closed = _reason(job)
         note = state.said.get(f"start/{job.name}".encode())
         summary.start_error = getattr(note, "error", "")
-
-
-def _reason(job: "JobView") -> tuple[str, str]:
-    """The summary's reason, and the reason with which the spider closed the job."""
-    if job.state != "stopped":
-        return job.state, ""
-    if job.reason == "max_pages":
-        return "max_pages", ""
-    return ("stopped", "") if job.reason in ("", "operator", "stopped") else ("closed", job.reason)

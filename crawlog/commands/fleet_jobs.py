@@ -88,7 +88,9 @@ def stop_job(settings: "Settings", name: str, by: str = "") -> "JobView":
 
     Raises: UnknownName, NotPossible: it has ended. EngineError: no worker answers.
     """
-    return _change(settings, name, "stopped", by, reason="operator")
+    from crawlog.streams.fleet import OPERATOR
+
+    return _change(settings, name, "stopped", by, reason=OPERATOR)
 
 
 def cancel_job(settings: "Settings", name: str, by: str = "") -> "JobView":

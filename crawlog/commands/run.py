@@ -154,7 +154,8 @@ class Run:
             finish = self._follow(self.gains, self.watch.ends("fetch"))
         self.summary.missing = self.whole.missing + self.planting.lost()
         self._count_losses(self.gains, CATCH_UP_S)
-        self._record(self._await_end(self.tail), self.gains)
+        self._await_end(self.tail)
+        self._record(self.tail, self.gains)
         self._sum_stats()
         self._write_file(finish)
         self._count_late_losses(self.gains)
@@ -191,8 +192,11 @@ class Run:
         return self.file is None or self.file.is_complete(ends)
 
     def _end_at_once(self) -> None:
-        """Fills the summary of a finished or cancelled job from the log."""
-        self.summary.reason = "cancelled" if self.job.is_cancelled else "already_finished"
+        """Fills the summary of a job that has ended from the log."""
+        assert self.job.copy is not None
+        self.summary.tell_end(self.job.copy.spec.state, self.job.copy.spec.reason)
+        if self.summary.reason != "stopped":
+            self.summary.tell_known()
         self.summary.counts = self.job.end.counts if self.job.end else None  # no fold is open to report them
         self.summary.rows = self.file.rows() if self.file and self.summary.output else None
         self.job.note_new_spider()
@@ -272,8 +276,8 @@ class Run:
             )
         )
 
-    def _await_end(self, tail: JobTail) -> "Finished | None":
-        """Waits until the coordinator has recorded the end; None for a job that stays open.
+    def _await_end(self, tail: JobTail) -> None:
+        """Waits until the coordinator has recorded the end, unless the job stays open.
 
         It looks at the same reports as this run, so it is about as fast. A job without any URL never ends by itself.
         """
@@ -284,7 +288,7 @@ class Run:
             counts = self.supervisor.picture.counts(self.job.name)
             is_running = tail.copy is not None and tail.copy.spec.state == "running"
             if tail.end is not None or (is_running and self._stays_open(tail, counts)):
-                return tail.end
+                return
             if time.monotonic() > told_at:
                 told_at = inf
                 self._shown.say("no worker has recorded the end of the job yet; waiting for the one with partition 0")
@@ -296,30 +300,35 @@ class Run:
         is_closed = tail.command is not None and tail.command.action == "stop" and not tail.is_stopped
         return not is_closed and (tail.is_stopped or bool(counts.held) or not (counts.queued or is_begun(counts)))
 
-    def _record(self, end: "Finished | None", gains: Gains) -> None:
+    def _record(self, tail: JobTail, gains: Gains) -> None:
         """Notes how the job ended. A job that the operator stopped, or that is held by blocks, has not ended."""
-        from crawlog.streams.log import commands_in_force
-
-        settings, job = self.supervisor.settings, self.job
-        counts, orders = self.supervisor.picture.counts(job.name), commands_in_force(settings, job.topics)
-        reason = end.reason if end is not None else "finished"
-        if orders.of_job(job.name).stopped:
-            self.summary.closed = orders.reason(job.name)
-            reason = "closed" if self.summary.closed else "stopped"
-        elif end is None and counts.held:
-            reason = "blocked"
-            hosts = [one.host for one in orders.in_force if one.action == "block"]
-            self.summary.blocked = hosts[0] if len(hosts) == 1 else "HOST"
-        is_open = reason in ("stopped", "blocked") or bool(self.summary.missing)
-        is_known = job.end is not None and not gains.pages()
-        self.summary.reason = "already_finished" if is_known and not is_open and reason != "cancelled" else reason
-        if is_known:
+        summary, job, end = self.summary, self.job, tail.end
+        if end is not None and tail.copy is not None:
+            summary.tell_end(tail.copy.spec.state, tail.copy.spec.reason)
+        else:
+            self._tell_open()
+        is_open = summary.reason in ("stopped", "blocked") or bool(summary.missing)
+        if job.end is not None and not gains.pages():
             if not is_open:
-                self.summary.closed = ""  # an earlier run said so
+                summary.tell_known()
             job.note_new_spider()
         elif end is not None and not is_open:
-            job.amend_end(end, self.summary.dead)
+            job.amend_end(end, summary.dead)
             self._amended = end
+
+    def _tell_open(self) -> None:
+        """Notes why nothing is left to do of a job whose record has no end."""
+        from crawlog.streams.log import commands_in_force
+
+        summary, job = self.summary, self.job
+        orders = commands_in_force(self.supervisor.settings, job.topics)
+        if orders.of_job(job.name).stopped:
+            summary.tell_end("stopped", orders.reason(job.name))
+        elif self.supervisor.picture.counts(job.name).held:
+            hosts = [one.host for one in orders.in_force if one.action == "block"]
+            summary.reason, summary.blocked = "blocked", hosts[0] if len(hosts) == 1 else "HOST"
+        else:
+            summary.reason = "finished"
 
     def _sum_stats(self) -> None:
         """Adds Scrapy's stats to the summary, as Scrapy dumps them at the end."""

@@ -3,6 +3,8 @@
 import msgspec
 
 from crawlog.schemas.progress import JobCounts
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.fleet import how_ended
 
 
 class Summary(msgspec.Struct):
@@ -51,3 +53,18 @@ class Summary(msgspec.Struct):
     partial: str | None = None
     has_others: bool = False
     missing: tuple[str, ...] = ()
+
+    def tell_end(self, state: str, reason: str) -> None:
+        """Notes how the job has ended, by the state and the reason of its record.
+
+        Raises: Misconfigured: the job failed.
+        """
+        if state == "failed":
+            raise Misconfigured(f"job {self.job} failed: {reason}; `crawlog jobs logs {self.job}` tells more")
+        self.reason, self.closed = how_ended(state, reason)
+
+    def tell_known(self) -> None:
+        """Notes that an earlier run has told of the end, unless the job is cancelled."""
+        self.closed = ""
+        if self.reason != "cancelled":
+            self.reason = "already_finished"

@@ -12,6 +12,7 @@ from .due import DueEnd, DueOrder, Dues, End, is_begun
 from .finished import Finish
 from .fleet_state import DEFAULT_COPY, FleetState
 from .followed import Followed, FollowedJobs, JobRevision
+from .job_end import OPERATOR, how_ended
 from .picture import RECENT_S, Picture, by_rule, ended, needed
 from .views import FleetStatus, HostView, JobView, OutputView, StageView, WorkerView
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_COPY",
+    "OPERATOR",
     "RECENT_S",
     "DueEnd",
     "DueOrder",
@@ -43,6 +45,7 @@ __all__ = [
     "WorkerView",
     "by_rule",
     "ended",
+    "how_ended",
     "is_begun",
     "needed",
 ]

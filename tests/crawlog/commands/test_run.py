@@ -1,10 +1,16 @@
-"""What a run counts of its job, and when."""
+"""What a run counts of its job, and when; how it says that the job ended."""
 
 from types import SimpleNamespace
 from typing import Any
 
-from crawlog.commands.run import Run
+import pytest
+
+from crawlog.cli import summary_text
+from crawlog.commands.run import UNFINISHED, Run
 from crawlog.commands.summary import Summary
+from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.errors import Misconfigured
 
 
 def a_run(amended: list[int]) -> Any:
@@ -38,3 +44,38 @@ def test_a_run_without_a_file_has_no_such_items() -> None:
     run.file = None
     run._count_late_losses(gains_of(3))
     assert run.summary.dead == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "told", "again"),
+    [
+        ("finished", "", "finished", "already_finished"),
+        ("stopped", "max_pages", "max_pages", "already_finished"),
+        ("stopped", "enough", "closed", "already_finished"),
+        ("stopped", "operator", "stopped", "stopped"),
+        ("cancelled", "", "cancelled", "cancelled"),
+    ],
+)
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_a_run_says_how_its_job_ended_and_so_does_the_next_one(
+    state: Any, reason: str, told: str, again: str, *, is_at_once: bool
+) -> None:
+    """A job that `jobs stop` stopped has not ended for a run: it makes no file, then or later."""
+    end, copy = Finished("shop", 1.0, reason=reason or state), JobCopy("shop", JobSpec(state=state, reason=reason))
+    for known, expected in ((None, told), (end, again)):
+        run = a_run([])
+        run.file = None
+        run.job = SimpleNamespace(end=known, copy=copy, amend_end=lambda *_: None, note_new_spider=lambda: None)
+        if known and is_at_once:
+            run._end_at_once()
+        else:
+            run._record(SimpleNamespace(end=end, copy=copy), SimpleNamespace(pages=lambda: 0))
+        assert run.summary.reason == expected
+        assert (run.summary.reason in UNFINISHED) == (expected in ("stopped", "cancelled"))
+        assert summary_text.lines(run.summary)
+
+
+def test_a_run_of_a_failed_job_says_why_it_failed() -> None:
+    """No summary tells that."""
+    with pytest.raises(Misconfigured, match="job shop failed: spider_broken"):
+        Summary("shop").tell_end("failed", "spider_broken")

@@ -1,0 +1,36 @@
+"""`crawlog jobs` beside a `crawlog run` with workers of its own: the run ends as its job does."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.crawls import Numbered, data, run, site, there
+from tests.support.processes import Process, crawlog, done, ended, until
+
+__all__ = ["data", "site", "there"]  # fixtures
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+def held_run(site: Numbered, data: Path, job: str, there: list[str]) -> Process:
+    """A run that has asked for a page which the site does not give yet."""
+    site.goes_on.clear()
+    site.holds_from = 5
+    asked = site.asked.total()
+    crawl = run(site, data, "--job", job, *there)
+    until(lambda: len(site.pages()) >= site.holds_from and site.asked.total() > asked, "a request that is held")
+    return crawl
+
+
+def test_a_run_whose_job_is_stopped_makes_no_file_and_the_next_one_neither(
+    site: Numbered, data: Path, there: list[str]
+) -> None:
+    """Its rows are not all rows, and its queue stays."""
+    crawl = held_run(site, data, "j", there)
+    done(crawlog("jobs", "stop", "j", "--data", data, *there))
+    site.goes_on.set()
+    for process in (crawl, run(site, data, "--job", "j", *there)):
+        code, summary, err = ended(process)
+        assert (code, summary["reason"], summary["partial"]) == (0, "stopped", f"{data.parent}/rows.jsonl.partial"), err
+        assert summary["held"]
+        assert not (data.parent / "rows.jsonl").exists()
