@@ -92,7 +92,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
 
     Attributes:
         rev: Revision of the job's end after which the output was completed; 0 while it is not complete.
-        is_partial: Whether the job was stopped or cancelled: its rows stay in `place`, FILE.partial.
+        is_partial: Whether the operator stopped or cancelled the job: its rows stay in `place`, FILE.partial.
         rows: Rows in it.
         place: For people: the file's path on that worker's machine, or the declared output's name.
         worker: Name of the worker.

@@ -32,7 +32,7 @@ from crawlog.streams.log import (
     log_identity,
     partition_count,
 )
-from crawlog.streams.sink import empty, fleet_sink_of, forget_output, is_final, places_of
+from crawlog.streams.sink import empty, fleet_sink_of, forget_output, places_of
 from crawlog.streams.worker import CrawlApp
 
 from .fleet_output import FleetOutput, OutputTools
@@ -280,7 +280,7 @@ class FleetSink:
     async def _was_made(self, output: FleetOutput) -> bool:
         """Whether a worker has made FILE already, and died before it noted that; then it is noted."""
         wanted = output.wanted
-        if wanted.end is None or not is_final(wanted.spec.state):
+        if wanted.end is None or not wanted.is_final:
             return False
         rows = await asyncio.to_thread(output.made, dict(enumerate(wanted.end.items)))
         if rows is None:
@@ -414,8 +414,7 @@ class FleetSink:
 
     async def _complete(self, output: FleetOutput, end: control.Finished) -> None:
         wanted = output.wanted
-        is_whole = is_final(wanted.spec.state)
-        if is_whole:
+        if wanted.is_final:
             await output.write(self._reader.at)
             if output.goes_back:
                 return
@@ -431,7 +430,7 @@ class FleetSink:
             rows = await output.leave()
             await self._records.note(wanted, rev=wanted.rev, rows=rows, place=str(output.partial), is_partial=True)
         crash_points.point("output.noted")
-        log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=is_whole)
+        log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)
         await self._drop([wanted.key])
 
 

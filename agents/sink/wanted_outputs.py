@@ -12,6 +12,7 @@ from crawlog.schemas import control
 from crawlog.schemas.control import Control, Finished, JobCopy, OutputNote, Rewound
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.fleet import is_final
 from crawlog.streams.log import Void, counting_epochs
 
 MOST_NAME = 200
@@ -51,6 +52,11 @@ class WantedOutput(msgspec.Struct, frozen=True):
     def is_settled(self) -> bool:
         """Whether it was completed behind the job's present end."""
         return self.end is not None and self.note is not None and not self.note.error and self.note.rev == self.rev
+
+    @property
+    def is_final(self) -> bool:
+        """Whether FILE is made once the job has ended; else its rows stay in FILE.partial."""
+        return is_final(self.spec.state, self.spec.reason)
 
 
 class WantedOutputs:

@@ -25,7 +25,7 @@ from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, Unusable
-from crawlog.streams.fleet import DEFAULT_COPY, FleetState
+from crawlog.streams.fleet import DEFAULT_COPY, FleetState, is_final
 from crawlog.streams.log import (
     SinkSpec,
     Topics,
@@ -41,7 +41,6 @@ from crawlog.streams.sink import (
     ResultRows,
     SinkState,
     entry,
-    is_final,
     lines,
     places_of,
     plain_row,
@@ -181,7 +180,8 @@ class _Export:
             if follow:
                 self._write(is_complete=False)
             raise
-        return self._write(is_complete=is_in and self._now.end is not None and is_final(self._now.state))
+        now = self._now
+        return self._write(is_complete=is_in and now.end is not None and is_final(now.state, now.reason))
 
     def _goes_on(self, *, follow: bool) -> bool:
         """Whether to wait for the job's end, or for the note about it, which comes just behind its state."""

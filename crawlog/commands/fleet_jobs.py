@@ -84,7 +84,7 @@ def resume_job(settings: "Settings", name: str, by: str = "") -> "JobView":
 
 
 def stop_job(settings: "Settings", name: str, by: str = "") -> "JobView":
-    """Stops a job: its outputs are completed, its queue stays, and `resume_job` lets it go on.
+    """Stops a job: its rows stay in FILE.partial, its queue stays, and `resume_job` lets it go on.
 
     Raises: UnknownName, NotPossible: it has ended. EngineError: no worker answers.
     """

@@ -14,7 +14,7 @@ import msgspec
 from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.live import Frame, View
 from crawlog.streams.errors import AccessDenied, EngineError
-from crawlog.streams.fleet import Finish, is_begun
+from crawlog.streams.fleet import PARTIAL_ENDS, Finish, is_begun
 from crawlog.streams.settings import find_browser, wants_browser
 
 from .gains import Gains
@@ -51,7 +51,7 @@ DENIED_S = 30.0
 CATCH_UP_S = 60.0
 """How long a run that ends by itself may read crawl.dead."""
 
-UNFINISHED = frozenset({"interrupted", "stopped", "blocked", "cancelled"})
+UNFINISHED = frozenset({"interrupted", "blocked"}) | PARTIAL_ENDS
 """Ends of a run that leave rows out, so that FILE is not made."""
 
 

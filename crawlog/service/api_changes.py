@@ -55,7 +55,7 @@ ENDPOINTS = (
     _planned("drain", "End a worker's process for good; it hands its partitions over"),
     _action("pause", "Pause a job: no further request is made", pause_job),
     _action("resume", "Let a paused or stopped job go on", resume_job),
-    _action("stop", "Stop a job: its outputs are completed, its queue stays", stop_job),
+    _action("stop", "Stop a job: its outputs stay partial, its queue stays", stop_job),
     _action("cancel", "Cancel a job for good", cancel_job),
     ApiEndpoint("DELETE", "/jobs/{job}", "operate", "Delete a job", Removal, _delete, errors=(409,)),
 )

@@ -12,7 +12,7 @@ from .due import DueEnd, DueOrder, Dues, End, is_begun
 from .finished import Finish
 from .fleet_state import DEFAULT_COPY, FleetState
 from .followed import Followed, FollowedJobs, JobRevision
-from .job_end import OPERATOR, how_ended
+from .job_end import OPERATOR, PARTIAL_ENDS, how_ended, is_final
 from .picture import RECENT_S, Picture, by_rule, ended, needed
 from .views import FleetStatus, HostView, JobView, OutputView, StageView, WorkerView
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_COPY",
     "OPERATOR",
+    "PARTIAL_ENDS",
     "RECENT_S",
     "DueEnd",
     "DueOrder",
@@ -47,6 +48,7 @@ __all__ = [
     "ended",
     "how_ended",
     "is_begun",
+    "is_final",
     "needed",
 ]
 

@@ -1,7 +1,10 @@
-"""How a job has ended, by the state and the reason of its record. Pure."""
+"""How a job has ended, by the state and the reason of its record; whether FILE is made of its rows. Pure."""
 
 OPERATOR = "operator"
 """Reason of a job that `crawlog jobs stop` stopped; a spider that closes its job gives any other text."""
+
+PARTIAL_ENDS = frozenset({"stopped", "cancelled", "failed", "deleted"})
+"""Ends, as `how_ended` names them, that leave rows out: they stay in FILE.partial."""
 
 
 def how_ended(state: str, reason: str) -> tuple[str, str]:
@@ -15,3 +18,8 @@ def how_ended(state: str, reason: str) -> tuple[str, str]:
     if reason in ("", OPERATOR):
         return "stopped", ""
     return ("max_pages", "") if reason == "max_pages" else ("closed", reason)
+
+
+def is_final(state: str, reason: str) -> bool:
+    """Whether FILE is made of the rows of a job that has ended so. A limit, and a spider's close, are wished ends."""
+    return how_ended(state, reason)[0] not in PARTIAL_ENDS

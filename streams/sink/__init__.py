@@ -28,7 +28,7 @@ from .closing import (
     write_note,
 )
 from .finish import finalise, is_complete
-from .fleet_outputs import fleet_sink_of, is_final, outputs_folder, places_of
+from .fleet_outputs import fleet_sink_of, outputs_folder, places_of
 from .made import MadeRows, RawBlock, summed
 from .registry import NOWHERE, is_file, sink_for, sink_of
 from .scraped import plain_row
@@ -57,7 +57,6 @@ __all__ = [
     "is_closed",
     "is_complete",
     "is_file",
-    "is_final",
     "lines",
     "order_close",
     "outputs_folder",

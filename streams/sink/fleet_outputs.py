@@ -22,14 +22,6 @@ from .registry import is_file, sink_of
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-PARTIAL_STATES = frozenset({"cancelled", "failed", "deleted"})
-"""States of ended jobs whose rows stay in FILE.partial."""
-
-
-def is_final(state: str) -> bool:
-    """Whether FILE is made of a job that ended in this state. Its reason does not count: a spider may give any."""
-    return state not in PARTIAL_STATES
-
 
 def outputs_folder(settings: "Settings") -> Path:
     """The folder with a folder for each job."""

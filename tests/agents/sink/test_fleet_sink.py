@@ -51,9 +51,9 @@ class Fleet:
         self.started.append(started)
         return started
 
-    def job(self, name: str, *outputs: OutputSpec, rev: int = 1, state: str = "running") -> None:
+    def job(self, name: str, *outputs: OutputSpec, rev: int = 1, state: str = "running", reason: str = "") -> None:
         """A job's record, as crawl.control has it."""
-        spec = msgspec.structs.replace(JobSpec(), outputs=outputs, rev=rev, state=state)
+        spec = msgspec.structs.replace(JobSpec(), outputs=outputs, rev=rev, state=state, reason=reason)
         write_control(self.producer, self.topics, [JobCopy(name, spec)])
 
     def rows(self, job: str, numbers: range) -> None:
@@ -67,7 +67,7 @@ class Fleet:
 
     def end(self, name: str, *outputs: OutputSpec, rev: int = 2, state: str = "finished", reason: str = "") -> None:
         """The job's end, as the coordinator writes it."""
-        self.job(name, *outputs, rev=rev, state=state)
+        self.job(name, *outputs, rev=rev, state=state, reason=reason)
         bounds = log_bounds(self.settings, self.topics.items, list(range(self.count)))
         ends = tuple(end for _, (_, end) in sorted(bounds.items()))
         finished = Finished(name, time.time(), reason=reason or state, items=ends, rev=rev)
@@ -203,6 +203,25 @@ def test_the_file_of_a_job_that_its_spider_closed_is_made_whatever_reason_it_gav
     assert note is not None
     assert not note.is_partial
     assert sorted(fleet.numbers("j", "rows.jsonl")) == [0, 1, 2]
+
+
+def test_the_file_of_a_job_that_the_operator_stopped_is_made_when_it_was_resumed_and_ends(fleet: Fleet) -> None:
+    """Until then its rows are not all rows."""
+    fleet.job("j", JSONL)
+    fleet.worker()
+    fleet.rows("j", range(3))
+    fleet.end("j", JSONL, state="stopped", reason="operator")
+    fleet.until(lambda: fleet.is_noted("j", "rows.jsonl", 2))
+    note = fleet.note("j", "rows.jsonl")
+    assert note is not None
+    assert note.is_partial
+    assert sorted(fleet.numbers("j", "rows.jsonl.partial")) == [0, 1, 2]
+    assert not (fleet.data / "outputs/j/rows.jsonl").exists()
+    fleet.job("j", JSONL, rev=3)
+    fleet.rows("j", range(3, 5))
+    fleet.end("j", JSONL, rev=4)
+    fleet.until(lambda: fleet.is_noted("j", "rows.jsonl", 4))
+    assert sorted(fleet.numbers("j", "rows.jsonl")) == list(range(5))
 
 
 def test_an_output_is_completed_whoever_dies(fleet: Fleet, tmp_path: Path) -> None:

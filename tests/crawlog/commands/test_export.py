@@ -113,6 +113,15 @@ def test_a_job_that_its_spider_closed_gives_the_file_whatever_reason_it_gave(log
     assert (made.is_complete, made.state, made.reason) == (True, "stopped", "cancelled")
 
 
+def test_a_job_that_the_operator_stopped_is_partial(log: Log, tmp_path: Path) -> None:
+    """Its queue was not fetched."""
+    log.job("j", state="stopped", reason="operator", rev=2)
+    log.row(1)
+    log.end("j", "operator")
+    made = export_job(log.settings, "j", str(tmp_path / "rows.json"))
+    assert (made.is_complete, made.rows, made.output) == (False, 1, str(tmp_path / "rows.json.partial"))
+
+
 def test_a_job_that_finished_and_goes_on_paused_is_partial(log: Log, tmp_path: Path) -> None:
     """The end is that of an older revision."""
     log.job("j", state="finished", rev=2)
