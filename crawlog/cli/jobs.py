@@ -209,9 +209,9 @@ def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> 
 
     from . import fleet_text
 
-    reached = fleet_log(settings)
     if action == "delete":
-        fleet_jobs.delete_job(reached, name)
+        with existing_log(settings) as reached:
+            fleet_jobs.delete_job(reached, name)
         tell(f"job {name} is deleted; its pages stay in the log until they expire")
         return outcome.FINISHED
     changes = {
@@ -220,7 +220,8 @@ def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> 
         "stop": fleet_jobs.stop_job,
         "cancel": fleet_jobs.cancel_job,
     }
-    view = changes[action](reached, name)
+    with existing_log(settings) as reached:
+        view = changes[action](reached, name)
     if as_json:
         answer(fleet_text.job_json(view))
     else:

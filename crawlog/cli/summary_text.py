@@ -51,7 +51,7 @@ def lines(summary: "Summary") -> list[str]:
         "blocked": f"ended: {outcome.counted(counts.held, 'URL')} held, as commands block their hosts; "
         f"after `crawlog control unblock --host {summary.blocked}` the same command goes on",
         "closed": f"was closed by its spider: {summary.closed}",
-        "stopped": f"was stopped; after `crawlog control resume --job {summary.job}` the same command goes on",
+        "stopped": f"was stopped; after `crawlog jobs resume {summary.job}` the same command goes on",
     }[summary.reason]
     gone = [f"  {line}" for line in summary.missing]
     gone += [f"  `start` failed: {summary.start_error}"] if summary.start_error else []

@@ -1,9 +1,9 @@
 """`crawlog jobs`: the jobs of a log, and changes of one. The HTTP service calls the same functions.
 
-    crawl.control, crawl.progress ─► FleetView ─► JobView         pause, resume … ─► `change_job` ─► its answer
+    crawl.control, crawl.progress ─► FleetView ─► JobView         pause, resume … ─► `change_state`
 
-A change is an order in crawl.urls, which the fetch worker that owns partition 0 takes or refuses. It is refused if the
-job has changed since it was read; `_change` reads again then.
+A change is an order in crawl.urls, which the fetch worker that owns partition 0 takes or refuses: it is refused if the
+job has changed since it was read. On a log without fetch workers the job's record is written at once.
 """
 
 import time
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView, JobView
     from crawlog.streams.log import Producer, Topics
     from crawlog.streams.settings import Settings
-
-TRIES = 3
-"""How often a change is ordered whose job has changed meanwhile."""
 
 
 def list_jobs(settings: "Settings") -> "list[JobView]":
@@ -130,7 +127,7 @@ _FROM: dict[JobStateName, tuple[str, ...]] = {
 
 
 def _change(settings: "Settings", name: str, state: JobStateName, by: str, reason: str = "") -> "JobView":
-    from crawlog.streams.log import CommandProducer, Topics, change_job, control_entries
+    from crawlog.streams.log import CommandProducer, Topics, change_state, control_entries
 
     if name == DEFAULT_JOB:
         raise NotPossible(f"{name} is the job of bare records, and takes no orders; `crawlog control` pauses it")
@@ -143,9 +140,7 @@ def _change(settings: "Settings", name: str, state: JobStateName, by: str, reaso
         _resume_commands(producer, topics, name, said.get(f"command/job/{name}".encode()))
     if copy.spec.state != state:
         _check(copy, state)
-        copy = change_job(
-            settings, producer, topics, name, state=state, reason=reason, by=by or whoever(), at=time.time()
-        )
+        copy = change_state(settings, producer, topics, copy, state=state, reason=reason, by=by or whoever())
     return _view(settings, copy)
 
 

@@ -3,7 +3,8 @@
     crawl.control: the job's record ─► order that expects its revision ─► acknowledged
     fold of partition 0 takes or refuses it ─► coordinator ─► crawl.control: JobCopy.answers ─► here
 
-An order that nobody answers is not lost: it is obeyed as soon as a fetch worker runs.
+An order that nobody answers is not lost: it is obeyed as soon as a fetch worker runs. Where none is on the log, the
+record itself is written (`change_state`).
 """
 
 import time
@@ -17,7 +18,7 @@ from crawlog.schemas.control import Control, Finished, JobCopy, Join, Missing, O
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import JobOrder, JobSpec, UrlsRecord
 from crawlog.streams import crash_points
-from crawlog.streams.errors import Misconfigured, NotAnswered, OrderRefused
+from crawlog.streams.errors import EngineError, Misconfigured, NotAnswered, OrderRefused
 
 from .admin import Admin
 from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient, log_bounds
@@ -101,10 +102,41 @@ def change_job(  # noqa: PLR0913  # the parts of an order
     return _ordered(settings, producer, topics, now, order, None, wait_s)
 
 
-def cancel_job(settings: "Settings", job: str, by: str = "") -> JobCopy | None:
-    """End a job for good. Its queued URLs stay in the state and are not fetched.
+def change_state(
+    settings: "Settings",
+    producer: Producer,
+    topics: Topics,
+    copy: JobCopy,
+    *,
+    state: JobStateName,
+    reason: str = "",
+    by: str = "",
+) -> JobCopy:
+    """Change the state of a job whose record is `copy`.
 
     With fetch workers on the log this is an order. Without them its record is written at once, as nobody would answer.
+
+    Returns: The job's record with the change.
+
+    Raises: Misconfigured, OrderRefused, NotAnswered, EngineError: as `change_job`.
+    """
+    if _has_fetch_workers(settings):
+        return change_job(settings, producer, topics, copy.job, state=state, reason=reason, by=by)
+    rev, now = copy.spec.rev + 1, time.time()
+    spec = msgspec.structs.replace(copy.spec, rev=rev, state=state, reason=reason, changed_at=now)
+    return write_job(settings, producer, topics, copy.job, spec, copy.epoch)
+
+
+def _has_fetch_workers(settings: "Settings") -> bool:
+    """Whether fetch workers may answer an order; True where the cluster does not tell this user."""
+    try:
+        return bool(member_names(Admin(settings), stage_group(settings, "fetch"), CLUSTER_TIMEOUT_S))
+    except EngineError:
+        return True
+
+
+def cancel_job(settings: "Settings", job: str, by: str = "") -> JobCopy | None:
+    """End a job for good. Its queued URLs stay in the state and are not fetched.
 
     Returns: The copy of the record; None when there is no such job.
 
@@ -114,10 +146,7 @@ def cancel_job(settings: "Settings", job: str, by: str = "") -> JobCopy | None:
     copy = known_job(settings, topics, job)
     if copy is None or copy.spec.state in ("cancelled", "deleted"):
         return copy
-    if member_names(Admin(settings), stage_group(settings, "fetch"), CLUSTER_TIMEOUT_S):
-        return change_job(settings, producer, topics, job, state="cancelled", by=by)
-    spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state="cancelled", changed_at=time.time())
-    return write_job(settings, producer, topics, job, spec, copy.epoch)
+    return change_state(settings, producer, topics, copy, state="cancelled", by=by)
 
 
 def _present(settings: "Settings", topics: Topics, job: str) -> JobCopy:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.crawls import Numbered, data, run, site, there
+from tests.support.crawls import PAGES, Numbered, data, run, site, there
 from tests.support.processes import Process, crawlog, done, ended, until
 
 __all__ = ["data", "site", "there"]  # fixtures
@@ -22,10 +22,10 @@ def held_run(site: Numbered, data: Path, job: str, there: list[str]) -> Process:
     return crawl
 
 
-def test_a_run_whose_job_is_stopped_makes_no_file_and_the_next_one_neither(
+def test_a_run_whose_job_is_stopped_makes_no_file_until_it_is_resumed(
     site: Numbered, data: Path, there: list[str]
 ) -> None:
-    """Its rows are not all rows, and its queue stays."""
+    """Its rows are not all rows, and its queue stays. The command that it names needs no workers."""
     crawl = held_run(site, data, "j", there)
     done(crawlog("jobs", "stop", "j", "--data", data, *there))
     site.goes_on.set()
@@ -34,3 +34,7 @@ def test_a_run_whose_job_is_stopped_makes_no_file_and_the_next_one_neither(
         assert (code, summary["reason"], summary["partial"]) == (0, "stopped", f"{data.parent}/rows.jsonl.partial"), err
         assert summary["held"]
         assert not (data.parent / "rows.jsonl").exists()
+    assert "`crawlog jobs resume j" in err
+    done(crawlog("jobs", "resume", "j", "--data", data, *there))
+    code, summary, err = ended(run(site, data, "--job", "j", *there))
+    assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err

@@ -5,12 +5,12 @@ import gc
 import pytest
 
 from crawlog.commands.control import give
-from crawlog.commands.fleet_jobs import delete_job, pause_job, show_job
+from crawlog.commands.fleet_jobs import delete_job, pause_job, resume_job, show_job, stop_job
 from crawlog.schemas.control import Command
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.errors import NotPossible, UnknownName
-from crawlog.streams.log.job_records import commands_in_force, write_command, write_job
+from crawlog.streams.log.job_records import commands_in_force, known_job, write_command, write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
@@ -64,3 +64,17 @@ def test_a_delete_that_was_killed_is_completed_by_the_next_one(cluster: Settings
     assert not commands_in_force(cluster, topics).of_job("j").stopped
     with pytest.raises(UnknownName):
         delete_job(cluster, "j")
+
+
+def test_a_job_is_stopped_and_resumed_where_no_fetch_worker_runs(cluster: Settings) -> None:
+    """Its `run` has ended, and nobody would answer an order. Resumed, a command that stops it is ended too."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    write_job(cluster, producer, topics, "j", JobSpec())
+    write_command(producer, topics, Command("stop", job="j"))
+    assert (stop_job(cluster, "j").state, stop_job(cluster, "j").reason) == ("stopped", "operator")
+    resume_job(cluster, "j")
+    copy = known_job(cluster, topics, "j")
+    assert copy is not None
+    assert (copy.spec.state, copy.spec.reason, copy.spec.rev) == ("running", "", 3)
+    assert not commands_in_force(cluster, topics).of_job("j").stopped
