@@ -100,6 +100,11 @@ class JobTail:
         command = self.command
         return command is not None and command.action == "stop" and not command.reason
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether only its tombstone is left."""
+        return self.copy is not None and self.copy.spec.state == "deleted"
+
     def close(self) -> None:
         """Closes the consumer."""
         if not self._is_closed:

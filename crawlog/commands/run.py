@@ -5,7 +5,7 @@ the job and its seeds are written. After any kill the same command goes on: the 
 """
 
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -106,6 +106,10 @@ def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, 
         crawl.sum_up()
 
 
+class JobDeleted(Exception):
+    """Another command has deleted the job of a run."""
+
+
 class Run:
     """One run of a job."""
 
@@ -117,7 +121,6 @@ class Run:
         self.trouble = Trouble(supervisor.picture, shown.say)
         self.whole = Whole(supervisor, summary.job, shown.say)
         self.file: ResultFile | None = None
-        self.tail: JobTail | None = None
         self.gains: Gains | None = None
         self._shown = shown
         self._started = started
@@ -145,20 +148,27 @@ class Run:
         self.summary.is_clean = self.gains.is_clean
         self.supervisor.go(("fetch", "parse"))
         self._plant()
-        self.tail = JobTail(self.supervisor, self.job.name)
         if self.file:
             self.file.go()
         self._seeded = self.watch.ends("fetch")
-        finish = self._follow(self.gains, self._seeded)
+        try:
+            with closing(JobTail(self.supervisor, self.job.name)) as tail:
+                self._end(tail, self.gains)
+        except JobDeleted:
+            self.summary.tell_end("cancelled", "")
+
+    def _end(self, tail: JobTail, gains: Gains) -> None:
+        """Follows the job to its end. Raises: JobDeleted: no report names the job any more, and no end is recorded."""
+        finish = self._follow(tail, gains, self._seeded)
         while not self.whole.holds(finish):
-            finish = self._follow(self.gains, self.watch.ends("fetch"))
+            finish = self._follow(tail, gains, self.watch.ends("fetch"))
         self.summary.missing = self.whole.missing + self.planting.lost()
-        self._count_losses(self.gains, CATCH_UP_S)
-        self._await_end(self.tail)
-        self._record(self.tail, self.gains)
+        self._count_losses(gains, CATCH_UP_S)
+        self._await_end(tail)
+        self._record(tail, gains)
         self._sum_stats()
         self._write_file(finish)
-        self._count_late_losses(self.gains)
+        self._count_late_losses(gains)
 
     def _recall(self) -> None:
         """Reads the job from the log, and prepares its result file."""
@@ -211,11 +221,15 @@ class Run:
         rules = manner_of(copy.spec, own_manner(settings), limits_of(settings)).rules
         self._rest_s = rules.delay_s / rules.per_host
 
-    def _follow(self, gains: Gains, seeded: tuple[int, ...]) -> Finish:
-        """Shows progress until nothing is left of the job, neither in the workers nor in this run's file."""
+    def _follow(self, tail: JobTail, gains: Gains, seeded: tuple[int, ...]) -> Finish:
+        """Shows progress until nothing is left of the job, neither in the workers nor in this run's file.
+
+        Raises: JobDeleted.
+        """
         finish = self._finish(seeded)
         while not self._is_finished(finish):
             self.supervisor.look(LOOK_S)
+            self._hear(tail)
             if self.planting.look():
                 finish = self._finish(self.watch.ends("fetch"))
             gains.look(has_read_seeds=self.supervisor.picture.has_passed("fetch", self._seeded))
@@ -280,11 +294,12 @@ class Run:
         """Waits until the coordinator has recorded the end, unless the job stays open.
 
         It looks at the same reports as this run, so it is about as fast. A job without any URL never ends by itself.
+
+        Raises: JobDeleted.
         """
         told_at = time.monotonic() + TOLD_S
         while True:
-            with suppress(EngineError):  # the broker may be restarting
-                tail.poll()
+            self._hear(tail)
             counts = self.supervisor.picture.counts(self.job.name)
             is_running = tail.copy is not None and tail.copy.spec.state == "running"
             if tail.end is not None or (is_running and self._stays_open(tail, counts)):
@@ -294,6 +309,13 @@ class Run:
                 self._shown.say("no worker has recorded the end of the job yet; waiting for the one with partition 0")
             self.supervisor.look(END_LOOK_S)
             self.trouble.tell()
+
+    def _hear(self, tail: JobTail) -> None:
+        """Takes what is new about the job. Raises: JobDeleted."""
+        with suppress(EngineError):  # the broker may be restarting
+            tail.poll()
+        if tail.is_deleted:
+            raise JobDeleted
 
     def _stays_open(self, tail: JobTail, counts: "JobCounts") -> bool:
         """Whether the coordinator leaves a running job open although nothing is left to do for this run."""

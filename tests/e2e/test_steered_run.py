@@ -38,3 +38,12 @@ def test_a_run_whose_job_is_stopped_makes_no_file_until_it_is_resumed(
     done(crawlog("jobs", "resume", "j", "--data", data, *there))
     code, summary, err = ended(run(site, data, "--job", "j", *there))
     assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err
+
+
+def test_a_run_whose_job_is_deleted_ends(site: Numbered, data: Path, there: list[str]) -> None:
+    """No report names the job any more; its last request has not ended."""
+    crawl = held_run(site, data, "j", there)
+    done(crawlog("jobs", "delete", "j", "--data", data, *there))
+    code, summary, err = ended(crawl)
+    assert (code, summary["reason"]) == (7, "cancelled"), err
+    assert not (data.parent / "rows.jsonl").exists()
