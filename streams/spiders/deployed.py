@@ -20,6 +20,7 @@ from crawlog.streams.errors import Misconfigured
 from .exchange import SpiderFacts, SpiderRef
 from .loading import PROJECT, FoundClass, found_class
 from .remote_settings import wire_refusal
+from .self_running import no_crawls
 from .trust import Trust
 
 MAX_SHOWN = 20
@@ -126,7 +127,8 @@ class ListingService:
     async def call(self, _name: str, _argument: bytes) -> bytes:
         """The names, as JSON."""
         try:
-            return msgspec.json.encode(spider_names(self._folder))
+            with no_crawls(str(self._folder)):
+                return msgspec.json.encode(spider_names(self._folder))
         except Misconfigured as error:
             raise explained(error) from error
 

@@ -10,6 +10,7 @@ from .exchange import Runner, SpiderRef
 from .loading import FoundClass, found_class, is_kind_of, project_of
 from .own_loading import own_runner
 from .own_outputs import Bounds
+from .self_running import no_crawls
 from .trust import Trust
 
 MakeRunner = Callable[[FoundClass, SpiderRef, Bounds], Runner]
@@ -51,12 +52,13 @@ def load_runner(ref: SpiderRef, bounds: Bounds | None = None, trust: Trust | Non
 
     Raises: Misconfigured: there is no such spider, it may not be run, or it is broken.
     """
-    if ref.folder:
-        return _deployed(ref, bounds or Bounds())
-    project = project_of(ref.path)
-    if project is not None:
-        return _of_project(*project, ref, trust)
-    return _of_class(found_class(ref.path, trust), ref, bounds or Bounds())
+    with no_crawls(ref.path):
+        if ref.folder:
+            return _deployed(ref, bounds or Bounds())
+        project = project_of(ref.path)
+        if project is not None:
+            return _of_project(*project, ref, trust)
+        return _of_class(found_class(ref.path, trust), ref, bounds or Bounds())
 
 
 def _of_class(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> Runner:

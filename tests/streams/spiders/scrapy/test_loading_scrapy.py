@@ -138,6 +138,50 @@ def test_a_script_that_would_crawl_by_itself_is_refused(tmp_path: Path) -> None:
     assert facts_of(SpiderRef(str(file)), tmp_path).label.startswith("books@")
 
 
+REACTS = """
+from scrapy.crawler import CrawlerRunner
+from scrapy.utils.reactor import install_reactor
+from twisted.internet.task import react
+
+install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
+react(lambda reactor: CrawlerRunner().crawl(Books))
+"""
+
+IN_A_FUNCTION = """
+from scrapy.crawler import CrawlerProcess
+
+def main():
+    process = CrawlerProcess()
+    process.crawl(Books)
+    process.start()
+
+main()
+"""
+
+BY_ASYNCIO = """
+import asyncio
+from scrapy.crawler import AsyncCrawlerRunner
+
+async def main():
+    await AsyncCrawlerRunner({"TWISTED_REACTOR_ENABLED": False}).crawl(Books)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("runs", [REACTS, IN_A_FUNCTION, BY_ASYNCIO], ids=["react", "function", "asyncio"])
+def test_no_form_of_a_crawl_begins_when_a_spider_is_loaded(runs: str, tmp_path: Path) -> None:
+    """Whatever the script makes of the refusal: Scrapy's own processes only log it."""
+    file = tmp_path / "books.py"
+    starts = "\n    async def start(self):\n        open('crawled', 'w')\n        return\n        yield\n"
+    file.write_text(SPIDER + starts + runs)
+    refused = "a crawl of Books would crawl by Scrapy in each process that loads it"
+    assert refused in refusal(SpiderRef(str(file)), tmp_path)
+    if runs is IN_A_FUNCTION:
+        assert refused in refusal(SpiderRef(f"{tmp_path}:books:Books"), tmp_path)
+    assert not (tmp_path / "crawled").exists()
+
+
 def test_a_base_class_without_a_name_is_no_spider(tmp_path: Path) -> None:
     """As for Scrapy's loader; alone, it says what it lacks."""
     file = tmp_path / "books.py"
