@@ -1,5 +1,7 @@
 """crawl.items: one record for each page, with all its items or none; keyed by job, URL and request.
 
+An item of a spider's `start` has a record of its own.
+
 The key is `JOB URL` (a job's name has no space), with ` ID` in hex behind it for a request other than a plain GET. A
 record replaces the rows that a sink stored for its key, unless its page is older: all pages of one URL are in one
 partition, so their (partition, offset) grows with time.
@@ -15,6 +17,9 @@ VERSION = 1
 SECOND_VERSION = 2
 """Version of all other records: a sink of an older version must not take raw items for rows, nor two keys for one."""
 
+START_STATS = "start#stats"
+"""In place of a URL: the stats of a spider's `start`, summed since its beginning, so that the newest record has all."""
+
 
 class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """The items of one page.
@@ -25,7 +30,7 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
         id: Identity of the page's request; 0 for a plain GET.
         items: Each one a JSON object, kept as bytes so that a sink copies it without decoding it.
         raw: Whether the items are as scraped: tagged values, which become rows behind the job's pipelines.
-        stats: Stats that the page changed, as differences.
+        stats: Stats that the page changed, as differences; see `START_STATS`.
     """
 
     job: str
@@ -53,6 +58,11 @@ _encoder = msgspec.json.Encoder()
 def key(job: str, url: str, request_id: int = 0) -> bytes:
     """The key of a record: shape `JOB URL`, or `JOB URL ID` for a request other than a plain GET."""
     return f"{job} {url} {request_id:016x}".encode() if request_id else f"{job} {url}".encode()
+
+
+def of_start(number: int) -> str:
+    """In place of a URL: an item of a spider's `start`, by its number."""
+    return f"start#{number}"
 
 
 def encode(record: ItemsRecord) -> bytes:

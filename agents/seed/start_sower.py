@@ -1,14 +1,17 @@
 """Sends what the `start` of a spider gives: requests as founds of crawl.urls, items as records of crawl.items.
 
 A request of `start` is a seed: its host or domain joins the scope. The names that join are in crawl.control before the
-founds, because parse drops links to names that it does not know. Items have the key `start#N`, where N counts the parts
-that gave some: a `start` that begins again replaces them.
+founds, because parse drops links to names that it does not know. Each item has a record of its own, `start#N`, where N
+is its number, and the stats have one, `start#stats`: where a part ends is a matter of time, so a `start` that begins
+again replaces them, whatever parts it comes in.
 """
 
 import time
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
@@ -31,7 +34,7 @@ NAMES_S = 2.0
 """How long the acknowledgement of new scope names is waited for, seconds: the caller restarts a broker that died."""
 
 NO_PAGE = (0, 0)
-"""The page of an item of `start`: it has none, and an equal page replaces its items."""
+"""The page of an item of `start`: it has none, and an equal page replaces the item."""
 
 
 class StartSower:
@@ -60,14 +63,15 @@ class StartSower:
         self._place = Places(count).of
         self._known = {hashed(name) for name in (*copy.spec.scope.names, *known)}
         self._sown = Sown()
-        self._parts = 0
+        self._items_in = hashed_to(items.key(copy.job, "start"), count)  # one partition: sinks read them in their order
+        self._stats: dict[str, float] = {}
         self.requests = self.items = self.refused = 0
 
     def sow(self, result: CallResult) -> None:
         """Send one part: names first, then founds and items.
 
         Raises: EngineError: the names were not acknowledged; nothing else was sent, so the part may be sown again.
-        ValueError: its items are too large for a record.
+        ValueError: an item is too large for a record.
         """
         placed = [one for out in result.requests if (one := self._found(out)) is not None]
         self._join([place for _, place in placed])
@@ -80,8 +84,13 @@ class StartSower:
         for batch in batches.rest():
             self._send(batch)
         self.requests += len(placed)
-        if result.items or result.stats:
-            self._give(result)
+        for item in result.items:
+            self._give(items.of_start(self.items), [item], is_raw=result.is_raw)
+            self.items += 1
+        if result.stats:
+            for name, change in result.stats.items():
+                self._stats[name] = self._stats.get(name, 0) + change
+            self._give(items.START_STATS, [], is_raw=result.is_raw, stats=self._stats)
         self._producer.poll()
 
     def unfolded(self, reports: Iterable[Progress]) -> int:
@@ -127,26 +136,15 @@ class StartSower:
             on_delivery=partial(self._sown.acknowledged, len(batch.urls)),
         )
 
-    def _give(self, result: CallResult) -> None:
-        url = f"start#{self._parts}"
-        self._parts += 1
+    def _give(self, url: str, rows: list[msgspec.Raw], *, is_raw: bool, stats: dict[str, float] | None = None) -> None:
         job = self._copy.job
         record = items.ItemsRecord(
-            job,
-            url,
-            NO_PAGE,
-            result.items,
-            self._copy.epoch,
-            self._label,
-            raw=result.is_raw,
-            stats=result.stats,
+            job, url, NO_PAGE, rows, self._copy.epoch, self._label, raw=is_raw, stats=stats or {}
         )
-        key = items.key(job, url)
         crash_points.point("start.item.sending")
         try:
             self._producer.send(
-                self._topics.items, items.encode(record), key=key, partition=hashed_to(key, self._count)
+                self._topics.items, items.encode(record), key=items.key(job, url), partition=self._items_in
             )
         except GiveUp as error:
-            raise ValueError(f"a part of `start` gives items that are {error.reason} for one record") from None
-        self.items += len(result.items)
+            raise ValueError(f"`start` gives an item that is {error.reason} for one record") from None

@@ -1,7 +1,7 @@
 """Scrapy's stats of a job: what its pages changed in them, added up over all workers.
 
-    crawl.items: the stats of each page ─┐
-    the parts of `start`, as `start#N` ──┴─► `job_stats` ─► the summary
+    crawl.items: the stats of each page ──────┐
+    the newest of `start`, as `start#stats` ──┴─► `job_stats` ─► the summary
 
 A page that was parsed twice counts once.
 """
@@ -33,23 +33,34 @@ def job_stats(settings: "Settings", job: str, epoch: int) -> dict[str, float]:
     bounds = log_bounds(settings, topic, list(range(partition_count(settings))))
     known: set[int] = set()
     sums: dict[str, float] = {}
+    of_start: dict[str, float] = {}
     for message in read_partitions(settings, topic, bounds):
         value = message.value() or b""
         if _MARK not in value:
             continue
-        for name, change in _stats_of(value, job, epoch, known).items():
-            sums[name] = sums.get(name, 0) + change
+        record = _record(value, job, epoch)
+        if record is None:
+            continue
+        if record.url == items.START_STATS:
+            of_start = record.stats
+            continue
+        key = xxhash.xxh3_64_intdigest(items.key(record.job, record.url, record.id))
+        if key not in known:
+            known.add(key)
+            _add(sums, record.stats)
+    _add(sums, of_start)
     return dict(sorted(sums.items()))
 
 
-def _stats_of(value: bytes, job: str, epoch: int, known: set[int]) -> dict[str, float]:
-    """The stats of a record that counts; empty for others."""
+def _add(sums: dict[str, float], stats: dict[str, float]) -> None:
+    for name, change in stats.items():
+        sums[name] = sums.get(name, 0) + change
+
+
+def _record(value: bytes, job: str, epoch: int) -> items.ItemsRecord | None:
+    """The record of a job in a value; None for others."""
     try:
         record = items.decode(value)
     except ValueError:
-        return {}
-    key = xxhash.xxh3_64_intdigest(items.key(record.job, record.url, record.id))
-    if record.job != job or record.epoch < epoch or key in known:
-        return {}
-    known.add(key)
-    return record.stats
+        return None
+    return record if record.job == job and record.epoch >= epoch else None

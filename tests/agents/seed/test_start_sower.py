@@ -114,12 +114,28 @@ def test_items_are_keyed_by_their_number() -> None:
     for _ in range(2):
         made = sower(producer)
         made.sow(CallResult(items=[msgspec.Raw(b'{"n":1}')]))
-        made.sow(CallResult(items=[msgspec.Raw(b'{"n":2}')], is_raw=True, stats={"item_scraped_count": 1}))
+        made.sow(CallResult(items=[msgspec.Raw(b'{"n":2}')], is_raw=True))
     found = [(key, items.decode(value)) for topic, key, value in producer.sent if topic == "t.items"]
     assert [key for key, _ in found] == [b"j start#0", b"j start#1"] * 2
     assert (found[0][1].page, found[0][1].epoch, found[0][1].spider) == ((0, 0), 2, "s@1")
-    assert (found[1][1].raw, found[1][1].stats) == (True, {"item_scraped_count": 1})
+    assert (found[0][1].raw, found[1][1].raw) == (False, True)
     assert made.items == 2
+
+
+@pytest.mark.parametrize("parts", [[[0, 1, 2, 3]], [[0], [], [1, 2], [3]], [[], [0, 1], [2, 3]]])
+def test_parts_of_any_size_give_the_same_items_and_stats(parts: list[list[int]]) -> None:
+    """A part is cut by time: `start` that begins again comes in others, and what the first ones gave must go."""
+    producer = FakeProducer()
+    for run in ([[0], [1], [2]], parts):
+        made = sower(producer)
+        for part in run:
+            given = [msgspec.Raw(b'{"n":%d}' % number) for number in part]
+            made.sow(CallResult(items=given, stats={"item_scraped_count": len(part), "parts": 1}))
+    newest = {key: items.decode(value) for topic, key, value in producer.sent if topic == "t.items"}
+    stats = newest.pop(b"j start#stats")
+    assert (stats.items, stats.stats) == ([], {"item_scraped_count": 4, "parts": len(parts)})
+    assert [bytes(row) for record in newest.values() for row in record.items] == [b'{"n":%d}' % n for n in range(4)]
+    assert not any(record.stats for record in newest.values())
 
 
 def test_what_was_sent_waits_until_it_is_folded() -> None:
