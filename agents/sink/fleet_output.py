@@ -194,7 +194,7 @@ class FleetOutput:
     def _make_rows(self, stage: OutputStage) -> None:
         forget_close(self._data, self.spec)
         start = partial(pipelines_process, self._settings, self.spec.job)
-        rows = RowMaker(stage.results, start, stage.bury, stage.original, self._tools.topics[0])
+        rows = RowMaker(stage.results, start, stage.bury, stage.close_job, stage.original, self._tools.topics[0])
         rows.goes_on = self._settings.pipelines.resume == "continue"
         self._making = asyncio.create_task(rows.run())
 

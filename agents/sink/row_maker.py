@@ -41,6 +41,7 @@ DIED = "spider_died"
 _decode = msgspec.json.Decoder(MadeItems).decode
 
 Bury = Callable[[list[DeadLetter]], Awaitable[None]]
+CloseJob = Callable[[str], Awaitable[None]]
 Original = Callable[[int, int], Awaitable[bytes | None]]
 
 
@@ -60,6 +61,7 @@ class RowMaker:
     Args:
         start: Starts a child. Raises: Misconfigured: the job has no spider.
         bury: Sends dead letters, and waits for their acknowledgement.
+        close_job: Stops the job for a reason.
         record: Gives the value of a record of crawl.items, by partition and offset; None if it is gone.
         topic: crawl.items.
 
@@ -73,6 +75,7 @@ class RowMaker:
         results: SinkState,
         start: Callable[[], Awaitable[PipelinesProcess]],
         bury: Bury,
+        close_job: CloseJob,
         record: Original,
         topic: str,
     ) -> None:
@@ -81,6 +84,7 @@ class RowMaker:
         self._results = results
         self._start = start
         self._bury = bury
+        self._close_job = close_job
         self._record = record
         self._topic = topic
         self._stats: dict[str, float] = {}
@@ -177,14 +181,16 @@ class RowMaker:
             made.begin_again()
         self._made, self._began_s, self._stats = made, time.monotonic(), {}
         self._child = await self._start()
-        await self._call("open")
+        closes = (await self._call("open")).closes
+        if closes and self._note() is None:  # else the job has ended
+            await self._close_job(closes)
         self.trouble = ""
 
-    async def _call(self, name: str, argument: bytes = b"") -> list[MadeItem]:
+    async def _call(self, name: str, argument: bytes = b"") -> MadeItems:
         assert self._child is not None
         answer = _decode(await self._child.call(name, argument))
         self._stats = summed(self._stats, answer.stats)
-        return answer.items
+        return answer
 
     async def _make(self, made: MadeRows, blocks: list[RawBlock]) -> None:
         """Rows of these blocks; after a death of the child at them, item by item."""
@@ -195,7 +201,7 @@ class RowMaker:
                 await self._keep(made, [block], found)
             return
         try:
-            found = await self._call("rows", b"\n".join(line for block in blocks for line in block.lines))
+            found = (await self._call("rows", b"\n".join(line for block in blocks for line in block.lines))).items
         except SpiderDied:
             self._careful = blocks[0].start, blocks[-1].start + 1
             raise
@@ -206,7 +212,7 @@ class RowMaker:
         if (error := made.failed(block).get(number, "")).startswith(DIED):
             return MadeItem(error=error)
         try:
-            [item] = await self._call("rows", block.lines[number])
+            [item] = (await self._call("rows", block.lines[number])).items
         except SpiderDied as error:
             deaths = self._deaths[block.start, number] = self._deaths.get((block.start, number), 0) + 1
             if deaths < DEATHS:

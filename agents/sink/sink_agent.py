@@ -22,6 +22,8 @@ import structlog
 
 from crawlog.agents import progress
 from crawlog.agents.control import Obedience, follow
+from crawlog.schemas import control
+from crawlog.schemas.control import Command
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.record import Record
@@ -30,6 +32,7 @@ from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RetryL
 from crawlog.streams.log import (
     Producer,
     SinkSpec,
+    Topics,
     committed_offsets,
     is_ours,
     log_bounds,
@@ -211,6 +214,16 @@ class SinkStage:
         for letter in dead:
             log.warning("dead_letter", partition=letter.partition, offset=letter.offset, error=letter.error)
             self._producer.send(self._dead, letter.value, key=letter.key, partition=0, headers=letter.headers())
+        await self._acknowledged()
+
+    async def close_job(self, reason: str) -> None:
+        """Stop the job, as its spider asks, and wait for the acknowledgement."""
+        command = Command("stop", job=self.results.sink.job, at=time.time(), reason=reason)
+        topic = Topics(self._settings.kafka.prefix).control
+        self._producer.send(topic, control.encode(command), key=control.key(command), partition=0)
+        await self._acknowledged()
+
+    async def _acknowledged(self) -> None:
         while self._producer.outstanding:
             self._producer.poll()
             await asyncio.sleep(0.002)
@@ -379,7 +392,7 @@ def attach(app: CrawlApp) -> None:
     producer = Producer(app.crawl, app.worker_name)
     stage = SinkStage(app.crawl, (app.input_name, app.topics.dead), results, producer, note)
     start = partial(pipelines_process, app.crawl, results.sink.job)
-    rows = RowMaker(results, start, stage.bury, stage.original, app.input_name)
+    rows = RowMaker(results, start, stage.bury, stage.close_job, stage.original, app.input_name)
     rows.goes_on = app.crawl.pipelines.resume == "continue"
     worker = SinkWorker(app, stage, rows)
     stage.cuts = app.positions.cuts

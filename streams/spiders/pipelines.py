@@ -53,10 +53,12 @@ class MadeItems(msgspec.Struct, omit_defaults=True):
     Attributes:
         items: In the order of the raw items.
         stats: Stats that they changed, as differences.
+        closes: Why one of them closed the spider when it was opened; empty for none.
     """
 
     items: list[MadeItem] = []
     stats: dict[str, float] = {}
+    closes: str = ""
 
 
 class Pipelines:
@@ -76,10 +78,14 @@ class Pipelines:
         self._read = read
         self._write = write
 
-    async def open(self) -> None:
-        """Call `open_spider` of each. Raises what it raises."""
+    async def open(self) -> str:
+        """Call `open_spider` of each. Raises what it raises.
+
+        Returns: Why one of them closes the spider; else empty.
+        """
         for part in self._parts:
             await self._call(part, "open_spider")
+        return ""
 
     async def made(self, marked: bytes) -> MadeItem:
         """What becomes of one raw item behind its mark."""
@@ -159,9 +165,9 @@ class PipelinesService:
         """The answer of a call, `MadeItems`. Raises what the user's code raises in `open` and `close`."""
         if self._pipelines is None:
             self._pipelines = self._runner.pipelines()
-        pipelines, made = self._pipelines, list[MadeItem]()
+        pipelines, made, closes = self._pipelines, list[MadeItem](), ""
         if name == "open":
-            await pipelines.open()
+            closes = await pipelines.open()
         elif name == "close":
             await pipelines.close(argument.decode())
         else:
@@ -169,7 +175,7 @@ class PipelinesService:
             for first in range(0, len(lines), CONCURRENT_ITEMS):
                 several = lines[first : first + CONCURRENT_ITEMS]
                 made += await asyncio.gather(*map(pipelines.made, several))
-        return msgspec.json.encode(MadeItems(made, pipelines.stats()))
+        return msgspec.json.encode(MadeItems(made, pipelines.stats(), closes))
 
 
 def load_pipelines(*given: Any, **named: Any) -> PipelinesService:

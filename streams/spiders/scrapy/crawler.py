@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from scrapy import signals
 from scrapy.core.spidermw import SpiderMiddlewareManager
 from scrapy.crawler import Crawler
-from scrapy.exceptions import NotSupported
+from scrapy.exceptions import CloseSpider, NotSupported
 from scrapy.extension import ExtensionManager
 from scrapy.settings import Settings
 from scrapy.spiders import Spider
@@ -91,10 +91,16 @@ class StandInCrawler(Crawler):
         self.downloading = build_from_crawler(Downloading, self)
         return spider
 
-    async def open(self) -> None:
-        """Send the signals of a start; handlers get what they connect to before the first request."""
+    async def open(self) -> str:
+        """Send the signals of a start; handlers get what they connect to before the first request.
+
+        Returns: Why one of them closes the spider; else empty.
+        """
         await self.signals.send_catch_log_async(signal=signals.engine_started)
-        await self.signals.send_catch_log_async(signal=signals.spider_opened, spider=self.spider)
+        told = await self.signals.send_catch_log_async(
+            signal=signals.spider_opened, spider=self.spider, dont_log=CloseSpider
+        )
+        return next((reason_of(said) for _, said in told if isinstance(said, CloseSpider)), "")
 
     def hears_end(self) -> bool:
         """Whether the spider, or a component of the project, is told of the end of the job."""
@@ -119,6 +125,11 @@ class StandInCrawler(Crawler):
     def get_item_pipeline(self, cls: type[T]) -> T | None:
         """As in Scrapy, in the process of the pipelines; None elsewhere."""
         return self._get_component(cls, self.pipelines)
+
+
+def reason_of(closing: CloseSpider) -> str:
+    """The reason of a CloseSpider; never empty."""
+    return closing.reason or "cancelled"
 
 
 def _extensions(settings: Settings) -> dict[Any, Any]:

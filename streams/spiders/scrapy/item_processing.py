@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 from scrapy import signals
+from scrapy.exceptions import CloseSpider
 from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from ..pipelines import Pipelines
 from .counted import taken
-from .crawler import StandInCrawler
+from .crawler import StandInCrawler, reason_of
 from .exported import Exporter, item_of
 from .kinds import Kinds
 from .scraping import failure_of
@@ -28,10 +29,15 @@ class ScrapyPipelines(Pipelines):
         self._manager = build_from_crawler(load_object(crawler.settings["ITEM_PROCESSOR"]), crawler)
         crawler.pipelines = self._manager.middlewares
 
-    async def open(self) -> None:
-        """As the engine does at its start."""
-        await self._manage("open_spider")
-        await self._crawler.open()
+    async def open(self) -> str:
+        """As the engine does at its start: all is opened, whoever closes the spider."""
+        closes = ""
+        try:
+            await self._manage("open_spider")
+        except CloseSpider as error:
+            closes = reason_of(error)
+        opened = await self._crawler.open()
+        return closes or opened
 
     async def process(self, item: Any) -> Any:
         """The item behind all pipelines."""

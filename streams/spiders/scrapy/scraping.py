@@ -26,7 +26,7 @@ from ..exchange import CallResult, RequestOut
 from ..identity import unfiltered_id
 from ..own_warnings import SharedState
 from .counted import taken
-from .crawler import StandInCrawler
+from .crawler import StandInCrawler, reason_of
 from .downloading import MAX_ANSWERED, MAX_REPLACED
 from .exported import Exporter, raw_item
 from .failures import raised
@@ -234,7 +234,7 @@ class Scraping:
     def failed(self, error: BaseException, response: Response | Failure | None) -> None:
         """Remember an exception; CloseSpider closes the job."""
         if isinstance(error, CloseSpider):
-            self.result.closes = error.reason or "cancelled"
+            self.result.closes = reason_of(error)
             return
         if not self.result.error:
             self.result.error = " ".join(f"{type(error).__name__}: {error}".split())

@@ -63,6 +63,7 @@ class ScrapyRunner:
         self.kinds = Kinds(found.modules)
         self.has_pipelines = facts.has_pipelines(settings) or self.crawler.hears_end()
         self._is_open = False
+        self._closed = ""  # why a component closed the spider when it was opened
         self._counts = CloseCounts(settings, time.monotonic())
         self._ref = ref
         self._retries = facts.retries_of(settings)
@@ -98,7 +99,7 @@ class ScrapyRunner:
         if not self._is_open:
             self._is_open = True
             start_if_installed()
-            await self.crawler.open()
+            self._closed = await self.crawler.open()
 
     def pipelines(self) -> ScrapyPipelines:
         """The item pipelines, in their own process."""
@@ -119,7 +120,11 @@ class ScrapyRunner:
         except Exception as error:  # noqa: BLE001  # whatever it is, it is an error of this page
             scraping.failed(error, None)
         result = scraping.end()
-        result.closes = result.closes or self._counts.reason(result, time.monotonic(), is_answer=scraping.has_answered)
+        result.closes = (
+            result.closes
+            or self._closed
+            or self._counts.reason(result, time.monotonic(), is_answer=scraping.has_answered)
+        )
         return result
 
     async def _arrive(self, call: PageCall) -> None:
@@ -146,6 +151,11 @@ class ScrapyRunner:
         parent = xxhash.xxh3_64_intdigest(f"{self._ref.job} {self._ref.epoch}".encode()) or 1
         scraping = self._scraping
         scraping.begin(Origin(parent))
+        if self._closed:
+            result = scraping.end()
+            result.closes = self._closed
+            yield result
+            return
         try:
             async for given in in_batches(self._started()):
                 for one in given:

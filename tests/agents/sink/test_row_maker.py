@@ -100,12 +100,13 @@ class Bench:
         self.results = SinkState(data, self.sink, LOG)
         self.started: list[Process] = []
         self.dead: list[DeadLetter] = []
+        self.closed_for: list[str] = []
         self.log: list[bytes] = []
         self.offset = 0
         self.maker = self._maker()
 
     def _maker(self) -> RowMaker:
-        return RowMaker(self.results, self._start, self._bury, self._record, "t.items")
+        return RowMaker(self.results, self._start, self._bury, self._close_job, self._record, "t.items")
 
     async def _record(self, _partition: int, offset: int) -> bytes | None:
         return self.log[offset]
@@ -116,6 +117,9 @@ class Bench:
 
     async def _bury(self, letters: list[DeadLetter]) -> None:
         self.dead += letters
+
+    async def _close_job(self, reason: str) -> None:
+        self.closed_for.append(reason)
 
     def give(self, url: str, *rows: dict[str, Any], page: int = 0, raw: bool = True) -> None:
         """One record."""
@@ -370,6 +374,27 @@ async def test_pipelines_that_cannot_be_opened_are_told_and_tried_again(
         assert bench.maker.trouble == "pipelines: OSError: no database"
     await bench.work()
     assert (bench.numbers(), bench.maker.trouble) == ([1], "")
+
+
+async def test_pipelines_that_close_the_spider_stop_a_job_that_runs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process that is opened says so. A job that has ended is closed without another order."""
+
+    async def closes(*_: object) -> str:
+        return "no database"
+
+    monkeypatch.setattr(Pipelines, "open", closes)
+    bench.give("a", {"n": 1})
+    bench.started.clear()
+    await bench.maker.step()
+    assert bench.closed_for == ["no database"]
+    await bench.close()
+    bench.kill_all()
+    bench.give("b", {"n": 2})
+    await bench.close()
+    assert len(bench.started) == 2
+    assert bench.closed_for == ["no database"]
 
 
 async def _refused(*_: object) -> bytes:

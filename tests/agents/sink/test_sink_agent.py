@@ -21,7 +21,8 @@ from confluent_kafka.admin import AdminClient
 
 from crawlog.agents.sink import sink_agent as agent
 from crawlog.agents.sink.sink_agent import Read, SinkStage, SinkWorker
-from crawlog.schemas import items
+from crawlog.schemas import control, items
+from crawlog.schemas.control import Command
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
@@ -122,6 +123,21 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench(tmp_path, monkeypatch)
     yield made
     made.results.close()
+
+
+async def test_a_job_that_its_pipelines_close_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the command that a spider's own CloseSpider gives."""
+    sent: list[tuple[str, Any]] = []
+
+    def send(topic: str, value: bytes, **rest: Any) -> None:
+        sent.append((topic, control.decode(rest["key"], value)))
+
+    monkeypatch.setattr(bench.producer, "send", send)
+    await bench.stage.close_job("no database")
+    [(topic, command)] = sent
+    assert topic == Topics(Settings().kafka.prefix).control
+    assert isinstance(command, Command)
+    assert (command.action, command.job, command.reason) == ("stop", "j", "no database")
 
 
 async def test_reading_starts_at_the_offset_of_the_state(bench: Bench) -> None:

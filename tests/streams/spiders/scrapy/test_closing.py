@@ -1,0 +1,87 @@
+"""A spider of Scrapy that is closed by itself: when it is opened, or by a setting of Scrapy's."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from scrapy import Request, Spider, signals
+from scrapy.exceptions import CloseSpider
+
+from crawlog.streams.spiders import MadeItems, SpiderRef, load_runner
+from crawlog.streams.spiders.pipelines import PipelinesService
+from tests.support.adapting import SITE, asking, given_by, page_of, runner_of, started
+
+
+class Refused(Spider):
+    """Has a handler that closes it when it is opened."""
+
+    name = "refused"
+
+    async def start(self) -> Any:
+        """One request."""
+        yield Request(f"{SITE}/a")
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+        """As Scrapy's."""
+        made = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(made.opened, signals.spider_opened)
+        return made
+
+    def opened(self) -> None:
+        """Closes it."""
+        raise CloseSpider("no licence")
+
+    def parse(self, response: Any) -> Any:
+        """An item."""
+        yield {"url": response.url}
+
+
+def test_a_handler_of_spider_opened_closes_the_job_before_the_first_request() -> None:
+    """As Scrapy's engine does. A page that was fetched all the same is not lost."""
+    [result] = started(runner_of(Refused))
+    assert (result.closes, result.requests, result.error) == ("no licence", [], "")
+    result = given_by(runner_of(Refused), page_of(asking("parse"), "<p>"))
+    assert (result.closes, len(result.items)) == ("no licence", 1)
+
+
+OPENING = """
+import scrapy
+from scrapy import signals
+from scrapy.exceptions import CloseSpider
+
+SAID = []
+
+class Opening:
+    @classmethod
+    def from_crawler(cls, crawler):
+        made = cls()
+        crawler.signals.connect(made.opened, signals.spider_opened)
+        return made
+
+    def opened(self):
+        SAID.append("opened")
+
+    async def open_spider(self):
+        raise CloseSpider("no database")
+
+    def process_item(self, item):
+        return item
+
+class Own(scrapy.Spider):
+    name = "own"
+    custom_settings = {"ITEM_PIPELINES": {Opening: 1}}
+"""
+
+
+async def test_a_pipeline_that_closes_the_spider_when_it_is_opened_stops_the_job(tmp_path: Path) -> None:
+    """All is opened all the same, as in Scrapy, and items pass: what cannot work there is a dead letter."""
+    file = tmp_path / "own.py"
+    file.write_text(OPENING)
+    runner: Any = load_runner(SpiderRef(str(file)))
+    service = PipelinesService(runner)
+    answer = msgspec.json.decode(await service.call("open", b""), type=MadeItems)
+    assert (answer.closes, sys.modules[type(runner.spider).__module__].SAID) == ("no database", ["opened"])
+    answer = msgspec.json.decode(await service.call("rows", b'={"n":1}'), type=MadeItems)
+    assert ([bytes(one.row) for one in answer.items], answer.closes) == ([b'{"n": 1}'], "")
