@@ -199,9 +199,15 @@ def _is_for_job(name: str, value: str) -> bool:
 
 
 def timeouts(settings: BaseSettings, spider: object) -> JobSettings:
-    """Scrapy has one time for all of a request."""
+    """Scrapy has one time for all of a request.
+
+    Connecting has it where the project chose it: with Scrapy's default, a mute host would take three minutes a try.
+    """
     whole_s = timeout_of(settings, spider)
-    return {"fetch.timeout_s": whole_s, "fetch.first_byte_timeout_s": whole_s, "fetch.chunk_timeout_s": whole_s}
+    given: JobSettings = {f"fetch.{name}_s": whole_s for name in ("timeout", "first_byte_timeout", "chunk_timeout")}
+    if is_set(settings, "DOWNLOAD_TIMEOUT") or getattr(spider, "download_timeout", None):
+        given["fetch.connect_timeout_s"] = whole_s
+    return given
 
 
 def timeout_of(settings: BaseSettings, spider: object) -> float:

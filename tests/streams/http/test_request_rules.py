@@ -180,4 +180,27 @@ def test_a_request_has_its_own_attempts_and_time_within_the_workers_limits(
     rules = own_manner(Settings()).rules
     kept = manner_for(request_, Manner(rules), limits).rules
     assert (kept.attempts, kept.timeout_s) == expected
-    assert msgspec.structs.replace(kept, attempts=rules.attempts, timeout_s=rules.timeout_s) == rules
+    names = ("attempts", "timeout_s", *SILENCES)
+    assert msgspec.structs.replace(kept, **{name: getattr(rules, name) for name in names}) == rules
+
+
+SILENCES = ("connect_timeout_s", "first_byte_timeout_s", "chunk_timeout_s")
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "limits", "expected"),
+    [
+        (0.0, WorkerLimits(), (10.0, 20.0, 15.0)),
+        (5.0, WorkerLimits(), (10.0, 20.0, 15.0)),
+        (600.0, WorkerLimits(), (600.0, 600.0, 600.0)),
+        (600.0, WorkerLimits(timeout_s=60.0), (60.0, 60.0, 60.0)),
+        (600.0, WorkerLimits(timeout_s=30.0), (10.0, 20.0, 15.0)),
+    ],
+)
+def test_silences_within_a_request_last_as_long_as_its_own_longer_time(
+    timeout_s: float, limits: WorkerLimits, expected: tuple[float, ...]
+) -> None:
+    """Else a server that needs longer than the job allows for is given up as before."""
+    manner = own_manner(Settings())
+    kept = manner_for(RequestRecord(attempts=2, timeout_s=timeout_s), manner, limits).rules
+    assert tuple(getattr(kept, name) for name in SILENCES) == expected

@@ -189,6 +189,17 @@ def closes(runner: ScrapyRunner, *, broken: bool = False) -> str:
     return given_by(runner, page_of(asking(), "<p>")).closes
 
 
+def test_a_time_that_the_project_chose_is_for_connecting_too() -> None:
+    """Scrapy's default of three minutes is not: mute hosts would hold up the crawl."""
+    connects = job("fetch.connect_timeout_s")
+    chosen = type("Chosen", (Plain,), {"download_timeout": 40})
+    assert connects(runner_of(Plain, {"DOWNLOAD_TIMEOUT": 60})) == 60
+    assert connects(runner_of(chosen)) == 40
+    plain = runner_of(Plain).facts.settings
+    assert "fetch.connect_timeout_s" not in plain
+    assert [plain[f"fetch.{name}_s"] for name in ("timeout", "first_byte_timeout", "chunk_timeout")] == [180.0] * 3
+
+
 def test_redirects_and_failures_are_no_pages_without_items() -> None:
     """Scrapy counts responses that the spider gets."""
     runner = runner_of(Plain, {"CLOSESPIDER_PAGECOUNT_NO_ITEM": 1})
