@@ -293,7 +293,7 @@ class Starting:
             self._say_once(line)
         if result.error:
             self._fail(result.error, result.trace)
-        elif result.closes:
+        if result.closes:
             self._closes = result.closes
             self._has_ended = True
 

@@ -1,5 +1,5 @@
-"""Closes a job by Scrapy's CLOSESPIDER_ settings. Each parse process counts what it sees; CLOSESPIDER_PAGECOUNT is a
-limit of the job (`run.max_pages`), which counts over all of them.
+"""Closes a job by Scrapy's CLOSESPIDER_ settings. Each parse process, and that of `start`, counts what it sees;
+CLOSESPIDER_PAGECOUNT is a limit of the job (`run.max_pages`), which counts over all of them.
 """
 
 from scrapy.settings import BaseSettings
@@ -29,16 +29,25 @@ class CloseCounts:
         Args:
             is_answer: Whether the spider got a response: redirects and failures are no pages without items.
         """
-        self._items += len(result.items)
-        self._errors += bool(result.error)
         self._barren = 0 if result.items else self._barren + is_answer
         if result.items:
             self._item_s = now_s
-        reached = (
-            (self._items, self._items_most, "closespider_itemcount"),
-            (self._errors, self._errors_most, "closespider_errorcount"),
+        return self.of_start(result, now_s) or _reached(
             (self._barren, self._barren_most, "closespider_pagecount_no_item"),
-            (now_s - self._begun_s, self._longest_s, "closespider_timeout"),
             (now_s - self._item_s, self._barren_s, "closespider_timeout_no_item"),
         )
-        return next((reason for count, most, reason in reached if most and count >= most), "")
+
+    def of_start(self, result: CallResult, now_s: float) -> str:
+        """The same for a part of `start`: that it gives no items says nothing, since pages give them elsewhere."""
+        self._items += len(result.items)
+        self._errors += bool(result.error)
+        return _reached(
+            (self._items, self._items_most, "closespider_itemcount"),
+            (self._errors, self._errors_most, "closespider_errorcount"),
+            (now_s - self._begun_s, self._longest_s, "closespider_timeout"),
+        )
+
+
+def _reached(*counts: tuple[float, float, str]) -> str:
+    """The first reason whose count has reached its limit; empty for none. A limit of 0 is none."""
+    return next((reason for count, most, reason in counts if most and count >= most), "")

@@ -8,7 +8,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any, cast
 
 import xxhash
@@ -157,11 +157,16 @@ class ScrapyRunner:
             yield result
             return
         try:
-            async for given in in_batches(self._started()):
-                for one in given:
-                    await scraping.take(one, None)
-                await scraping.answer()
-                yield scraping.end()
+            async with aclosing(in_batches(self._started())) as batches:
+                async for given in batches:
+                    for one in given:
+                        await scraping.take(one, None)
+                    await scraping.answer()
+                    result = scraping.end()
+                    result.closes = result.closes or self._counts.of_start(result, time.monotonic())
+                    yield result
+                    if result.closes:
+                        return
         except Exception as error:  # noqa: BLE001  # the user's code may raise anything
             scraping.failed(error, None)
             yield scraping.end()
@@ -189,7 +194,7 @@ def _first_requests(spider: Spider) -> Iterator[Any]:
                 yield one.value
 
 
-async def in_batches(given: AsyncIterator[Any]) -> AsyncIterator[list[Any]]:
+async def in_batches(given: AsyncIterator[Any]) -> AsyncGenerator[list[Any], None]:
     """What is given, in parts: a part waits half a second for more. What was given before an error is not lost."""
     batch: list[Any] = []
     coming: asyncio.Future[Any] | None = None

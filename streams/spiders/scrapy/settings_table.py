@@ -70,11 +70,13 @@ SETTINGS: dict[str, SettingRow] = {
     "AWS_USE_SSL": _kept(_STORES),
     "AWS_VERIFY": _kept(_STORES),
     "BOT_NAME": _kept(_CODE),
-    "CLOSESPIDER_ERRORCOUNT": _mapped("closes the job; each parse process counts its own"),
-    "CLOSESPIDER_ITEMCOUNT": _mapped("closes the job; each parse process counts its own, before pipelines"),
+    "CLOSESPIDER_ERRORCOUNT": _mapped("closes the job; each parse process and `start` count their own"),
+    "CLOSESPIDER_ITEMCOUNT": _mapped(
+        "closes the job; each parse process and `start` count their own, before pipelines"
+    ),
     "CLOSESPIDER_PAGECOUNT": _mapped("run.max_pages"),
     "CLOSESPIDER_PAGECOUNT_NO_ITEM": _mapped("closes the job; each parse process counts its own"),
-    "CLOSESPIDER_TIMEOUT": _mapped("closes the job; each parse process counts from its start"),
+    "CLOSESPIDER_TIMEOUT": _mapped("closes the job; each parse process and `start` count from their beginning"),
     "CLOSESPIDER_TIMEOUT_NO_ITEM": _mapped("closes the job; each parse process counts from its start"),
     "COMMANDS_MODULE": _kept("commands are `crawlog`'s"),
     "COMPRESSION_ENABLED": _said("bodies are asked for compressed and arrive decoded in any case"),

@@ -162,6 +162,18 @@ def test_a_part_whose_names_were_not_acknowledged_is_sent_again(
     assert (note.requests, note.items, note.error) == (3, 1, "")
 
 
+def test_an_error_that_closes_the_job_does_both(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the error that reaches CLOSESPIDER_ERRORCOUNT."""
+    failed = CallResult(error="ValueError: no price", closes="closespider_errorcount")
+    monkeypatch.setattr(sandbox, "result_of", lambda _: failed)
+    made = start('yield {"n": 1}')
+    made.until(lambda: not made.starting.is_running)
+    [stop, note] = made.producer.controls
+    assert isinstance(stop, Command)
+    assert isinstance(note, StartEnded)
+    assert (stop.action, stop.reason, note.error) == ("stop", "closespider_errorcount", "ValueError: no price")
+
+
 def test_it_begins_again_with_another_producer(start: Start) -> None:
     """The broker has another address, and may lack what was on its way."""
     made = start('for n in range(3): yield Request(f"http://a.test/{n}")\nyield {}')

@@ -1,15 +1,18 @@
 """A spider of Scrapy that is closed by itself: when it is opened, or by a setting of Scrapy's."""
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import CloseSpider
 
 from crawlog.streams.spiders import MadeItems, SpiderRef, load_runner
 from crawlog.streams.spiders.pipelines import PipelinesService
+from crawlog.streams.spiders.scrapy import scrapy_runner
 from tests.support.adapting import SITE, asking, given_by, page_of, runner_of, started
 
 
@@ -44,6 +47,32 @@ def test_a_handler_of_spider_opened_closes_the_job_before_the_first_request() ->
     assert (result.closes, result.requests, result.error) == ("no licence", [], "")
     result = given_by(runner_of(Refused), page_of(asking("parse"), "<p>"))
     assert (result.closes, len(result.items)) == ("no licence", 1)
+
+
+def of_start(settings: dict[str, Any]) -> list[str]:
+    """The reasons of the parts that a slow `start` gives: each an item, the last one a request; it would go on."""
+
+    async def start(self: Any) -> Any:  # a method
+        for number in range(4):
+            yield {"number": number}
+            await asyncio.sleep(0.01)
+        yield Request(f"{SITE}/a")
+
+    kind = type("Given", (Spider,), {"name": "given", "start": start, "__module__": __name__})
+    return [result.closes for result in started(runner_of(kind, settings))]
+
+
+def test_items_of_start_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endless `start` ends by them, with the part that reaches the limit."""
+    monkeypatch.setattr(scrapy_runner, "BATCH", 1)
+    assert of_start({"CLOSESPIDER_ITEMCOUNT": 2}) == ["", "closespider_itemcount"]
+    assert of_start({"CLOSESPIDER_TIMEOUT": 0.0001}) == ["closespider_timeout"]
+
+
+def test_start_without_items_closes_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process sees no page: those give items elsewhere."""
+    monkeypatch.setattr(scrapy_runner, "BATCH", 1)
+    assert of_start({"CLOSESPIDER_TIMEOUT_NO_ITEM": 0.0001, "CLOSESPIDER_PAGECOUNT_NO_ITEM": 1}) == [""] * 5
 
 
 OPENING = """
