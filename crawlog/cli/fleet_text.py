@@ -38,9 +38,10 @@ def job_lines(views: "Sequence[JobView]") -> list[str]:
             one.name,
             state(one),
             one.spider or "-",
-            f"{one.counts.queued + one.counts.in_flight:,}",
-            f"{one.counts.fetched:,}",
-            f"{one.counts.failed:,}",
+            *(
+                f"{count:,}" if one.is_counted else "-"
+                for count in (one.counts.queued + one.counts.in_flight, one.counts.fetched, one.counts.failed)
+            ),
             time_text(one.submitted_at),
             one.by or "-",
         )
@@ -72,6 +73,7 @@ def job_details(view: "JobView") -> list[str]:
         ("submitted", _submitted(view)),
         ("started", time_text(view.started_at)),
         ("ended", time_text(view.ended_at)),
+        ("counts", "" if view.is_counted else "too low: not all partitions have been reported yet"),
         ("pages", f"{counts.fetched:,} fetched, {counts.redirected:,} redirected, {counts.failed:,} failed"),
         ("URLs", f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {counts.refused:,} refused"),
         (

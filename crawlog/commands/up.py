@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ class Status(msgspec.Struct):
     Attributes:
         bootstrap: Address of the log; empty if none runs.
         engine: The pid of the local engine.
-        jobs: Each with its name, epoch and state, and with its counts if workers report.
+        jobs: Each with its name, epoch and state, and with its counts if workers have ever reported.
         commands: The commands in force.
         fleet: Workers of all machines, jobs, stages and hosts; None if no log runs.
     """
@@ -161,19 +162,24 @@ def _look(settings: "Settings", found: Status) -> None:
 
     count = settings.kafka.partitions
     wait_s = REPORTS_TIMEOUT_S if found.holder is not None else 0.0
-    view = FleetView.read(settings, until=lambda state: len(_reported(state)) >= count, wait_s=wait_s)
+    view = FleetView.read(settings, until=lambda state: len(_owned(state)) >= count, wait_s=wait_s)
     found.fleet = view.status()
     found.jobs = view.look(lambda state: _jobs(state, count))
     found.commands = view.look(lambda state: state.commands.in_force)
 
 
+def _owned(state: "FleetState") -> set[int]:
+    """The partitions of crawl.urls that have a living owner."""
+    return {number for one in state.workers(time.time()) if one.stage == "fetch" for number in one.partitions}
+
+
 def _reported(state: "FleetState") -> set[int]:
-    """The partitions of crawl.urls whose owners have reported."""
+    """The partitions of crawl.urls that have been reported."""
     return {report.partition for report in state.picture.of("fetch")}
 
 
 def _jobs(state: "FleetState", count: int) -> list[dict[str, Any]]:
-    """The jobs in the log, with their counts if workers report; also jobs without a record, made by bare URLs."""
+    """The jobs in the log, with their counts if workers have ever reported; also those of bare URLs."""
     reported = len(_reported(state))
     jobs: list[dict[str, Any]] = []
     for name in sorted({*state.names(), *state.picture.jobs()}):

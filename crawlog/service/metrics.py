@@ -120,6 +120,8 @@ def _of_jobs(jobs: "Iterable[JobView]") -> "Iterator[Metric]":
     retries = CounterMetricFamily("crawlog_retries", "Attempts that failed and are repeated.", labels=("job",))
     queued = GaugeMetricFamily("crawlog_job_queued_urls", "URLs of a job that wait.", labels=("job",))
     for job in shown_jobs(jobs):
+        if not job.is_counted:
+            continue  # a counter that is too low looks like a restarted one: Prometheus would add all pages once more
         for outcome in OUTCOMES:
             pages.add_metric((job.name, outcome), getattr(job.counts, outcome))
         retries.add_metric((job.name,), job.counts.retried)

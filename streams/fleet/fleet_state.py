@@ -122,6 +122,17 @@ class FleetState:
         else:
             known.take(report, at)
 
+    def has_all_counts(self, partitions: int) -> bool:
+        """Whether the counts of all jobs are known in these partitions of crawl.urls, by their number."""
+        newest = (self.picture.newest.get(("fetch", number)) for number in range(partitions))
+        return all(report is not None and not report.is_partial for report in newest)
+
+    def forget_reports(self) -> None:
+        """Forgets all reports: earlier ones are taken next."""
+        self.picture = Picture()
+        self.picture.sink = FLEET
+        self._processes.clear()
+
     # ------------------------------------------------------------------ jobs
 
     def copy(self, name: str) -> JobCopy | None:
@@ -173,6 +184,7 @@ class FleetState:
             started_at=spec.at if state != "pending" else 0.0,
             ended_at=self._ended_at(copy, end) if state in ENDED_STATES else 0.0,
             counts=counts,
+            is_counted=self._is_counted(copy, end),
             is_starting=self.is_starting(copy),
             dead=end.dead if end is not None else 0,
             outputs=tuple(self._outputs(copy)),
@@ -194,10 +206,19 @@ class FleetState:
 
     def counts(self, copy: JobCopy, end: Finished | None) -> JobCounts:
         """The counts of a job: of its reports, or of its end where reports leave it out."""
-        reported = [copy.job in report.jobs for report in self.picture.of("fetch")]
-        if end is not None and end.counts is not None and not (reported and all(reported)):
+        if end is not None and end.counts is not None and not self._is_named(copy.job):
             return end.counts
         return self.picture.counts(copy.job)
+
+    def _is_named(self, job: str) -> bool:
+        """Whether the reports of all partitions name a job."""
+        named = [job in report.jobs for report in self.picture.of("fetch")]
+        return bool(named) and all(named)
+
+    def _is_counted(self, copy: JobCopy, end: Finished | None) -> bool:
+        """Whether the counts of a job are known in each partition that has ever been reported."""
+        has_ended = end is not None and end.counts is not None
+        return has_ended or all(copy.job in one.jobs or not one.is_partial for one in self.picture.of("fetch"))
 
     def is_starting(self, copy: JobCopy) -> bool:
         """Whether the `start` of the job's spider may give more requests."""
@@ -219,6 +240,7 @@ class FleetState:
         if orders.paused:
             return "paused", ""
         has_begun = ended(counts) or counts.in_flight or counts.refused or counts.retried
+        has_begun = has_begun or not self._is_counted(copy, end)
         return ("running" if has_begun else "pending"), spec.reason
 
     def _outputs(self, copy: JobCopy) -> Iterator[OutputView]:

@@ -1,7 +1,10 @@
 """Reads crawl.control and crawl.progress into a `FleetState`: once for a command, or all the time for the service.
 
 crawl.control, from its beginning ─┐
-crawl.progress, the recent end ────┴─► one plain consumer ─► FleetState ─► views
+crawl.progress, its end ───────────┴─► one plain consumer ─► FleetState ─► views
+
+Of crawl.progress, as much of the end is read as has the counts of all partitions. Workers may have been away for long,
+or be restoring their partitions: a partition's newest report holds until its next one.
 """
 
 import threading
@@ -51,6 +54,9 @@ POLL_S = 0.5
 ANSWER_S = 10.0
 """How long the broker may take to find a place by its time, seconds."""
 
+FURTHER = 16
+"""Factor of the time of crawl.progress that is read when the newest part has not the counts of all partitions."""
+
 ENDS_S = 1.0
 """How long end offsets are used, seconds."""
 
@@ -84,6 +90,7 @@ class FleetView:
         self._ends: tuple[float, dict[str, tuple[int, ...]]] = (0.0, {})
         config = {"error_cb": weak_callback(self._error), "enable.partition.eof": True}
         self._consumer = Consumer(consumer_config(settings) | config)
+        self._age_s = RECENT_S
         self._upto = self._assign()
 
     # ------------------------------------------------------------------ reading
@@ -124,13 +131,20 @@ class FleetView:
     def catch_up(self) -> None:
         """Reads what was in the log when the view began.
 
-        Raises: EngineError: it does not come in time.
+        Raises: EngineError: it does not come in time, or the broker does not answer.
         """
         deadline = time.monotonic() + READ_S
-        while self._unread():
+        while self._unread() or (self._lacks_counts() and self._go_back()):
             if time.monotonic() > deadline:
                 raise EngineError(f"{self._topics.control} was not read within {READ_S:.0f} s; see `crawlog doctor`")
             self.poll(0.1)
+
+    def _lacks_counts(self) -> bool:
+        """Whether earlier reports may have counts that those read so far have not."""
+        if self._start <= self._first:
+            return False
+        urls = self._admin.metadata(self._topics.urls).topics.get(self._topics.urls)
+        return urls is not None and not self._state.has_all_counts(len(urls.partitions))
 
     def poll(self, wait_s: float) -> None:
         """Takes the records that are there; waits at most `wait_s` for the first one."""
@@ -156,12 +170,30 @@ class FleetView:
         """Begins at the start of crawl.control and near the end of crawl.progress; returns the ends to be read to."""
         names = self._topics
         begin, end = log_bounds(self._settings, names.control, [0])[0]
-        first, last = log_bounds(self._settings, names.progress, [0])[0]
-        since_ms = int((time.time() - RECENT_S) * 1000)
-        start = max(offset_at(self._settings, names.progress, 0, since_ms, last), first)
+        self._first, self._end = log_bounds(self._settings, names.progress, [0])[0]
+        self._start = start = self._since(self._age_s)
         self._consumer.assign([TopicPartition(names.control, 0, begin), TopicPartition(names.progress, 0, start)])
-        ranges = ((names.control, begin, end), (names.progress, start, last))
+        ranges = ((names.control, begin, end), (names.progress, start, self._end))
         return {topic: upto for topic, begun, upto in ranges if begun < upto}
+
+    def _since(self, age_s: float) -> int:
+        """The offset of the first report that is no older."""
+        since_ms = max(int((time.time() - age_s) * 1000), 0)
+        return max(offset_at(self._settings, self._topics.progress, 0, since_ms, self._end), self._first)
+
+    def _go_back(self) -> bool:
+        """Forgets the reports and goes to an earlier one; False if there is none."""
+        topic = self._topics.progress
+        while self._start > self._first and self._age_s < time.time():
+            self._age_s *= FURTHER
+            if (start := self._since(self._age_s)) < self._start:
+                self._start = start
+                self._state.forget_reports()
+                self._upto[topic] = self._end
+                self._at_end.discard(topic)
+                self._go_to(topic, start)
+                return True
+        return False
 
     def _unread(self) -> set[str]:
         """Topics that are not read to the end that they had; a compacted topic may have no record just before it."""

@@ -4,6 +4,7 @@ A partition has one owner, so the last report per (stage, partition) is valid. O
 may have written it. But each sink reads all partitions, so a picture takes the reports of one sink only.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -12,6 +13,9 @@ from crawlog.schemas.progress import JobCounts, Progress
 
 RECENT_S = 22.0
 """Age of the oldest reports that show a fleet as it is, seconds: each job is named within ten reports of a worker."""
+
+TURNS = 10
+"""Reports of a process that together name every job of its partition."""
 
 
 def by_rule(dropped: Mapping[str, int]) -> str:
@@ -53,6 +57,7 @@ class Picture:
         self._parsed_before: dict[tuple[str, int], dict[str, int]] = {}
         self._pids: set[int] = set()
         self._stopped: set[tuple[str, str, int]] = set()
+        self._turns: Counter[tuple[str, int]] = Counter()
 
     def take(self, report: Progress) -> None:
         """Adds a report. Reports must come in the order of the topic: the last one is valid.
@@ -77,13 +82,17 @@ class Picture:
 
         Another process's reports replace them: it folds the partition now.
         """
-        before = self.newest.get((report.stage, report.partition))
+        place = report.stage, report.partition
+        before = self.newest.get(place)
         if not report.is_partial or before is None or (before.worker, before.pid) != (report.worker, report.pid):
+            self._turns[place] = 1
             return report
+        self._turns[place] += 1
         before.jobs.update(report.jobs)
         for job in report.gone:
             before.jobs.pop(job, None)
-        return msgspec.structs.replace(report, jobs=before.jobs, is_partial=before.is_partial)
+        is_partial = before.is_partial and self._turns[place] < TURNS
+        return msgspec.structs.replace(report, jobs=before.jobs, is_partial=is_partial)
 
     def begin(self, job: str, ends: tuple[int, ...]) -> None:
         """Starts counting the pages that a run adds to a job; `ends` are the end offsets of crawl.urls now."""

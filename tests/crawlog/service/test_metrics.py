@@ -121,6 +121,13 @@ def test_a_new_process_of_a_worker_is_a_restart(fleet: Fleet, monkeypatch: pytes
     assert value(told, "crawlog_worker_restarts_total", stage="fetch", worker="fetch-0") == 1
 
 
+def test_counts_that_are_too_low_are_left_out(fleet: Fleet) -> None:
+    """A counter that falls would be added once more when it rises again."""
+    fleet.state.report(Progress("fetch-1", "fetch", 1, 100.0, pid=2, jobs={"k": JobCounts()}, is_partial=True), 100.0)
+    jobs = {dict(labels).get("job") for _, labels in samples(scraped(fleet))}
+    assert jobs == {None, "gone"}
+
+
 def test_the_number_of_labels_is_bounded() -> None:
     """However many jobs there are; the last ended ones are told."""
     fleet = Fleet()

@@ -117,6 +117,20 @@ def test_an_ended_job_that_reports_leave_out_has_the_counts_of_its_end() -> None
     assert view.counts.fetched == 12
 
 
+def test_counts_are_those_of_all_partitions_or_said_to_be_too_low() -> None:
+    """Compaction leaves a partition's newest report, which need not name the job; ten of a process name it."""
+    state = state_with(RUNNING)
+    assert (shown(state).state, shown(state).is_counted) == ("pending", True)
+    state.report(report(partition=1, jobs={}), 1.0)
+    state.report(report(jobs={"k": JobCounts()}, is_partial=True), 1.0)
+    assert (shown(state).state, shown(state).is_counted) == ("running", False)
+    for _ in range(9):
+        state.report(report(jobs={"k": JobCounts()}, is_partial=True), 2.0)
+    assert (shown(state).state, shown(state).is_counted) == ("pending", True)
+    assert state.has_all_counts(2)
+    assert not state.has_all_counts(3)
+
+
 def test_start_goes_on_until_its_note() -> None:
     """`start/JOB` says that it has ended."""
     state = state_with(JobCopy("j", JobSpec(starts=True)))

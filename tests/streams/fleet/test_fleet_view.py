@@ -9,7 +9,7 @@ from crawlog.schemas import control, progress
 from crawlog.schemas.control import JobCopy, StartEnded
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.fleet import FleetView
+from crawlog.streams.fleet import FleetView, fleet_view
 from crawlog.streams.log import Producer, Topics, ensure_topics, write_control
 from crawlog.streams.settings import Settings
 from tests.support.processes import until
@@ -21,6 +21,30 @@ def report(partition: int, fetched: int) -> Progress:
     """A report of a fetch worker of `up`."""
     jobs = {"j": JobCounts(fetched=fetched)}
     return Progress("fetch-0", "fetch", partition, time.time(), pid=7, jobs=jobs, supervisor="up", host="m1")
+
+
+def test_a_view_begun_after_a_rest_says_what_an_older_one_says(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each partition's newest report holds, however old it is and whoever has reported since."""
+    monkeypatch.setattr(fleet_view, "RECENT_S", 0.001)
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    write_control(producer, topics, [JobCopy("j", JobSpec(at=1.0))])
+
+    def send(*reports: Progress) -> None:
+        for one in reports:
+            producer.send(topics.progress, progress.encode(one), key=progress.key(one), partition=0)
+        assert producer.flush(10)
+
+    send(*(report(partition, 1) for partition in range(8)))
+    with closing(FleetView(cluster).start()) as live:
+        send(*(report(partition, 2) for partition in range(8)))
+        send(Progress("parse-0", "parse", 0, time.time(), pid=9), report(0, 3))
+        assert live.wait_until(lambda state: state.picture.counts("j").fetched == 17, 10)
+        once = FleetView.read(cluster)
+        assert once.jobs() == live.jobs()
+        assert [(one.state, one.counts.fetched) for one in once.jobs()] == [("running", 17)]
 
 
 def test_a_view_goes_on_after_its_positions_were_lost(cluster: Settings) -> None:
