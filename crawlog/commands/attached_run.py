@@ -34,6 +34,9 @@ LOOK_S = 0.1
 RENEW_S = 1.0
 """Time between two looks whether the local engine was started again, seconds."""
 
+SIGN_S = 3.0
+"""How long to wait for a report of a fleet that seems to be gone, seconds: the broker's clock may differ from ours."""
+
 AGAIN_S = 3.0
 """How long a second Ctrl-C cancels the job after the first one, seconds."""
 
@@ -65,7 +68,13 @@ def has_fleet(settings: "Settings") -> bool:
         return held is not None and held.what == "up"
     if {"fetch_workers", "parse_workers"} & settings.run.model_fields_set:
         return False
-    return bool(partition_count_if_any(settings)) and FleetView.read(settings).has_fleet()
+    if not partition_count_if_any(settings):
+        return False
+
+    def is_told(view: FleetView) -> bool:
+        return view.has_fleet() or not view.look(lambda state: state.had_fleet())
+
+    return FleetView.read(settings, until=is_told, wait_s=SIGN_S).has_fleet()
 
 
 class _Signals:

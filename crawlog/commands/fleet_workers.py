@@ -25,8 +25,7 @@ def list_workers(settings: "Settings") -> "list[WorkerView]":
     """The workers that report, by stage and name."""
     from crawlog.streams.fleet import FleetView
 
-    view = FleetView.read(settings, until=lambda state: bool(state.workers(time.time())), wait_s=FIRST_S)
-    return view.look(lambda state: state.workers(time.time()))
+    return FleetView.read(settings, until=lambda view: bool(view.workers()), wait_s=FIRST_S).workers()
 
 
 def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop"], by: str = "") -> "WorkerView":

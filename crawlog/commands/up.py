@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.fleet import FleetStatus
 
 if TYPE_CHECKING:
-    from crawlog.streams.fleet import FleetState
+    from crawlog.streams.fleet import FleetState, FleetView
     from crawlog.streams.settings import Settings
 
 COUNTS = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
@@ -161,16 +160,21 @@ def _look(settings: "Settings", found: Status) -> None:
     from crawlog.streams.fleet import FleetView
 
     count = settings.kafka.partitions
-    wait_s = REPORTS_TIMEOUT_S if found.holder is not None else 0.0
-    view = FleetView.read(settings, until=lambda state: len(_owned(state)) >= count, wait_s=wait_s)
+
+    def is_whole(view: FleetView) -> bool:
+        if found.holder is None:
+            return bool(view.workers()) or not view.look(lambda state: state.had_fleet())
+        return len(_owned(view)) >= count
+
+    view = FleetView.read(settings, until=is_whole, wait_s=REPORTS_TIMEOUT_S)
     found.fleet = view.status()
     found.jobs = view.look(lambda state: _jobs(state, count))
     found.commands = view.look(lambda state: state.commands.in_force)
 
 
-def _owned(state: "FleetState") -> set[int]:
+def _owned(view: "FleetView") -> set[int]:
     """The partitions of crawl.urls that have a living owner."""
-    return {number for one in state.workers(time.time()) if one.stage == "fetch" for number in one.partitions}
+    return {number for one in view.workers() if one.stage == "fetch" for number in one.partitions}
 
 
 def _reported(state: "FleetState") -> set[int]:

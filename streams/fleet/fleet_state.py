@@ -54,8 +54,11 @@ class Process:
         self.report = report
         self.at = at
         self.partitions[report.partition] = Passed(at, report.offset)
-        if at - self.last.at >= RATE_S:
-            self.first, self.last = self.last, Sample(at, report.pages, report.cpu_s)
+        sample = Sample(at, report.pages, report.cpu_s)
+        if at < self.last.at:
+            self.first = self.last = sample  # the broker's clock was set back
+        elif at - self.last.at >= RATE_S:
+            self.first, self.last = self.last, sample
 
     def rate(self) -> tuple[float, float]:
         """Pages a second, and the share of a CPU."""
@@ -116,11 +119,13 @@ class FleetState:
     def report(self, report: Progress, at: float) -> None:
         """Takes the next report; `at` is its time of arrival in the log, UTC epoch seconds."""
         self.picture.take(report)
-        known = self._processes.get((report.stage, report.worker, report.pid))
-        if known is None:
-            self._processes[report.stage, report.worker, report.pid] = Process(report, at)
+        who = report.stage, report.worker, report.pid
+        process = self._processes.pop(who, None)
+        if process is None:
+            process = Process(report, at)
         else:
-            known.take(report, at)
+            process.take(report, at)
+        self._processes[who] = process  # the last one is the one that reported last
 
     def has_all_counts(self, partitions: int) -> bool:
         """Whether the counts of all jobs are known in these partitions of crawl.urls, by their number."""
@@ -265,11 +270,7 @@ class FleetState:
         gone = [one for one, process in self._processes.items() if now - process.at > GONE_S]
         for one in gone:
             del self._processes[one]
-        newest: dict[tuple[str, str], Process] = {}
-        for process in self._processes.values():
-            name = process.report.stage, process.report.worker
-            if name not in newest or process.at >= newest[name].at:
-                newest[name] = process
+        newest = {(one.report.stage, one.report.worker): one for one in self._processes.values()}
         return [newest[name].view(now) for name in sorted(newest)]
 
     def sink_lag(self, ends: tuple[int, ...], now: float) -> int:
@@ -290,6 +291,10 @@ class FleetState:
             for places in sinks.values()
         ]
         return max(behind, default=sum(ends))
+
+    def had_fleet(self) -> bool:
+        """Whether a partition was reported last by a worker that does not belong to a `run`; it may live."""
+        return any(one.supervisor != "run" for one in self.picture.of("fetch"))
 
     def has_fleet(self, now: float) -> bool:
         """Whether a fetch worker lives that does not belong to a `run`, which may end at any time."""

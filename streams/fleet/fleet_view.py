@@ -5,6 +5,9 @@ crawl.progress, its end ───────────┴─► one plain con
 
 Of crawl.progress, as much of the end is read as has the counts of all partitions. Workers may have been away for long,
 or be restoring their partitions: a partition's newest report holds until its next one.
+
+Whether a worker lives is told by one steady clock: the broker's time at the first report that arrives, and from there
+this process's monotonic clock. So it does not matter whether the clocks of both machines agree, or are set.
 """
 
 import threading
@@ -32,7 +35,7 @@ from crawlog.streams.log import (
 
 from .fleet_state import FleetState
 from .picture import RECENT_S
-from .views import FleetStatus, JobView, StageView
+from .views import FleetStatus, JobView, StageView, WorkerView
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -65,6 +68,24 @@ _JOINS = b"join/"
 T = TypeVar("T")
 
 
+class _LogClock:
+    """The broker's time, UTC epoch seconds, on a steady clock; this machine's time until a report has arrived."""
+
+    def __init__(self) -> None:
+        self._ahead_s = time.time() - time.monotonic()
+        self._is_set = False
+
+    def now(self) -> float:
+        """The time now."""
+        return self._ahead_s + time.monotonic()
+
+    def arrived_at(self, logged_at: float) -> float:
+        """The time of a report that arrives now; the broker's time of the first one sets the clock."""
+        if not self._is_set:
+            self._is_set, self._ahead_s = True, logged_at - time.monotonic()
+        return self.now()
+
+
 class FleetView:
     """The fleet's state, read from the log.
 
@@ -91,13 +112,14 @@ class FleetView:
         config = {"error_cb": weak_callback(self._error), "enable.partition.eof": True}
         self._consumer = Consumer(consumer_config(settings) | config)
         self._age_s = RECENT_S
+        self._clock = _LogClock()
         self._upto = self._assign()
 
     # ------------------------------------------------------------------ reading
 
     @classmethod
     def read(
-        cls, settings: "Settings", *, until: Callable[[FleetState], bool] | None = None, wait_s: float = 0
+        cls, settings: "Settings", *, until: "Callable[[FleetView], bool] | None" = None, wait_s: float = 0
     ) -> Self:
         """One look: all that is in the log now.
 
@@ -108,7 +130,7 @@ class FleetView:
         try:
             view.catch_up()
             deadline = time.monotonic() + wait_s
-            while until is not None and not until(view._state) and time.monotonic() < deadline:
+            while until is not None and not until(view) and time.monotonic() < deadline:
                 view.poll(0.1)
         finally:
             view.close()
@@ -208,7 +230,9 @@ class FleetView:
         if record.topic() == self._topics.progress:
             report = progress.decode(record.value())
             if report is not None:
-                self._state.report(report, record.timestamp()[1] / 1000)
+                at = record.timestamp()[1] / 1000
+                is_new = (record.offset() or 0) >= self._end
+                self._state.report(report, self._clock.arrived_at(at) if is_new else at)
             return
         key = record.key() or b""
         if key.startswith(_JOINS):
@@ -252,6 +276,10 @@ class FleetView:
         with self._changed:
             return self._changed.wait_for(lambda: holds(self._state), timeout_s)
 
+    def workers(self) -> list[WorkerView]:
+        """The living processes of workers, by stage and name."""
+        return self.look(lambda state: state.workers(self._clock.now()))
+
     def jobs(self) -> list[JobView]:
         """All jobs, the last submitted first."""
         return self.look(lambda state: state.jobs())
@@ -262,7 +290,7 @@ class FleetView:
 
     def has_fleet(self) -> bool:
         """Whether workers run that do not belong to a `run`."""
-        return self.look(lambda state: state.has_fleet(time.time()))
+        return self.look(lambda state: state.has_fleet(self._clock.now()))
 
     def stages(self) -> list[StageView]:
         """The stages with their lag.
@@ -272,7 +300,7 @@ class FleetView:
         ends = self._known_ends()
         inputs = {"fetch": self._topics.urls, "parse": self._topics.pages, "sink": self._topics.items}
         with self._lock:
-            state, now = self._state, time.time()
+            state, now = self._state, self._clock.now()
             workers = state.workers(now)
             views = []
             for stage, topic in inputs.items():
@@ -293,10 +321,8 @@ class FleetView:
         stages = self.stages()
         dead = self._known_ends()[self._topics.dead][0]
         with self._lock:
-            state, now = self._state, time.time()
-            return FleetStatus(
-                tuple(state.jobs()), tuple(state.workers(now)), tuple(stages), tuple(state.hosts()), dead
-            )
+            state = self._state
+            return FleetStatus(tuple(state.jobs()), tuple(self.workers()), tuple(stages), tuple(state.hosts()), dead)
 
     def _known_ends(self) -> dict[str, tuple[int, ...]]:
         at, ends = self._ends

@@ -179,6 +179,16 @@ def test_a_new_process_of_a_worker_replaces_the_old_one() -> None:
     assert [one.pid for one in state.workers(102.0)] == [8]
 
 
+def test_the_newest_process_is_the_last_one_to_report() -> None:
+    """Its time may be less: the broker's clock was set back. Rates begin again then."""
+    state = FleetState()
+    state.report(report(pid=7), 4000.0)
+    for second in range(12):
+        state.report(report(pid=8, pages=10 * second), 3995.0 + second - 995.0 * (second > 2))
+    (worker,) = state.workers(3012.0)
+    assert (worker.pid, worker.pages_per_s) == (8, 10.0)
+
+
 def test_the_lag_of_sinks_is_that_of_the_slowest_living_one() -> None:
     """Whether a run or the fleet has it: a sink reads all items, and one whose worker is gone waits for nobody."""
     state = FleetState()
