@@ -24,9 +24,6 @@ REPARSE = (
     " `crawlog replay --group parse --job {} --to-earliest --execute`, then this command again"
 )
 
-KEPT = ("rev", "state", "reason", "by", "at", "changed_at", "outputs", "code")
-"""Fields of a job's record that a run does not decide."""
-
 
 class JobInLog:
     """A job's record in the log, and this run's changes to it.
@@ -142,7 +139,7 @@ class JobInLog:
     def _wanted(self, copy: JobCopy, source: "Source | None") -> "JobSpec":
         """The job's spec by this command's settings; without seeds the spec stays as it is."""
         from crawlog.agents.seed import MAX_NAMES, scope_names
-        from crawlog.streams.log import kept_settings, resolve_spec
+        from crawlog.streams.log import kept_settings, resolve_spec, unresolved_fields
 
         spec = copy.spec
         if source is None and not self.order.starts:
@@ -154,7 +151,7 @@ class JobInLog:
         if source is not None and (kind != spec.scope.kind or not self.is_known):
             listed = sorted(scope_names(source, kind))[:MAX_NAMES]
         wanted = resolve_spec(self._supervisor.settings, self.order.of_spider(), listed, self.requests)
-        kept = KEPT if self.is_known else ("rev",)
+        kept = unresolved_fields() if self.is_known else ("rev",)
         return msgspec.structs.replace(wanted, **{name: getattr(spec, name) for name in kept})
 
     @property

@@ -99,6 +99,13 @@ def _groups() -> dict[str, type[msgspec.Struct]]:
     return {field: hint for field, hint in hints if isinstance(hint, type) and issubclass(hint, msgspec.Struct)}
 
 
+@cache
+def unresolved_fields() -> tuple[str, ...]:
+    """The fields of a job's record that neither a setting nor its spider decides: `resolve_spec` leaves them unset."""
+    resolved = {"spider", *JobSpider._fields, "requests", *_groups(), *setting_of(JobSpec)}
+    return tuple(field for field in JobSpec.__struct_fields__ if field not in resolved)
+
+
 def _values_of(settings: "Settings", section: str, rules: type[msgspec.Struct]) -> dict[str, Any]:
     given = getattr(settings, section)
     return {field: getattr(given, field) for field in rules.__struct_fields__ if (section, field) != ("scope", "names")}

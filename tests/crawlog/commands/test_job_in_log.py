@@ -1,0 +1,63 @@
+"""How a run continues the job that its log has: as it is, changed, or again."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawlog.agents.seed import scope_names
+from crawlog.commands.job_in_log import JobInLog
+from crawlog.commands.order import Order
+from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.job_orders import CodeRef, OutputSpec
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.log import resolve_spec
+from crawlog.streams.settings import Settings
+
+ORDER = Order(seeds=["http://shop.example/"])
+ENDED = Finished(ORDER.name(), 1.0, rev=44)
+OF_SUBMIT: dict[str, Any] = {
+    "rev": 44,
+    "by": "ann",
+    "at": 1.0,
+    "changed_at": 2.0,
+    "outputs": (OutputSpec("rows.csv"),),
+    "items": (0,) * 8,
+    "priority": 5,
+    "code": CodeRef("shop", "1", "00" * 32),
+}
+
+
+def submitted(**others: Any) -> JobCopy:
+    """The record of `submit` for the job of `ORDER`."""
+    assert ORDER.source is not None
+    spec = resolve_spec(Settings(), ORDER.of_spider(), scope_names(ORDER.source, Settings().scope.kind))
+    return JobCopy(ORDER.name(), msgspec.structs.replace(spec, **OF_SUBMIT | others))
+
+
+def continued(known: JobCopy, end: Finished | None = None, order: Order = ORDER) -> JobInLog:
+    """The job as a run takes it up."""
+    job = JobInLog(order, order.name(), SimpleNamespace(settings=Settings()), lambda _: None)  # type: ignore[arg-type]  # its settings alone are read
+    job._go_on(known, end)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [("finished", ENDED), ("stopped", msgspec.structs.replace(ENDED, reason="operator")), ("paused", None)],
+)
+def test_a_run_takes_a_job_of_submit_as_it_is(state: str, end: Finished | None) -> None:
+    """What `submit` alone writes into a record is no other setting."""
+    known = submitted(state=state)
+    job = continued(known, end)
+    assert (job.copy, job.is_changed, job.is_anew, job.end) == (known, False, False, end)
+
+
+def test_a_run_with_other_settings_keeps_what_submit_wrote() -> None:
+    """Outputs, code and priority stay with the job."""
+    copy = continued(submitted(state="paused", max_depth=3)).copy
+    assert copy is not None
+    kept = {name: getattr(copy.spec, name) for name in OF_SUBMIT}
+    assert (copy.spec.max_depth, copy.spec.state, kept) == (None, "running", OF_SUBMIT | {"rev": 45})
+    assert {name for name, value in OF_SUBMIT.items() if value == getattr(JobSpec(), name)} == set()
