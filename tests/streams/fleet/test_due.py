@@ -187,6 +187,23 @@ def test_the_steps_begin_again_for_each_revision() -> None:
     assert order.end.urls == (9, 9)
 
 
+def test_pages_of_another_epoch_do_not_count_for_the_limit() -> None:
+    """Until each partition has folded the record of the new epoch, its reports may be of the former one."""
+    full = IDLE | {"fetched": 50, "queued": 3}
+    known, dues, seen = jobs(JobSpec(max_pages=100), epoch=1), Dues(2), picture(full, full)
+
+    def due() -> list[str]:
+        later = ENDS | {"fetch": (9, 9)}
+        return [one.reason for one in dues.of_open(known.open.values(), seen, later.__getitem__)]
+
+    assert due() == []
+    seen.take(report(0, 9, folded=1))
+    seen.take(report(1, 8, **full | {"fetched": 100}))
+    assert due() == []
+    seen.take(report(1, 9, **full | {"fetched": 100}))
+    assert due() == ["max_pages"]
+
+
 def test_a_job_is_followed_until_the_end_of_its_revision_is_on_record() -> None:
     """A late end of an older revision opens it again, so that its own end is written anew."""
     known = jobs(JobSpec(state="finished"))
