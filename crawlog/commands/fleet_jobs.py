@@ -127,12 +127,12 @@ _FROM: dict[JobStateName, tuple[str, ...]] = {
 
 
 def _change(settings: "Settings", name: str, state: JobStateName, by: str, reason: str = "") -> "JobView":
-    from crawlog.streams.log import CommandProducer, Topics, change_state, control_entries
+    from crawlog.streams.log import CommandProducer, Topics, change_state, settled_control
 
     if name == DEFAULT_JOB:
         raise NotPossible(f"{name} is the job of bare records, and takes no orders; `crawlog control` pauses it")
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
-    said = control_entries(settings, topics)
+    said = settled_control(settings, producer, topics)
     copy = said.get(f"job/{name}".encode())
     if not isinstance(copy, JobCopy) or copy.spec.state == "deleted":
         raise unknown_job(name)

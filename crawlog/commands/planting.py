@@ -102,7 +102,7 @@ class Planting:
         if job.is_changed:
             if job.closed:  # by its spider: this command goes on
                 write_command(producer, job.topics, Command("resume", job=job.name))
-            write = rewind_job if job.is_anew else write_job
+            write = rewind_job if job.is_anew and job.is_known else write_job  # a deleted job has nothing to rewind
             return write(settings, producer, job.topics, job.name, known.spec, known.epoch)
         if 0 in self._supervisor.watch.ends("fetch"):  # an empty partition lacks the job's record
             self._say(f"{job.topics.urls} was made anew and has lost the job: it begins again")

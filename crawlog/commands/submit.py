@@ -223,9 +223,9 @@ class _Sowing:
     def sow(self, name: str, code: "CodeRef | None", by: str) -> JobCopy:
         """Writes the record, then the seeds; returns the record as it is then."""
         from crawlog.agents.seed import plant
-        from crawlog.streams.log import control_entries
+        from crawlog.streams.log import settled_control
 
-        said = control_entries(self._settings, self._topics)
+        said = settled_control(self._settings, self._producer, self._topics)
         known = said.get(f"job/{name}".encode())
         spec = self._spec(code, by)
         if not isinstance(known, JobCopy):

@@ -26,6 +26,7 @@ from .groups import member_names
 from .job_records import acknowledged, control_entries, known_job, write_job
 from .producer import CommandProducer, Producer
 from .read import is_log_end, read_error
+from .rewind import settled_control
 from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
@@ -143,9 +144,9 @@ def cancel_job(settings: "Settings", job: str, by: str = "") -> JobCopy | None:
     Raises: OrderRefused, NotAnswered, EngineError: as `change_job`.
     """
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-control")
-    copy = known_job(settings, topics, job)
-    if copy is None or copy.spec.state in ("cancelled", "deleted"):
-        return copy
+    copy = settled_control(settings, producer, topics).get(f"job/{job}".encode())
+    if not isinstance(copy, JobCopy) or copy.spec.state in ("cancelled", "deleted"):
+        return copy if isinstance(copy, JobCopy) else None
     return change_state(settings, producer, topics, copy, state="cancelled", by=by)
 
 

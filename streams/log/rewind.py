@@ -9,8 +9,8 @@ Order of writes, each acknowledged before the next:
     5  the note, complete
 
 If the command is killed in between, the next one finds the note and repeats all steps: an epoch record or a found that
-is there already changes nothing. No URL of a job is fetched before its job record comes, so workers never see half a
-rewind.
+is there already changes nothing. Each command that changes a job looks for such notes first. No URL of a job is fetched
+before its job record comes, so workers never see half a rewind.
 
 Step 4 is needed because a page is parsed later than it is done. A page that was done before the rewind's start may have
 been parsed after it. It is not fetched again, so its founds are sent again.
@@ -28,7 +28,7 @@ import msgspec
 import xxhash
 
 from crawlog.schemas import urls as u
-from crawlog.schemas.control import Control, JobCopy, Rewound
+from crawlog.schemas.control import Control, JobCopy, Rewound, key
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
@@ -70,8 +70,7 @@ def rewind_crawl(settings: "Settings", to: Mapping[int, int]) -> int:
         EngineError: The log does not answer.
     """
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-rewind")
-    for begun in _possible(settings, topics, unfinished(control_entries(settings, topics))):
-        _carry_out(settings, producer, topics, begun)
+    for begun in _completed(settings, producer, topics, control_entries(settings, topics)):
         if not begun.job and begun.start == dict(to):
             return begun.epoch
     _check(settings, topics, to)
@@ -100,10 +99,7 @@ def rewind_job(
 def settled_control(settings: "Settings", producer: Producer, topics: Topics) -> dict[bytes, Control]:
     """The content of crawl.control; first completes each unfinished rewind."""
     said = control_entries(settings, topics)
-    begun = _possible(settings, topics, unfinished(said))
-    for rewound in begun:
-        _carry_out(settings, producer, topics, rewound)
-    return control_entries(settings, topics) if begun else said
+    return control_entries(settings, topics) if list(_completed(settings, producer, topics, said)) else said
 
 
 def unfinished(said: Mapping[bytes, Control]) -> list[Rewound]:
@@ -122,6 +118,25 @@ def counted(said: Mapping[bytes, Control]) -> list[Rewound]:
         if not any(_is_one_epoch(note, first) for first in counts):
             counts.append(note)
     return sorted(counts, key=lambda note: note.epoch)
+
+
+def _completed(
+    settings: "Settings", producer: Producer, topics: Topics, said: Mapping[bytes, Control]
+) -> Iterator[Rewound]:
+    """Completes each unfinished rewind, then gives it. That of a job which was deleted since is taken back."""
+    for begun in _possible(settings, topics, unfinished(said)):
+        if _is_deleted(said, begun):
+            producer.send(topics.control, None, key=key(begun), partition=0)
+            acknowledged(producer, topics.control)
+        else:
+            _carry_out(settings, producer, topics, begun)
+        yield begun
+
+
+def _is_deleted(said: Mapping[bytes, Control], begun: Rewound) -> bool:
+    """Whether the job that was to begin again is deleted, not one of its earlier epochs."""
+    copy = said.get(f"job/{begun.job}".encode())
+    return isinstance(copy, JobCopy) and copy.spec.state == "deleted" and copy.epoch >= begun.epoch - 1
 
 
 def _possible(settings: "Settings", topics: Topics, begun: list[Rewound]) -> list[Rewound]:

@@ -1,5 +1,6 @@
 """`submit` without workers: what a submission writes to the log."""
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,12 +18,14 @@ from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
 from crawlog.streams.errors import Misconfigured, NotPossible
 from crawlog.streams.log.client import log_bounds
+from crawlog.streams.log.job_changes import cancel_job
 from crawlog.streams.log.job_records import commands_in_force, known_job, write_command, write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings, for_stage
+from tests.support.dying import dying
 
 pytestmark = pytest.mark.broker
 
@@ -95,6 +98,28 @@ def test_a_job_that_begins_again_is_no_longer_closed_by_its_spider(cluster: Sett
     write_command(producer, topics, Command("stop", job="j", reason=reason))
     assert submit(cluster, Submission(urls=("http://a.test/",), job="j", fresh=before == "stopped")).epoch == 1
     assert commands_in_force(cluster, topics).of_job("j").stopped == (not reason)
+
+
+@pytest.mark.parametrize("point", ["rewind.noted", "rewind.acknowledged"])
+def test_every_command_completes_a_fresh_that_was_killed(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Else each order names the former epoch and is refused, as is the same command again."""
+    plain, fresh = (Submission(urls=("http://a.test/",), job="j", fresh=again) for again in (False, True))
+    submit(cluster, plain)
+    for epoch, again in ((1, partial(resume_job, cluster, "j")), (2, partial(submit, cluster, plain))):
+        with dying(monkeypatch, point, 1):
+            submit(cluster, fresh)
+        assert again().epoch == epoch
+    with dying(monkeypatch, point, 1):
+        submit(cluster, fresh)
+    assert submit(cluster, fresh).epoch == 4
+    assert [record.epoch for record in records(cluster) if record.urls] == [0, 2, 4]
+    with dying(monkeypatch, point, 1):
+        submit(cluster, fresh)
+    cancelled = cancel_job(cluster, "j")
+    assert cancelled is not None
+    assert (cancelled.epoch, job(cluster, "j").spec.state) == (5, "cancelled")
 
 
 def test_a_job_of_the_service_is_requested_as_one_of_the_command_line(cluster: Settings) -> None:

@@ -528,6 +528,20 @@ def test_a_rewind_goes_on_where_it_was_killed(
 
 
 @pytest.mark.broker
+def test_the_rewind_of_a_job_that_was_deleted_since_is_taken_back(
+    cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 the note is written → 2 its command is killed → 3 another one deletes the job: it stays deleted."""
+    log = Log(cluster, tmp_path)
+    with dying(monkeypatch, "rewind.noted", 1):
+        rewinds.rewind_job(log.settings, log.producer, log.topics, "j", u.JobSpec(rev=2), epoch=1)
+    deleted = job_records.write_job(log.settings, log.producer, log.topics, "j", u.JobSpec(rev=9, state="deleted"))
+    said_now = rewinds.settled_control(log.settings, log.producer, log.topics)
+    assert said_now[b"job/j"] == deleted
+    assert not [entry for entry in said_now.values() if isinstance(entry, Rewound)]
+
+
+@pytest.mark.broker
 def test_the_second_of_two_rewinds_at_one_instant_says_so(
     cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
