@@ -16,7 +16,7 @@ from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import NotPossible, UnknownName
 
-from .submit import BROKEN, whoever
+from .submit import BROKEN, is_full, way_on, whoever
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView, JobView
@@ -75,7 +75,7 @@ def pause_job(settings: "Settings", name: str, by: str = "") -> "JobView":
 def resume_job(settings: "Settings", name: str, by: str = "") -> "JobView":
     """Lets a job go on that was paused or stopped; ends the operator's and its spider's commands for it, too.
 
-    Raises: UnknownName, NotPossible: it has ended for good. EngineError: no worker answers.
+    Raises: UnknownName, NotPossible: it has ended for good, or at its limit of pages. EngineError: no worker answers.
     """
     return _change(settings, name, "running", by)
 
@@ -136,10 +136,11 @@ def _change(settings: "Settings", name: str, state: JobStateName, by: str, reaso
     copy = said.get(f"job/{name}".encode())
     if not isinstance(copy, JobCopy) or copy.spec.state == "deleted":
         raise unknown_job(name)
+    if copy.spec.state != state:
+        _check(copy, state)
     if state == "running":
         _resume_commands(producer, topics, name, said.get(f"command/job/{name}".encode()))
     if copy.spec.state != state:
-        _check(copy, state)
         copy = change_state(settings, producer, topics, copy, state=state, reason=reason, by=by or whoever())
     return _view(settings, copy)
 
@@ -153,6 +154,10 @@ def _check(copy: JobCopy, state: JobStateName) -> None:
     now = copy.spec.state
     if state == "running" and copy.spec.reason == BROKEN:
         raise NotPossible(f"job {copy.job} has nothing to go on with: its spider could not be made. Submit it anew")
+    if state == "running" and is_full(copy.spec):
+        raise NotPossible(
+            f"job {copy.job} has the {copy.spec.max_pages} pages of its limit: {way_on(copy)} lets it go on"
+        )
     if now in _FROM[state]:
         return
     fresh = "; `--fresh` of `run` or `submit` begins it again" if now in ENDED else ""

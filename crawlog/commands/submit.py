@@ -44,6 +44,9 @@ BROKEN = "spider_broken"
 _OWN = ("rev", "state", "reason", "by", "at", "changed_at", "scope", "items")
 """Fields of a job's record in which two submissions of one job may differ."""
 
+HELD = ("paused", "stopped", "failed")
+"""States of jobs whose new URLs wait until somebody lets the job go on."""
+
 _OPTIONS = {
     "spider": "--spider",
     "args": "-a",
@@ -298,34 +301,79 @@ class _Sowing:
         return write_job(self._settings, self._producer, self._topics, name, spec, epoch)
 
     def _go_on(self, known: JobCopy, spec: "JobSpec", said: Mapping[bytes, "Control"]) -> JobCopy:
-        """Lets a known job begin again (`fresh`), or go on as it is.
+        """Lets a known job begin again (`fresh`), or go on as it is or with a larger limit of pages.
 
-        Raises: NotPossible: it is not the same job, or it is cancelled. Misconfigured: `fresh` without URLs.
+        Raises:
+            NotPossible: it is not the same job, or it is cancelled.
+            Misconfigured: `fresh` without URLs.
+            OrderRefused, NotAnswered: the limit could not be changed.
         """
-        from crawlog.streams.log import control_entries, end_closing, rewind_job
-
         name = known.job
         if self._wanted.is_new:
             raise _taken(name)
         if self._wanted.fresh:
-            if not self._has_requests:
-                raise Misconfigured(f"--fresh: give the URLs that job {name} begins with")
-            fresh = msgspec.structs.replace(spec, rev=known.spec.rev + 1)
-            was_closed = end_closing(self._producer, self._topics, said, name)
-            copy = rewind_job(self._settings, self._producer, self._topics, name, fresh, known.epoch + 1)
-            if was_closed:  # a page of the former epoch may have closed the job before its worker heard of the new one
-                end_closing(self._producer, self._topics, control_entries(self._settings, self._topics), name)
-            return copy
+            return self._begin_again(known, spec, said)
         if known.spec.state == "cancelled":
             raise NotPossible(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
-        if not self._has_requests:
-            return known
-        if others := _differences(known.spec, spec):
+        larger = _with_limit(known.spec, spec)
+        if self._has_requests and (others := _differences(larger, spec)):
             raise NotPossible(
                 f"job {name} is there already, with other {', '.join(others)}: --job gives another name,"
                 " --fresh begins it again with these"
             )
+        if larger != known.spec:
+            known = self._change(known, larger, spec.by)
+        if known.spec.state in HELD:
+            self._say(f"job {name} is {known.spec.state}: its URLs wait; {way_on(known)} lets it go on")
         return known
+
+    def _begin_again(self, known: JobCopy, spec: "JobSpec", said: Mapping[bytes, "Control"]) -> JobCopy:
+        from crawlog.streams.log import control_entries, end_closing, rewind_job
+
+        name = known.job
+        if not self._has_requests:
+            raise Misconfigured(f"--fresh: give the URLs that job {name} begins with")
+        fresh = msgspec.structs.replace(spec, rev=known.spec.rev + 1)
+        was_closed = end_closing(self._producer, self._topics, said, name)
+        copy = rewind_job(self._settings, self._producer, self._topics, name, fresh, known.epoch + 1)
+        if was_closed:  # a page of the former epoch may have closed the job before its worker heard of the new one
+            end_closing(self._producer, self._topics, control_entries(self._settings, self._topics), name)
+        return copy
+
+    def _change(self, known: JobCopy, spec: "JobSpec", by: str) -> JobCopy:
+        """Orders another limit of pages; a job that was stopped at the former one runs."""
+        from crawlog.streams.log import change_job
+
+        was_full = is_full(known.spec)
+        return change_job(
+            self._settings,
+            self._producer,
+            self._topics,
+            known.job,
+            state="running" if was_full else None,
+            spec=spec,
+            reason="" if was_full else spec.reason,
+            by=by,
+            expects=known.spec.rev,
+        )
+
+
+def is_full(spec: "JobSpec") -> bool:
+    """Whether a job was stopped at its limit of pages: with that limit it would stop again."""
+    return (spec.state, spec.reason) == ("stopped", "max_pages") and spec.max_pages is not None
+
+
+def way_on(copy: JobCopy) -> str:
+    """The command that lets a paused, stopped or failed job go on."""
+    if is_full(copy.spec):
+        return f"`crawlog submit --job {copy.job} --max-pages N` with more than {copy.spec.max_pages}"
+    return f"`crawlog jobs resume {copy.job}`"
+
+
+def _with_limit(known: "JobSpec", spec: "JobSpec") -> "JobSpec":
+    """The record of a known job, with the limit of pages of `spec` if that is larger."""
+    is_larger = known.max_pages is not None and (spec.max_pages or 0) > known.max_pages
+    return msgspec.structs.replace(known, max_pages=spec.max_pages) if is_larger else known
 
 
 def _next_epoch(known: JobCopy | None) -> int:

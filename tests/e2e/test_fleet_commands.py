@@ -55,6 +55,7 @@ def test_a_fleet_works_off_what_is_submitted_and_obeys(fleet: Path) -> None:
     site = Numbered()
     try:
         _crawls(fleet, site)
+        _reaches_its_limit(fleet, site)
         _steers(fleet, site)
         _detaches(fleet, site)
         _ends_workers(fleet)
@@ -96,6 +97,20 @@ def _crawls(fleet: Path, site: Numbered) -> None:
     place = next(f"{one['partition']}:{one['offset']}" for one in page["events"] if one["kind"] == "page")
     assert "<title>1</title>" in ask(fleet, "pages", "cat", place)
     assert json.loads(ask(fleet, "pages", "cat", place, "--headers"))["http"] == 200
+
+
+def _reaches_its_limit(fleet: Path, site: Numbered) -> None:
+    brisk = [*PRIVATE, "-s", "politeness.delay_s=0.1"]
+    limited = crawlog("submit", site.url, *brisk, "--max-pages", 3, "--job", "l", "--wait", "--json", "--data", fleet)
+    code, summary, err = ended(limited)
+    assert (code, summary["reason"]) == (0, "max_pages"), err
+    code, _, err = ended(crawlog("jobs", "resume", "l", "--data", fleet))
+    assert code == 2
+    assert "with more than 3 lets it go on" in err
+    code, summary, err = ended(crawlog("submit", "--job", "l", "--max-pages", 999, "--wait", "--json", "--data", fleet))
+    assert (code, summary["reason"]) == (0, "finished"), err
+    shown = json.loads(ask(fleet, "jobs", "show", "l", "--json"))
+    assert (shown["counts"]["fetched"], shown["settings"]["run.max_pages"]) == (PAGES, 999)
 
 
 def _steers(fleet: Path, site: Numbered) -> None:

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from crawlog.schemas import urls
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
+from crawlog.streams import log
 from crawlog.streams.errors import Misconfigured, NotPossible
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_changes import cancel_job
@@ -120,6 +122,39 @@ def test_every_command_completes_a_fresh_that_was_killed(
     cancelled = cancel_job(cluster, "j")
     assert cancelled is not None
     assert (cancelled.epoch, job(cluster, "j").spec.state) == (5, "cancelled")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"), [("paused", ""), ("stopped", "operator"), ("failed", "no_spider"), ("stopped", "max_pages")]
+)
+def test_urls_for_a_job_that_does_not_run_are_told_to_wait(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch, state: Any, reason: str
+) -> None:
+    """Nothing is lost, and the line names what lets the job go on; a larger limit alone does so at the limit only."""
+    wanted = Submission(urls=("http://a.test/",), job="j", max_pages=5)
+    submit(cluster, wanted)
+    is_full = reason == "max_pages"
+    way = "`crawlog submit --job j --max-pages N` with more than 5" if is_full else "`crawlog jobs resume j`"
+    held = msgspec.structs.replace(job(cluster, "j").spec, rev=2, state=state, reason=reason)
+    write_job(cluster, Producer(cluster, "test"), Topics(cluster.kafka.prefix), "j", held)
+    lines: list[str] = []
+    assert submit(cluster, wanted, say=lines.append).state == state
+    assert [line for line in lines if "wait" in line] == [f"job j is {state}: its URLs wait; {way} lets it go on"]
+
+    def change(*_: object, spec: JobSpec, **given: object) -> JobCopy:
+        assert given["expects"] == 2
+        assert (given["state"], given["reason"]) == (("running", "") if is_full else (None, reason))
+        return JobCopy("j", msgspec.structs.replace(spec, state=given["state"] or spec.state))
+
+    monkeypatch.setattr(log, "change_job", change)
+    for urls_again in ((), wanted.urls):
+        larger = msgspec.structs.replace(wanted, urls=urls_again, max_pages=9)
+        assert submit(cluster, larger).state == ("pending" if is_full else state)
+    if is_full:
+        with pytest.raises(NotPossible, match=r"5 pages of its limit: `crawlog submit --job j --max-pages N`"):
+            resume_job(cluster, "j")
+    with pytest.raises(NotPossible, match=r"with other run\.max_pages"):
+        submit(cluster, msgspec.structs.replace(wanted, max_pages=4))
 
 
 def test_a_job_of_the_service_is_requested_as_one_of_the_command_line(cluster: Settings) -> None:
