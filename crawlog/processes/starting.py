@@ -407,7 +407,7 @@ class Starts:
             starting.close()
 
     def _look_at_control(self) -> None:
-        """Begins what is due, if crawl.control has grown since the last look."""
+        """Ends what is due no more and begins what is due, if crawl.control has grown since the last look."""
         assert self._follower.watch is not None
         end = self._follower.watch.control_end()
         if end != self._read_to:
@@ -421,7 +421,10 @@ class Starts:
         settings = self._follower.settings
         trust = trust_of(settings)
         said = control_entries(settings, Topics(settings.kafka.prefix))
-        for one, copy in startable(said).items():
+        due = startable(said)
+        for one in self._running.keys() - due.keys():  # first: else a former epoch's requests would be the next one's
+            self._running.pop(one).close()
+        for one, copy in due.items():
             code = code_of(copy.spec.spider)
             ended = said.get(f"start/{copy.job}".encode())
             is_ended = isinstance(ended, StartEnded) and (ended.epoch, ended.args) == (copy.epoch, copy.spec.args)
