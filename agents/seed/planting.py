@@ -4,6 +4,7 @@ The seeds are read twice: for the scope names of the job's record, then to be se
 """
 
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -75,7 +76,8 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     if not isinstance(copy, JobCopy):
         listed = sorted(names)[:MAX_NAMES]
         end_closing(producer, topics, said, job)
-        copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed, requests), epoch)
+        spec = msgspec.structs.replace(resolve_spec(settings, spider, listed, requests), at=time.time())
+        copy = write_job(settings, producer, topics, job, spec, epoch)
     elif line := kept_settings(job, copy.spec, settings, requests):
         report(line)
     if f"finished/{job}".encode() in said:

@@ -1,5 +1,6 @@
 """A run's job in the log: its record, and the run's own records about it (limit, end, new spider)."""
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -129,9 +130,10 @@ class JobInLog:
         is_fresh = self.order.fresh or not self.is_known
         if not is_other and not is_fresh and (spec == copy.spec or (is_done and not self.order.job)):
             return copy  # other request rules alone change no page of a finished job
-        # a stopped job still has its queue
-        spec = msgspec.structs.replace(spec, rev=copy.spec.rev + 1, state="running", reason="")
         is_anew = is_fresh or (is_done and is_other)
+        at = time.time() if is_anew else spec.at
+        # a stopped job still has its queue
+        spec = msgspec.structs.replace(spec, rev=copy.spec.rev + 1, state="running", reason="", at=at)
         if is_anew and not is_fresh:
             self._say("the job was finished under other settings: it is crawled again")
         return JobCopy(copy.job, spec, copy.epoch + is_anew)

@@ -12,7 +12,7 @@ from crawlog.schemas import log_lines
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import Topics, consumer_config, known_job, log_bounds, offset_at, read_records
+from crawlog.streams.log import Topics, consumer_config, job_since, known_job, log_bounds, offset_at, read_records
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -39,8 +39,7 @@ def job_log_lines(
 ) -> list[LogLine]:
     """The newest lines of a job that are in the log now, the oldest first.
 
-    Of a later epoch lines from before its submission are left out: they are those of a deleted job of the name, or of
-    the same job before `--fresh`.
+    Of a later epoch lines from before its submission are left out; see `job_since`.
 
     Args:
         since: Leaves out older lines; UTC epoch seconds.
@@ -50,7 +49,7 @@ def job_log_lines(
     """
     topics = Topics(settings.kafka.prefix)
     copy = known_job(settings, topics, job)
-    since = max(since or 0.0, copy.spec.at if copy is not None and copy.epoch else 0.0)
+    since = max(since or 0.0, job_since(copy) if copy is not None else 0.0)
     first, end = log_bounds(settings, topics.logs, [0])[0]
     end = end if upto is None else upto
     start = max(first, offset_at(settings, topics.logs, 0, int(since * 1000), end)) if since else first

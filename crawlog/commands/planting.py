@@ -1,7 +1,10 @@
 """Writes a job and its seeds to the log, and sends the seeds again if the log loses some during the run."""
 
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from crawlog.schemas.control import Command, JobCopy
 
@@ -58,6 +61,7 @@ class Planting:
 
         job = self._job
         spec = resolve_spec(self._supervisor.settings, job.order.of_spider(), requests=job.requests)
+        spec = msgspec.structs.replace(spec, at=time.time())
         return write_job(self._supervisor.settings, self._supervisor.producer, job.topics, job.name, spec)
 
     def _begin(self, copy: JobCopy) -> None:

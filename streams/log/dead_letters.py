@@ -50,12 +50,14 @@ class LetterChoice(msgspec.Struct, frozen=True):
     Attributes:
         reason: Part of the error's text; upper and lower case are equal.
         offsets: In crawl.dead.
+        since: Leaves out older letters; UTC epoch seconds.
     """
 
     stage: str = ""
     job: str = ""
     reason: str = ""
     offsets: frozenset[int] = frozenset()
+    since: float = 0.0
 
     def takes(self, letter: Letter) -> bool:
         """Whether a letter matches."""
@@ -64,6 +66,7 @@ class LetterChoice(msgspec.Struct, frozen=True):
             and (not self.job or letter.job == self.job)
             and self.reason.lower() in letter.error.lower()
             and (not self.offsets or letter.offset in self.offsets)
+            and letter.at >= self.since
         )
 
 

@@ -1,7 +1,7 @@
 """Jobs in the log: a record in every partition of crawl.urls; its copy, joins and end in crawl.control.
 
 Order of writes: every partition of crawl.urls → acknowledged → crawl.control → acknowledged → the first seed. So a job
-in crawl.control is known to every partition. A start that was killed in between writes the same record again. Scope
+in crawl.control is known to every partition. A command that was killed in between writes the record again. Scope
 names beyond `sower.MAX_NAMES` have their own records, before the seeds: each name in the partition of its domain only.
 """
 
@@ -334,6 +334,15 @@ def job_end(said: Mapping[bytes, Control], job: str) -> Finished | None:
     if not isinstance(end, Finished) or (isinstance(copy, JobCopy) and not is_end_of(end, copy)):
         return None
     return end
+
+
+def job_since(copy: JobCopy) -> float:
+    """The time from which on what names a job is its own, UTC epoch seconds.
+
+    What is older than the submission is of a deleted job of the name, or of the job before `--fresh`. In a first epoch
+    there is nothing to tell apart, and a worker's clock may be behind.
+    """
+    return copy.spec.at if copy.epoch else 0.0
 
 
 def is_end_of(end: Finished, copy: JobCopy) -> bool:

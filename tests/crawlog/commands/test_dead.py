@@ -44,7 +44,7 @@ def letters(*records: dead.DeadLetter | dead.Mark) -> Letters:
     log = Letters()
     for offset, record in enumerate(records):
         value = dead.encode_mark(record) if isinstance(record, dead.Mark) else record.value
-        log.take(offset, AT, record.headers(), value)
+        log.take(offset, AT + offset, record.headers(), value)
     return log
 
 
@@ -81,12 +81,13 @@ def test_a_state_folded_again_opens_no_letter_that_was_dealt_with() -> None:
         (LetterChoice(), [0, 1, 2]),
         (LetterChoice(stage="sink"), [1]),
         (LetterChoice(job="k"), [2]),
+        (LetterChoice(since=AT + 1), [1, 2]),
         (LetterChoice(reason="valueERROR"), [0, 2]),
         (LetterChoice(offsets=frozenset({1, 2}), job="k"), [2]),
     ],
 )
 def test_letters_are_chosen(choice: LetterChoice, offsets: list[int]) -> None:
-    """By stage, job, part of the error, offset; all of them together."""
+    """By stage, job, part of the error, offset, time; all of them together."""
     log = letters(letter(1), letter(2, stage="sink", error="KeyError: 1"), letter(3, job="k"))
     assert [one.offset for one in log.chosen(choice)] == offsets
 

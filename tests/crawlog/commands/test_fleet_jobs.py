@@ -1,6 +1,7 @@
 """What `crawlog jobs` tells of a job: from a log that no worker reads."""
 
 import gc
+import time
 
 import pytest
 
@@ -30,6 +31,8 @@ def test_a_job_shows_how_many_of_its_dead_letters_are_open(cluster: Settings) ->
         producer.send(topics.dead, letter.value, headers=letter.headers(), partition=0)
     assert producer.flush(30)
     assert show_job(cluster, "j").dead == 2
+    write_job(cluster, producer, topics, "j", JobSpec(2, at=time.time() + 60), 1)
+    assert show_job(cluster, "j").dead == 0, "they are of the epoch before"
 
 
 def test_commands_leave_no_client_behind(cluster: Settings) -> None:

@@ -12,7 +12,7 @@ from crawlog.commands.order import Order
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.log import resolve_spec
+from crawlog.streams.log import job_since, resolve_spec
 from crawlog.streams.settings import Settings
 
 ORDER = Order(seeds=["http://shop.example/"])
@@ -61,3 +61,13 @@ def test_a_run_with_other_settings_keeps_what_submit_wrote() -> None:
     kept = {name: getattr(copy.spec, name) for name in OF_SUBMIT}
     assert (copy.spec.max_depth, copy.spec.state, kept) == (None, "running", OF_SUBMIT | {"rev": 45})
     assert {name for name, value in OF_SUBMIT.items() if value == getattr(JobSpec(), name)} == set()
+
+
+@pytest.mark.parametrize(("order", "state"), [(ORDER, "deleted"), (Order(ORDER.seeds, fresh=True), "finished")])
+def test_a_job_that_begins_again_is_submitted_now(order: Order, state: str) -> None:
+    """Lines and dead letters from before are not its own."""
+    copy = continued(submitted(state=state), ENDED, order).copy
+    assert copy is not None
+    assert (copy.epoch, copy.spec.state) == (1, "running")
+    assert job_since(copy) == copy.spec.at > OF_SUBMIT["at"]
+    assert job_since(submitted()) == 0.0
