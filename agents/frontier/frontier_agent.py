@@ -11,6 +11,7 @@ checkpoint, close.
 
 import asyncio
 import os
+import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,6 @@ class Stage:
         if not self._follows:
             self._follows = True
             follow(self.app, self.orders, self._heard)
-        await self.restoring.end()
         self._close()  # what a revocation that ran out of time has left
         self._kept_rests.assigned(self.app.consumer_generation_id, partitions)
         self.restoring.begin(partitions, anew=True)
@@ -144,12 +144,13 @@ class Stage:
     async def _go_live(self) -> None:
         """Take over all that is restored; the event loop goes on meanwhile."""
         crash_points.point("restore.live")
+        interruption = self.restoring.interruption
         restored = {number: opened for number, opened in self.restoring.opened.items() if number not in self.live}
         self._early = {number: [] for number in restored}
         try:
             for number, partition in restored.items():
-                await self._take_over(number, partition)
-                if self.restoring.is_interrupted:
+                await self._take_over(number, partition, interruption)
+                if interruption.is_set():
                     return
         finally:
             self._early.clear()
@@ -157,7 +158,7 @@ class Stage:
         self.on_changed()
         self.wake()
 
-    async def _take_over(self, number: int, partition: Partition) -> None:
+    async def _take_over(self, number: int, partition: Partition, interruption: threading.Event) -> None:
         """Load a partition in steps, then fold the records that came meanwhile: nothing may change while it is loaded.
 
         With requests in flight, which belong to other partitions, it is loaded at once: none of its hosts may be asked.
@@ -166,7 +167,7 @@ class Stage:
         for _ in self.frontier.take_over(number, partition.fold, partition.db, rests):
             if not self.dispatching:
                 await asyncio.sleep(0)
-            if self.restoring.is_interrupted:
+            if interruption.is_set():
                 self.frontier.disown(number)
                 return
         self.live[number] = partition

@@ -66,9 +66,9 @@ class Restoring:
         return self._task is not None and not self._task.done()
 
     @property
-    def is_interrupted(self) -> bool:
-        """Whether a rebalance has begun since the partitions were assigned."""
-        return self._interrupt.is_set()
+    def interruption(self) -> threading.Event:
+        """Set when a rebalance begins; each assignment has its own."""
+        return self._interrupt
 
     def begin(self, partitions: set[int], *, anew: bool = False) -> None:
         """Restore partitions; returns at once.
@@ -76,10 +76,13 @@ class Restoring:
         Args:
             anew: They were assigned just now: nothing is known of their ends.
         """
+        before = None
         if anew:
+            before = self._task
+            self._interrupt.set()
             self._interrupt = threading.Event()
             self._seen_end.clear()
-        self._task = asyncio.create_task(self._until_live(partitions))
+        self._task = asyncio.create_task(self._after(before, partitions, self._interrupt))
         self._task.add_done_callback(_ended)
 
     def seen(self, number: int, offset: int) -> None:
@@ -109,6 +112,20 @@ class Restoring:
         for number in list(self.opened):
             if number in self._live or not is_running:
                 self.opened.pop(number).close()
+
+    async def _after(
+        self, before: "asyncio.Task[None] | None", partitions: set[int], interrupt: threading.Event
+    ) -> None:
+        """Restore partitions once the thread of the assignment before has ended, and what it had in hand is closed."""
+        if before is not None:
+            await asyncio.wait([before])
+            self._close_unfinished()
+        if not interrupt.is_set():
+            await self._until_live(partitions)
+
+    def _close_unfinished(self) -> None:
+        for number in self.opened.keys() - self._live.keys():
+            self.opened.pop(number).close()
 
     async def _until_live(self, partitions: set[int]) -> None:
         interrupt = self._interrupt
@@ -152,8 +169,7 @@ class Restoring:
         """Pause while the disk is full. An opened database may hold the error, so all of them are opened again."""
         log.error("state_not_writable", error=str(error), then="nothing is lost; it goes on when there is space")
         self._app.watchdog.beat()
-        for number in self.opened.keys() - self._live.keys():
-            self.opened.pop(number).close()
+        self._close_unfinished()
         await asyncio.sleep(RESTORE_AGAIN_S)
 
     def _restore(self, partitions: set[int], interrupt: threading.Event, outbox: Outbox) -> None:

@@ -30,6 +30,8 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from mode import Service
 
+from crawlog.streams.errors import EngineError
+from crawlog.streams.exit_codes import is_for_good
 from crawlog.streams.log import HeldRange, Position, WrittenEnds, merged_ends
 
 from .member import LARGE_BYTES, LIBRARY, ConsumerThread, RebalanceListener
@@ -127,7 +129,7 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         """Set each partition's position and run the hooks; Faust calls this between assignment and flow."""
         rebalance = self._thread.rebalances
         partitions = self.partitions()
-        asked = await self._asked(partitions)
+        asked = await self._asked(partitions, rebalance)
         held = await self.ranges(partitions, rebalance)
         starts = {partition: self._start(partition, asked.get(partition), held[partition]) for partition in partitions}
         async with self._turn:
@@ -156,9 +158,19 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
             await asyncio.sleep(0.2)
         return {}
 
-    async def _asked(self, partitions: set[int]) -> dict[int, int]:
+    async def _asked(self, partitions: set[int], rebalance: int) -> dict[int, int]:
+        """The stage's own offsets; asks until there is an answer, or another rebalance begins."""
         start = self.crawl.positions.start
-        return {} if start is None or not partitions else await start(set(partitions))
+        while start is not None and partitions:
+            try:
+                return await start(set(partitions))
+            except EngineError as error:
+                if is_for_good(error):
+                    raise
+                log.warning("log_silent", group=self.app.conf.id, asked="starts", error=str(error))
+            self._same(rebalance)
+            await asyncio.sleep(0.2)
+        return {}
 
     def _start(self, partition: int, asked: int | None, held: HeldRange) -> int:
         offset, reason = first_offset(asked, held)

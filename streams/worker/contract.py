@@ -21,6 +21,9 @@ class Watched(Protocol):
 class Membership(Protocol):
     """The member's thread, as the watchdog sees it."""
 
+    rebalances: int
+    """How many rebalances began."""
+
     @property
     def failure(self) -> BaseException | None:
         """The error that ended the group's coordination; None while it runs."""
@@ -34,6 +37,9 @@ class Reader(Protocol):
     @property
     def thread(self) -> Membership:
         """The member's thread."""
+
+    def partitions(self) -> set[int]:
+        """Our partitions of the input topic."""
 
     async def ranges(self, partitions: set[int]) -> dict[int, HeldRange]:
         """Bounds of the log and commits, by partition."""

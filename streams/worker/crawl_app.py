@@ -21,6 +21,7 @@ import structlog
 from confluent_kafka import KafkaException
 from faust.app.base import BootStrategy
 from faust.tables.manager import TableManager
+from faust.tables.recovery import Recovery
 from faust.topics import Topic
 from faust.utils import venusian
 
@@ -68,10 +69,30 @@ class Boot(BootStrategy):
         return [self.app.consumer] if self._should_enable_kafka_consumer() else []
 
 
-class NoTables(TableManager):
-    """Faust's table manager, without its second of sleep at start. It also resumes the streams after a rebalance."""
+class Resuming(Recovery):
+    """Faust's service that resumes reading after a rebalance.
+
+    Faust limits `perform_seek` to `broker_request_timeout`. After that the service ends without a word, and no later
+    rebalance resumes reading. `perform_seek` may wait for a broker longer than that.
+    """
 
     logger = LIBRARY
+
+    async def _wait(self, coro: Any, timeout: Any = None) -> None:  # noqa: ARG002, ASYNC109  # Faust's signature
+        await super()._wait(coro)
+
+
+class NoTables(TableManager):
+    """Faust's table manager, without its second of sleep at start."""
+
+    logger = LIBRARY
+
+    @property
+    def recovery(self) -> Recovery:
+        """It recovers no table; it resumes reading."""
+        if self._recovery is None:
+            self._recovery = Resuming(self.app, self, beacon=self.beacon, loop=self.loop)
+        return self._recovery
 
     async def on_start(self) -> None:
         """There is no table to wait for."""

@@ -3,6 +3,7 @@
 Consumers are known to stop silently after trouble with the broker. A worker is stuck if
     - the group's coordination ended,
     - no assignment came soon after the start,
+    - it has partitions, the broker answers, and it reads none of them,
     - records wait and nothing moved for long,
     - the broker answers and the group's heartbeats do not get through,
     - an agent failed,
@@ -43,6 +44,7 @@ from .member import LIBRARY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from crawlog.streams.log import HeldRange
     from crawlog.streams.settings import Settings
 
     from .contract import App
@@ -128,6 +130,18 @@ class Watchdog(Service):
                     await self._end_at_rest(round(now - moved), waiting)
                 doubted = bool(waiting)  # the first record after a long rest may have come just now
 
+    @Service.task
+    async def _watch_reading(self) -> None:
+        """End a worker that does not begin to read its partitions, whether it beats or not."""
+        read, rebalances = time.monotonic(), 0
+        while not self.should_stop:
+            await self.sleep(min(LOOK_S, self.stuck_s / 4))
+            begun = self.app.reader.thread.rebalances
+            if begun != rebalances or await self._reads():
+                read, rebalances = time.monotonic(), begun
+            elif time.monotonic() - read > self.stuck_s:
+                self.end("not_reading", after_s=round(time.monotonic() - read))
+
     async def _end_at_rest(self, after_s: int, waiting: str) -> None:
         if waiting != HEARTBEATS:
             await self.look_at_log()
@@ -147,13 +161,29 @@ class Watchdog(Service):
     def _signs(self) -> tuple[int, int]:
         return self._beats, self.app.positions.moves
 
+    async def _reads(self) -> bool:
+        """Whether the assignment has begun, or there is none, or the broker does not answer: its start then waits.
+
+        Another check limits the wait for the first assignment.
+        """
+        if self.app.positions.owned or not self._assigned:
+            return True
+        assigned = self.app.reader.partitions()
+        return not assigned or await self._ranges(assigned) is None
+
+    async def _ranges(self, partitions: set[int]) -> "dict[int, HeldRange] | None":
+        """Log bounds and commits of these partitions; None if the broker does not answer."""
+        try:
+            async with asyncio.timeout(ASK_S):
+                return await self.app.reader.ranges(partitions)
+        except (TimeoutError, KafkaError):
+            return None
+
     async def _waiting(self) -> str:
         """Partitions with lag, or HEARTBEATS; empty if there is no lag, or the broker is away."""
         positions = self.app.positions
-        try:
-            async with asyncio.timeout(ASK_S):
-                held = await self.app.reader.ranges(set(positions.owned))
-        except (TimeoutError, KafkaError):
+        held = await self._ranges(set(positions.owned))
+        if held is None:
             return HEARTBEATS if not self.app.lease.held(boottime()) and await self._broker_answers() else ""
         behind = {partition: found.end - (positions.next(partition) or 0) for partition, found in held.items()}
         return ",".join(f"{partition}:{lag}" for partition, lag in sorted(behind.items()) if lag > 0)

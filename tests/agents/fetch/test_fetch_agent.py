@@ -3,8 +3,10 @@
 import asyncio
 import gzip
 import os
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -618,6 +620,33 @@ async def test_two_restores_never_run_beside_each_other(tmp_path: Path, monkeypa
         ends.set()
         await owned
         await world.until(lambda: began == [{1}, {2}])
+
+
+async def test_an_assignment_does_not_wait_for_the_thread_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be fetching a snapshot for minutes; what it has in hand is closed before the next restore."""
+    ends, steps = threading.Event(), list[str]()
+    slow: Any = SimpleNamespace(close=lambda: steps.append("closed"), offset=0)
+    async with running(tmp_path, monkeypatch) as world:
+        stage = world.stage
+
+        def restore(partitions: set[int], *_: object) -> None:
+            steps.append(f"restore {partitions}")
+            if partitions == {1}:
+                ends.wait(60)
+                stage.restoring.opened[1] = slow
+
+        stage._follows = True
+        monkeypatch.setattr(stage.restoring, "_restore", restore)
+        await stage.owned({1})
+        await world.until(lambda: steps)
+        for partitions in ({2}, {3}):
+            stage.rebalance_started()
+            await asyncio.wait_for(stage.owned(partitions), 30)
+        ends.set()
+        await world.until(lambda: stage.dispatching)
+        assert steps == ["restore {1}", "closed", "restore {3}"]
 
 
 async def test_a_drain_gives_back_what_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

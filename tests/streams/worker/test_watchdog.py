@@ -43,6 +43,8 @@ class Worker:
 
     moves: int = 0
     owned: frozenset[int] = frozenset({0, 1})
+    assigned: frozenset[int] = frozenset({0, 1})
+    rebalances: int = 1
     failure: str | None = None
     ends: dict[int, int] = field(default_factory=lambda: {0: 5, 1: 5})
     is_silent: bool = False
@@ -54,7 +56,7 @@ class Worker:
     def app(self) -> Any:
         """The app."""
         return SimpleNamespace(
-            reader=SimpleNamespace(thread=self, ranges=self.ranges),
+            reader=SimpleNamespace(thread=self, ranges=self.ranges, partitions=lambda: set(self.assigned)),
             positions=self,
             lease=SimpleNamespace(held=lambda _: self.is_member),
             crawl=Settings(),
@@ -127,11 +129,25 @@ async def end_of(worker: Worker) -> None:
         (Worker(ends={0: 5, 1: 9}), "no_progress"),
         (Worker(ends={0: 5, 1: 9}, is_damaged=True), "log_damaged"),
         (Worker(failure="broken"), "coordination_ended"),
+        (Worker(owned=frozenset()), "not_reading"),
+        (Worker(owned=frozenset(), assigned=frozenset()), ""),
+        (Worker(owned=frozenset(), is_silent=True), ""),
         (Worker(is_silent=True), ""),
         (Worker(is_silent=True, is_member=False), "heartbeats"),
         (Worker(is_silent=True, is_member=False, is_reachable=False), ""),
     ],
-    ids=["idle", "records wait", "damaged", "no coordination", "slow answer", "no heartbeats", "broker away"],
+    ids=[
+        "idle",
+        "records wait",
+        "damaged",
+        "no coordination",
+        "not begun",
+        "nothing assigned",
+        "not begun, broker away",
+        "slow answer",
+        "no heartbeats",
+        "broker away",
+    ],
 )
 async def test_only_who_could_get_on_is_stuck(worker: Worker, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is away is nobody's fault: a new process could do nothing better."""
@@ -147,6 +163,21 @@ async def test_an_assignment_must_come(is_reachable: bool, why: str, monkeypatch
     """While there is a broker that could give one."""
     worker = Worker(is_reachable=is_reachable)
     assert await why_ended(worker, monkeypatch, ends=bool(why), assigned=False) == why
+
+
+async def test_a_worker_that_beats_and_reads_none_of_its_partitions_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A beat tells of work, not of reading; rebalances one after the other leave no time to begin."""
+    worker = Worker(owned=frozenset())
+    async with watched(worker, monkeypatch) as dog:
+        for _ in range(20):
+            await asyncio.sleep(STUCK_S / 5)
+            worker.rebalances += 1
+        assert worker.ended == []
+        async with asyncio.timeout(60.0):
+            while not worker.ended:
+                await asyncio.sleep(STUCK_S / 10)
+                dog.beat()
+    assert worker.ended[0][0] == "not_reading"
 
 
 @pytest.mark.parametrize("how", ["beat", "moves"])
