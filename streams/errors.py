@@ -8,6 +8,7 @@ CrawlError
 ├── TrialError           no sandbox is available: go on with the limits of this process
 ├── SpiderDied           try the call again in a new process; in the end the page goes to crawl.dead
 ├── Unusable             set the folder on disk aside, and fold the log again
+├── HalfFolded           close the state without a checkpoint: the last one on disk is whole
 ├── StateLocked          wait for the process that has the database, or go on without it
 ├── NotCopied            go on with an older copy, or without one
 ├── DamagedSnapshot      pass this snapshot over and try the next one
@@ -71,6 +72,10 @@ class SpiderDied(CrawlError):
 
 class Unusable(CrawlError):
     """A database on disk is damaged, or another version of crawlog wrote it."""
+
+
+class HalfFolded(CrawlError):
+    """A state in memory holds a part of a record: folding it failed midway."""
 
 
 class StateLocked(CrawlError):

@@ -26,7 +26,7 @@ from rocksdict import (
 )
 
 from crawlog.streams import crash_points
-from crawlog.streams.errors import Misconfigured, Unusable
+from crawlog.streams.errors import HalfFolded, Misconfigured, Unusable
 from crawlog.streams.fold import FOLD_VERSION, Changes, Effects, Fold, Rows, digest, effective
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity
@@ -270,6 +270,7 @@ class Partition:
         self.offset = self.checkpointed = meta.offset if meta else 0
         self._last_hash = meta.last_hash if meta else 0
         self._last_value: bytes | None = None
+        self._is_half_folded = False
 
     def _checked(self, stored: bytes) -> r.Meta | None:
         """The meta row; None if it is of another log. Raises: Unusable: it is of another version."""
@@ -367,14 +368,26 @@ class Partition:
         """Fold the record at exactly the state's offset.
 
         If its effects hold a rewind, neither state nor offset has changed: call `rewind`, and read again from there.
+        After an exception a part of the record may be folded, so the state takes no record and makes no checkpoint.
+
+        Raises: HalfFolded: an earlier record was not folded to its end.
         """
         assert offset == self.offset
-        effects = self.fold.take(value, offset, timestamp_s)
+        self._see_whole()
+        try:
+            effects = self.fold.take(value, offset, timestamp_s)
+        except BaseException:
+            self._is_half_folded = True
+            raise
         if effects.rewind is not None:
             return effects
         self.offset = offset + 1
         self._last_value = value or b""
         return effects
+
+    def _see_whole(self) -> None:
+        if self._is_half_folded:
+            raise HalfFolded(f"partition {self.number}: a part of the record at offset {self.offset} is folded")
 
     def skip_to(self, offset: int) -> None:
         """Continue at a later offset; the log has no records between."""
@@ -397,7 +410,11 @@ class Partition:
         return len(self.rows.dirty) + self.fold.seen.changes
 
     def checkpoint(self) -> int:
-        """Write all changes and the offset as one batch; returns the offset of the state on disk."""
+        """Write all changes and the offset as one batch; returns the offset of the state on disk.
+
+        Raises: HalfFolded: a record was not folded to its end; nothing is written.
+        """
+        self._see_whole()
         if self.offset == self.checkpointed:
             return self.offset
         self.fold.flush()

@@ -184,6 +184,34 @@ def test_standbys_come_back_after_a_full_disk(monkeypatch: pytest.MonkeyPatch) -
     assert looks == [frozenset({7})]
 
 
+def test_a_standby_that_breaks_amid_a_record_keeps_its_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint would hold a part of the record: its owner would fold it once more on top."""
+    monkeypatch.setattr(newest_copy, "log_bounds", lambda *_: {0: (0, 100)})
+    machine = Machine(Settings(), tmp_path, "w")
+    machine.states._log, machine.states.places = LogIdentity("c", "t"), Places(8)
+    kept = machine.states.standby(0, "w")
+    kept.take(JOB, 0, 1.0)
+    kept.checkpoint()
+    whole = kept.digest()
+    kept.take(JOB, 1, 1.0)
+    fold = kept.fold.take
+
+    def broken(*record: Any) -> None:
+        fold(*record)
+        raise Exception("IO error: While open a file for random read: Too many open files")  # noqa: TRY002  # as rocksdict
+
+    monkeypatch.setattr(kept.fold, "take", broken)
+    record = u.encode(u.founds("j", 0, [u.FoundUrl(f"{SITES[0]}/")]))
+    monkeypatch.setattr(machine.standby, "_fold", lambda _: kept.take(record, 2, 1.0))
+    machine.standby._open[0] = kept
+    machine.standby.keep_up(frozenset())
+    again = machine.states.standby(0, "w")
+    assert (again.offset, again.digest()) == (1, whole)
+    again.close()
+
+
 def test_a_damaged_standby_is_closed_and_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's crawl depends on it: the worker goes on, and its next look makes a new one."""
     monkeypatch.setattr(newest_copy, "log_bounds", lambda *_: {0: (0, 100)})
