@@ -173,7 +173,12 @@ class FleetOutput:
         """
         if self._results is not None:
             return
-        self._results = await asyncio.to_thread(self._opened)
+        opening = asyncio.ensure_future(asyncio.to_thread(self._opened))
+        try:
+            self._results = await asyncio.shield(opening)
+        except asyncio.CancelledError:  # a revocation ran out of time: another worker may want the state
+            opening.add_done_callback(_close_unwanted)
+            raise
         if self._results.meta.offsets != self._durable:
             self._go_to(self._results.meta.offsets)
             self.goes_back = True
@@ -227,12 +232,15 @@ class FleetOutput:
         self.seen |= offsets
 
     async def close(self) -> None:
-        """Close the state; what waits is forgotten, and read again."""
-        making, self._making = self._making, None
+        """Close the state, also if the caller's time runs out; what waits is forgotten, and read again."""
+        making, results = self._making, self._results
+        self._making = self._results = self._stage = None
+        await asyncio.shield(self._end(making, results))
+
+    async def _end(self, making: "asyncio.Task[None] | None", results: SinkState | None) -> None:
         if making is not None:
             making.cancel()
             await asyncio.wait([making])
-        results, self._results, self._stage = self._results, None, None
         if results is not None:
             self._durable = dict(results.meta.offsets)
             await asyncio.to_thread(results.close)
@@ -269,3 +277,8 @@ class FleetOutput:
         rows = (self._results.made or self._results).rows
         await self.close()
         return rows
+
+
+def _close_unwanted(opening: "asyncio.Future[SinkState]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

@@ -111,10 +111,10 @@ class FleetSink:
             self._task = asyncio.create_task(self._run())
 
     async def revoking(self, _partitions: set[int]) -> None:
-        """Write what waits, and close all: another worker may get them."""
+        """Write what waits for open outputs, and close all: another worker may get them. The rest is read again."""
         self._owned = set()
         async with self._turning:
-            await self._write_all(list(self._outputs.values()))
+            await self._write_all([one for one in self._outputs.values() if one.is_open])
             await self._drop(list(self._outputs))
             self._held.clear()
 

@@ -1,5 +1,8 @@
 """A fleet's sink worker without Kafka: what was heard of a job is planned, whatever fails meanwhile."""
 
+import asyncio
+import contextlib
+import threading
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +13,16 @@ import pytest
 
 from crawlog.agents.sink import fleet_sink
 from crawlog.agents.sink.fleet_sink import FleetSink
+from crawlog.agents.sink.items_reader import ItemRecord
+from crawlog.schemas import items
 from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.errors import EngineError
+from crawlog.streams.errors import EngineError, RetryLater
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.sink import SinkState, state_of
 
 
 class EmptyLog:
@@ -55,11 +62,15 @@ def jobs_with_file(data: Path) -> set[str]:
     return {path.parent.name for path in data.glob("outputs/*/rows.jsonl")}
 
 
-async def test_an_end_that_was_heard_while_the_log_did_not_answer_makes_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """crawl.control is not read again: the worker would learn of the end at its next start only."""
-    log = EmptyLog()
+@pytest.fixture
+def log() -> EmptyLog:
+    """Does not answer the first question."""
+    return EmptyLog()
+
+
+@pytest.fixture
+def sink(log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetSink:
+    """Owns the one partition of crawl.items."""
     for name in ("Producer", "ItemsReader"):
         monkeypatch.setattr(fleet_sink, name, lambda *_: log)
     monkeypatch.setattr(fleet_sink, "partition_count", lambda _: 1)
@@ -75,6 +86,11 @@ async def test_an_end_that_was_heard_while_the_log_did_not_answer_makes_file(
     sink._owned = {0}
     sink._passes_at = inf
     sink.orders.caught_up()
+    return sink
+
+
+async def test_an_end_that_was_heard_while_the_log_did_not_answer_makes_file(sink: FleetSink, tmp_path: Path) -> None:
+    """crawl.control is not read again: the worker would learn of the end at its next start only."""
     for job in ("a", "b"):
         spec = msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=2, state="finished")
         sink._wanted.heard(JobCopy(job, spec))
@@ -84,3 +100,59 @@ async def test_an_end_that_was_heard_while_the_log_did_not_answer_makes_file(
     for _ in range(2):
         await sink._turn()
     assert jobs_with_file(tmp_path) == {"a", "b"}
+
+
+def running(sink: FleetSink, job: str) -> None:
+    """Tell the worker of a job that goes on."""
+    sink._wanted.heard(JobCopy(job, msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=1)))
+
+
+def row(n: int) -> ItemRecord:
+    """A row of the job j."""
+    record = items.encode(ItemsRecord("j", f"http://a.example/{n}", (0, n), [msgspec.Raw(b'{"n": 1}')]))
+    return ItemRecord(0, n, items.key("j", f"http://a.example/{n}"), record)
+
+
+async def test_a_revocation_opens_no_output_to_write_its_rows(sink: FleetSink, log: EmptyLog) -> None:
+    """It has little time, and who gets the output reads the rows again."""
+    log.failures = 0
+    running(sink, "j")
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    await sink.revoking({0})
+    assert not state_of(output.spec.folder(sink._settings.run.data)).exists()
+
+
+async def test_an_output_is_closed_though_the_time_ran_out_while_it_was_opened(
+    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its locks would shut out each other worker, and this one too, until the process ends."""
+    log.failures = 0
+    running(sink, "j")
+    await sink._turn()
+    [output] = sink._outputs.values()
+    opened, goes_on, states = output._opened, threading.Event(), list[SinkState]()
+
+    def slow() -> SinkState:
+        states.append(opened())
+        goes_on.wait(60)
+        return states[0]
+
+    monkeypatch.setattr(output, "_opened", slow)
+    opening = asyncio.create_task(output.open())
+    async with asyncio.timeout(60):
+        while not states:  # noqa: ASYNC110  # a thread opens it
+            await asyncio.sleep(0.01)
+        opening.cancel()
+        await asyncio.wait([opening])
+        assert opening.cancelled()
+        monkeypatch.setattr(output, "_opened", opened)
+        with pytest.raises(RetryLater):
+            await output.open()
+        goes_on.set()
+        while not output.is_open:
+            with contextlib.suppress(RetryLater):
+                await output.open()
+            await asyncio.sleep(0.01)
+    await output.close()
