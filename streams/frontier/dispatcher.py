@@ -77,6 +77,7 @@ class Frontier:
         owned.fold.listener = None
         for host in list(owned.hosts.values()):
             owned.forget(host)
+        self.schedule.drop(owned)
 
     def rests_of(self, partition: int) -> dict[int, float]:
         """Until when the hosts of a partition rest, by hash; a host that is not named may be asked."""

@@ -2,11 +2,11 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import chain, cycle
 from math import inf
 
-from .host import LENGTHS, READY, Host, HostQueue
+from .host import LENGTHS, READY, Host, HostPartition, HostQueue
 from .unmet_hosts import EVERYBODY, MET, NEW, SILENT
 
 
@@ -48,6 +48,16 @@ class Ring:
                 return host
         return None
 
+    def drop(self, partition: HostPartition) -> None:
+        """Take out the hosts of a partition, to which all hosts of their domains belong."""
+        kept = deque[tuple[int, Host]]()
+        for entry in self._ring:
+            if entry[1].partition is partition:
+                del self._others[entry[1].domain]
+            else:
+                kept.append(entry)
+        self._ring = kept
+
 
 class HostLine:
     """Hosts of one job that may be asked now. Every second place is for hosts with long queues.
@@ -85,6 +95,11 @@ class HostLine:
                 return host
         return self._all.pop()
 
+    def drop(self, partition: HostPartition) -> None:
+        """Take out the hosts of a partition."""
+        for ring in (self._all, *self._longer):
+            ring.drop(partition)
+
 
 class HostLines:
     """The lines of one job, by standing. Every second turn is for hosts that have answered, if there are any.
@@ -110,6 +125,12 @@ class HostLines:
                 return host
         self.is_empty = all(admitted)
         return None
+
+    def drop(self, partition: HostPartition) -> None:
+        """Take out the hosts of a partition: an entry keeps the partition's fold in memory."""
+        if not self.is_empty:
+            for line in self._lines:
+                line.drop(partition)
 
     def let_go(self, job: str) -> None:
         """Empty the lines of a job, given by its name, so that its hosts may join new ones."""
@@ -160,6 +181,12 @@ class Resting:
     def __iter__(self) -> Iterator[tuple[float, int, Host]]:
         """(time, number in the order they came, host) of each, in no order."""
         return chain(self._usual, self._others)
+
+    def drop(self, partition: HostPartition) -> None:
+        """Take out the hosts of a partition: an entry keeps the partition's fold in memory."""
+        self._usual = deque(entry for entry in self._usual if entry[2].partition is not partition)
+        self._others = [entry for entry in self._others if entry[2].partition is not partition]
+        heapify(self._others)
 
     def clear(self) -> None:
         """Forget all."""

@@ -20,7 +20,7 @@ from crawlog.streams.fold import JobState
 from crawlog.streams.http import Manner, WorkerLimits
 
 from .commands import Commands
-from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue
+from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostPartition, HostQueue
 from .order import HostLines, Resting
 from .politeness import crawl_delay_s
 
@@ -266,6 +266,12 @@ class Schedule:
         else:
             owned.forget(host, max(host.next_at, now) if is_wanted or host.next_at > now else inf)
         return True
+
+    def drop(self, partition: HostPartition) -> None:
+        """Forget the places of a partition's hosts, those too that have left memory."""
+        self.resting.drop(partition)
+        for lines in self.lines.values():
+            lines.drop(partition)
 
     # ------------------------------------------------------------------ time
 

@@ -1,7 +1,9 @@
 """In which order hosts are asked that are ready: jobs and domains in turns, the longest queues first."""
 
+import gc
 import random
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from math import inf
@@ -264,3 +266,22 @@ def test_hosts_come_back_in_the_order_of_their_times_and_those_of_one_time_as_th
         back.append(next(entry for entry in expected if hosts[entry[1]] is first))
     assert back[-20:] == sorted(back[-20:])
     assert sorted(back) == sorted(expected)
+
+
+@pytest.mark.parametrize("where", ["rests", "stands in line"])
+def test_a_host_keeps_nothing_of_a_partition_that_was_given_up(where: str) -> None:
+    """Its fold holds its pages of the seen table; with each rebalance there would be one more."""
+    world = World()
+    world.job()
+    world.find(*pages("a.com", 2), *pages("x.a.com", 2))
+    if where == "rests":
+        world.next_page().host.rest(world.clock + 3600.0)
+    else:
+        world.job(rev=2, state="paused")
+    given_up = weakref.ref(world.fold)
+    world.rebalance()
+    gc.collect()
+    assert given_up() is None
+    world.job(rev=3)
+    world.pass_time(3600.0)
+    assert sorted(world.drain()) == sorted([*pages("a.com", 2), *pages("x.a.com", 2)])
