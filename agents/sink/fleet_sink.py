@@ -24,14 +24,7 @@ from crawlog.schemas import control
 from crawlog.schemas.progress import FLEET, MAX_STUCK, Progress
 from crawlog.streams import crash_points, exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RefusedOutput, Unusable
-from crawlog.streams.log import (
-    Producer,
-    Topics,
-    known_sinks,
-    log_bounds,
-    log_identity,
-    partition_count,
-)
+from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count
 from crawlog.streams.sink import empty, fleet_sink_of, forget_output, places_of
 from crawlog.streams.worker import CrawlApp
 
@@ -91,6 +84,7 @@ class FleetSink:
         self._retry: dict[str, float] = {}
         self._reader = ItemsReader(app.crawl, self._names.items)
         self._must_seek = False
+        self._is_planned = False
         self._turning = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._is_following = False
@@ -104,6 +98,7 @@ class FleetSink:
         """Take the outputs of these partitions."""
         self.orders.owned()
         self._owned = set(partitions)
+        self._is_planned = False  # 1 own nothing → 2 read to the end → 3 get outputs that are not open yet
         self._wanted.changed |= set(self._wanted.names())
         if not self._is_following:
             self._is_following = True
@@ -138,7 +133,7 @@ class FleetSink:
         own = [one for one in self._outputs.values() if one.partition == partition and self._is_required(one.wanted)]
         stuck = {one.wanted.job for one in own if one.is_stuck}
         stuck |= {job for (job, _), at in self._held.items() if at == partition}
-        if len(stuck) > MAX_STUCK:
+        if len(stuck) > MAX_STUCK or not self._is_planned:
             return [0] * self._count, []
         own = [one for one in own if not one.is_stuck]
         read = self._reader.at
@@ -234,6 +229,7 @@ class FleetSink:
             except BaseException:  # RocksDB's errors have no class of their own
                 self._wanted.changed.add(job)
                 raise
+        self._is_planned = self._is_planned or not self._wanted.changed
 
     async def _want(self, wanted: WantedOutput, bounds: Mapping[int, tuple[int, int]]) -> None:
         """Begin an output, or go on with it as it is wanted now."""

@@ -156,3 +156,16 @@ async def test_an_output_is_closed_though_the_time_ran_out_while_it_was_opened(
                 await output.open()
             await asyncio.sleep(0.01)
     await output.close()
+
+
+async def test_a_partition_has_passed_nothing_until_its_outputs_are_planned(sink: FleetSink, log: EmptyLog) -> None:
+    """The reader of a worker that had no output is at the end; the owner before may have died with rows behind."""
+    sink._is_following = True
+    log.failures, log.at = 0, {0: 100}
+    running(sink, "j")
+    await sink.owned({0})
+    assert sink._passed(0) == ([0], [])
+    await sink._plan()
+    assert sink._passed(0) == ([0], [])
+    await sink._drop(list(sink._outputs))
+    assert sink._passed(0) == ([100], [])
