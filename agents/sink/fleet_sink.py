@@ -171,6 +171,8 @@ class FleetSink:
 
     async def _turn(self) -> float:
         """Do what is due; returns how long to rest."""
+        places = {**self._held, **{key: one.partition for key, one in self._outputs.items()}}
+        await self._drop(key for key, at in places.items() if at not in self._owned)  # a revocation ran out of time
         if not self.orders.works or not self._owned:
             return LOOK_S
         now = time.monotonic()
@@ -410,19 +412,16 @@ class FleetSink:
 
     async def _complete(self, output: FleetOutput, end: control.Finished) -> None:
         wanted = output.wanted
+        await output.write(self._reader.at)
+        if output.goes_back:
+            return
         if wanted.is_final:
-            await output.write(self._reader.at)
-            if output.goes_back:
-                return
             rows = await output.complete(dict(enumerate(end.items)), end.reason)
             if rows is None:
                 return
             crash_points.point("output.made")
             await self._records.note(wanted, rev=wanted.rev, rows=rows, place=output.spec.output)
         else:
-            await output.write(self._reader.at)
-            if output.goes_back:
-                return
             rows = await output.leave()
             await self._records.note(wanted, rev=wanted.rev, rows=rows, place=str(output.partial), is_partial=True)
         crash_points.point("output.noted")

@@ -23,6 +23,7 @@ from crawlog.streams.errors import EngineError, RetryLater
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import SinkState, state_of
+from crawlog.streams.worker import finish_within
 
 
 class EmptyLog:
@@ -169,3 +170,17 @@ async def test_a_partition_has_passed_nothing_until_its_outputs_are_planned(sink
     assert sink._passed(0) == ([0], [])
     await sink._drop(list(sink._outputs))
     assert sink._passed(0) == ([100], [])
+
+
+async def test_what_a_revocation_left_open_is_closed_though_nothing_is_assigned(sink: FleetSink, log: EmptyLog) -> None:
+    """Another worker waits for its locks."""
+    log.failures = 0
+    running(sink, "j")
+    await sink._turn()
+    [output] = sink._outputs.values()
+    await output.open()
+    async with sink._turning:
+        assert not await finish_within(0.01, sink.revoking({0}), "on_revoking")
+    assert output.is_open
+    await sink._turn()
+    assert (output.is_open, sink._outputs) == (False, {})
