@@ -52,7 +52,9 @@ class Snapshotter:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
             for number, partition in list(self._stage.live.items()):
-                if now >= self._due.setdefault(number, now + every_s) and number in self._stage.live:
+                if self._stage.live.get(number) is not partition:
+                    continue  # 1 another one's snapshot is made → 2 a rebalance → 3 this one is closed, and open anew
+                if now >= self._due.setdefault(number, now + every_s):
                     self._due[number] = now + every_s
                     await self._make(partition)
 

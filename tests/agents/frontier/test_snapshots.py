@@ -5,6 +5,8 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,12 @@ from crawlog.agents.frontier.snapshots import Snapshotter
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.state.snapshots import Manifest, Snapshots
 from crawlog.streams.state.stores import store_of
-from tests.support.fetching import World, running
+from tests.support.fetching import World, changed, running
 
 LOG = LogIdentity("cluster", "topic")
 
@@ -148,3 +151,24 @@ def test_a_database_closes_once_its_flush_has_ended(tmp_path: Path) -> None:
     again = Database(tmp_path / "0", StateMemory(64))
     assert again.get(b"k9999") == bytes(2000)
     again.close()
+
+
+async def test_no_snapshot_is_made_of_a_state_that_was_opened_anew_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The closed one cannot be checkpointed, which would end the worker; its offset is an old one."""
+    before, after, made = (object(), object()), object(), list[object]()
+    live: dict[int, Any] = dict(enumerate(before))
+    settings = changed(Settings(), {"snapshots.to": "/tmp/snapshots", "snapshots.every_s": 0.001})
+
+    async def make(_: Snapshotter, partition: object) -> None:
+        made.append(partition)
+        live[1] = after
+
+    monkeypatch.setattr(snapshots, "LOOK_S", 0.01)
+    monkeypatch.setattr(Snapshotter, "_make", make)
+    stage: Any = SimpleNamespace(settings=settings, live=live)
+    task = asyncio.create_task(Snapshotter(stage).run())
+    async with asyncio.timeout(60):
+        while after not in made:  # noqa: ASYNC110  # a fake tells nobody
+            await asyncio.sleep(0.01)
+    task.cancel()
+    assert before[1] not in made
