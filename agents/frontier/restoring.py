@@ -104,7 +104,6 @@ class Restoring:
         self._interrupt.set()
         if self._task is not None:
             await asyncio.wait([self._task])
-            self._task = None
 
     def close(self) -> None:
         """Close all partitions but those that the thread still has in hand."""

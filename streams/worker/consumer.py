@@ -172,6 +172,12 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
             await asyncio.sleep(0.2)
         return {}
 
+    async def own_nothing(self) -> None:
+        """Run the hooks of an empty assignment, unless another one came meanwhile."""
+        async with self._turn:
+            if not self.assignment():
+                await self.crawl.owned(set())
+
     def _start(self, partition: int, asked: int | None, held: HeldRange) -> int:
         offset, reason = first_offset(asked, held)
         wanted = asked or held.committed or 0

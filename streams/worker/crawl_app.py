@@ -206,7 +206,7 @@ class CrawlApp(faust.App):
         """Run the hooks of an empty assignment here: it has no positions to set."""
         super().on_rebalance_end()
         if not self.consumer.assignment():
-            self.add_future(self.owned(set()))
+            self.add_future(self.reader.own_nothing())
 
     async def _on_agent_error(self, agent: Any, exc: BaseException) -> None:
         """End the worker. Faust would go on with the next record, and the next commit would skip this one."""

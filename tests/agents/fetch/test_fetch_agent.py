@@ -649,6 +649,28 @@ async def test_an_assignment_does_not_wait_for_the_thread_of_the_one_before(
         assert steps == ["restore {1}", "closed", "restore {3}"]
 
 
+async def test_a_restore_that_begins_while_the_end_of_another_is_awaited_stays_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its partitions are closed while its thread folds them."""
+    async with running(tmp_path, monkeypatch) as world:
+        restoring, may_end = world.stage.restoring, asyncio.Event()
+        monkeypatch.setattr(restoring, "_until_live", lambda partitions: may_end.wait() if 1 in partitions else rest())
+        restoring.begin({1}, anew=True)
+        await asyncio.sleep(0)
+        ending = asyncio.create_task(restoring.end())
+        await asyncio.sleep(0)
+        restoring.begin({2}, anew=True)
+        may_end.set()
+        await ending
+        assert restoring.is_running
+
+
+async def rest() -> None:
+    """Restore for an hour."""
+    await asyncio.sleep(3600)
+
+
 async def test_a_drain_gives_back_what_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a trace: no page, no done."""
     monkeypatch.setattr("crawlog.agents.fetch.fetch_agent.DRAIN_S", 1.0)

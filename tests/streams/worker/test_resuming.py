@@ -90,3 +90,24 @@ async def test_a_start_asks_until_the_log_answers_or_another_rebalance_begins() 
     reader._thread.rebalances = 2
     with pytest.raises(IllegalStateError):
         await asyncio.wait_for(reader._asked({0}, 1), 60.0)
+
+
+async def test_an_empty_assignment_is_over_when_the_next_one_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hooks wait for those of the rebalance, and would give up what came after it."""
+    owned, assigned = list[set[int]](), set[int]()
+
+    async def own(partitions: set[int]) -> None:
+        owned.append(partitions)
+
+    reader: Any = Consumer.__new__(Consumer)
+    reader.app, reader._turn = SimpleNamespace(owned=own), asyncio.Lock()
+    monkeypatch.setattr(Consumer, "assignment", lambda _: assigned)
+    async with reader._turn:
+        waiting = asyncio.create_task(reader.own_nothing())
+        await asyncio.sleep(0)
+        assert owned == []
+    await waiting
+    assert owned == [set()]
+    assigned.add(1)
+    await reader.own_nothing()
+    assert owned == [set()]
