@@ -6,9 +6,10 @@ NAME is a spider of the Scrapy project whose scrapy.cfg lies in the working fold
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.request import getproxies
 
 import msgspec
 
@@ -85,9 +86,19 @@ def facts_of(ref: SpiderRef, settings: "Settings") -> SpiderFacts:
 
     try:
         with SpiderChild(ref, ChildRules.of(settings, None)) as child:
-            return child.facts()
+            facts = child.facts()
     except SpiderDied as error:
         raise Misconfigured(f"--spider {ref.path}: {error}") from None
+    if not facts.reads_proxies or settings.fetch.proxies:
+        return facts
+    return msgspec.structs.replace(facts, notes=(*facts.notes, *_unused_proxies()))
+
+
+def _unused_proxies() -> Iterator[str]:
+    """A line for the proxies of this process's environment; their URLs may have logins."""
+    unused = [f"{scheme}_proxy" for scheme in ("http", "https") if scheme in getproxies()]
+    if unused:
+        yield f"{', '.join(unused)} of the environment: Scrapy uses it, crawlog does not: set -s fetch.proxies=URL"
 
 
 def scrapy_origins(spider: NamedSpider, settings: "Settings") -> list[SettingOrigin]:

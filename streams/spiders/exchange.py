@@ -71,6 +71,7 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         has_pipelines: Whether items pass pipelines before they are rows.
         statuses: Further status codes, beside 2xx, whose pages go to the spider.
         notes: Lines that are said at the start: what differs from Scrapy, and why.
+        reads_proxies: Whether Scrapy would take proxies from the environment, which this process does not get.
     """
 
     path: str
@@ -84,6 +85,7 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     has_pipelines: bool = False
     statuses: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    reads_proxies: bool = False
 
 
 class SettingOrigin(msgspec.Struct, frozen=True):

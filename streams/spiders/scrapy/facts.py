@@ -153,6 +153,12 @@ def has_cookies(settings: BaseSettings) -> bool:
     return has_own and settings.getbool("COOKIES_ENABLED")
 
 
+def reads_proxies(settings: BaseSettings) -> bool:
+    """Whether Scrapy would take proxies from the environment."""
+    has_own = f"{_ROOM}httpproxy.HttpProxyMiddleware" in map(_path, components(settings))
+    return has_own and settings.getbool("HTTPPROXY_ENABLED")
+
+
 class DefaultHeaders(NamedTuple):
     """DEFAULT_REQUEST_HEADERS and the user agent.
 

@@ -92,6 +92,7 @@ class ScrapyRunner:
             takes_errors=True,
             has_pipelines=self.has_pipelines,
             notes=(*facts.notes(settings, self.spider), *self.crawler.in_vain()),
+            reads_proxies=facts.reads_proxies(settings),
         )
 
     async def open(self) -> None:

@@ -1,5 +1,6 @@
 """How a command names a spider, its arguments and Scrapy's settings; and what its job is called then."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,35 @@ def test_a_setting_of_scrapys_is_no_setting_of_our_own_spider(tmp_path: Path) ->
     (tmp_path / "books.py").write_text(SPIDER)
     with pytest.raises(Misconfigured, match=r"-s LOG_LEVEL: a setting of Scrapy's, and .*books.py:Books is"):
         named(f"{tmp_path}/books.py", (), (("LOG_LEVEL", "INFO"),), Settings())
+
+
+QUOTES = """
+import scrapy
+
+class Quotes(scrapy.Spider):
+    name = "quotes"
+"""
+
+
+def test_proxies_of_the_environment_that_scrapy_would_use_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where the user names proxies or turns them off; their logins are not shown."""
+    file, said = tmp_path / "quotes.py", "http_proxy, https_proxy of the environment: "
+    file.write_text(QUOTES)
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    assert not any("_proxy" in note for note in named(str(file), (), (), Settings()).facts.notes)
+    monkeypatch.setenv("HTTP_PROXY", "http://ann:hush@10.9.9.9:3128")
+    monkeypatch.setenv("https_proxy", "http://ann:hush@10.9.9.9:3128")
+    [note] = [note for note in named(str(file), (), (), Settings()).facts.notes if "_proxy" in note]
+    assert note.startswith(said)
+    assert "fetch.proxies" in note
+    assert "hush" not in note
+    given = Settings.model_validate({"fetch": {"proxies": ["http://one:3128"]}})
+    assert not any(said in note for note in named(str(file), (), (), given).facts.notes)
+    off = (("HTTPPROXY_ENABLED", "False"),)
+    assert not any(said in note for note in named(str(file), (), off, Settings()).facts.notes)
 
 
 def test_a_job_is_called_by_seeds_spider_and_arguments(tmp_path: Path) -> None:
