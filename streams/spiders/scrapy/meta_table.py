@@ -58,7 +58,7 @@ META: dict[str, MetaRow] = {
     "cache_timestamp": MetaRow("left", "the HTTP cache"),
     "cached_response": MetaRow("left", "the HTTP cache"),
     "autothrottle_dont_adjust_delay": MetaRow("run", "nothing: hosts rest by politeness.*"),
-    "download_slot": MetaRow("run", "nothing: requests are counted by host"),
+    "download_slot": MetaRow("run", "nothing: hosts and addresses are limited, by politeness.*; a warning says so"),
     "download_warnsize": MetaRow("run", "nothing: no warning is written"),
     # Made anew for each page.
     "download_latency": MetaRow("left", "seconds that the request took"),

@@ -76,7 +76,6 @@ class Recorder:
         self._obeys_robots = facts.obeys_robots(settings)
         self._timeout_s = facts.timeout_of(settings, crawler.spider)
         self._names: dict[Callable[..., Any], str] = {}
-        self.warnings: set[str] = set()
 
     def recorded(self, request: Request, *, is_sent_anyway: bool = False) -> RequestRecord:
         """The request as a record.

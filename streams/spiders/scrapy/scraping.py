@@ -17,6 +17,7 @@ from scrapy import signals
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import Request, Response
+from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.misc import arg_to_iter
 from twisted.internet.defer import Deferred
@@ -40,6 +41,11 @@ MAX_PRIORITY = (1 << 31) - 1
 
 MAX_WARNINGS = 100
 """Warnings of one page, at most."""
+
+NO_SLOTS = (
+    "meta['download_slot'] has no effect: requests are limited by host; politeness.per_ip and politeness.ip_rate limit "
+    "addresses, too"
+)
 
 MAX_HOPS = 255
 """Rows hold no more; Scrapy's RedirectMiddleware counts redirects by itself."""
@@ -69,6 +75,7 @@ class Scraping:
 
     Attributes:
         has_answered: Whether the spider got a response since the beginning.
+        slot: `download_slot` of the page's request, which copies of its meta have; None for `start`.
     """
 
     def __init__(
@@ -93,6 +100,7 @@ class Scraping:
         self._origin = origin
         self._is_whole = is_whole
         self.has_answered = False
+        self.slot: str | None = None
         self._new: set[int] = set()
         self._given: dict[int, int] = {}
         self._answered: set[int] = set()
@@ -334,6 +342,8 @@ class Scraping:
             if request.errback is None:
                 self._warn(f"{error.kind}; they are left out")
             return
+        if request.meta.get("download_slot") not in (None, self.slot, urlparse_cached(request).hostname):
+            self._warn(NO_SLOTS)
         identity = fingerprint
         if not record.unfiltered:
             self._new.add(fingerprint)

@@ -140,7 +140,7 @@ class ScrapyRunner:
         """Add what Scrapy's downloader writes into `meta`."""
         meta = request.meta
         meta.setdefault("download_timeout", self._timeout_s)
-        meta.setdefault("download_slot", urlparse_cached(request).hostname or "")
+        self._scraping.slot = meta.setdefault("download_slot", urlparse_cached(request).hostname or "")
         meta["download_latency"] = call.meta.took_s
         retried = call.meta.attempt - 1
         if retried > 0 and self._retries is not None:

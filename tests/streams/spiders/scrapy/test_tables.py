@@ -14,6 +14,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Sources, resolve
 from crawlog.streams.spiders.exchange import RequestOut
 from crawlog.streams.spiders.scrapy import META, SETTINGS, ScrapyRunner
+from crawlog.streams.spiders.scrapy.scraping import NO_SLOTS
 from tests.support.adapting import SITE, asking, failed_page_of, given_by, page_of, runner_of, started
 
 pytestmark = pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
@@ -373,6 +374,19 @@ def test_a_key_of_scrapys_classes_travels(key: str) -> None:
     assert error == ""
     [seen] = given_by(runner, page_of(out, "<p>")).items
     assert (f'"{key}"'.encode() in bytes(seen)) == (key != "depth_reset")
+
+
+def test_a_slot_that_a_spider_chooses_is_warned_of() -> None:
+    """Not the slot of a host, which each page's request has and its copies take along."""
+    runner = runner_of(Plain)
+    runner.spider.given = {"download_slot": "gentle"}  # type: ignore[attr-defined]  # Plain has it
+    result = given_by(runner, page_of(asking(), "<p>"))
+    assert [told for told in result.warnings if "download_slot" in told] == [NO_SLOTS]
+    runner.spider.given = {"download_slot": "shop.test"}  # type: ignore[attr-defined]  # as above
+    assert given_by(runner, page_of(asking(), "<p>")).warnings == []
+    moved = page_of(asking(), http=302, headers=(("Location", "http://other.test/"),))
+    redirect = given_by(runner, moved)
+    assert (redirect.requests[0].url, redirect.warnings) == ("http://other.test/", [])
 
 
 @pytest.mark.parametrize("key", of_fate("left"))
