@@ -16,6 +16,7 @@ from ..pipelines import Pipelines
 from .counted import taken
 from .crawler import StandInCrawler, reason_of
 from .exported import Exporter, item_of
+from .formatted_lines import write_line
 from .kinds import Kinds
 from .scraping import failure_of
 
@@ -56,10 +57,12 @@ class ScrapyPipelines(Pipelines):
 
     async def dropped(self, item: Any, error: Exception) -> None:
         """A pipeline dropped an item."""
+        write_line(self._crawler, "dropped", item, error, None)
         await self._tell(signals.item_dropped, item=item, response=None, exception=error)
 
     async def failed(self, item: Any, error: Exception) -> None:
         """A pipeline, or a serializer, failed."""
+        write_line(self._crawler, "item_error", item, error, None, error=error)
         await self._tell(signals.item_error, item=item, response=None, failure=failure_of(error))
 
     def stats(self) -> dict[str, float]:

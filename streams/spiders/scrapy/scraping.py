@@ -18,7 +18,6 @@ from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import Request, Response
 from scrapy.utils.httpobj import urlparse_cached
-from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.misc import arg_to_iter
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -32,6 +31,7 @@ from .downloading import MAX_ANSWERED, MAX_REPLACED
 from .exported import Exporter, raw_item
 from .failures import raised
 from .fingerprints_made import Earlier, Fingerprints
+from .formatted_lines import write_line
 from .kinds import Kinds
 from .recorded import Recorder, Unsendable, UnsendableUrl
 
@@ -138,9 +138,7 @@ class Scraping:
             output = await self._call(failure, request)
         except Exception as error:  # noqa: BLE001  # as above
             if not isinstance(failure.value, IgnoreRequest):
-                assert self._crawler.spider is not None
-                said = self._crawler.logformatter.download_error(failure, request, self._crawler.spider)
-                log.log(*logformatter_adapter(said))
+                write_line(self._crawler, "download_error", failure, request)
             if error is not failure.value:
                 self.failed(error, failure)
         else:
@@ -250,11 +248,15 @@ class Scraping:
             self.result.trace = "".join(traceback.format_exception(error))
         if isinstance(error, Unsendable):
             return
+        failure = failure_of(error)
+        if response is not None:
+            request = response.request  # type: ignore[union-attr]  # failures have it too, see `_call`
+            write_line(self._crawler, "spider_error", failure, request, response, error=error)
         stats = self._crawler.stats
         stats.inc_value("spider_exceptions/count")
         stats.inc_value(f"spider_exceptions/{type(error).__name__}")
         self._crawler.signals.send_catch_log(
-            signals.spider_error, failure=failure_of(error), response=response, spider=self._crawler.spider
+            signals.spider_error, failure=failure, response=response, spider=self._crawler.spider
         )
 
     async def _call(self, result: Response | Failure, request: Request) -> Iterable[Any] | AsyncIterator[Any]:

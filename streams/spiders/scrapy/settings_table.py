@@ -192,7 +192,7 @@ SETTINGS: dict[str, SettingRow] = {
     "LOG_FILE": _said("the lines go into " + _LOG + ", not into a file of their own"),
     "LOG_FILE_APPEND": _kept(_LOG),
     "LOG_FORMAT": _kept(_LOG),
-    "LOG_FORMATTER": _kept(_HERE),
+    "LOG_FORMATTER": _kept("writes the lines of dropped items and of errors; pages and items have none"),
     "LOG_INSTALL_ROOT_HANDLER": _kept(_LOG),
     "LOG_LEVEL": _mapped("least level of the spider's lines in the log"),
     "LOG_SHORT_NAMES": _kept(_LOG),

@@ -148,6 +148,33 @@ async def test_pipelines_signals_and_rows_are_those_of_scrapy(runner: Any) -> No
 
 
 @pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
+async def test_dropped_items_and_errors_have_a_line_in_the_log(runner: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Made by LOG_FORMATTER, at the level that the settings or the exception name."""
+    pack = runner.kinds.values.packed
+    lines = [b"~" + msgspec.json.encode({"$item": pack({"n": n}, "an item")}) for n in (1, 2, 3)]
+    service = PipelinesService(runner)
+    await service.call("open", b"")
+    await service.call("rows", b"\n".join(lines))
+    said = {record.levelname: record for record in caplog.records if "formatted_lines" in record.name}
+    assert said.keys() == {"WARNING", "ERROR"}
+    assert said["WARNING"].getMessage().startswith("Dropped: two")
+    assert said["ERROR"].getMessage().startswith("Error processing {'n': 3")
+    assert said["ERROR"].exc_text == "ValueError: three"
+
+
+@pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
+async def test_a_log_formatter_that_fails_costs_no_item(runner: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A level that logging does not have, for example."""
+    runner.crawler.logformatter.dropped = lambda *_: {"level": "LOUD"}
+    packed = runner.kinds.values.packed({"n": 2}, "an item")
+    service = PipelinesService(runner)
+    await service.call("open", b"")
+    answer = await service.call("rows", b"~" + msgspec.json.encode({"$item": packed}))
+    assert [item.error for item in msgspec.json.decode(answer, type=MadeItems).items] == [""]
+    assert "its method dropped failed" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
 async def test_numbers_that_json_does_not_have_are_null_behind_pipelines_too(runner: Any) -> None:
     """They reach the pipelines as they are."""
     packed = runner.kinds.values.packed({"n": 1, "price": math.nan}, "an item")

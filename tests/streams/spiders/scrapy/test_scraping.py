@@ -172,6 +172,14 @@ def test_what_came_before_an_exception_is_kept() -> None:
     assert result.stats["spider_exceptions/ValueError"] == 1
 
 
+def test_an_exception_of_a_callback_has_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """`spider_error` of LOG_FORMATTER makes it; its traceback is in the dead letter."""
+    given_by(runner_of(Everything), page_of(asking("three"), "<p>"))
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.getMessage() == f"Spider error processing <GET {SITE}/> (referer: None)"
+    assert record.exc_text == "ValueError: after three"
+
+
 def test_close_spider_closes_the_job() -> None:
     """With its reason, and without an error."""
     result = given_by(runner_of(Everything), page_of(asking("closing"), "<p>"))
