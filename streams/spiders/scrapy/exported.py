@@ -5,7 +5,6 @@ item ─┬─ no pipelines ─► fields, serializers, Scrapy's JSON encoder �
 """
 
 import json
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from ..values import as_json
+from .feeds import fields_of
 from .kinds import Kinds
 
 
@@ -28,7 +28,7 @@ class Exporter:
     """Makes rows of items.
 
     Args:
-        settings: FEED_EXPORT_FIELDS names the fields and their order.
+        settings: FEED_EXPORT_FIELDS, or FEEDS, name the fields and their order.
     """
 
     def __init__(self, settings: BaseSettings) -> None:
@@ -48,14 +48,6 @@ class Exporter:
 
 _NO_JSON = ("NaN", "Infinity", "\\ud")
 """Marks of what Scrapy's encoder writes and JSON does not have: such numbers, and lone surrogates."""
-
-
-def fields_of(settings: BaseSettings) -> Iterable[str] | Mapping[str, str] | None:
-    """FEED_EXPORT_FIELDS, a list or a dict; None for all fields."""
-    given = settings["FEED_EXPORT_FIELDS"]
-    if given is None or isinstance(given, Mapping):
-        return given or None
-    return settings.getlist("FEED_EXPORT_FIELDS") or None
 
 
 def raw_item(item: Any, kinds: Kinds) -> msgspec.Raw:

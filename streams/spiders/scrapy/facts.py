@@ -16,6 +16,7 @@ from scrapy.utils.misc import load_object
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http import header_refusal, read_header
 
+from . import feeds
 from .downloading import _ROOM, components, of_the_project
 from .settings_table import SETTINGS
 
@@ -291,8 +292,9 @@ def notes(settings: BaseSettings, spider: object) -> Iterator[str]:
     if not _max_size(settings, spider):
         yield "DOWNLOAD_MAXSIZE = 0: bodies are never without a limit: fetch.max_body_bytes counts (8 MiB by default)"
     for name, row in SETTINGS.items():
-        if row.is_said and is_changed(settings, name):
+        if row.is_said and is_changed(settings, name) and not row.is_harmless(settings[name]):
             yield f"{name}: {row.what}"
+    yield from feeds.notes(settings)
     if left_out := default_headers(settings, spider).left_out:
         yield f"DEFAULT_REQUEST_HEADERS: crawlog writes {', '.join(left_out)} by itself"
     yield from _of_middlewares(settings)

@@ -7,6 +7,8 @@ refused: without it the crawl would be another one, so the spider is not started
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from .feeds import is_utf_8
+
 Effect = Literal["mapped", "kept", "refused"]
 
 
@@ -16,7 +18,7 @@ class SettingRow(NamedTuple):
     Attributes:
         what: The setting of crawlog, who reads it, or why it is refused and the way out.
         is_said: Of a kept one: whether a line is said at the start if the project sets it.
-        is_harmless: Of a refused one: whether a value changes nothing.
+        is_harmless: Of a refused or a said one: whether a value changes nothing.
     """
 
     effect: Effect
@@ -33,8 +35,8 @@ def _kept(what: str) -> SettingRow:
     return SettingRow("kept", what)
 
 
-def _said(what: str) -> SettingRow:
-    return SettingRow("kept", what, is_said=True)
+def _said(what: str, is_harmless: Callable[[Any], bool] = lambda _: False) -> SettingRow:
+    return SettingRow("kept", what, is_said=True, is_harmless=is_harmless)
 
 
 def _refused(what: str, is_harmless: Callable[[Any], bool] = lambda value: not value) -> SettingRow:
@@ -128,11 +130,11 @@ SETTINGS: dict[str, SettingRow] = {
         "those of the project are loaded beside the spider; of Scrapy's own, CoreStats: the others need the engine"
     ),
     "EXTENSIONS_BASE": _kept("as EXTENSIONS"),
-    "FEEDS": _said(_ROWS),
+    "FEEDS": _said(_ROWS + "; they have the `fields` on which all feeds agree"),
     "FEED_EXPORTERS": _said(_ROWS),
     "FEED_EXPORTERS_BASE": _kept(_ROWS),
     "FEED_EXPORT_BATCH_ITEM_COUNT": _said(_ROWS),
-    "FEED_EXPORT_ENCODING": _kept("rows are JSON values; the output writes them in UTF-8"),
+    "FEED_EXPORT_ENCODING": _said("rows are JSON values; the output writes them in UTF-8", is_utf_8),
     "FEED_EXPORT_FIELDS": _mapped("fields of the rows"),
     "FEED_EXPORT_INDENT": _kept(_ROWS),
     "FEED_FORMAT": _said(_ROWS),

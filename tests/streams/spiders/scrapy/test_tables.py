@@ -261,6 +261,40 @@ def test_a_kept_setting_is_what_the_project_says(name: str) -> None:
         assert any(note.startswith(f"{name}: ") and SETTINGS[name].what in note for note in runner.facts.notes)
 
 
+FEED = {"format": "csv", "fields": ["b", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("feeds", "row", "said"),
+    [
+        ({"a.csv": FEED}, b'{"b": 2, "c": 3}', False),
+        ({"a.csv": FEED, "b.json": FEED | {"fields": {"b": "b", "c": "c"}}}, b'{"b": 2, "c": 3}', False),
+        ({"a.csv": {"fields": {"b": "named"}}}, b'{"named": 2}', False),
+        ({"a.csv": {"fields": None}}, b'{"a": 1, "b": 2, "c": 3}', False),
+        ({"a.csv": FEED, "b.json": {"format": "json"}}, b'{"c": 3, "a": 1}', True),
+        ({"a.csv": {}}, b'{"c": 3, "a": 1}', False),
+    ],
+)
+def test_rows_have_the_fields_on_which_all_feeds_agree(feeds: dict[str, Any], row: bytes, said: bool) -> None:
+    """A feed without fields has those of FEED_EXPORT_FIELDS, which count where feeds differ."""
+    runner = runner_of(Plain, {"FEEDS": feeds, "FEED_EXPORT_FIELDS": ["c", "a"]})
+    assert exported(runner, {"a": 1, "b": 2, "c": 3}) == row
+    assert any("the feeds have different fields" in note for note in runner.facts.notes) == said
+
+
+def test_what_an_output_cannot_do_of_a_feed_is_said_by_name() -> None:
+    """Not what is empty, nor the encoding that outputs have."""
+    unused = ("batch_item_count", "encoding", "item_classes", "item_export_kwargs", "item_filter", "postprocessing")
+    wanted: dict[str, Any] = dict.fromkeys(unused, "x") | {"batch_item_count": 100}
+    notes = runner_of(Plain, {"FEEDS": {"a.csv": wanted, "b.csv": wanted}}).facts.notes
+    assert [note.split()[1] for note in notes if " has no effect: " in note] == list(unused)
+    harmless = dict.fromkeys(unused) | {"encoding": "utf8", "batch_item_count": 0}
+    notes = runner_of(Plain, {"FEEDS": {"a.csv": harmless}, "FEED_EXPORT_ENCODING": "UTF-8"}).facts.notes
+    assert not any("has no effect" in note or "FEED_EXPORT_ENCODING" in note for note in notes)
+    notes = runner_of(Plain, {"FEED_EXPORT_ENCODING": "latin-1"}).facts.notes
+    assert any(note.startswith("FEED_EXPORT_ENCODING: ") for note in notes)
+
+
 def test_settings_of_the_job_are_settings_of_crawlog() -> None:
     """Each name and each value is accepted, with all that a project may set."""
     everything = {name: value for name, (value, shown, _) in MAPPED.items() if shown is not None}
