@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .frames import FrameReader, SpiderFrame
+from .frames import MORE, FrameReader, SpiderFrame
 from .spider_process import MAX_ANSWER_BYTES
 
 TURNS = 16
@@ -88,7 +88,7 @@ class Calls:
                     unsent[0] = unsent[0][sent:]
 
     def answers(self) -> Iterator[tuple[Call, SpiderFrame]]:
-        """The answers that are here, each with its call. Raises: EOFError: the socket ended. TooLong."""
+        """The answers that are here, each with its call; MORE leaves it open. Raises: EOFError: it ended. TooLong."""
         for _ in range(TURNS):
             try:
                 count = self._data.recv_into(self._frames.space())
@@ -102,7 +102,7 @@ class Calls:
             while (answer := self._frames.take()) is not None:
                 if not self.open:
                     raise EOFError("it sent an answer without a call")
-                yield self.open.popleft(), answer
+                yield self.open[0] if answer.kind == MORE else self.open.popleft(), answer
 
     def close(self) -> None:
         """Close the socket."""

@@ -1,6 +1,7 @@
 """Frames between a worker and a spider's child: a kind, a text and a body, each frame with its lengths in front.
 
     worker: load, page, next, call ─► child ─► one answer each, in the same order: done, failed, ended
+                                          └──► more, at any time: the call that runs gives outputs
 
 A body lies in a frame as it is, so it is neither encoded nor escaped. The texts are JSON, because items already are.
 """
@@ -25,6 +26,8 @@ FAILED: Final = 6
 """The spider cannot be loaded, or a call failed: the text is a `Fault`."""
 ENDED: Final = 7
 """`Runner.start` has ended."""
+MORE: Final = 9
+"""No answer: the call that runs has given more outputs."""
 
 HEAD: Final = struct.Struct(">BII")
 """Kind, length of the text, length of the body."""
@@ -88,7 +91,7 @@ class FrameReader:
         if here < self._needed:
             return None
         kind, text_size, body_size = HEAD.unpack_from(self._buffer, self._begin)
-        if max(text_size, body_size) > self._most_bytes or not LOAD <= kind <= WHOLE:
+        if max(text_size, body_size) > self._most_bytes or not LOAD <= kind <= MORE:
             raise TooLong(f"a frame of {text_size + body_size:,} bytes")
         size = HEAD.size + text_size + body_size
         if here < size:

@@ -27,7 +27,7 @@ from .calls import Call, Calls, Died, Then
 from .child_answers import facts_of, fault_of, result_of
 from .child_code import ChildCode
 from .child_rules import ChildRules
-from .frames import CALL, ENDED, FAILED, LOAD, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
+from .frames import CALL, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
 from .spider_process import Fault, LoadOrder, error_line, error_trace
 from .zygote import ChildGone
 from .zygote_process import ZygoteProcess
@@ -201,7 +201,8 @@ class BackgroundChild:
         try:
             for call, answer in calls.answers():
                 self._begin_call()
-                call.then(answer)
+                if answer.kind != MORE:
+                    call.then(answer)
                 if self._calls is not calls:  # a `then` closed this child
                     return
         except TooLong as error:
@@ -295,7 +296,7 @@ class BackgroundChild:
         self.heard_facts()
 
     def _begin_call(self) -> None:
-        """Count the time of the next call from now."""
+        """Count the time of the next call, or of what is left of this one, from now."""
         self._ticks, self._used_s = 0, -1.0
 
     def _tick_later(self) -> None:

@@ -15,6 +15,8 @@ import os
 import socket
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ from crawlog.schemas import pages
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import Bounds, CallResult, PageCall, Runner, SpiderRef, Trust
 
-from .frames import CALL, DONE, ENDED, FAILED, LOAD, NEXT, PAGE, WHOLE, FrameReader, SpiderFrame
+from .frames import CALL, DONE, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, FrameReader, SpiderFrame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -99,9 +101,14 @@ def error_trace(error: BaseException) -> str:
 
 
 class SpiderService:
-    """Answers frames with one loaded spider."""
+    """Answers frames with one loaded spider.
 
-    def __init__(self) -> None:
+    Args:
+        tell_more: Tells the worker that the page gives outputs.
+    """
+
+    def __init__(self, tell_more: Callable[[], None] = lambda: None) -> None:
+        self._tell_more = tell_more
         self._runner: Any = None
         self._fault = Fault("Misconfigured: no spider is loaded")
         self._parts: AsyncIterator[CallResult] | None = None
@@ -130,7 +137,7 @@ class SpiderService:
             return SpiderFrame(FAILED, _encode(self._fault))
         try:
             if frame.kind in (PAGE, WHOLE):
-                call = PageCall(pages.decode(frame.text), frame.body, frame.kind == WHOLE)
+                call = PageCall(pages.decode(frame.text), frame.body, frame.kind == WHOLE, self._tell_more)
                 return _whole(await self._runner.page(call))
             if frame.kind == NEXT:
                 return await self._next()
@@ -186,6 +193,12 @@ async def _write(loop: asyncio.AbstractEventLoop, data: socket.socket, answers: 
         await loop.sock_sendall(data, memoryview(answers)[sent:])
 
 
+def _tell_more(data: socket.socket) -> None:
+    """Between two answers; a frame of a few bytes is sent whole, or not at all where the worker does not read."""
+    with contextlib.suppress(OSError):
+        data.send(SpiderFrame(MORE).parts()[0])
+
+
 def _first(data: socket.socket, frames: FrameReader) -> SpiderFrame:
     """The first frame. Raises: SystemExit: the worker is gone."""
     while (frame := frames.take()) is None:
@@ -203,7 +216,7 @@ def run(data: socket.socket) -> None:
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # both are text files
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    service, frames = SpiderService(), FrameReader(MOST_BYTES)
+    service, frames = SpiderService(partial(_tell_more, data)), FrameReader(MOST_BYTES)
     data.setblocking(True)
     setproctitle("crawlog: spider")
     first = _first(data, frames)

@@ -152,7 +152,9 @@ class Parse(Section):
     """Limits of one page in a parse worker."""
 
     timeout_s: Annotated[float, Field(gt=0, le=15)] = 10.0
-    """CPU seconds to parse a page, all tries together; beyond it, or thrice by the clock, it goes to crawl.dead."""
+    """CPU seconds to parse a page, all tries together; beyond it, or thrice by the clock, it goes to crawl.dead.
+
+    A page of a Scrapy spider has as long again after each 1,000 items and requests."""
     max_memory_mb: Annotated[int, Field(ge=256)] = 2048
     """Memory of a parse worker, MiB; beyond it a page fails with MemoryError, or ends the worker for a restart."""
 

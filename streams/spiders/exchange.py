@@ -6,7 +6,7 @@
 A `Runner` is one loaded spider: `own.py` has crawlog's own, `scrapy/` Scrapy's. It runs in the child alone.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -110,11 +110,20 @@ class PageCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         is_whole: Whether no request may be left to the worker's memory (`RequestOut.is_known`).
+        gives_more: To be called after each `TIMED_OUTPUTS`: the page's time limit begins anew.
     """
 
     meta: PageMeta
     body: bytes = b""
     is_whole: bool = False
+    gives_more: Callable[[], None] = lambda: None
+
+
+TIMED_OUTPUTS = 1000
+"""Outputs after which the time of a page begins anew: a sitemap with 50,000 URLs takes longer than other pages."""
+
+MOST_TIMED = 250_000
+"""Outputs for which that is so; more do not fit into one answer."""
 
 
 class RequestOut(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,7 @@ import inspect
 import logging
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from scrapy.utils.misc import arg_to_iter
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from ..exchange import CallResult, RequestOut
+from ..exchange import MOST_TIMED, TIMED_OUTPUTS, CallResult, RequestOut
 from ..identity import unfiltered_id
 from ..own_warnings import SharedState
 from .counted import taken
@@ -91,14 +91,17 @@ class Scraping:
         self._earlier = Earlier()
         self._fingerprints = Fingerprints(crawler.request_fingerprinter)
 
-    def begin(self, origin: Origin, *, is_whole: bool = False) -> None:
+    def begin(self, origin: Origin, *, is_whole: bool = False, gives_more: Callable[[], None] = lambda: None) -> None:
         """Begin with a page.
 
         Args:
             is_whole: Whether requests are recorded that earlier pages gave too.
+            gives_more: See `PageCall`.
         """
         self._origin = origin
         self._is_whole = is_whole
+        self._gives_more = gives_more
+        self._count = 0
         self.has_answered = False
         self.slot: str | None = None
         self._new: set[int] = set()
@@ -225,12 +228,18 @@ class Scraping:
             "a browser"
         )
 
+    def _gave(self) -> None:
+        """An output was added to the result."""
+        self._count += 1
+        if self._count % TIMED_OUTPUTS == 0 and self._count <= MOST_TIMED:
+            self._gives_more()
+
     async def item(self, item: Any, response: Response | Failure | None) -> None:
         """Keep an item. Raises: Exception: it cannot travel, JSON does not have it, or a serializer fails."""
+        self.result.items.append(raw_item(item, self._kinds) if self._exporter is None else self._exporter.row(item))
+        self._gave()
         if self._exporter is None:
-            self.result.items.append(raw_item(item, self._kinds))
             return
-        self.result.items.append(self._exporter.row(item))
         told = {"item": item, "response": response, "spider": self._crawler.spider}
         if self._crawler.signals.has_of_project(signals.item_scraped):
             await self._crawler.signals.send_catch_log_async(signals.item_scraped, **told)
@@ -332,6 +341,7 @@ class Scraping:
             return False
         self._crawler.stats.inc_value("dupefilter/filtered")
         self.result.requests.append(RequestOut(request.url, fingerprint, is_known=True))
+        self._gave()
         return True
 
     def _send(self, request: Request, fingerprint: int, hops: int) -> None:
@@ -359,6 +369,7 @@ class Scraping:
         self.result.requests.append(
             RequestOut(request.url.partition("#")[0], identity, priority, record, min(hops, MAX_HOPS), depth)
         )
+        self._gave()
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -114,6 +114,7 @@ class ScrapyRunner:
         scraping.begin(
             Origin(meta.id or fingerprint(meta.url), meta.attempt, meta.hops, redirects_post=is_post),
             is_whole=call.is_whole,
+            gives_more=call.gives_more,
         )
         try:
             await self._arrive(call)

@@ -159,6 +159,13 @@ def test_a_spider_that_ends_its_process_costs_one_call(child: SpiderChild, deed:
     wait_gone(before)
 
 
+def test_a_page_that_gives_more_and_more_has_more_time(child: SpiderChild) -> None:
+    """A sitemap of 50,000 URLs takes as long as a spider that hangs."""
+    assert row_of(child.page(call_of(b"gives")))["bytes"] == 5
+    with pytest.raises(SpiderDied, match="it took more than"):
+        child.page(call_of(b"endless"))
+
+
 @pytest.mark.parametrize(
     ("deed", "error"), [("memory", "MemoryError"), ("sys_exit", "SystemExit: 7"), ("large", "TooMuch: a page's items")]
 )

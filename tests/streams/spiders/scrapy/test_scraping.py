@@ -24,7 +24,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Sources, resolve
 from crawlog.streams.sink.scraped import plain_row
 from crawlog.streams.spiders.exchange import CallResult, PageCall
-from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of
+from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of, scraping
 from crawlog.streams.spiders.scrapy.failures import RAISED
 from tests.support.adapting import HTML, SITE, asking, failed_page_of, given_by, page_of, runner_of, started
 
@@ -178,6 +178,28 @@ def test_an_exception_of_a_callback_has_a_line_in_the_log(caplog: pytest.LogCapt
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
     assert record.getMessage() == f"Spider error processing <GET {SITE}/> (referer: None)"
     assert record.exc_text == "ValueError: after three"
+
+
+def test_a_page_says_that_it_gives_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each thousand requests and items: not after those that are dropped, and not for ever."""
+    page = page_of(asking(), "<p>")
+
+    def told(*urls: str, count: int) -> int:
+        def parse(self: Spider, response: Any) -> Any:  # as above
+            for number in range(count):
+                yield from (Request(f"{url}{number}") for url in urls)
+                yield {"n": number}
+
+        heard: list[None] = []
+        call = msgspec.structs.replace(page, gives_more=lambda: heard.append(None))
+        result = given_by(runner_of(spider(parse, allowed_domains=["shop.test"])), call)
+        assert len(result.requests) + len(result.items) == count * (1 + (f"{SITE}/" in urls))
+        return len(heard)
+
+    assert told("http://other.test/", count=2500) == 2
+    assert told(f"{SITE}/", count=1000) == 2
+    monkeypatch.setattr(scraping, "MOST_TIMED", 1000)
+    assert told(f"{SITE}/", count=1000) == 1
 
 
 def test_close_spider_closes_the_job() -> None:
