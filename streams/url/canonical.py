@@ -159,6 +159,8 @@ def verbatim(url: str) -> str:
 
     Raises: InvalidUrl: as `serialise`; or the URL has characters that no request line may have.
     """
+    if _SERIALISED.fullmatch(url):
+        return url
     url = url.partition("#")[0]
     if not _SENDABLE.fullmatch(url):
         raise InvalidUrl(f"not a URL as it is sent: {url[:200]!r}")

@@ -35,6 +35,8 @@ FRAMING = frozenset({b"Content-Length", b"Connection", b"Keep-Alive", b"Proxy-Co
 
 FORBIDDEN = frozenset({b"Host", b"Transfer-Encoding", b"Upgrade"})
 
+_NOT_RECORDED = FRAMING | {b"Host", b"Proxy-Authorization"}
+
 
 _VERBATIM = Canonicaliser(CanonicalRules(verbatim=True))
 
@@ -90,12 +92,13 @@ class Recorder:
         meta = dict(request._meta or ())  # noqa: SLF001  # reading `meta` would make an empty one
         self._check(request, meta)
         merges = self._has_cookies and not meta.get("dont_merge_cookies", False)
+        headers, without = self._headers(request, drops_cookies=merges)
         statuses = meta.get("handle_httpstatus_list")
         record = RequestRecord(
             method=request.method,
             url="" if _as_sent(request.url) == request.url else request.url,
-            headers=self._headers(request, drops_cookies=merges),
-            without=self._without(request),
+            headers=headers,
+            without=without,
             body=request.body,
             cookies=self._cookies(request) if merges else (),
             jar=_jar(meta.get("cookiejar")),
@@ -170,25 +173,22 @@ class Recorder:
             if name in FORBIDDEN and not (name == b"Host" and _is_own_host(request)):
                 raise Unsendable(f"{request}: the header {name.decode()} is refused: crawlog writes it from the URL")
 
-    def _headers(self, request: Request, *, drops_cookies: bool) -> tuple[tuple[str, str], ...]:
+    def _headers(self, request: Request, *, drops_cookies: bool) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+        """The headers; and those that have no value: Scrapy does not send them, nor the job's."""
         if not request._headers:  # noqa: SLF001  # as above
-            return ()
-        kept = []
+            return (), ()
+        kept, without = [], []
         for name, values in request.headers.items():
-            if name in FRAMING or name in (b"Host", b"Proxy-Authorization") or (drops_cookies and name == b"Cookie"):
+            if not values:
+                without.append(_text(name))
+            elif name in _NOT_RECORDED or (drops_cookies and name == b"Cookie"):
                 continue
-            if values != [self._defaults.get(name)]:
+            elif values != [self._defaults.get(name)]:
                 kept += [(_text(name), _text(value)) for value in values]
         for title, text in kept:
             if refused := header_refusal(title, text):
                 raise Unsendable(f"{request}: the header {title[:40]!r} is refused: {refused}")
-        return tuple(kept)
-
-    def _without(self, request: Request) -> tuple[str, ...]:
-        """Headers that the request has without a value: Scrapy does not send them, nor the job's."""
-        if not request._headers:  # noqa: SLF001  # as above
-            return ()
-        return tuple(_text(name) for name, values in request.headers.items() if not values)
+        return tuple(kept), tuple(without)
 
     def _cookies(self, request: Request) -> tuple[CookieGiven, ...]:
         if not request._cookies:  # noqa: SLF001  # as above
@@ -230,6 +230,8 @@ class Recorder:
         return beside
 
     def _tagged(self, given: Mapping[str, Any], request: Request, where: str) -> dict[str, Any]:
+        if not given:
+            return {}
         try:
             return self._kinds.values.packed_dict(given, where)
         except (TypeError, ValueError) as error:

@@ -354,7 +354,8 @@ class Scraping:
             if request.errback is None:
                 self._warn(f"{error.kind}; they are left out")
             return
-        if request.meta.get("download_slot") not in (None, self.slot, urlparse_cached(request).hostname):
+        slot = request.meta.get("download_slot")
+        if slot is not None and slot not in (self.slot, urlparse_cached(request).hostname):
             self._warn(NO_SLOTS)
         identity = fingerprint
         if not record.unfiltered:
