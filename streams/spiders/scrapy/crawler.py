@@ -26,6 +26,9 @@ T = TypeVar("T")
 CORE_STATS = "scrapy.extensions.corestats.CoreStats"
 """The one extension of Scrapy's that runs here: the others need the engine, or do what crawlog does."""
 
+CLOSE_SPIDER = "scrapy.extensions.closespider.CloseSpider"
+"""Its work is done here, see `CloseCounts`."""
+
 NO_ENGINE = (
     "crawler.engine does not exist in crawlog: requests are records of a log. To stop the crawl, raise "
     'CloseSpider("reason"); to send a request, yield it from a callback or from start(); instead of '
@@ -46,6 +49,7 @@ class StandInCrawler(Crawler):
     spidermw: SpiderMiddlewareManager
     downloading: Downloading
     pipelines: tuple[Any, ...] = ()
+    _left_out: tuple[str, ...] = ()
 
     def __init__(self, kind: type[Spider], settings: Settings) -> None:
         super().__init__(kind, settings)
@@ -81,6 +85,10 @@ class StandInCrawler(Crawler):
         extensions = _extensions(self.settings)
         of_project = {name: order for name, order in extensions.items() if not path_of(name).startswith("scrapy.")}
         counting = {name: order for name, order in extensions.items() if path_of(name) == CORE_STATS}
+        enabled = [
+            path_of(name) for name in self.settings["EXTENSIONS"] if name in extensions and name not in of_project
+        ]
+        self._left_out = tuple(path for path in enabled if path not in (CORE_STATS, CLOSE_SPIDER))
         self.settings.set("EXTENSIONS_BASE", counting, priority="cmdline")
         self.settings.set("EXTENSIONS", of_project, priority="cmdline")
         self.extensions = build_from_crawler(ExtensionManager, self)
@@ -109,6 +117,8 @@ class StandInCrawler(Crawler):
     def in_vain(self) -> Iterator[str]:
         """A line for each part of the project that waits for what never comes."""
         yield from self.signals.in_vain()
+        for path in self._left_out:
+            yield f"EXTENSIONS: {path} needs the engine and does not run here"
         for one in self.spidermw.middlewares:
             if hasattr(one, "process_start_requests") and not hasattr(one, "process_start"):
                 name = type(one).__qualname__

@@ -24,6 +24,9 @@ NO_FILTER = "scrapy.dupefilters.BaseDupeFilter"
 
 _DEFAULT = "default"
 
+_TLS = {"TLSv1.2": "1.2", "TLSv1.3": "1.3"}
+"""Scrapy's names of the versions that crawlog speaks."""
+
 JobSettings = dict[str, str | int | float | bool | list[str] | None]
 
 ALWAYS: JobSettings = {
@@ -250,8 +253,8 @@ def _tls(settings: BaseSettings) -> JobSettings:
     job: JobSettings = {}
     if is_set(settings, "DOWNLOAD_VERIFY_CERTIFICATES"):
         job["network.verify_tls"] = settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
-    if settings["DOWNLOAD_TLS_MIN_VERSION"] in ("TLSv1.2", "TLSv1.3"):
-        job["network.min_tls"] = str(settings["DOWNLOAD_TLS_MIN_VERSION"])[-3:]
+    if settings["DOWNLOAD_TLS_MIN_VERSION"] in _TLS:
+        job["network.min_tls"] = _TLS[settings["DOWNLOAD_TLS_MIN_VERSION"]]
     return job
 
 
@@ -291,6 +294,8 @@ def notes(settings: BaseSettings, spider: object) -> Iterator[str]:
         yield "crawlog's defaults count where Scrapy's differ: " + "; ".join(left)
     if not _max_size(settings, spider):
         yield "DOWNLOAD_MAXSIZE = 0: bodies are never without a limit: fetch.max_body_bytes counts (8 MiB by default)"
+    if (version := settings["DOWNLOAD_TLS_MIN_VERSION"]) and version not in _TLS:
+        yield f"DOWNLOAD_TLS_MIN_VERSION = {version!r:.100}: no such version is spoken: network.min_tls is 1.2 or 1.3"
     for name, row in SETTINGS.items():
         if row.is_said and is_changed(settings, name) and not row.is_harmless(settings[name]):
             yield f"{name}: {row.what}"

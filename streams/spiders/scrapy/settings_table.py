@@ -4,6 +4,7 @@ mapped: it sets something of crawlog's. kept: the project's code and Scrapy's cl
 refused: without it the crawl would be another one, so the spider is not started.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -120,7 +121,7 @@ SETTINGS: dict[str, SettingRow] = {
     "DOWNLOAD_SLOTS": _said("requests are limited by host, alike for all hosts of a job: politeness.*"),
     "DOWNLOAD_TIMEOUT": _mapped("fetch.timeout_s"),
     "DOWNLOAD_TLS_MAX_VERSION": _said(_CONNECTIONS + "; TLS is set by network.*"),
-    "DOWNLOAD_TLS_MIN_VERSION": _mapped("network.min_tls"),
+    "DOWNLOAD_TLS_MIN_VERSION": _mapped("network.min_tls; older versions than 1.2 are not spoken"),
     "DOWNLOAD_VERIFY_CERTIFICATES": _mapped("network.verify_tls"),
     "DOWNLOAD_WARNSIZE": _kept("no warning is written"),
     "DUPEFILTER_CLASS": _mapped("requests are filtered by Scrapy's fingerprint, in the log; BaseDupeFilter: by none"),
@@ -207,20 +208,20 @@ SETTINGS: dict[str, SettingRow] = {
     "MAIL_SSL": _kept(_CODE),
     "MAIL_TLS": _kept(_CODE),
     "MAIL_USER": _kept(_CODE),
-    "MEMDEBUG_ENABLED": _kept(_EXTENSION),
+    "MEMDEBUG_ENABLED": _said(_EXTENSION, operator.not_),
     "MEMUSAGE_CHECK_INTERVAL_SECONDS": _kept(_EXTENSION),
     "MEMUSAGE_ENABLED": _kept("the spider's process has a memory limit of crawlog's"),
     "MEMUSAGE_LIMIT_MB": _said("the spider's process has a memory limit of crawlog's"),
-    "MEMUSAGE_NOTIFY_MAIL": _kept(_EXTENSION),
-    "MEMUSAGE_WARNING_MB": _kept(_EXTENSION),
+    "MEMUSAGE_NOTIFY_MAIL": _said(_EXTENSION, operator.not_),
+    "MEMUSAGE_WARNING_MB": _said(_EXTENSION, operator.not_),
     "METAREFRESH_ENABLED": _kept(_HERE),
     "METAREFRESH_IGNORE_TAGS": _kept(_HERE),
     "METAREFRESH_MAXDELAY": _kept(_HERE),
     "META_COPY_WARN_SKIP_KEYS": _kept(_HERE),
     "NEWSPIDER_MODULE": _kept("commands are `crawlog`'s"),
-    "PERIODIC_LOG_DELTA": _kept(_EXTENSION),
-    "PERIODIC_LOG_STATS": _kept(_EXTENSION),
-    "PERIODIC_LOG_TIMING_ENABLED": _kept(_EXTENSION),
+    "PERIODIC_LOG_DELTA": _said(_EXTENSION, operator.not_),
+    "PERIODIC_LOG_STATS": _said(_EXTENSION, operator.not_),
+    "PERIODIC_LOG_TIMING_ENABLED": _said(_EXTENSION, operator.not_),
     "RANDOMIZE_DOWNLOAD_DELAY": _kept("a delay is the least rest; it is not drawn by chance"),
     "REACTOR_THREADPOOL_MAXSIZE": _kept(_CODE),
     "REDIRECT_ENABLED": _kept(_HERE),
@@ -260,7 +261,7 @@ SETTINGS: dict[str, SettingRow] = {
     "SPIDER_MIDDLEWARES": _mapped("around callbacks and start, in their order"),
     "SPIDER_MIDDLEWARES_BASE": _mapped("as SPIDER_MIDDLEWARES"),
     "SPIDER_MODULES": _mapped("finds the spider by its name"),
-    "STATSMAILER_RCPTS": _kept(_EXTENSION),
+    "STATSMAILER_RCPTS": _said(_EXTENSION, operator.not_),
     "STATS_CLASS": _mapped("stats of each process; what pages change is added up per job"),
     "STATS_DUMP": _mapped("the sums are written at the end of the job"),
     "TELNETCONSOLE_ENABLED": _kept(_EXTENSION),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import scrapy
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.extensions.memusage import MemoryUsage
 from scrapy.settings import Settings, default_settings
 
 from crawlog.streams.errors import Misconfigured
@@ -320,6 +321,37 @@ def test_a_limit_that_is_turned_off_counts_still_and_is_said() -> None:
     assert "fetch.max_body_bytes" not in facts.settings
     assert any(note.startswith("DOWNLOAD_MAXSIZE = 0: ") for note in facts.notes)
     assert not any("DOWNLOAD_MAXSIZE = 0" in note for note in runner_of(Plain).facts.notes)
+
+
+def test_scrapys_own_extensions_that_a_project_enables_are_said_not_to_run() -> None:
+    """Not those that run or whose work is done here, nor those that are turned off."""
+    room = "scrapy.extensions"
+    enabled = {
+        f"{room}.periodic_log.PeriodicLog": 1,
+        MemoryUsage: 2,
+        f"{room}.corestats.CoreStats": 3,
+        f"{room}.closespider.CloseSpider": 4,
+        f"{room}.telnet.TelnetConsole": None,
+    }
+    said = [note.split()[1] for note in runner_of(Plain, {"EXTENSIONS": enabled}).facts.notes if "EXTENSIONS" in note]
+    assert said == [f"{room}.periodic_log.PeriodicLog", f"{room}.memusage.MemoryUsage"]
+    assert not any("EXTENSIONS" in note for note in runner_of(Plain).facts.notes)
+
+
+@pytest.mark.parametrize(("version", "said"), [("TLSv1.0", True), ("TLSv1.2", False), (None, False)])
+def test_a_version_of_tls_that_is_not_spoken_is_said(version: str | None, said: bool) -> None:
+    """The job has crawlog's own then."""
+    facts = runner_of(Plain, {"DOWNLOAD_TLS_MIN_VERSION": version}).facts
+    assert any(note.startswith("DOWNLOAD_TLS_MIN_VERSION = ") for note in facts.notes) == said
+    assert ("network.min_tls" in facts.settings) == (version == "TLSv1.2")
+
+
+def test_a_setting_of_an_extension_that_does_not_run_is_said() -> None:
+    """Not where it asks for nothing."""
+    wanted = {"STATSMAILER_RCPTS": ["ann@shop.test"], "PERIODIC_LOG_STATS": True, "MEMUSAGE_NOTIFY_MAIL": ["x"]}
+    notes = runner_of(Plain, wanted).facts.notes
+    assert {name for name in wanted if any(note.startswith(f"{name}: ") for note in notes)} == set(wanted)
+    assert not any("PERIODIC_LOG" in note for note in runner_of(Plain, {"PERIODIC_LOG_STATS": False}).facts.notes)
 
 
 def test_no_filter_may_be_named_by_its_class() -> None:
