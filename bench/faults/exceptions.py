@@ -24,6 +24,7 @@ class Exceptions(Fault):
     name = "exceptions"
     says = "a spider that raises Exception, MemoryError or CancelledError on 2 % of the pages, on some of them always"
 
+    settings: ClassVar[Mapping[str, object]] = {"spider.env": "FLAKY_PAGES,FLAKY_SHARE"}
     limits: ClassVar[Mapping[str, float]] = {"too many tries": 0.0}
 
     def prepare(self, crawl: Crawl) -> None:

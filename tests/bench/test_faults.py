@@ -8,11 +8,15 @@ import pytest
 
 from bench.faults import judge
 from bench.faults.crawl import Size
+from bench.faults.exceptions import SPIDER, Exceptions
 from bench.faults.graph import Graph, Target
 from bench.faults.judge import CHECKS, Evidence, Poison, State
 from bench.faults.mixed import DEEDS, Mixed
 from bench.faults.reader import Record
 from bench.faults.schedule import run
+from crawlog.commands.named_spider import facts_of
+from crawlog.streams.settings.sources import load
+from crawlog.streams.spiders import SpiderRef
 from tests.support.evidence import DELAY_S, GRAPH, JOB, asked, first, perfect, record
 
 
@@ -231,3 +235,10 @@ def test_a_crawl_under_faults_keeps_every_promise(tmp_path: Path) -> None:
     outcome = run(Mixed(), 1, size, tmp_path / "mixed")
     assert outcome.problems == []
     assert outcome.pending == len(DEEDS)
+
+
+def test_the_flaky_spider_loads_with_the_settings_of_its_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spider's process gets only those variables of the environment that `spider.env` names."""
+    monkeypatch.setenv("FLAKY_PAGES", "20")
+    monkeypatch.setenv("FLAKY_SHARE", "8")
+    facts_of(SpiderRef(str(SPIDER)), load(Exceptions.settings))
