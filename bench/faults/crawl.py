@@ -463,8 +463,9 @@ class Crawl:
             status = self._recount(settings) if self.recounts else {}
         return Evidence(
             graph=self.graph, job=JOB, delay_s=self.size.delay_s, requests=self.site.requests(), rows=self.rows(),
-            summary=self.summary(), status=status, states=states, ownership=owners.read(self._samples),
-            poison=self.poison, is_cut=self.is_cut, excused=frozenset(self.excused),
+            summary=self.summary(), status=status, recounts=self.recounts, states=states,
+            ownership=owners.read(self._samples), poison=self.poison, is_cut=self.is_cut,
+            excused=frozenset(self.excused),
             spoilt=frozenset(self.spoilt), has_spider=self.spider is not None,
             urls=urls, items=items, dead=dead, progress=reports or progress,
         )  # fmt: skip

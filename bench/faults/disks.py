@@ -4,7 +4,9 @@ import os
 import random
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
@@ -23,6 +25,7 @@ class FullState(Fault):
     name = "full-state"
     says = "disk full under the states, freed after some seconds"
     again_percent = 10.0
+    limits: ClassVar[Mapping[str, float]] = {"goes on after s": PROMISED_S, "silent": 0.0}
     within = "state"
     size_mb = 96
     times = 2
@@ -56,7 +59,8 @@ class FullState(Fault):
             crawl.sleep(dice.uniform(*FULL_S))
             ballast.unlink()
             silences.append(crawl.until_asked(time.monotonic()))
-        return {"goes on after s": max(silences), "… promised": PROMISED_S, "said so": _said(crawl)}
+        filled = len(silences) > 1
+        return {"goes on after s": max(silences), "silent": float(filled and not _said(crawl))}
 
     def after(self, crawl: Crawl) -> None:
         """A process that still has it open keeps it until then."""
@@ -72,8 +76,8 @@ class FullBroker(FullState):
     size_mb = 256
 
 
-def _said(crawl: Crawl) -> float:
-    return float("is full" in crawl.said.read_text(errors="replace"))
+def _said(crawl: Crawl) -> bool:
+    return "is full" in crawl.said.read_text(errors="replace")
 
 
 def _mount(folder: Path, size_mb: int) -> bool:

@@ -82,7 +82,8 @@ class Evidence:
         urls, items, dead, progress: The topics, as they lie in the log.
         rows: The result file, line by line.
         summary: Summary of `crawlog run --json`; empty when it never did.
-        status: The job as `crawlog status --json` had it.
+        status: The job as `crawlog status --json` had it; empty when it did not say.
+        recounts: Whether it was asked.
         is_cut: The log was cut or made anew on purpose: dones that are missing prove nothing.
         excused: URLs that poison brought; they are no page of the site.
         spoilt: Pages that the spider always raises on: they must be in crawl.dead, by their offset and with a reason.
@@ -100,6 +101,7 @@ class Evidence:
     rows: list[dict[str, Any]]
     summary: dict[str, Any]
     status: dict[str, Any] = field(default_factory=dict)
+    recounts: bool = True
     states: list[State] = field(default_factory=list)
     ownership: list[Ownership] = field(default_factory=list)
     poison: list[Poison] = field(default_factory=list)
@@ -289,7 +291,12 @@ def _against_robots(seen: Evidence, host: str, requests: list[Request]) -> list[
 
 
 def foreign(seen: Evidence) -> Finding:
-    """Requests by a worker for a domain that the broker had given to another one, before and after the request."""
+    """Requests by a worker for a domain that the broker had given to another one, before and after the request.
+
+    A run in which nobody learned who owned what is as bad.
+    """
+    if not any(sample.owners for sample in seen.ownership):
+        return Finding(1, ("no owner of a partition was seen",))
     partitions = {done.url.split("/")[2].partition(":")[0]: done.partition for done in reader.dones(seen.urls)}
     places = []
     samples = pairwise(sorted(seen.ownership, key=lambda sample: sample.asked))
@@ -344,6 +351,8 @@ def disagreeing(seen: Evidence) -> Finding:
         for name in told
         if told[name] != truth[name] and not seen.is_cut
     ]
+    if seen.recounts and not seen.status:
+        places.append("`crawlog status` did not answer")
     rows, keys = len(seen.rows), sum(any(rows for _, rows in results) for results in seen.results.values())
     if seen.summary.get("rows") != rows or rows != keys:
         places.append(f"rows: summary {seen.summary.get('rows')}, file {rows}, keys in {seen.prefix}items {keys}")

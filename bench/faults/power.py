@@ -3,7 +3,9 @@
 import json
 import random
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
@@ -18,6 +20,7 @@ class PowerCut(Fault):
     name = "power"
     says = "the machine dies: ends of crawl.pages and crawl.items are lost, the boot id is another"
     again_percent = 20.0
+    limits: ClassVar[Mapping[str, float]] = {"silent": 0.0}
 
     def hurt(self, crawl: Crawl, dice: random.Random) -> dict[str, float]:
         """Once: what a second one loses is no different."""
@@ -32,7 +35,7 @@ class PowerCut(Fault):
                 _cut(max(folder.glob("*.log")))
         again = time.monotonic()
         crawl.start()
-        return {"first fetch s": crawl.until_asked(again), "said so": float(_said(crawl))}
+        return {"first fetch s": crawl.until_asked(again), "silent": float(not _said(crawl))}
 
 
 def _cut(segment: Path) -> None:

@@ -142,13 +142,22 @@ def run(fault: Fault, seed: int, size: Size, folder: Path) -> Outcome:
     return outcome
 
 
+def broken(fault: Fault, figures: Mapping[str, float]) -> list[str]:
+    """The promises of a fault that its own figures break."""
+    return [
+        f"{title}: {figures[title]:g}, at most {most:g}"
+        for title, most in fault.limits.items()
+        if figures.get(title, 0.0) > most
+    ]
+
+
 def _judged(fault: Fault, seed: int, crawl: Crawl, figures: dict[str, float], took_s: float) -> Outcome:
     if not crawl.has_ended:
         crawl.kill_all()  # it was told to end in time
     seen = crawl.evidence()
     findings = judge.judge(seen)
-    if not seen.ownership:
-        del findings["foreign"]
+    if not fault.apart:
+        del findings["foreign"]  # all workers of one `crawlog run` have one name
     percent = judge.again_percent(seen, findings)
     problems = [
         f"{name} {found.times}: {'; '.join(found.examples)}"
@@ -157,8 +166,7 @@ def _judged(fault: Fault, seed: int, crawl: Crawl, figures: dict[str, float], to
     ]
     if percent > fault.again_percent:
         problems.append(f"repeated {percent:.2f} %, at most {fault.again_percent} %: {findings['repeated'].examples}")
-    problems += [f"{title}: {figures[title]:g}, at most {most:g}" for title, most in fault.limits.items()
-                 if figures.get(title, 0.0) > most]  # fmt: skip
+    problems += broken(fault, figures)
     pending = sum(event.is_pending for event in crawl.events)
     if fault.name != Calm.name and not pending:
         problems.append("no fault hit while there was work to do")

@@ -8,12 +8,14 @@ import pytest
 
 from bench.faults import judge
 from bench.faults.crawl import Size
+from bench.faults.disks import FullBroker, FullState
 from bench.faults.exceptions import SPIDER, Exceptions
 from bench.faults.graph import Graph, Target
 from bench.faults.judge import CHECKS, Evidence, Poison, State
 from bench.faults.mixed import DEEDS, Mixed
+from bench.faults.power import PowerCut
 from bench.faults.reader import Record
-from bench.faults.schedule import run
+from bench.faults.schedule import Fault, broken, run
 from crawlog.commands.named_spider import facts_of
 from crawlog.streams.settings.sources import load
 from crawlog.streams.spiders import SpiderRef
@@ -105,6 +107,10 @@ def not_owned(seen: Evidence) -> None:
     seen.ownership = [one._replace(owners=one.owners | {0: "w1"}) for one in seen.ownership]
 
 
+def no_owner(seen: Evidence) -> None:
+    seen.ownership = [one._replace(owners={}) for one in seen.ownership]
+
+
 def not_buried(seen: Evidence) -> None:
     seen.poison.append(Poison("not JSON", "crawl.urls", 1, 17))
 
@@ -132,6 +138,10 @@ def wrong_report(seen: Evidence) -> None:
 
 def wrong_status_command(seen: Evidence) -> None:
     seen.status["failed"] += 1
+
+
+def no_status_command(seen: Evidence) -> None:
+    seen.status.clear()
 
 
 def wrong_row_count(seen: Evidence) -> None:
@@ -165,9 +175,12 @@ DOCTORED: dict[str, tuple[Callable[[Evidence], None], ...]] = {
     "hurried": (too_soon,),
     "crowded": (two_at_a_time,),
     "robots": (forbidden, before_robots),
-    "foreign": (not_owned,),
+    "foreign": (not_owned, no_owner),
     "dead": (not_buried, buried_alive, not_buried_though_it_raises, without_reason),
-    "counters": (wrong_summary, wrong_report, wrong_status_command, wrong_row_count, unbalanced, without_summary),
+    "counters": (
+        *(wrong_summary, wrong_report, wrong_status_command, no_status_command, wrong_row_count, unbalanced),
+        without_summary,
+    ),
     "states": (other_state, no_state),
     "silent": (without_item,),
 }
@@ -242,3 +255,12 @@ def test_the_flaky_spider_loads_with_the_settings_of_its_fault(monkeypatch: pyte
     monkeypatch.setenv("FLAKY_PAGES", "20")
     monkeypatch.setenv("FLAKY_SHARE", "8")
     facts_of(SpiderRef(str(SPIDER)), load(Exceptions.settings))
+
+
+@pytest.mark.parametrize("fault", [FullState(), FullBroker(), PowerCut()], ids=lambda fault: fault.name)
+def test_a_silent_or_slow_fault_breaks_its_promise(fault: Fault) -> None:
+    """A figure that is promised has a limit; without one it is shown and judged by nobody."""
+    assert broken(fault, {"silent": 0.0, "goes on after s": 15.0}) == []
+    assert broken(fault, {"silent": 1.0}) == ["silent: 1, at most 0"]
+    if not isinstance(fault, PowerCut):
+        assert broken(fault, {"goes on after s": 46.0}) == ["goes on after s: 46, at most 15"]
