@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import psutil
 import uvloop
 
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from bench.site import WORK, free_port
 from crawlog.processes.hold import holder
 from crawlog.streams.engine import engine
@@ -305,20 +305,20 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="20,000 URLs on 2,000 hosts; nothing is written")
     parser.add_argument("--urls", type=int, default=URLS)
     parser.add_argument("--hosts", type=int, nargs="+", default=list(HOSTS))
-    args = parser.parse_args()
+    args = options_of(parser)
     urls, hosts = (20_000, [2_000]) if args.short else (args.urls, args.hosts)
     is_whole = (urls, tuple(hosts)) == (URLS, HOSTS)
     results = [measure(_empty(FOLDER), urls, count) for count in hosts]
     missed = [fault for one in results for fault in one.faults()]
     body = report(results) + "\n\n" + ("\n".join(missed) or "All goals reached.")
     print(body)
-    if is_whole:
+    if args.write:
         packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "rocksdict", "aiokafka"]).items())
         section(
             "backlog",
             "Millions of seeds beside a crawl",
             body,
-            {"run": "`python -m bench.backlog`", "versions": packages},
+            {"run": run_as("backlog"), "versions": packages},
         )
     return 1 if missed and is_whole else 0
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from bench.site import WORK
 from crawlog.streams.crash_points import POINTS, VARIABLE
 from crawlog.streams.engine import engine
@@ -113,7 +113,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", default="", help="beginnings of names, by commas")
     parser.add_argument("--counts", default="1,3,10", help="the how-manieth time, by commas")
-    options = parser.parse_args()
+    options = options_of(parser)
     wanted = tuple(options.points.split(","))
     started = time.monotonic()
     cases = []
@@ -125,9 +125,9 @@ def main() -> int:
                 break  # a larger count will not be reached either
     text = _told(cases)
     print(text)
-    if not options.points:
+    if options.write:
         facts = {
-            "command": f"python -m bench.crashes --counts {options.counts}",
+            "command": run_as("crashes"),
             "took_s": f"{time.monotonic() - started:.0f}",
         }
         section(

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from bench.meter import measure
 from bench.peer import CRAWLOG
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from bench.site import REPO, WORK, Site
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
 from crawlog.streams.frontier.dispatcher import Frontier
@@ -364,7 +364,7 @@ def main() -> int:
     parser.add_argument("--large", action="store_true", help="ten million URLs over a million hosts")
     parser.add_argument("--live", action="store_true", help="a whole crawl with a real fetch worker")
     parser.add_argument("--case", type=int, nargs=3, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = options_of(parser, "live", "large")
     if args.case:
         print(json.dumps(asdict(run_case(*args.case))))
         return 0
@@ -379,12 +379,11 @@ def main() -> int:
         text = report(cases) + "\n\n" + ("\n".join(missed) if missed else "All goals reached.")
         reached = not missed
         print(text)
-    if not args.short:
+    if args.write:
         packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "rocksdict", "faust-streaming"]).items())
         kind = "live" if args.live else "large" if args.large else ""
         name, title = (f"frontier-{kind}", f"Frontier, {kind}") if kind else ("frontier", "Frontier")
-        command = f"`python -m bench.frontier{' --' if kind else ''}{kind}`"
-        section(name, title, text, {"run": command, "versions": packages})
+        section(name, title, text, {"run": run_as("frontier"), "versions": packages})
     return 0 if reached or args.short else 1
 
 

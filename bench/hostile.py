@@ -373,7 +373,7 @@ def main() -> int:
     parser.add_argument("--trials", action="store_true")
     parser.add_argument("--lag", action="store_true")
     parser.add_argument("--only", default="", help="names of behaviours, with semicolons between")
-    args = parser.parse_args()
+    args = results.options_of(parser)
     only = tuple(filter(None, args.only.split(";")))
     certificates = FOLDER / "certificates"
     with serving(certificates) as port:
@@ -395,12 +395,12 @@ def main() -> int:
     print(text)
     for problem in problems:
         print(f"    {problem}")
-    if calm is not None and tarpits is not None:
+    if args.write:
         listed = "\n\n".join([text, *(f"- {problem}" for problem in problems)])
         facts = {
-            "run": "`python -m bench.hostile`",
+            "run": results.run_as("hostile"),
             "hostile": f"{sum(mixed.counts.values()):,} URLs of {len(web.BEHAVIOURS)} behaviours",
-            "load before": f"{mixed.load:.1f}, {calm.load:.1f}",
+            "load before": ", ".join(f"{one.load:.1f}" for one in (mixed, calm) if one),
             "outcomes": ", ".join(f"{word} {count:,}" for word, count in mixed.counts.most_common()),
         }
         results.section("hostile", "The hostile web", listed, facts)

@@ -274,14 +274,14 @@ def main() -> int:
     """0 when the good hosts keep their pace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
-    args = parser.parse_args()
+    args = results.options_of(parser)
     found = measure(50, 50, 50, 5, 20) if args.short else measure(5000, 3000, 1000, 20, 40)
     text = report(found)
     print(text)
-    if not args.short:
+    if args.write:
         loads = ", ".join(f"{one.load:.1f}" for _, one in found)
         site = f"20 hosts x 40 pages of 3 kB, a delay of {DELAY_S} s"
-        facts = {"run": "`python -m bench.mute`", "site": site, "load before each": loads}
+        facts = {"run": results.run_as("mute"), "site": site, "load before each": loads}
         results.section("mute", "Good hosts beside mute ones", text, facts)
     return int("MISSED" in text)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.peer import CRAWLOG, apt_install
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from bench.site import WORK, free_port
 
 PACKAGE = "python3.11-doc"
@@ -179,7 +179,7 @@ def differences(wanted: set[str], got: set[str], who: str) -> int:
 def _write(found: dict[str, Fetched], verdict: str) -> None:
     lines = [[name, str(len(one.pages)), str(one.repeated), str(len(one.broken))] for name, one in found.items()]
     body = table(["", "HTML pages", "asked for again", "broken"], lines)
-    facts = {"run": "`python -m bench.realsite`", "site": f"Debian's {PACKAGE}, served by nginx on loopback"}
+    facts = {"run": run_as("realsite"), "site": f"Debian's {PACKAGE}, served by nginx on loopback"}
     section("realsite", "A real site", f"{body}\n\n{verdict}", facts | versions(["crawlog"]))
 
 
@@ -187,8 +187,8 @@ def main() -> int:
     """0 when crawlog fetched and wrote exactly wget's pages, each once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wget-only", action="store_true")
-    parser.add_argument("more", nargs="*", help="further arguments of crawlog run, after --")
-    args = parser.parse_args()
+    parser.add_argument("more", nargs="*", default=[], help="further arguments of crawlog run, after --")
+    args = options_of(parser)
     FOLDER.mkdir(parents=True, exist_ok=True)
     apt_install("nginx", "nginx-light")
     apt_install("wget", "wget")
@@ -212,7 +212,7 @@ def main() -> int:
     wrong = differences(wget.pages, ours.pages, "crawlog") + differences(wget.pages, named, "crawlog's rows")
     verdict = "the same pages, URL by URL" if not wrong else f"{wrong} differences"
     print(verdict)
-    if not args.more:
+    if args.write:
         _write({"wget": wget, "crawlog": ours}, f"crawlog: {len(rows)} rows; {verdict}.")
     return 1 if wrong or ours.repeated else 0
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Producer
 
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from bench.seen import offers, url_of
 from bench.site import WORK
 from crawlog.schemas import urls as u
@@ -150,7 +150,7 @@ def main() -> int:
     """Measures both ways; 1 when the pace is missed at full size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="a tenth of the size; nothing is written")
-    args = parser.parse_args()
+    args = options_of(parser)
     scale = 10 if args.short else 1
     data = WORK / "rebuild" / "data"
     shutil.rmtree(data, ignore_errors=True)
@@ -171,7 +171,7 @@ def main() -> int:
     ]
     body = report(results) + "\n\n" + ("\n".join(missed) if missed else "All goals reached.")
     print(body)
-    if not args.short:
+    if args.write:
         packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "rocksdict", "confluent-kafka"]).items())
         shape = "founds of 500 URLs with their parents, two of three known; dones of 20; one partition, from offset 0"
         section(
@@ -179,7 +179,7 @@ def main() -> int:
             "Rebuild of a partition",
             body,
             {
-                "run": "`python -m bench.rebuild`",
+                "run": run_as("rebuild"),
                 "shape": shape,
                 "load": f"{os.getloadavg()[0]:.0f} in the last minute, this included",
                 "versions": packages,

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 from aiohttp import web
 
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from crawlog.agents.browser.chromium import Chromium
 from crawlog.agents.browser.render import Renderer
 from crawlog.agents.browser.resources import Resources
@@ -135,7 +135,7 @@ def main() -> int:
     """Measures, and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="20 pages; nothing is written")
-    args = parser.parse_args()
+    args = options_of(parser)
     pages = PAGES // 10 if args.short else PAGES
     settings = load(
         {
@@ -160,7 +160,7 @@ def main() -> int:
     row = (str(pages), str(result.good), str(settings.render.pages), rate, str(result.most_mb), *each)
     body = table(head, [row])
     print(body)
-    if not args.short:
+    if args.write:
         found = browser_version(find_browser(settings))
         packages = ", ".join(f"{name} {which}" for name, which in versions(["crawlog", "playwright"]).items())
         section(
@@ -168,7 +168,7 @@ def main() -> int:
             "JavaScript pages",
             body,
             {
-                "run": "`python -m bench.render`",
+                "run": run_as("render"),
                 "shape": "a shell, one script for all, 500 links made from data of its own; CPU is a page's",
                 "load": f"{os.getloadavg()[0]:.0f} in the last minute, this included",
                 "versions": f"{packages}, {found}",

@@ -30,7 +30,7 @@ from confluent_kafka import Consumer, TopicPartition
 from bench.log import login
 from bench.meter import Measured, measure
 from bench.peer import CRAWLOG, install_crawlog
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from bench.site import STOP_S, WORK, Site
 from bench.speed import FLAGS, HOSTS, span
 from crawlog.schemas import pages
@@ -271,7 +271,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="20 pages a host, one round; nothing is written")
     parser.add_argument("--pages", type=int, help="pages a host")
-    args = parser.parse_args()
+    args = options_of(parser)
     rounds = 1 if args.short else 3
     count = args.pages or (20 if args.short else 600)
     install_crawlog()
@@ -300,10 +300,10 @@ def main() -> int:
     body += f"\n\nGoal: ≥ {GOAL:.0%} of the bare loop's pages a CPU second: {share:.0%}, {verdict}."
     body += f" Requests while {wholes[-1].pages:,} pages were parsed again: {asked}."
     print(body)
-    if not args.short:
+    if args.write:
         packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "faust-streaming", "confluent-kafka"]).items())
         shape = f"{HOSTS} hosts x {count} pages of 30 kB with 60 links, {rounds} rounds"
-        section("replay", "Replay", body, {"run": "`python -m bench.replay`", "shape": shape, "versions": packages})
+        section("replay", "Replay", body, {"run": run_as("replay"), "shape": shape, "versions": packages})
     return 1 if asked or (share < GOAL and not args.short) else 0
 
 

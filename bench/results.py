@@ -1,9 +1,11 @@
 """`bench/RESULTS.md`: one section a benchmark, with machine and versions; its next run replaces it."""
 
+import argparse
 import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -12,6 +14,26 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 RESULTS = REPO / "bench" / "RESULTS.md"
 HEAD = "# Results\n\nWritten by `python -m bench`; each section says on what and how. A loss is printed like a win.\n"
+
+
+def options_of(parser: argparse.ArgumentParser, *kinds: str) -> argparse.Namespace:
+    """The options of a benchmark. `write` says whether this run replaces a section of RESULTS.md.
+
+    A run writes if all its options have their defaults, or with `--write`: others measure a part, or something else.
+
+    Args:
+        kinds: Options that choose between measurements, each with a section of its own.
+    """
+    parser.add_argument("--write", action="store_true", help="replace the section of RESULTS.md, whatever the options")
+    options = parser.parse_args()
+    given = {name for name, value in vars(options).items() if value != parser.get_default(name)}
+    options.write = options.write or given <= set(kinds)
+    return options
+
+
+def run_as(name: str) -> str:
+    """The command that measures, as a section quotes it."""
+    return f"`{' '.join([f'python -m bench.{name}', *sys.argv[1:]])}`"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

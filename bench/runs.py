@@ -27,7 +27,7 @@ from bench.faults.graph import Entry, Graph, Target
 from bench.faults.judge import Evidence
 from bench.faults.site import Request, Site
 from bench.log import login, start
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from bench.site import WORK, free_port
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings
@@ -253,16 +253,16 @@ def main() -> int:
     parser.add_argument("--pages", type=int, default=Size().pages, help="paths of a host")
     parser.add_argument("--shared", type=int, default=Size().shared, help="hosts that all have; 0 for times alone")
     parser.add_argument("--dry", action="store_true", help="write nothing")
-    asked = parser.parse_args()
+    asked = options_of(parser)
     size = Size(8, 2, 6) if asked.short else Size(asked.hosts, asked.shared, asked.pages)
     outcomes = []
     for count in (2,) if asked.short else map(int, asked.runs.split(",")):
         outcomes.append(compare(count, size, is_timed=not asked.short))
         print(report(outcomes[-1:]), file=sys.stderr, flush=True)
     print(report(outcomes))
-    if not (asked.short or asked.dry):
+    if asked.write:
         facts = {
-            "run": " ".join(["python -m bench.runs", *sys.argv[1:]]),
+            "run": run_as("runs"),
             "site": f"{size.hosts} hosts a run, {size.shared} of them shared, x {size.pages} paths, {DELAY_S} s",
             "workers": "of each run: one fetch, one parse, one sink; one run over as many pages has the same",
             "load": f"{os.getloadavg()[2]:.1f}, of the last 15 minutes",

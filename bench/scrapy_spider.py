@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from bench.peer import CRAWLOG, CRAWLOG_SETTINGS, Peer, install_crawlog
-from bench.results import section
+from bench.results import options_of, section
 from bench.site import REPO
 from bench.speed import details, play, score_table
 
@@ -56,7 +56,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="small crawls, 1 round; nothing is written")
     parser.add_argument("--rounds", type=int)
-    args = parser.parse_args()
+    args = options_of(parser)
     both = peers()
     for peer in both:
         peer.install()
@@ -68,11 +68,10 @@ def main() -> int:
     text = "\n\n".join([score_table(scores), goal, details(scores)])
     print(text)
     faults = bool(ours.faults or theirs.faults)
-    if args.short or faults:
-        return int(faults)
-    facts = {peer.title: f"{peer.version()}, `{peer.shown}`" for peer in both}
-    section("scrapy_spider", "A spider of Scrapy's, by Scrapy and by crawlog", text, facts)
-    return int(not is_reached)
+    if args.write and not faults:
+        facts = {peer.title: f"{peer.version()}, `{peer.shown}`" for peer in both}
+        section("scrapy_spider", "A spider of Scrapy's, by Scrapy and by crawlog", text, facts)
+    return int(faults or not (is_reached or args.short))
 
 
 if __name__ == "__main__":

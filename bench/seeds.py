@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.meter import measure
 from bench.peer import CRAWLOG, install_crawlog
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from bench.site import WORK
 from bench.speed import records_by_topic
 
@@ -107,7 +107,7 @@ def main() -> int:
     """Seeds all files; 1 when a URL was lost, or, at full size, the text files were too slow."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="50,000 URLs, one round; nothing is written")
-    args = parser.parse_args()
+    args = options_of(parser)
     count, rounds = (50_000, 1) if args.short else (URLS, 3)
     install_crawlog()
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -132,10 +132,10 @@ def main() -> int:
     ]
     body = report(every) + "\n\n" + ("\n".join(faults + slow) or "All goals reached.")
     print(body)
-    if not args.short:
+    if args.write:
         packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "confluent-kafka", "msgspec"]).items())
         shape = f"{count:,} URLs of {DOMAINS:,} domains, {rounds} rounds, a fresh engine each"
-        section("seeds", "Seeds", body, {"run": "`python -m bench.seeds`", "shape": shape, "versions": packages})
+        section("seeds", "Seeds", body, {"run": run_as("seeds"), "shape": shape, "versions": packages})
     return 1 if faults or (slow and not args.short) else 0
 
 

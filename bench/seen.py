@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from bench.site import WORK
 from crawlog.streams.fold.overlay import Rows
 from crawlog.streams.fold.seen import SeenTable
@@ -242,7 +242,7 @@ def main() -> int:
     """Measures all ways; 1 when an answer was wrong, or, at full size, another goal was missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="a hundredth of the size; nothing is written")
-    args = parser.parse_args()
+    args = options_of(parser)
     scale = 100 if args.short else 1
     results = []
     spare_the_collector()  # as a worker does
@@ -252,12 +252,12 @@ def main() -> int:
     missed = goals(results)
     body = report(results) + "\n\n" + ("\n".join(missed) if missed else "All goals reached.")
     print(body)
-    if not args.short:
+    if args.write:
         packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "rocksdict", "xxhash"]).items())
         shape = (
             f"{DISTINCT:,} URLs on {DOMAINS:,} domains by Zipf's law; a checkpoint every {CHECKPOINT_INSERTS:,} inserts"
         )
-        section("seen", "Seen table", body, {"run": "`python -m bench.seen`", "shape": shape, "versions": packages})
+        section("seen", "Seen table", body, {"run": run_as("seen"), "shape": shape, "versions": packages})
     wrong = any(one.way.confirm and (one.dropped or one.twice) for one in results)
     return 1 if wrong or (missed and not args.short) else 0
 

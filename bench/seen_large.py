@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from rocksdict import Options
 
-from bench.results import section, table, versions
+from bench.results import options_of, run_as, section, table, versions
 from bench.seen import disk_of, url_of
 from bench.seen_loads import Load, known_domains
 from bench.seen_made import make_exact, make_filter, make_rows, row_key
@@ -417,7 +417,7 @@ def main() -> int:
     parser.add_argument("--ways", default=",".join(WAYS), help="some of them, by how their names begin")
     parser.add_argument("--make", help=argparse.SUPPRESS)
     parser.add_argument("--case", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = options_of(parser)
     if args.make or args.case:
         asked = json.loads(args.make or args.case)
         print(json.dumps(asdict(make(*asked) if args.make else run_case(Case(*asked)))))
@@ -438,9 +438,9 @@ def main() -> int:
     missed = goals(results, made)
     body = report(results, made) + "\n\n" + ("\n".join(missed) if missed else "All goals reached.")
     print(body)
-    if sizes == KNOWN:
+    if args.write:
         packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "rocksdict", "xxhash"]).items())
-        facts = {"run": "`python -m bench.seen_large`", "versions": packages}
+        facts = {"run": run_as("seen_large"), "versions": packages}
         section("seen-large", "Seen table beyond memory", body, facts)
     wrong = any(one.twice or (case.way != FILTER and one.dropped) for case, one in results.items())
     return 1 if wrong or (missed and not args.short) else 0

@@ -213,7 +213,7 @@ def main() -> int:
     parser.add_argument("--calm", action="store_true", help="without the kill; nothing written")
     parser.add_argument("--hosts", type=int, default=400)
     parser.add_argument("--pages", type=int, default=1000, help="on each host")
-    args = parser.parse_args()
+    args = results.options_of(parser)
     hosts, pages = (20, 200) if args.short else (args.hosts, args.pages)
     looks, wrong = crawl(FOLDER, hosts, pages, kill=not args.calm)
     rows = []
@@ -237,8 +237,8 @@ def main() -> int:
         text += f" CPU of a fixed piece of work at these times: {fixed:.2f}."
     text += f" {looks[-1].again} requests repeated."
     print(text, *wrong, sep="\n")
-    if not (args.short or args.calm or wrong):
-        facts = {"run": f"`python -m bench.soak --hosts {hosts} --pages {pages}`: bodies of 8 kB, 30 links"}
+    if args.write and not wrong:
+        facts = {"run": f"{results.run_as('soak')}, {hosts} hosts x {pages} pages: bodies of 8 kB, 30 links"}
         results.section("soak", "One long crawl", text, facts)
     return 1 if wrong else 0
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from bench.meter import Measured, measure
 from bench.peer import ALL, Peer
-from bench.results import section, table
+from bench.results import options_of, run_as, section, table
 from bench.site import WORK, Site
 
 HOSTS = 20
@@ -406,15 +406,14 @@ def asked(text: str | None, sizes: tuple[int, int], short_sizes: tuple[int, int]
     parser.add_argument("--without", help="peers to leave out")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--pages", type=int, nargs=2, metavar=("SMALL", "LARGE"), help="pages a host")
-    parser.add_argument("--write", action="store_true", help="write RESULTS.md in spite of --short")
-    args = parser.parse_args()
+    args = options_of(parser)
     peers = chosen(args.only, args.without)
     small, large = args.pages or (short_sizes if args.short else sizes)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the sites are stopped
     for peer in peers:
         peer.install()
     rounds = args.rounds or (2 if args.short else 5)
-    return Run(peers, (small, large), rounds, args.short, args.write or not args.short)
+    return Run(peers, (small, large), rounds, args.short, args.write)
 
 
 def told_all(run: Run, scores: dict[str, Score], goals: Goals, section_of: tuple[str, str, str]) -> int:
@@ -432,7 +431,7 @@ def told_all(run: Run, scores: dict[str, Score], goals: Goals, section_of: tuple
     if not invalid and run.is_written:
         small, large = run.sizes
         site = f"{HOSTS} hosts x {small} and x {large} {pages}; {run.rounds} rounds, median (least–most)"
-        facts = {"run": f"`{' '.join([f'python -m bench.{name}', *sys.argv[1:]])}`", "site": site}
+        facts = {"run": run_as(name), "site": site}
         facts |= {peer.title: f"`{peer.shown}` · {peer.version()}" for peer in run.peers}
         section(name, title, body, facts)
     return 1 if invalid or not (reached or run.is_short) else 0

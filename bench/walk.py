@@ -1,7 +1,7 @@
 """The walk of a URL's task: the files of the project that it enters, in order, and how often it returns to one.
 
-    python -m bench.walk               prints the walks
-    python -m bench.walk --keep        and writes them to RESULTS.md
+    python -m bench.walk               prints the walks, and writes their section of RESULTS.md
+    python -m bench.walk --short       prints them alone
 
 The walk is recorded as `sys.setprofile` sees one real pass of a page through the stages of `tests/support`: from its
 dispatch to its done (fetch), from its record to the last of its outputs (parse). A call that comes from another file
@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from bench.results import REPO, section, table
+from bench.results import REPO, options_of, run_as, section, table
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.fetch.task import Tasks
 from crawlog.schemas.urls import decode
@@ -149,8 +149,8 @@ def parsed() -> Walk:
 def main() -> int:
     """Prints the walks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", action="store_true")
-    keep = parser.parse_args().keep
+    parser.add_argument("--short", action="store_true", help="the same; nothing is written")
+    args = options_of(parser)
     login = {"fetch__forms": ("http://b.com/login#user=ann&password=x",)}
     robots = {"robots__obey": True}
 
@@ -171,8 +171,8 @@ def main() -> int:
         rows.append([kind, *map(str, (len(walk.counts), walk.returns)), ", ".join(f"{n} {c}" for n, c in often)])
     body = table(["stage", "files", "returns", "entered most"], rows)
     print(body)
-    if keep:
-        section("walk", "The walk of a URL: files entered, returns to one", body, {"command": "python -m bench.walk"})
+    if args.write:
+        section("walk", "The walk of a URL: files entered, returns to one", body, {"command": run_as("walk")})
     return 0
 
 

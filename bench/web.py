@@ -1,16 +1,19 @@
 """The web's rules: scores on the corpora, with the failures, and the cost of one question.
 
     python -m bench.web                writes its section; needs the folder of test corpora (CRAWLOG_TESTDATA)
+    python -m bench.web --short        writes nothing, and asks each question in one round
 
 Costs are CPU microseconds, the best of several rounds; a page has 100 kB on average.
 """
 
+import argparse
 import base64
 import gzip
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,9 @@ from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.url.place import Places
 
 from .corpora import FOLDER, MISSING
-from .results import section, table, versions
+from .results import options_of, run_as, section, table, versions
+
+ROUNDS = 5
 
 Verdict = tuple[str, bool]
 """A case by name, and whether it came out right."""
@@ -109,30 +114,31 @@ SCORES: dict[str, Callable[[Path], Iterator[Verdict]]] = {
 }
 
 
-def costs(folder: Path) -> Iterator[tuple[str, float]]:
+def costs(folder: Path, rounds: int = ROUNDS) -> Iterator[tuple[str, float]]:
     """Cost of one question, by name."""
+    best = partial(_best, rounds)
     canonical = Canonicaliser(CanonicalRules()).canonical
-    yield "canonical URL", _best(canonical, [f"http://h.test/a/b{n}?x=1&y=2" for n in range(5000)])
+    yield "canonical URL", best(canonical, [f"http://h.test/a/b{n}?x=1&y=2" for n in range(5000)])
     listed = b"User-agent: *\n" + b"".join(
         b"Disallow: /folder%d/*.php$\nAllow: /open%d/\n" % (n, n) for n in range(100)
     )
     rules = RobotsRules.parse(listed)
     asked = [f"http://h.test/folder{n}/page.html" for n in range(5000)]
-    yield "robots.txt verdict, 200 rules", _best(lambda url: rules.allowed(url, "crawlog"), asked)
+    yield "robots.txt verdict, 200 rules", best(lambda url: rules.allowed(url, "crawlog"), asked)
     hostile = RobotsRules.parse(b"User-agent: *\n" + b"".join(b"Allow:/*%da*b\n" % n for n in range(60_000)))
     asked = [f"http://h.test/{'a' * 2000}{n}" for n in range(5)]
-    yield "robots.txt verdict, hostile", _best(lambda url: hostile.allowed(url, "crawlog"), asked)
+    yield "robots.txt verdict, hostile", best(lambda url: hostile.allowed(url, "crawlog"), asked)
     names = [case["file"] for case in _json(folder / "pages" / "links_oracle.json")[:60]]
     bodies = [gzip.decompress((folder / "pages" / name).read_bytes()) for name in names]
-    yield "type of a page", _best(lambda body: computed("text/html", body[:512]), bodies)
-    yield "title and links of a page", _best(lambda body: extracted(body, "", "http://h.test/", ("a", "area")), bodies)
-    yield "sketch of a page", _best(simhash_of, bodies)
+    yield "type of a page", best(lambda body: computed("text/html", body[:512]), bodies)
+    yield "title and links of a page", best(lambda body: extracted(body, "", "http://h.test/", ("a", "area")), bodies)
+    yield "sketch of a page", best(simhash_of, bodies)
 
 
-def _best(ask: Callable[[Any], Any], questions: list[Any]) -> float:
+def _best(rounds: int, ask: Callable[[Any], Any], questions: list[Any]) -> float:
     """CPU microseconds a question."""
     spent = []
-    for _ in range(5):
+    for _ in range(rounds):
         began = time.process_time()
         for question in questions:
             ask(question)
@@ -142,6 +148,10 @@ def _best(ask: Callable[[Any], Any], questions: list[Any]) -> float:
 
 def main() -> int:
     """Prints the scores with the failures, then the costs, and writes both."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="one round of each cost; nothing is written")
+    args = options_of(parser)
+    rounds = 1 if args.short else ROUNDS
     folder = corpora()
     scores, failed = [], []
     for name, cases in SCORES.items():
@@ -153,11 +163,11 @@ def main() -> int:
     body = table(["", "cases", "right", "%"], scores)
     body += "\n\nNot right, for reasons in `tests/streams/http/test_robots.py` and `streams/http/robots.py`:\n\n"
     body += "\n".join(["```", *failed, "```"]) + "\n\n"
-    body += table(["", "µs"], [[name, f"{cost_us:,.1f}"] for name, cost_us in costs(folder)])
+    body += table(["", "µs"], [[name, f"{cost_us:,.1f}"] for name, cost_us in costs(folder, rounds)])
     print(body)
-    section(
-        "web", "The rules of the web", body, {"run": "`python -m bench.web`", **versions(["crawlog", "selectolax"])}
-    )
+    if args.write:
+        facts = {"run": run_as("web"), **versions(["crawlog", "selectolax"])}
+        section("web", "The rules of the web", body, facts)
     return 0
 
 

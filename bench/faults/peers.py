@@ -29,7 +29,7 @@ from bench.faults.judge import Evidence
 from bench.faults.processes import EVERY_S, Kill
 from bench.faults.site import Site
 from bench.peer import PEERS, PYTHON, install_redis
-from bench.results import section, table
+from bench.results import options_of, run_as, section, table
 from bench.site import free_port
 
 KINDS = {"jobdir": "Scrapy with JOBDIR", "redis": "scrapy-redis"}
@@ -144,7 +144,7 @@ def main() -> int:
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--seeds", type=int, default=0)
     parser.add_argument("--only", choices=KINDS, help="one of them")
-    asked = parser.parse_args()
+    asked = options_of(parser)
     size, seeds = (SHORT, asked.seeds or 1) if asked.short else (LONG, asked.seeds or 5)
     kinds = [asked.only] if asked.only else list(KINDS)
     install_redis()
@@ -170,9 +170,9 @@ def main() -> int:
     lines = [_line("crawlog", ours)] if ours else []
     text = table(head, [*lines, *(_line(KINDS[kind], ended) for kind, ended in runs.items())])
     print(text)
-    if size == LONG:
+    if asked.write:
         facts = {
-            "run": f"`python -m bench.faults.peers --seeds {seeds}`, worst of the seeds",
+            "run": f"{run_as('faults.peers')}, {seeds} seeds, worst of them",
             "site": f"{size.hosts} hosts x {size.pages} paths, {size.delay_s} s delay",
             "cut off": f"after {LIMIT * size.calm_s:.0f} s; a calm crawl takes {size.calm_s:.0f} s or less",
         }
