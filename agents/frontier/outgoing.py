@@ -106,6 +106,7 @@ class Outbox:
         for record in records_of(
             self._names, partition.number, partition.offset - 1, message.key(), message.value(), effects
         ):
+            crash_points.point("restore.forward.sending")
             _send(self._producer, self._names.dead, record, None)
 
     def send_done(self, number: int, record: u.UrlsRecord) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from crawlog.schemas import dead, pages, urls
+from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.http import UnkeptBody, coding_in, decoded, shown_found, shown_page, shown_result
 from crawlog.streams.log import (
@@ -235,6 +236,7 @@ def _redrive(
             on_delivery=lambda *at, offset=offset: sent.__setitem__(offset, at),
         )
     _acknowledged(producer)
+    crash_points.point("redrive.acknowledged")
     done = [by_offset[offset] for offset in sent]
     if done:
         _mark(settings, producer, letter_mark(done, "redriven", list(sent.values()), time.time()))

@@ -1,5 +1,6 @@
 """What follows from a record that is folded, however large it is: founds of other partitions, and its dead letter."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,12 +8,22 @@ import pytest
 
 from crawlog.agents.frontier.outgoing import MAX_ERROR, Forwarding, Outbox
 from crawlog.schemas import dead
-from crawlog.schemas.urls import FoundUrl, founds
+from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec, UrlsRecord, decode, encode, founds
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.fold import Effects
-from crawlog.streams.log import Topics
+from crawlog.streams.log import LogIdentity, Topics
+from crawlog.streams.settings import Settings
+from crawlog.streams.state import Partition, StateMemory
+from crawlog.streams.url.place import Places
+from tests.support.dying import dying
+from tests.support.fetching import alone
 
 NAMES = Topics("crawl.")
+
+TWO = Places(2)
+THERE = next(url for n in range(99) if TWO.of(url := f"http://site{n}.com/").partition == 1)
+JOB = encode(UrlsRecord(job="j", spec=JobSpec(scope=ScopeSpec(kind="any"))))
+MISPLACED = encode(founds("j", 0, [FoundUrl(THERE)]))
 
 
 class Limited:
@@ -77,3 +88,51 @@ def test_a_record_with_many_errors_is_one_letter(producer: Limited) -> None:
     assert value == b"v"
     assert headers["error"].endswith(b" (and 1519 more)")
     assert len(headers["error"]) <= MAX_ERROR
+
+
+class Forwarder:
+    """A stage with partition 0 of two, and the job in its checkpoint; what it forwards goes to a producer.
+
+    Each new one begins where the last checkpoint was.
+    """
+
+    def __init__(self, folder: Path, producer: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stage, _ = alone(Settings(), monkeypatch)
+        self.stage._forwarding = Forwarding(producer, NAMES)  # type: ignore[arg-type]  # as above
+        self.outbox = Outbox(producer, NAMES)  # type: ignore[arg-type]  # as above
+        self.partition = Partition(folder, 0, TWO, LogIdentity("cluster", "topic"), StateMemory(8), 64)
+        if not self.partition.offset:
+            self.partition.take(JOB, 0, 0.0)
+            self.partition.checkpoint()
+
+    def take(self) -> None:
+        """Fold a found of the other partition, and make a checkpoint."""
+        self.stage.live[0] = self.partition
+        self.stage.take(0, 1, None, MISPLACED, 0.0)
+        self.stage.checkpoint(self.partition)
+
+    def restore(self) -> None:
+        """Fold it as a restore does."""
+        message: Any = SimpleNamespace(key=lambda: None, value=lambda: MISPLACED)
+        self.outbox.send(self.partition, message, self.partition.take(MISPLACED, 1, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("point", "before"), [("forward.sending", 0), ("forward.acknowledged", 1), ("restore.forward.sending", 0)]
+)
+def test_a_found_is_forwarded_again_if_its_worker_dies_before_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, producer: Limited, point: str, before: int
+) -> None:
+    """The checkpoint waits for the log, so the next worker folds the record once more; a found twice is known."""
+    worker = Forwarder(tmp_path, producer, monkeypatch)
+    do = Forwarder.restore if point.startswith("restore.") else Forwarder.take
+    with dying(monkeypatch, point, 1):
+        do(worker)
+        producer.acknowledged[0](1, 0)
+    assert len(producer.sent) == before
+    worker.partition.close()
+    again = Forwarder(tmp_path, producer, monkeypatch)
+    assert again.partition.offset == 1
+    do(again)
+    assert [found.url for found in decode(producer.sent[-1][1] or b"").urls or ()] == [THERE]
+    again.partition.close()

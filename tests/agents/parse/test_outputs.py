@@ -15,6 +15,7 @@ from crawlog.schemas.urls import MAX_BATCH_URLS, JobSpec, ScopeSpec
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.parse import founds, job, outputs
 from crawlog.streams.url.place import partition_of
+from tests.support.dying import dying
 from tests.support.parsing import NAMES, PAGE, Message, Stage, links, spider_job
 
 
@@ -281,6 +282,19 @@ def test_a_record_that_is_no_page_goes_to_the_dead_letters() -> None:
     ).items()
     stage.log.acknowledge()
     assert stage.done == [(3, 1)]
+
+
+def test_a_page_whose_worker_died_before_its_dead_letter_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not done, so the next worker begins with it."""
+    page = Message(3, 0, b"k", b"body", [(pages.HEADER, b"{")])
+    stage = Stage()
+    with dying(monkeypatch, "parse.dead.sending", 1):
+        stage.stage.take(page)
+    assert (stage.log.records, stage.done) == ([], [])
+    stage = Stage()
+    stage.stage.take(page)
+    stage.log.acknowledge()
+    assert (stage.log.values(NAMES.dead), stage.done) == ([b"body"], [(3, 1)])
 
 
 def test_a_dead_letter_too_large_for_a_record_names_its_page() -> None:

@@ -28,6 +28,7 @@ from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
+from tests.support.dying import dying
 
 AT = 1_700_000_000.0
 
@@ -269,13 +270,8 @@ def test_a_redrive_that_was_killed_before_its_mark_is_done_again(
     """Records lie there twice, which changes nothing; the letters are closed in the end."""
     settings, _, names = log
 
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(command, "_mark", killed)
-        with pytest.raises(KeyboardInterrupt):
-            command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
+    with dying(monkeypatch, "redrive.acknowledged", 1):
+        command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
     assert len(command.listed(settings, LetterChoice(stage="parse"), 9, handled=False).shown) == 2
     command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
     assert log_bounds(settings, names.pages, [3])[3] == (0, 6)

@@ -21,6 +21,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Producer, Topics, ensure_topics, log_bounds, read_records
 from crawlog.streams.settings import Settings
 from crawlog.streams.spiders import SpiderRef
+from tests.support.dying import dying
 
 pytestmark = pytest.mark.broker
 
@@ -118,6 +119,18 @@ def test_a_scrapy_project_is_deployed_listed_and_run_by_its_hash(settings: Setti
     again = projects.deploy(settings, QUOTES, "quotes", "2")
     assert again.sha256 == found.sha256, "an archive depends on its files alone"
     assert projects.resolve(settings, "quotes").version == "2"
+
+
+def test_a_version_whose_deploy_died_before_its_manifest_is_not_there_until_it_is_deployed_again(
+    settings: Settings, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its chunks are in the log; the same command writes them anew."""
+    with dying(monkeypatch, "code.chunks", 1):
+        projects.deploy(settings, shop, "shop", "1")
+    assert projects.list_projects(settings) == []
+    found = projects.deploy(settings, shop, "shop", "1")
+    assert projects.resolve(settings, "shop") == ref_of(found)
+    assert CodeCache(settings).folder(ref_of(found)).path.is_dir()
 
 
 def test_versions_stand_side_by_side_and_a_pinned_one_does_not_change(settings: Settings, shop: Path) -> None:

@@ -498,7 +498,14 @@ class Log:
         assert (sorted(queued), fetched) == (self.again, 1)
 
 
-DEATHS = {"rewind.sending": 5, "job.sending": 3, "rewind.founds.sending": 2}
+DEATHS = {
+    "rewind.sending": 5,
+    "job.sending": 3,
+    "rewind.founds.sending": 2,
+    "rewind.acknowledged": 1,
+    "rewind.noted": 1,
+    "rewind.complete": 1,
+}
 
 
 @pytest.mark.broker
