@@ -35,6 +35,7 @@ from bench import results
 from bench.faults import reader
 from bench.log import login
 from bench.meter import Measured, measure
+from bench.rows import doubled, rows_of
 from bench.site import REPO, WORK, Site
 from crawlog.agents.client.client import Client
 from crawlog.agents.client.transport import HttpRequest
@@ -130,6 +131,7 @@ class Crawled:
     strays: list[str] = field(default_factory=list)
     load: float = 0.0
     dead: int = 0
+    doubled: list[str] = field(default_factory=list)
 
     @property
     def died(self) -> list[str]:
@@ -148,6 +150,7 @@ class Crawled:
         said = [f"{name}: {dict(found)}" for name, found in self.wrong.items()]
         said += [f"more or fewer than one process: {stage}" for stage in self.died]
         said += [f"asked for {url}" for url in self.strays[:5]]
+        said += self.doubled
         if self.lost:
             said.append(f"{self.lost} good pages lost")
         if self.measured.exit_code != (DEAD_LETTERS if self.dead else 0):
@@ -203,9 +206,11 @@ def crawl(folder: Path, plan: Plan, port: int, certificates: Path) -> Crawled:
                 env=os.environ | login(there) | {"SSL_CERT_FILE": str(certificates / "ca.pem")},
             )
             stats = site.stats()
-        rows = {row["url"]: row for row in map(json.loads, (folder / "rows.jsonl").read_text().splitlines())}
+        every = rows_of(folder / "rows.jsonl")
+        rows = {row["url"]: row for row in every}
         good_s = (int(stats.raw["last_ns"]) - stats.first_ns) / 1e9
         crawled = Crawled(measured, good_s, len(wanted - rows.keys()), load=before)
+        crawled.doubled = doubled(row["url"] for row in every)
         errors = {url: row["error"] or "" for url, row in rows.items()}
         _judge(crawled, reader.read(there, "crawl.urls"), errors, hostile)
         _judge_dead(crawled, reader.read(there, "crawl.dead", with_values=False), hostile)

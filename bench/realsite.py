@@ -8,7 +8,6 @@ access log says what each crawler fetched, and crawlog's rows must name the same
 """
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 
 from bench.peer import CRAWLOG, apt_install
 from bench.results import options_of, run_as, section, table, versions
+from bench.rows import doubled, rows_of
 from bench.site import WORK, free_port
 
 PACKAGE = "python3.11-doc"
@@ -142,10 +142,10 @@ def run_wget(url: str) -> None:
         sys.exit(f"wget ended with {code}; see {FOLDER / 'wget.log'}")
 
 
-def run_crawlog(url: str, more: list[str]) -> dict[str, dict[str, object]]:
+def run_crawlog(url: str, more: list[str]) -> list[str]:
     """Crawls with crawlog.
 
-    Returns: Its rows by request target.
+    Returns: The request target of each row.
     """
     rows = FOLDER / "rows.jsonl"
     rows.unlink(missing_ok=True)
@@ -155,9 +155,7 @@ def run_crawlog(url: str, more: list[str]) -> dict[str, dict[str, object]]:
     command = [str(CRAWLOG), "run", url, "-o", str(rows), "--data", str(FOLDER / "data"), *words, *more]
     if code := subprocess.run(command, check=False).returncode:
         sys.exit(f"crawlog ended with {code}")
-    with rows.open() as lines:
-        found = [json.loads(line) for line in lines]
-    return {target_of(row["url"]): row for row in found}
+    return [target_of(row["url"]) for row in rows_of(rows)]
 
 
 def target_of(url: str) -> str:
@@ -209,8 +207,10 @@ def main() -> int:
     print(
         f"crawlog: {len(ours.pages)} HTML pages, {ours.repeated} repeated, {len(ours.broken)} broken, {len(rows)} rows"
     )
+    again = doubled(rows)
     wrong = differences(wget.pages, ours.pages, "crawlog") + differences(wget.pages, named, "crawlog's rows")
-    verdict = "the same pages, URL by URL" if not wrong else f"{wrong} differences"
+    wrong += len(again)
+    verdict = ", ".join([f"{wrong} differences" if wrong else "the same pages, URL by URL", *again])
     print(verdict)
     if args.write:
         _write({"wget": wget, "crawlog": ours}, f"crawlog: {len(rows)} rows; {verdict}.")

@@ -12,7 +12,6 @@ record. The broker's CPU in the same time stands beside it. Whole commands follo
 """
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -31,6 +30,7 @@ from bench.log import login
 from bench.meter import Measured, measure
 from bench.peer import CRAWLOG, install_crawlog
 from bench.results import options_of, run_as, section, table, versions
+from bench.rows import doubled, rows_of
 from bench.site import STOP_S, WORK, Site
 from bench.speed import FLAGS, HOSTS, span
 from crawlog.schemas import pages
@@ -136,23 +136,29 @@ def crawl(name: str, site: Site, title: str, settings: Mapping[str, object]) -> 
     stats = site.stats()
     if stats.unique != stats.expected:
         sys.exit(f"{title}: {stats.expected - stats.unique} pages were not asked for")
+    if again := doubled(row["url"] for row in rows_of(folder / "rows.jsonl")):
+        sys.exit(f"{title}: {again[0]}")
     return Whole(title, stats.unique, measured.took_s, measured.cpu_s, stats.unique + stats.duplicates)
 
 
 def replayed(name: str, site: Site) -> Whole:
     """The pages of a finished crawl parsed again, by the two commands that a user types."""
     folder, data = FOLDER / name, FOLDER / name / "data"
-    before = {row["url"]: row for row in map(json.loads, (folder / "rows.jsonl").read_text().splitlines())}
+    before = _sorted(rows_of(folder / "rows.jsonl"))
     site.reset()
     order = command(name, data, {}, "replay", "--group", "parse", "--to-earliest", "--execute")
     allowed = {"network.allow_private": "true", **FAST}
     work = command(name, data, allowed, "run", *site.seeds, "-o", str(folder / "rows.jsonl"))
-    after = {row["url"]: row for row in map(json.loads, (folder / "rows.jsonl").read_text().splitlines())}
+    after = _sorted(rows_of(folder / "rows.jsonl"))
     if after != before:
         sys.exit("the same spider made other rows of the same pages")
     stats = site.stats()
     requests = int(stats.unique + stats.duplicates)
     return Whole("replay --execute, run", len(after), order.took_s + work.took_s, order.cpu_s + work.cpu_s, requests)
+
+
+def _sorted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: str(row["url"]))
 
 
 # ---------------------------------------------------------------- parse alone

@@ -28,6 +28,7 @@ from typing import IO
 
 from bench import results
 from bench.meter import descendants, name_of
+from bench.rows import doubled, rows_of
 from bench.site import STOP_S, WORK, Site
 
 FOLDER = WORK / "soak"
@@ -156,11 +157,11 @@ def crawl(folder: Path, hosts: int, pages: int, *, kill: bool = True) -> tuple[l
             command = [sys.executable, "-P", "-m", "crawlog", *words]
             looks, exit_code = _follow(command, Watch(folder / "data"), site, said, kill=kill)
         stats = site.stats()
-    lines = rows.read_text().splitlines() if rows.exists() else []
-    counts = Counter(json.loads(line)["url"] for line in lines)
+    urls = [row["url"] for row in rows_of(rows)]
     wrong = [] if exit_code == 0 else [f"exit code {exit_code}"]
-    if stats.unique != stats.expected or len(counts) != stats.expected or max(counts.values(), default=0) > 1:
-        wrong.append(f"{stats.unique:,} of {stats.expected:,} pages fetched, {len(counts):,} with a row")
+    if stats.unique != stats.expected or len(set(urls)) != stats.expected:
+        wrong.append(f"{stats.unique:,} of {stats.expected:,} pages fetched, {len(set(urls)):,} with a row")
+    wrong += doubled(urls)
     if stats.private:
         wrong.append(f"{stats.private} requests that robots.txt forbids")
     return looks, wrong

@@ -14,7 +14,6 @@ count, nothing is written.
 """
 
 import argparse
-import json
 import shutil
 import signal
 import statistics
@@ -29,6 +28,7 @@ from typing import NamedTuple
 from bench.meter import Measured, measure
 from bench.peer import ALL, Peer
 from bench.results import options_of, run_as, section, table
+from bench.rows import doubled, rows_of
 from bench.site import WORK, Site
 
 HOSTS = 20
@@ -136,11 +136,9 @@ def row_faults(path: Path, truth: set[str], *, dead_links: bool) -> list[str]:
     """How the rows differ from the site's pages."""
     if not path.exists():
         return ["no rows"]
-    with path.open() as lines:
-        rows = map(json.loads, lines)
-        urls = {row["url"] for row in rows if not dead_links or row["status"] != NOT_FOUND}
-    missing, extra = truth - urls, urls - truth
-    faults = []
+    urls = [row["url"] for row in rows_of(path) if not dead_links or row["status"] != NOT_FOUND]
+    missing, extra = truth - set(urls), set(urls) - truth
+    faults = doubled(urls)
     if missing:
         faults.append(f"{len(missing)} pages without a row, e.g. {min(missing)}")
     if extra:
