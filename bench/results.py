@@ -13,6 +13,12 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 RESULTS = REPO / "bench" / "RESULTS.md"
+WRITTEN = ("bench/RESULTS.md", "bench/faults/outcomes.jsonl")
+"""Files of the repository that benchmarks write: they change nothing that is measured."""
+
+WITH_CHANGES = " with changes"
+"""Ends the name of a commit from which files differed: it is not known which code was measured."""
+
 HEAD = "# Results\n\nWritten by `python -m bench`; each section says on what and how. A loss is printed like a win.\n"
 
 
@@ -62,8 +68,9 @@ def commit() -> str:
         run = subprocess.run(["git", *arguments], cwd=REPO, capture_output=True, text=True, check=False)
         return run.stdout.strip()
 
-    dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench")
-    return (git("rev-parse", "--short", "HEAD") or "no commit") + (" with changes" if dirty else "")
+    written = [f":!{name}" for name in WRITTEN]
+    dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", *written)
+    return (git("rev-parse", "--short", "HEAD") or "no commit") + (WITH_CHANGES if dirty else "")
 
 
 def versions(names: Sequence[str]) -> dict[str, str]:

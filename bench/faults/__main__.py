@@ -7,8 +7,8 @@
 
 The outcome of each run but short ones is appended to `bench/faults/outcomes.jsonl` as it comes. It is kept with the
 sources, so that seeds add up over days and machines: the table in RESULTS.md is made from the newest of each fault and
-seed. A run that stands there with the same commit is not repeated, unless `--again` says so: an interrupted night
-goes on where it was.
+seed. A run that stands there with the same commit is not repeated, unless `--again` says so or files differ from the
+commit: an interrupted night goes on where it was. A fault that this machine cannot cause leaves no outcome.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from bench.faults.schedule import Calm, Fault, Outcome
 from bench.faults.states import States
 from bench.faults.storm import Storm
 from bench.faults.topics import Expired, OffsetsLatest, OffsetsLost, Recreated
-from bench.results import commit, machine, section, table, versions
+from bench.results import WITH_CHANGES, commit, machine, section, table, versions
 from bench.site import WORK
 
 FOLDER = WORK / "faults"
@@ -73,7 +73,7 @@ def main() -> int:
         for seed in range(asked.seed, asked.seed + asked.seeds):
             before = None if asked.short or asked.again else known(name, seed, size)
             outcomes.append(before or run(name, seed, size))
-            if before is None and not asked.short:
+            if before is None and not asked.short and not outcomes[-1].skipped:
                 keep(outcomes[-1], size)
             tell(outcomes[-1])
     print(report(outcomes))
@@ -126,8 +126,10 @@ class Origin(NamedTuple):
 
 
 def known(name: str, seed: int, size: Size) -> Outcome | None:
-    """The outcome of a run that was made already, of this commit and size."""
-    of = {(outcome.fault, outcome.seed): outcome for origin, outcome in kept(size) if origin.commit == commit()}
+    """The outcome of a run that was made already, of this commit and size; none if files differ from the commit."""
+    if (here := commit()).endswith(WITH_CHANGES):
+        return None
+    of = {(outcome.fault, outcome.seed): outcome for origin, outcome in kept(size) if origin.commit == here}
     return of.get((name, seed))
 
 
@@ -221,6 +223,8 @@ def publish(size: Size, command: str) -> None:
     """Writes the section of RESULTS.md from the newest outcome of each fault and seed, whichever command made it."""
     runs = [(origin, outcome) for origin, outcome in kept(size) if outcome.fault in FAULTS]
     newest = {(outcome.fault, outcome.seed): (origin, outcome) for origin, outcome in runs}
+    if not newest:
+        return
     outcomes = [newest[at][1] for at in sorted(newest, key=lambda at: (list(FAULTS).index(at[0]), at[1]))]
     of = f"{size.hosts} hosts x {size.pages} paths"
     facts = {
