@@ -7,6 +7,10 @@ python -m bench speed --only crawlog,bare
 
 import importlib
 import sys
+import traceback
+
+SIGNALLED = 128
+"""Exit codes above it are those of a signal."""
 
 ALL = (
     "speed",
@@ -43,7 +47,7 @@ ANY = (
 
 
 def main() -> int:
-    """The highest exit code of the benchmarks that ran."""
+    """The exit code of one benchmark, or 1 if any of all failed."""
     words = sys.argv[1:]
     if "-h" in words[:1] or "--help" in words[:1]:
         print(__doc__, f"\nNAME: {', '.join(ANY)}")
@@ -52,7 +56,29 @@ def main() -> int:
         if words[0] not in ANY:
             sys.exit(f"no benchmark {words[0]}: there are {', '.join(ANY)}")
         return run(words[0], words[1:])
-    return max(run(name, words) for name in ALL)
+    failed = [name for name in ALL if attempt(name, words)]
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def attempt(name: str, arguments: list[str]) -> int:
+    """The exit code of one benchmark among others, whatever ends it but a signal.
+
+    Raises: SystemExit: a signal ended it, so the others must not begin.
+    """
+    try:
+        return run(name, arguments)
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            if end.code > SIGNALLED:
+                raise
+            return end.code
+        print(f"{name}: {end.code}", file=sys.stderr)
+        return int(end.code is not None)
+    except Exception:  # noqa: BLE001  # hours of other benchmarks are to come
+        traceback.print_exc()
+        return 1
 
 
 def run(name: str, arguments: list[str]) -> int:

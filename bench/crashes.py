@@ -3,6 +3,7 @@
     python -m bench.crashes                     every point, at the first, the third and the tenth time it is reached
     python -m bench.crashes --points parse,sink those whose names begin so
     python -m bench.crashes --counts 1          once each
+    python -m bench.crashes --short             one point a stage, once each; nothing is written
 
 Each case is a crawl of its own on an engine of its own. It is interrupted with Ctrl-C and goes on, then everything is
 killed and it goes on again: so every point is reached, those of a start, a stop and a restore too. The judge is the
@@ -50,6 +51,9 @@ ELSEWHERE = {
 """Points that no plain `run` reaches, by how their names begin, and the test in which a process dies there."""
 
 SWEPT = tuple(name for name in POINTS if not name.startswith(tuple(ELSEWHERE)))
+
+
+SHORT = "fold.taken,fetch.page.acknowledged,parse.founds.acknowledged,sink.rows.written"
 
 
 class Case(NamedTuple):
@@ -134,12 +138,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", default="", help="beginnings of names, by commas")
     parser.add_argument("--counts", default="1,3,10", help="the how-manieth time, by commas")
+    parser.add_argument("--short", action="store_true", help="one point a stage, once each; nothing is written")
     options = options_of(parser)
-    points = chosen(options.points)
+    points = chosen(options.points or (SHORT if options.short else ""))
+    counts = [1] if options.short else [int(count) for count in options.counts.split(",")]
     started = time.monotonic()
     cases = []
     for point in points:
-        for count in map(int, options.counts.split(",")):
+        for count in counts:
             cases.append(try_point(WORK / "runs" / "crashes", point, count))
             print(*cases[-1], "" if cases[-1].is_good else "BAD", file=sys.stderr, flush=True)
             if not cases[-1].died:

@@ -325,10 +325,15 @@ def report(cases: list[Case]) -> str:
     return table(head, rows)
 
 
+def wrong_counts(cases: list[Case]) -> list[str]:
+    """Cases that did not queue each of their URLs once."""
+    return [f"{one.queued:,} of {one.urls:,} URLs queued" for one in cases if one.queued != one.urls]
+
+
 def missed_goals(cases: list[Case], goals: Goals) -> list[str]:
     """The goals that were missed."""
     small, large = cases[0], cases[-1]
-    missed = [f"{one.queued:,} of {one.urls:,} URLs queued" for one in cases if one.queued != one.urls]
+    missed = []
     if large.peak_mb > goals.memory_mb:
         missed.append(f"{large.peak_mb:.0f} MB at the peak, ≤ {goals.memory_mb:.0f} wanted")
     if large.serve_us > goals.slower * small.serve_us:
@@ -338,8 +343,15 @@ def missed_goals(cases: list[Case], goals: Goals) -> list[str]:
     return missed
 
 
-def live(urls: int, hosts: int, lasts_s: int) -> tuple[str, bool]:
-    """A real fetch worker's memory: every page of the site is a seed, and each host is asked a few times."""
+TIMED_OUT = 124
+"""Exit code of timeout(1) for a command that went on until it was interrupted, and then ended."""
+
+
+def live(urls: int, hosts: int, lasts_s: int) -> tuple[str, list[str], bool]:
+    """A real fetch worker's memory: every page of the site is a seed, and each host is asked a few times.
+
+    Returns: The figures, what went wrong, and whether the goals were reached.
+    """
     folder = WORK / "runs" / "frontier-live"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -354,11 +366,14 @@ def live(urls: int, hosts: int, lasts_s: int) -> tuple[str, bool]:
     peaks = ", ".join(f"{name} {process.peak_rss_mb:.0f}" for name, process in processes.items())
     text = f"Live, {urls:,} seeds on {hosts:,} hosts, {stats.unique:,} pages fetched in {lasts_s} s; peak MB: {peaks}."
     fetch = processes.get("fetch")
-    return text, fetch is not None and fetch.peak_rss_mb <= GOALS.memory_mb and stats.raw["hosts_touched"] == hosts
+    wrong = [] if measured.exit_code in (0, TIMED_OUT) else [f"exit code {measured.exit_code}"]
+    wrong += [] if stats.unique else ["no page was fetched"]
+    is_small = fetch is not None and fetch.peak_rss_mb <= GOALS.memory_mb
+    return text, wrong, is_small and stats.raw["hosts_touched"] == hosts
 
 
 def main() -> int:
-    """Measures; 1 when, at full size, a goal was missed."""
+    """Measures; 1 when something went wrong, or, at full size, a goal was missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="a tenth of the size; nothing is written")
     parser.add_argument("--large", action="store_true", help="ten million URLs over a million hosts")
@@ -370,21 +385,22 @@ def main() -> int:
         return 0
     scale = 10 if args.short else 1
     if args.live:
-        text, reached = live(CASES[-1][0] // scale, CASES[-1][1] // scale, LIVE_S // (4 if args.short else 1))
-        print(text)
+        lasts_s = LIVE_S // (4 if args.short else 1)
+        text, wrong, reached = live(CASES[-1][0] // scale, CASES[-1][1] // scale, lasts_s)
+        text = "\n".join([text, *wrong])
     else:
         sizes, goals = (LARGE, LARGE_GOALS) if args.large else (CASES, GOALS)
         cases = [in_process(urls // scale, hosts // scale, SERVED // scale) for urls, hosts in sizes]
-        missed = missed_goals(cases, goals)
-        text = report(cases) + "\n\n" + ("\n".join(missed) if missed else "All goals reached.")
+        wrong, missed = wrong_counts(cases), missed_goals(cases, goals)
+        text = report(cases) + "\n\n" + ("\n".join(wrong + missed) or "All goals reached.")
         reached = not missed
-        print(text)
+    print(text)
     if args.write:
         packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "rocksdict", "faust-streaming"]).items())
         kind = "live" if args.live else "large" if args.large else ""
         name, title = (f"frontier-{kind}", f"Frontier, {kind}") if kind else ("frontier", "Frontier")
         section(name, title, text, {"run": run_as("frontier"), "versions": packages})
-    return 0 if reached or args.short else 1
+    return 1 if wrong or not (reached or args.short) else 0
 
 
 if __name__ == "__main__":

@@ -380,6 +380,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of behaviours, with semicolons between")
     args = results.options_of(parser)
     only = tuple(filter(None, args.only.split(";")))
+    if unknown := set(only) - {one.name for one in web.BEHAVIOURS}:
+        sys.exit(f"no behaviour {'; '.join(sorted(unknown))}: their names are in bench/hostile_site.py")
     certificates = FOLDER / "certificates"
     with serving(certificates) as port:
         lag = {} if args.large or args.trials else asyncio.run(lags(port, only))

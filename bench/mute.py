@@ -22,14 +22,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import results
-from bench.politeness import read_log
+from bench.politeness import Request, read_log
 from bench.site import REPO, WORK, Site
 
 FOLDER = WORK / "mute"
@@ -213,15 +213,26 @@ def crawl(  # what is crawled, how, and until when
             running.kill()
         cpu_ms = 1000.0 * (_cpu_s() - before) / max(stats.unique, 1)
         site.flush()
-    times: dict[str, list[float]] = {}
-    for request in read_log(access):
-        if request.target not in {"/robots.txt", "/sitemap.xml"} and request.at_ns >= stats.first_ns:
-            times.setdefault(request.host, []).append(request.at_ns / 1e9)
+    times = times_of(read_log(access), stats.first_ns)
     paces = [(len(at) - 1) / (at[-1] - at[0]) for at in times.values() if len(at) > 1]
     firsts = [at[0] for at in times.values()]
     took_s = (stats.last_ns - stats.first_ns) / 1e9
     own = sum(paces) / hosts  # of one that was never met there is none
     return Crawled(stats.unique, own, stats.unique / max(took_s, 0.001), max(firsts) - min(firsts), load, cpu_ms)
+
+
+def times_of(requests: Iterable[Request], since_ns: int) -> dict[str, list[float]]:
+    """Seconds at which pages were asked for, by host.
+
+    Raises: SystemExit: none was.
+    """
+    times: dict[str, list[float]] = {}
+    for request in requests:
+        if request.target not in {"/robots.txt", "/sitemap.xml"} and request.at_ns >= since_ns:
+            times.setdefault(request.host, []).append(request.at_ns / 1e9)
+    if not times:
+        sys.exit(f"no good page was served; see log.txt in {FOLDER}")
+    return times
 
 
 def _cpu_s() -> float:

@@ -132,6 +132,8 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=0, help="repeated page requests allowed")
     args = parser.parse_args()
     requests = read_log(args.log)
+    if not requests:
+        sys.exit(f"no request in {args.log}")
     verdict = judge(requests)
     offenders = verdict.offenders(args.delay)
     print(f"requests           {verdict.requests:>10,} on {verdict.hosts:,} hosts")

@@ -184,6 +184,7 @@ def _write(found: dict[str, Fetched], verdict: str) -> None:
 def main() -> int:
     """0 when crawlog fetched and wrote exactly wget's pages, each once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="the same; nothing is written")
     parser.add_argument("--wget-only", action="store_true")
     parser.add_argument("more", nargs="*", default=[], help="further arguments of crawlog run, after --")
     args = options_of(parser)

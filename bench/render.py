@@ -25,6 +25,7 @@ from crawlog.agents.browser.render import Renderer
 from crawlog.agents.browser.resources import Resources
 from crawlog.agents.client.client import Client
 from crawlog.agents.frontier.host_turns import Hosts
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
@@ -146,6 +147,10 @@ def main() -> int:
             "render.sandbox": os.geteuid() != 0,  # Chromium has none when root starts it, and the pages are our own
         }
     )
+    try:
+        browser = find_browser(settings)
+    except Misconfigured as error:
+        sys.exit(str(error))
     result = asyncio.run(measure(settings, pages))
     each = [f"{used / (pages - 1):.2f}" for used in result.cpu.values()]
     head = (
@@ -161,7 +166,7 @@ def main() -> int:
     body = table(head, [row])
     print(body)
     if args.write:
-        found = browser_version(find_browser(settings))
+        found = browser_version(browser)
         packages = ", ".join(f"{name} {which}" for name, which in versions(["crawlog", "playwright"]).items())
         section(
             "render",

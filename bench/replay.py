@@ -81,8 +81,13 @@ class Paces:
     with_broker: list[float] = field(default_factory=list)
 
     def add(self, cost: Cost, less: Cost = NOTHING) -> None:
-        """One round, less the cost of a smaller one."""
+        """One round, less the cost of a smaller one.
+
+        Raises: SystemExit: the difference is lost in the noise.
+        """
         count, cpu_s = cost.pages - less.pages, cost.cpu_s - less.cpu_s
+        if count <= 0 or cpu_s <= 0:
+            sys.exit(f"{cost.pages:,} pages are too few to tell from {less.pages:,}: give more with --pages")
         self.alone.append(count / cpu_s)
         self.with_broker.append(count / (cpu_s + cost.broker_s - less.broker_s))
 
@@ -251,8 +256,8 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def paces(data: Path, rounds: int) -> tuple[Paces, Paces]:
-    """Of the bare loop and of a parse worker, in turns."""
+def paces(data: Path, rounds: int, *, is_short: bool) -> tuple[Paces, Paces]:
+    """Of the bare loop and of a parse worker, in turns. A short run has the worker's start in its cost."""
     bare, worker = Paces(), Paces()
     settings = load({"run.data": str(data)})
     local = engine.start(settings, data, lambda _: None)
@@ -261,7 +266,7 @@ def paces(data: Path, rounds: int) -> tuple[Paces, Paces]:
         smallest = min(log.sizes, key=lambda number: log.sizes[number])
         for number in range(rounds):
             bare.add(log.bare())
-            few = log.worker([smallest])
+            few = NOTHING if is_short else log.worker([smallest])
             worker.add(log.worker(sorted(log.sizes)), less=few)
             print(
                 f"round {number + 1}  bare {bare.alone[-1]:,.0f}  worker {worker.alone[-1]:,.0f} pages/CPU s",
@@ -287,7 +292,7 @@ def main() -> int:
             crawl("polite", few, "fetched politely, 1 s between requests to a host", {}),
             replayed("fast", site),
         ]
-    bare, worker = paces(FOLDER / "fast" / "data", rounds)
+    bare, worker = paces(FOLDER / "fast" / "data", rounds, is_short=args.short)
     share = statistics.median(worker.alone) / statistics.median(bare.alone)
     share_all = statistics.median(worker.with_broker) / statistics.median(bare.with_broker)
     head = ["", "pages/CPU s", "in the bare loop's", "with the broker's CPU", "in the bare loop's"]

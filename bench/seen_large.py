@@ -423,7 +423,10 @@ def main() -> int:
         print(json.dumps(asdict(make(*asked) if args.make else run_case(Case(*asked)))))
         return 0
     sizes = (100_000,) if args.short else (int(args.known * 1e6),) if args.known else KNOWN
-    ways = [way for way in WAYS if any(way.startswith(word) for word in args.ways.split(","))]
+    words = args.ways.split(",")
+    if unknown := [word for word in words if not any(way.startswith(word) for way in WAYS)]:
+        sys.exit(f"no way begins with {', '.join(unknown)}: there are {'; '.join(WAYS)}")
+    ways = [way for way in WAYS if way.startswith(tuple(words))]
     results: dict[Case, Result] = {}
     made = []
     for known in sizes:

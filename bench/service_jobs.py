@@ -11,6 +11,7 @@ import argparse
 import json
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -191,12 +192,14 @@ def shown(ways: list[Way]) -> str:
     return table(("way", "finished", "s", "first request s", "end s", "memory, second half"), rows)
 
 
-def main() -> None:
-    """The command line."""
+def main() -> int:
+    """1 when a job did not end with all its pages."""
     parser = argparse.ArgumentParser(prog="python -m bench.service_jobs")
     parser.add_argument("--jobs", type=int, default=200)
-    print(shown(both(parser.parse_args().jobs)))
+    ways = both(parser.parse_args().jobs)
+    print(shown(ways))
+    return int(any(way.finished != way.jobs for way in ways))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

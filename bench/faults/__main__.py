@@ -67,9 +67,10 @@ def main() -> int:
         return 0
     size = _size(asked)
     outcomes = []
-    for name in asked.faults.split(",") if asked.faults else FAULTS:
-        if name not in FAULTS:
-            sys.exit(f"no fault {name}: there are {', '.join(FAULTS)}")
+    names = asked.faults.split(",") if asked.faults else list(FAULTS)
+    if unknown := [name for name in names if name not in FAULTS]:
+        sys.exit(f"no fault {', '.join(unknown)}: there are {', '.join(FAULTS)}")
+    for name in names:
         for seed in range(asked.seed, asked.seed + asked.seeds):
             before = None if asked.short or asked.again else known(name, seed, size)
             outcomes.append(before or run(name, seed, size))

@@ -139,7 +139,7 @@ def _rows(file: Path) -> Counter[str]:
 
 
 def main() -> int:
-    """Prints the table; writes it at full size."""
+    """Prints the table; 1 when a crawl failed, or was not killed once. What one loses is the result, and no failure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--seeds", type=int, default=0)
@@ -177,7 +177,12 @@ def main() -> int:
             "cut off": f"after {LIMIT * size.calm_s:.0f} s; a calm crawl takes {size.calm_s:.0f} s or less",
         }
         section("faults-peers", "The same kills for others", text, facts)
-    return 0
+    return int(any(has_failed(one, size) for ended in runs.values() for one in ended))
+
+
+def has_failed(one: Outcome, size: Size) -> bool:
+    """Whether a crawl shows nothing: it ended with an error before it was cut off, or no kill hit it."""
+    return not one.kills or not (one.has_ended or one.took_s >= LIMIT * size.calm_s)
 
 
 def _ours(size: Size) -> list[Outcome]:
