@@ -28,21 +28,23 @@ ALL = (
     "mute",
     "soak",
     "runs",
+    "web",
+    "walk",
+    "realsite",
+    "crashes",
     "faults",
 )
 ANY = (
     *ALL,
-    "web",
-    "crashes",
     "parse",
     "fetch",
     "spider_cost",
-    "walk",
-    "realsite",
     "politeness",
     "as_scrapy",
     "site",
     "idle",
+    "service_jobs",
+    "api_fuzz",
 )
 
 

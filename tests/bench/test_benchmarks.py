@@ -1,5 +1,6 @@
 """`python -m bench`: what fails says so, and stops nothing else."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from bench import frontier, hostile, mute, politeness, render, seen_large, servi
 from bench.faults import __main__ as faults
 from bench.faults import peers
 from bench.faults.crawl import Size
+from bench.hostile_site import BEHAVIOURS
 from bench.replay import Cost, Paces
 from crawlog.streams.errors import Misconfigured
 
@@ -164,3 +166,23 @@ def test_a_difference_within_the_noise_is_no_pace() -> None:
     for less in (Cost(10, 1.0, 0.0), Cost(10, 2.0, 0.0), Cost(20, 0.5, 0.0)):
         with pytest.raises(SystemExit, match="too few"):
             paces.add(Cost(20, 1.0, 0.5), less)
+
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "bench" / "README.md").read_text()
+
+
+def test_every_benchmark_stands_in_the_table() -> None:
+    """And nothing else does."""
+    assert sorted(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)) == sorted(bench.ANY)
+
+
+def test_all_benchmarks_are_those_that_write_a_section() -> None:
+    """Of bench/faults/ the one that runs them all; its others take a machine each."""
+    writers = {file.stem for file in (ROOT / "bench").glob("*.py") if re.search(r"\bsection\(", file.read_text())}
+    assert (writers - {"results"}) | {"real", "faults"} == set(bench.ALL)  # `real` writes by way of `speed`
+
+
+def test_the_table_knows_how_many_ways_there_are_to_misbehave() -> None:
+    """They become more."""
+    assert f"whether {len(BEHAVIOURS)} ways to misbehave" in README
