@@ -149,17 +149,24 @@ def _check_remote(wanted: Submission) -> None:
 
 def _check_of_job(own: Mapping[str, Value]) -> None:
     """Raises: Misconfigured: a setting that no job has."""
-    from crawlog.streams.log import job_keys
     from crawlog.streams.settings import SHORT, suggestion
 
-    others = [SHORT.get(key, key) for key in own if SHORT.get(key, key) not in job_keys()]
-    if unknown := [f"unknown setting {key!r:.100}; {suggestion(key)}" for key in others if not _is_known(key)]:
+    keys = [SHORT.get(key, key) for key in own]
+    if unknown := [f"unknown setting {key!r:.100}; {suggestion(key)}" for key in keys if not _is_known(key)]:
         raise Misconfigured("\n".join(unknown))
-    if others:
+    if others := of_workers(own):
         raise Misconfigured(
-            f"-s {', '.join(sorted(others))}: of workers, not of a job, so it has no effect here; give it to"
+            f"-s {', '.join(others)}: of workers, not of a job, so it has no effect here; give it to"
             " `crawlog up` or `crawlog worker`"
         )
+
+
+def of_workers(keys: Iterable[str]) -> list[str]:
+    """The settings among these that workers and commands have, and no job."""
+    from crawlog.streams.log import job_keys
+    from crawlog.streams.settings import SHORT, known_keys
+
+    return sorted({SHORT.get(key, key) for key in keys} & (known_keys().keys() - job_keys()))
 
 
 def _is_known(key: str) -> bool:

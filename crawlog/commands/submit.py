@@ -11,7 +11,7 @@ import io
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
 from crawlog.streams.errors import Misconfigured, NotPossible
 
 from .order import job_name, refused
-from .submission import Submission, checked, outputs_of, text_of
+from .submission import Submission, checked, of_workers, outputs_of, text_of
 
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
@@ -93,9 +93,8 @@ def submit(
         broken = _Sowing(settings, wanted, _spider_of(wanted, wanted.spider), None, say)
         return _view(broken.fail(wanted.job, code, by or whoever(), str(error)))
     settings = job_settings(settings, wanted, facts)
-    if facts is not None:
-        for line in facts.notes:
-            say(line)
+    for line in _notes(facts) if facts is not None else ():
+        say(line)
     for line in refused(wanted.urls, allow_private=settings.network.allow_private):
         say(line)
     starts = facts is not None and facts.starts and not wanted.urls and source is None
@@ -108,6 +107,13 @@ def submit(
             source = stack.enter_context(_source(urls, wanted.priority))
         sowing = _Sowing(settings, wanted, _job_spider(wanted, facts, starts=starts), source, say)
         return _view(sowing.sow(name, code, by or whoever()))
+
+
+def _notes(facts: "SpiderFacts") -> Iterator[str]:
+    """What is said of a spider before its job is written."""
+    yield from facts.notes
+    if others := of_workers(facts.settings):
+        yield f"the spider sets {', '.join(others)}: of workers, which run already, so it has no effect here"
 
 
 def _default_name(
@@ -166,7 +172,10 @@ def _code(settings: "Settings", wanted: Submission, named: "NamedSpider | None")
 
 
 def _deployed(settings: "Settings", wanted: Submission, code: "CodeRef | None") -> "SpiderFacts | None":
-    """What a deployed spider says of itself in a child process; None for the default spider."""
+    """What a deployed spider says of itself in a child process; None for the default spider.
+
+    Raises: Misconfigured: it cannot be loaded, or has settings that no job has.
+    """
     from crawlog.schemas.urls import JobSpec
     from crawlog.streams.spiders import SpiderRef
 
@@ -176,22 +185,32 @@ def _deployed(settings: "Settings", wanted: Submission, code: "CodeRef | None") 
         return None
     spec = JobSpec(spider=wanted.spider, code=code)
     ref = SpiderRef(wanted.spider, tuple(sorted(wanted.args.items())), wanted.scrapy, spec=spec)
-    return msgspec.structs.replace(facts_of(ref, settings), path=wanted.spider)
+    facts = facts_of(ref, settings)
+    if others := of_workers(facts.settings):
+        raise Misconfigured(
+            f"the spider {wanted.spider} sets {', '.join(others)}: of workers, not of a job, and deployed code may set"
+            " what a job has. Take it out of the spider's settings; if it is wanted, give it to `crawlog up` or"
+            " `crawlog worker`"
+        )
+    return msgspec.structs.replace(facts, path=wanted.spider)
 
 
 def job_settings(settings: "Settings", wanted: Submission, facts: "SpiderFacts | None") -> "Settings":
     """The settings that the job's record is made of.
+
+    Those that no job has are the submitter's: a spider that named another cluster would be sent its password.
 
     Raises: Misconfigured: a setting is unknown or has a wrong value.
     """
     from crawlog.streams.settings import NO_FILE, Sources, resolve, to_environ
 
     flags = {"run.depth": wanted.depth, "run.max_pages": wanted.max_pages}
+    of_spider = facts.settings if facts is not None else {}
     return resolve(
         Sources(
             flags={key: value for key, value in flags.items() if value is not None},
             pairs=[f"{key}={text_of(value)}" for key, value in wanted.own.items()],
-            spider=facts.settings if facts is not None else {},
+            spider={key: value for key, value in of_spider.items() if not of_workers([key])},
             config=NO_FILE,
             environ=to_environ(settings),
         )

@@ -2,10 +2,13 @@
 
 import pytest
 
+from crawlog.commands import submit as submitting
 from crawlog.commands.submission import Submission, checked, outputs_of
-from crawlog.commands.submit import job_settings
+from crawlog.commands.submit import job_settings, submit
+from crawlog.schemas.job_orders import CodeRef
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.sources import load
+from crawlog.streams.spiders import SpiderFacts
 
 
 @pytest.mark.parametrize(
@@ -66,3 +69,31 @@ def test_settings_of_a_submission_win_over_those_of_the_submitter() -> None:
     settings = job_settings(load({"politeness.delay_s": 9, "run.depth": 1}), wanted, None)
     assert (settings.politeness.delay_s, settings.robots.obey) == (2.0, False)
     assert (settings.run.depth, settings.run.max_pages, settings.scope.include) == (3, 7, ("a,b",))
+
+
+OF_ANOTHER_CLUSTER = SpiderFacts(
+    "news",
+    "news@1",
+    start_urls=("http://a.test/",),
+    settings={"kafka.bootstrap": "evil.test:9092", "run.data": "/etc", "fetch.concurrency": 4, "politeness.delay_s": 3},
+)
+
+
+def test_deployed_code_with_settings_of_workers_is_refused_before_they_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever may deploy could have the cluster's password sent to a host of theirs."""
+    monkeypatch.setattr("crawlog.streams.log.ensure_topics", lambda _: None)
+    monkeypatch.setattr(submitting, "_code", lambda *_: CodeRef("shop", "1", "00" * 32))
+    monkeypatch.setattr("crawlog.commands.named_spider.facts_of", lambda *_: OF_ANOTHER_CLUSTER)
+    said = "the spider news sets fetch.concurrency, kafka.bootstrap, run.data: of workers"
+    with pytest.raises(Misconfigured, match=said):
+        submit(load({}), Submission(project="shop", spider="news"))
+
+
+def test_a_spider_sets_what_a_job_has_and_nothing_else() -> None:
+    """A file that is written for `run` may have settings of workers; on a fleet they are those of the submitter."""
+    base = load({"kafka.bootstrap": "ours.test:9092"})
+    settings = job_settings(base, Submission(), OF_ANOTHER_CLUSTER)
+    assert (settings.kafka, settings.run, settings.fetch) == (base.kafka, base.run, base.fetch)
+    assert settings.politeness.delay_s == 3
