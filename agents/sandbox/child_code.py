@@ -8,6 +8,7 @@ home: a new folder below TMPDIR ─┬─ code/   the copy, of root
 import contextlib
 import os
 import shutil
+import subprocess
 import threading
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
@@ -96,10 +97,10 @@ class ChildCode:
                 raise Misconfigured(f"code_refused: {ref.project}: the cache of code cannot be used: {error}") from None
 
     def close(self) -> None:
-        """Remove the child's folder; the child has ended."""
+        """Have the child's folder removed; the child has ended. Raises nothing."""
         self._closed.set()
         with self._filling:
-            shutil.rmtree(self._home, ignore_errors=True)
+            _remove(self._home)
 
 
 def _open_to_read(folder: Path) -> None:
@@ -110,9 +111,32 @@ def _open_to_read(folder: Path) -> None:
 
 
 def _remove_old() -> None:
-    """Remove folders of processes that were killed."""
+    """Have folders of processes that were killed removed."""
+    old = []
     for folder in Path(gettempdir()).glob(f"{MARK}[0-9]*-*"):
         pid = folder.name.removeprefix(MARK).partition("-")[0]
         with contextlib.suppress(OSError):
             if not Path("/proc", pid).exists() and folder.lstat().st_uid == os.geteuid() and not folder.is_symlink():
-                shutil.rmtree(folder, ignore_errors=True)
+                old.append(folder)
+    if old:
+        _remove(*old)
+
+
+def _remove(*folders: Path) -> None:
+    """Have folders removed by a process of their own, and do not wait for it.
+
+    Their depth and size are a spider's choice: `shutil.rmtree` takes a level of the stack for each folder in another.
+    What cannot be removed now goes when this process has ended, see `_remove_old`.
+    """
+    try:
+        rm = subprocess.Popen(
+            ["rm", "-rf", "--", *map(str, folders)],  # noqa: S607  # of the PATH, as any shell takes it
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": os.environ.get("PATH", os.defpath)},
+            start_new_session=True,
+        )
+        threading.Thread(target=rm.wait, daemon=True).start()
+    except (OSError, RuntimeError) as error:  # no process or no thread left
+        log.warning("folders_not_removed", folders=[str(folder) for folder in folders], error=str(error))

@@ -328,6 +328,7 @@ class BackgroundChild:
     def _end(self, reason: str, *, zygote: bool = True) -> None:
         """Forget the child, and end the zygote if asked; each call without an answer gets a `Died`."""
         calls, self._calls = self._calls, None
+        code, self._code = self._code, None
         self.died_of = reason
         self._pid = 0
         if self._timer is not None:
@@ -336,9 +337,6 @@ class BackgroundChild:
             self._unwatch(self._zygote, self._zygote.printed)
             self._zygote.close()
             self._zygote = None
-        if self._code is not None:
-            self._code.close()
-            self._code = None
         if calls is not None:
             self._unwatch(calls)
             calls.close()
@@ -346,6 +344,8 @@ class BackgroundChild:
             while calls.open:  # each is taken out: the `then` that ended this child may go on with the rest
                 calls.open.popleft().then(Died(f"spider_died: {reason}", ran=ran))
                 ran = False
+        if code is not None:
+            code.close()
 
 
 class SpiderChild(BackgroundChild):

@@ -12,6 +12,7 @@ from crawlog.agents.sandbox import ChildRules, SpiderChild
 from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.child_user import FIRST_UID
 from crawlog.streams.spiders import SpiderRef
+from tests.support.processes import until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a child another user")
 
@@ -110,7 +111,35 @@ def test_the_folder_of_a_child_goes_with_it(tmp_path: Path, monkeypatch: pytest.
         assert len(homes) == 1
         assert homes[0] != old
         assert (homes[0] / "code").exists() == (os.geteuid() == 0)
-    assert not list(tmp_path.glob("crawlog-spider-*"))
+    until(lambda: not list(tmp_path.glob("crawlog-spider-*")), "the end of the folders")
+
+
+def test_a_folder_of_any_depth_goes_with_its_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that a killed process left: no recursion may follow the folders of a spider."""
+    monkeypatch.setattr("crawlog.agents.sandbox.child_code.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    old = tmp_path / "crawlog-spider-999999999-x"
+    old.mkdir()
+    try:
+        deepen(old)
+        code = ChildCode(SpiderRef("shop", folder=str(tmp_path)), None, is_own_user=False)
+        (home,) = set(tmp_path.glob("crawlog-spider-*")) - {old}
+        deepen(home / "work")
+        code.close()
+        until(lambda: not list(tmp_path.glob("crawlog-spider-*")), "the end of the folders")
+    finally:
+        subprocess.run(["rm", "-rf", str(tmp_path)], check=True)  # pytest removes folders by recursion
+
+
+def deepen(folder: Path) -> None:
+    """Makes folders in each other, more than Python's stack has levels."""
+    within = os.open(folder, os.O_RDONLY)
+    for _ in range(sys.getrecursionlimit()):
+        os.mkdir("d", dir_fd=within)
+        below = os.open("d", os.O_RDONLY, dir_fd=within)
+        os.close(within)
+        within = below
+    os.close(within)
 
 
 @needs_root

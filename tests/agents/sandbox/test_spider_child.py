@@ -372,3 +372,22 @@ def test_frames_come_in_pieces() -> None:
     reader.filled(len(parts))
     with pytest.raises(TooLong):
         reader.take()
+
+
+def test_calls_are_answered_before_the_folder_of_their_child_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages in flight wait for their answers, whatever the spider left there."""
+    answers: list[Any] = []
+    answered: list[int] = []
+    close = ChildCode.close
+
+    def closed(code: ChildCode) -> None:
+        answered.append(len(answers))
+        close(code)
+
+    monkeypatch.setattr(ChildCode, "close", closed)
+    child = SpiderChild(SpiderRef("", folder=str(tmp_path)), ChildRules(LIMIT_S), LOADER)
+    child.submit(SpiderFrame(CALL, b"spiders"), answers.append, LIMIT_S)
+    child.close()
+    assert answered == [len(answers)] == [1]
