@@ -11,6 +11,9 @@ from .spider_process import Fault
 
 T = TypeVar("T")
 
+MAX_TEXT = 2_000
+"""Characters kept of an error, a reason or a name: each goes into records, which have a limit."""
+
 _result = msgspec.json.Decoder(CallResult)
 _facts = msgspec.json.Decoder(SpiderFacts)
 _fault = msgspec.json.Decoder(Fault)
@@ -19,18 +22,24 @@ _fault = msgspec.json.Decoder(Fault)
 def result_of(answer: SpiderFrame) -> CallResult:
     """The result in an answer to a page, or of a part of `start`; an error where it is none."""
     found = _read(_result, answer)
-    return CallResult(error=found.error, is_final=True) if isinstance(found, Fault) else found
+    if isinstance(found, Fault):
+        return CallResult(error=found.error, is_final=True)
+    found.error, found.closes = found.error[:MAX_TEXT], found.closes[:MAX_TEXT]
+    return found
 
 
 def facts_of(answer: SpiderFrame) -> tuple[SpiderFacts | None, Fault | None]:
     """The facts in an answer to LOAD, or why there are none."""
     found = _read(_facts, answer)
-    return (None, found) if isinstance(found, Fault) else (found, None)
+    if isinstance(found, Fault):
+        return None, found
+    return msgspec.structs.replace(found, label=found.label[:MAX_TEXT], digest=found.digest[:MAX_TEXT]), None
 
 
 def fault_of(answer: SpiderFrame) -> Fault:
     """The error in an answer of the kind FAILED, or that it is none."""
-    return _read(_fault, answer)
+    found = _read(_fault, answer)
+    return msgspec.structs.replace(found, error=found.error[:MAX_TEXT])
 
 
 def _read(decoder: "msgspec.json.Decoder[T]", answer: SpiderFrame) -> T | Fault:

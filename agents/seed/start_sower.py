@@ -7,7 +7,8 @@ again replaces them, whatever parts it comes in.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ class StartSower:
         """Send one part: names first, then founds and items.
 
         Raises: EngineError: the names were not acknowledged; nothing else was sent, so the part may be sown again.
-        ValueError: an item is too large for a record.
+        ValueError: a request or an item is too large for a record.
         """
         placed = [one for out in result.requests if (one := self._found(out)) is not None]
         self._join([place for _, place in placed])
@@ -128,13 +129,11 @@ class StartSower:
         crash_points.point("start.sending")
         record = founds(self._copy.job, self._copy.epoch, batch.urls)
         self._sown.sent(batch.partition, len(batch.urls))
-        self._producer.send(
-            self._topics.urls,
-            encode(record),
-            key=batch.key,
-            partition=batch.partition,
-            on_delivery=partial(self._sown.acknowledged, len(batch.urls)),
-        )
+        acknowledged = partial(self._sown.acknowledged, len(batch.urls))
+        with _fits("a request"):
+            self._producer.send(
+                self._topics.urls, encode(record), key=batch.key, partition=batch.partition, on_delivery=acknowledged
+            )
 
     def _give(self, url: str, rows: list[msgspec.Raw], *, is_raw: bool, stats: dict[str, float] | None = None) -> None:
         job = self._copy.job
@@ -142,9 +141,16 @@ class StartSower:
             job, url, NO_PAGE, rows, self._copy.epoch, self._label, raw=is_raw, stats=stats or {}
         )
         crash_points.point("start.item.sending")
-        try:
+        with _fits("an item"):
             self._producer.send(
                 self._topics.items, items.encode(record), key=items.key(job, url), partition=self._items_in
             )
-        except GiveUp as error:
-            raise ValueError(f"`start` gives an item that is {error.reason} for one record") from None
+
+
+@contextmanager
+def _fits(what: str) -> Iterator[None]:
+    """Raises: ValueError: what is sent is too large for a record."""
+    try:
+        yield
+    except GiveUp as error:
+        raise ValueError(f"`start` gives {what} that is {error.reason} for one record") from None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from crawlog.schemas.control import Command, Control, JobCopy, Join, StartEnded
 from crawlog.streams import crash_points
-from crawlog.streams.errors import EngineError, GiveUp, Misconfigured, SpiderDied
+from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured, SpiderDied
 
 if TYPE_CHECKING:
     from crawlog.agents.sandbox import Died, SpiderChild, SpiderFrame
@@ -160,8 +160,12 @@ class Starting:
     def look(self) -> None:
         """Takes the parts that are there, and asks for more if the job has few requests waiting. Does not wait."""
         if self.is_running:
-            with suppress(EngineError):  # the broker may be restarting: a later look succeeds
+            try:
                 self._look(time.monotonic())
+            except EngineError:  # the broker may be restarting: a later look succeeds
+                pass
+            except CrawlError as error:  # of this job: the other jobs of the process go on
+                self._fail(str(error))
             self._send_lines()
 
     def _send_lines(self) -> None:

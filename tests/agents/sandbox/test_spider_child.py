@@ -15,14 +15,15 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from crawlog.agents.sandbox import BackgroundChild, ChildRules, Died, SpiderChild, result_of
+from crawlog.agents.sandbox import BackgroundChild, ChildRules, Died, Fault, SpiderChild, fault_of, result_of
+from crawlog.agents.sandbox.child_answers import MAX_TEXT, facts_of
 from crawlog.agents.sandbox.child_code import ChildCode
-from crawlog.agents.sandbox.frames import CALL, FAILED, PAGE, FrameReader, SpiderFrame, TooLong
+from crawlog.agents.sandbox.frames import CALL, DONE, FAILED, PAGE, FrameReader, SpiderFrame, TooLong
 from crawlog.agents.sandbox.limits import ChildLimits, Corral
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.errors import Misconfigured, SpiderDied
-from crawlog.streams.spiders import CallResult, PageCall, SpiderRef
+from crawlog.streams.spiders import CallResult, PageCall, SpiderFacts, SpiderRef
 
 LOADER = "tests.support.hostile_spiders:load"
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -391,3 +392,14 @@ def test_calls_are_answered_before_the_folder_of_their_child_is_removed(
     child.submit(SpiderFrame(CALL, b"spiders"), answers.append, LIMIT_S)
     child.close()
     assert answered == [len(answers)] == [1]
+
+
+def test_texts_that_go_into_records_are_cut() -> None:
+    """A record has a limit, and a spider's own code may answer whatever it likes."""
+    long, encode = "x" * 10_000, msgspec.json.encode
+    result = result_of(SpiderFrame(DONE, encode(CallResult(error=long, closes=long))))
+    fault = fault_of(SpiderFrame(FAILED, encode(Fault(long))))
+    facts, _ = facts_of(SpiderFrame(DONE, encode(SpiderFacts("x.py", long, long))))
+    assert facts is not None
+    texts = (result.error, result.closes, fault.error, facts.label, facts.digest)
+    assert [len(text) for text in texts] == [MAX_TEXT] * len(texts)

@@ -17,11 +17,13 @@ from crawlog.schemas import control, log_lines, urls
 from crawlog.schemas.control import Command, Control, JobCopy, StartEnded
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams import logs
+from crawlog.streams.errors import GiveUp
 from crawlog.streams.fleet import Picture
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.spiders import CallResult, allow
+from crawlog.streams.spiders import CallResult, RequestOut, allow
 from tests.support.processes import LIMIT_S
 
 SPIDER = """
@@ -38,6 +40,9 @@ class Numbers(Spider):
 
 
 ANY = ScopeSpec(kind="any")
+
+LARGEST = 1 << 16
+"""Bytes of a record of the log."""
 
 
 class FakeSupervisor:
@@ -68,7 +73,9 @@ class FakeProducer:
     def send(
         self, topic: str, value: bytes, *, key: bytes | None = None, partition: int, on_delivery: Any = None
     ) -> None:
-        """Keeps a record."""
+        """Keeps a record. Raises: GiveUp: it is too large."""
+        if len(value) > LARGEST:
+            raise GiveUp("too_large")
         if topic.endswith("urls"):
             self.founds += [found.url for found in urls.decode(value).urls or ()]
         elif topic.endswith("logs"):
@@ -174,6 +181,37 @@ def test_an_error_that_closes_the_job_does_both(start: Start, monkeypatch: pytes
     assert isinstance(stop, Command)
     assert isinstance(note, StartEnded)
     assert (stop.action, stop.reason, note.error) == ("stop", "closespider_errorcount", "ValueError: no price")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        CallResult(requests=[RequestOut("http://a.test/" + "x" * LARGEST)]),
+        CallResult(
+            requests=[RequestOut("http://a.test/", 7, request=RequestRecord(method="POST", body=b"x" * LARGEST))]
+        ),
+        CallResult(items=[msgspec.Raw(b'"%s"' % (b"x" * LARGEST))]),
+    ],
+    ids=["URL", "body", "item"],
+)
+def test_what_no_record_can_hold_is_an_error_of_its_start_alone(
+    start: Start, monkeypatch: pytest.MonkeyPatch, result: CallResult
+) -> None:
+    """The note of its end is written, or the next `up` would begin it again."""
+    monkeypatch.setattr(sandbox, "result_of", lambda _: result)
+    made = start('yield {"n": 1}')
+    assert "too_large for one record" in made.ended().error
+    assert not made.producer.founds
+
+
+def test_an_error_that_is_not_the_brokers_ends_the_start_alone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process runs the `start` of other jobs, and the workers."""
+
+    def give_up(*_: object, **__: object) -> None:
+        raise GiveUp("too_large")
+
+    monkeypatch.setattr("crawlog.agents.seed.StartSower.sow", give_up)
+    assert start("yield {}").ended().error == "too_large"
 
 
 def test_it_begins_again_with_another_producer(start: Start) -> None:
