@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.processes.starting import STARTABLE, start_ended
+from crawlog.processes.startable import STARTABLE, start_ended
 from crawlog.schemas.control import Command, Finished, JobCopy, StartEnded
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Topics

@@ -10,15 +10,18 @@ the job knows falls away. When it has ended, and all that it gave is in the log,
 
 import socket
 import time
+import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
-from crawlog.schemas.control import Command, Control, JobCopy, Join, StartEnded
+from crawlog.schemas.control import Command, JobCopy, Join, StartEnded
 from crawlog.streams import crash_points
-from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured, SpiderDied
+from crawlog.streams.errors import EngineError, GiveUp, Misconfigured, SpiderDied
+
+from .startable import startable
 
 if TYPE_CHECKING:
     from crawlog.agents.sandbox import Died, SpiderChild, SpiderFrame
@@ -52,45 +55,11 @@ HELD_LOOK_S = 2.0
 JOBS_LOOK_S = 0.5
 """Time between two looks whether crawl.control has grown: then a job's `start` may be due, seconds."""
 
-STARTABLE = ("running", "finished")
-"""States of jobs whose `start` may give requests: after an error, or with another spider, it begins again."""
+BROKEN_S = 10.0
+"""Pause after an error of that look, seconds."""
 
 TRACE_LINES = 20
 """Lines of a traceback that are said."""
-
-
-def start_ended(said: Mapping[bytes, Control], copy: JobCopy, digest: str = "") -> StartEnded | None:
-    """The note that the `start` of a job has ended; None if it begins, or begins again.
-
-    Args:
-        said: The records of crawl.control.
-        digest: Of the spider's code; empty if it is not known.
-    """
-    ended = said.get(f"start/{copy.job}".encode())
-    if not isinstance(ended, StartEnded) or ended.epoch != copy.epoch or ended.args != copy.spec.args or ended.error:
-        return None
-    return None if digest and ended.spider and digest != ended.spider else ended
-
-
-def startable(said: Mapping[bytes, Control]) -> dict[tuple[str, int], JobCopy]:
-    """The jobs whose spiders may give requests, by name and epoch: no command stops them.
-
-    A finished job runs again when its spider gives it a new URL.
-
-    Args:
-        said: The records of crawl.control.
-    """
-    from crawlog.streams.frontier import Commands
-
-    commands = Commands(entry for entry in said.values() if isinstance(entry, Command))
-    return {
-        (copy.job, copy.epoch): copy
-        for copy in said.values()
-        if isinstance(copy, JobCopy)
-        and copy.spec.starts
-        and copy.spec.state in STARTABLE
-        and not commands.of_job(copy.job).stopped
-    }
 
 
 @cache
@@ -164,8 +133,12 @@ class Starting:
                 self._look(time.monotonic())
             except EngineError:  # the broker may be restarting: a later look succeeds
                 pass
-            except CrawlError as error:  # of this job: the other jobs of the process go on
-                self._fail(str(error))
+            except OSError as error:  # no room in TMPDIR, or no process or descriptor left
+                self._say_once(f"`start` of job {self._copy.job} waits: {error.strerror or error}")
+                self._begin_anew()
+                self._begin_at = time.monotonic() + AGAIN_S
+            except Exception as error:  # noqa: BLE001  # of this job: the workers and the other jobs go on
+                self._break(error)
             self._send_lines()
 
     def _send_lines(self) -> None:
@@ -319,7 +292,7 @@ class Starting:
         self._begin_at = time.monotonic() + AGAIN_S
 
     def _begin_anew(self) -> None:
-        """Begins at the beginning with another producer."""
+        """Begins at the beginning, with the producer of now."""
         self._producer = self._follower.producer
         if self._child is not None:
             self._child.close()
@@ -340,6 +313,14 @@ class Starting:
         self._say(f"`start` of job {self._copy.job} failed: {error}")
         for line in trace.splitlines()[-TRACE_LINES:]:
             self._say(f"  {line}")
+
+    def _break(self, error: Exception) -> None:
+        """Fails. Where the note of the end cannot be written, the next command begins `start` again."""
+        from crawlog.agents.sandbox import error_line, error_trace
+
+        if self._has_ended:
+            self.close()
+        self._fail(error_line(error), error_trace(error))
 
     def _note_end(self) -> None:
         """Writes that `start` has ended, once the log has all that it gave."""
@@ -398,8 +379,15 @@ class Starts:
         now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + JOBS_LOOK_S
-            with suppress(EngineError):  # as in `Starting`
+            try:
                 self._look_at_control()
+            except EngineError:  # as in `Starting`
+                pass
+            except Exception as error:  # noqa: BLE001  # the process has workers, and other jobs
+                self._look_at = now + BROKEN_S
+                self._say("no `start` can be begun:")
+                for line in traceback.format_exception(error):
+                    self._say(line.rstrip())
         for one, starting in list(self._running.items()):
             starting.look()
             if not starting.is_running:

@@ -1,5 +1,6 @@
 """The `start` of a spider as the supervisor sees it: what its child gives, when it waits, when it begins again."""
 
+import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 
 from crawlog.agents import sandbox
 from crawlog.agents.sandbox import SpiderFrame, result_of
+from crawlog.agents.sandbox.zygote_process import ZygoteProcess
 from crawlog.processes import starting
-from crawlog.processes.starting import MOST_WAITING, Starting, Starts, start_ended, startable
+from crawlog.processes.startable import start_ended, startable
+from crawlog.processes.starting import MOST_WAITING, Starting, Starts
 from crawlog.schemas import control, log_lines, urls
 from crawlog.schemas.control import Command, Control, JobCopy, StartEnded
 from crawlog.schemas.job_orders import CodeRef
@@ -204,14 +207,47 @@ def test_what_no_record_can_hold_is_an_error_of_its_start_alone(
     assert not made.producer.founds
 
 
-def test_an_error_that_is_not_the_brokers_ends_the_start_alone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [GiveUp("too_large"), KeyError("x")])
+def test_an_error_that_is_not_the_brokers_ends_the_start_alone(
+    start: Start, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     """The process runs the `start` of other jobs, and the workers."""
 
-    def give_up(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("crawlog.agents.seed.StartSower.sow", fail)
+    assert type(error).__name__ in start("yield {}").ended().error
+
+
+def test_one_whose_note_cannot_be_written_ends_without(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each look would fail at it; the next command begins it again."""
+
+    def fail(*_: object, **__: object) -> None:
         raise GiveUp("too_large")
 
-    monkeypatch.setattr("crawlog.agents.seed.StartSower.sow", give_up)
-    assert start("yield {}").ended().error == "too_large"
+    monkeypatch.setattr("crawlog.streams.log.write_control", fail)
+    made = start("yield {}")
+    made.until(lambda: not made.starting.is_running)
+    assert not made.producer.controls
+    assert "too_large" in made.starting.error
+
+
+def test_one_that_has_no_room_for_its_process_waits_for_it(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TMPDIR is full, or no process or descriptor is left: that passes."""
+    failed: list[OSError] = []
+
+    def begun(*args: Any) -> ZygoteProcess:
+        if len(failed) < 3:
+            failed.append(OSError(errno.ENOSPC, "No space left on device", f"/tmp/{len(failed)}"))
+            raise failed[-1]
+        return ZygoteProcess(*args)
+
+    monkeypatch.setattr("crawlog.agents.sandbox.spider_child.ZygoteProcess", begun)
+    made = start('yield Request("http://a.test/")')
+    assert not made.ended().error
+    assert len(failed) == 3
+    assert made.said == ["`start` of job j waits: No space left on device"]
 
 
 def test_it_begins_again_with_another_producer(start: Start) -> None:
@@ -334,3 +370,22 @@ def test_the_start_of_a_former_epoch_ends_before_the_next_one_begins(monkeypatch
     said[b"job/j"] = JobCopy("j", msgspec.structs.replace(spec, state="stopped"), 1)
     starts.look()
     assert events == [("begins", 0), ("gives", 0), ("ends", 0), ("begins", 1), ("gives", 1), ("ends", 1)]
+
+
+def test_jobs_that_cannot_be_looked_at_end_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`crawlog up` goes on, says the error, and looks again."""
+    monkeypatch.setattr(starting, "BROKEN_S", 0.0)
+    ends: list[Any] = []
+    said: list[str] = []
+
+    def control_end() -> int:
+        ends.append(None)
+        if len(ends) == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return -1  # as before: nothing to begin
+
+    starts = Starts(SimpleNamespace(settings=Settings(), watch=SimpleNamespace(control_end=control_end)), said.append)
+    starts.look()
+    starts.look()
+    assert len(ends) == 2
+    assert "Too many open files" in said[-1]
