@@ -292,8 +292,8 @@ def launch(java: list[str], folder: Path, properties: Path, password: str) -> ps
             start_new_session=True,
         )
     try:
-        note = {"pid": child.pid, "started": _started(child), "boot": boot_id(), "password": password}
-        files.write(folder / "broker.json", json.dumps(note))
+        note = {"pid": child.pid, "started": _started(child), "boot": boot_id(), "folder": _inode(folder)}
+        files.write(folder / "broker.json", json.dumps({**note, "password": password}))
     except BaseException:
         end(child, KILL_TIMEOUT_S)  # no command would find it
         raise
@@ -303,6 +303,12 @@ def launch(java: list[str], folder: Path, properties: Path, password: str) -> ps
 def _started(process: psutil.Process) -> float:
     """Seconds from boot to the start of a process: steps of the clock change them by a second of rounding at most."""
     return process.create_time() - psutil.boot_time()
+
+
+def _inode(folder: Path) -> list[int]:
+    """Identifies a folder: a moved one is the same, a copy is another."""
+    found = folder.stat()
+    return [found.st_dev, found.st_ino]
 
 
 def boot_id() -> str:
@@ -323,11 +329,12 @@ def lost_power(folder: Path) -> bool:
 
 
 def noted(folder: Path) -> psutil.Process | None:
-    """The live process that broker.json names; a pid that now belongs to another process does not count."""
+    """The live process that broker.json names; a pid of another process does not count, nor does a copied note."""
     try:
-        note = _note(folder)
+        note, here = _note(folder), _inode(folder)
         process = psutil.Process(note["pid"])
         is_same = note["boot"] == boot_id() and abs(_started(process) - note["started"]) < 2
+        is_same = is_same and note.get("folder", here) == here  # an older crawlog notes none
     except (OSError, ValueError, LookupError, psutil.Error):
         return None
     return process if is_same and is_alive(process) else None

@@ -1,7 +1,7 @@
 """The local engine: Apache Kafka as a child process, one KRaft node, all its files under `<data>/kafka/`.
 
     engine.json   cluster id and ports, kept across restarts
-    broker.json   the running broker: pid, the time it started and its password; gone after a clean stop
+    broker.json   the running broker: pid, the time it started, its folder and its password; gone after a clean stop
     log/          Kafka's data
     tmp/          Java's temporary files, emptied at every start: a killed broker leaves them
     broker.log    the broker's output
@@ -16,8 +16,9 @@
     users         held by commands that use the broker without the data folder (`users.py`)
 
 One broker per data folder. It runs in a session of its own, so it outlives a killed command, and the next command on
-the folder adopts it. A process is our broker if its pid, its start time and the cluster id behind its port agree. The
-ports are kept across restarts, so that clients find a restarted broker.
+the folder adopts it. A process is our broker if its pid, its start time, its folder and the cluster id behind its port
+agree: a copy of the data folder has a broker of its own. The ports are kept across restarts, so that clients find a
+restarted broker.
 
 Other users of the machine can connect to both ports. So both require a password, a new one for each start; only the
 owner can read the files that hold it. A supervisor that restarts its broker keeps the password, since its clients still

@@ -100,6 +100,19 @@ def test_a_broker_is_known_again_whatever_the_clock_did(tmp_path: Path, monkeypa
         child.wait()
 
 
+def test_a_copied_folder_does_not_take_over_the_broker_of_the_original(tmp_path: Path) -> None:
+    """All that the note says of the process holds in the copy too. A moved folder keeps its broker."""
+    original = tmp_path / "a"
+    original.mkdir()
+    child = broker.launch(["sh", "-c", "exec sleep 60", "--"], original, original / "none", "password")
+    try:
+        assert broker.noted(shutil.copytree(original, tmp_path / "b")) is None
+        assert broker.noted(original.rename(tmp_path / "c")) is not None
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_a_broker_that_cannot_be_noted_is_ended(tmp_path: Path) -> None:
     """A full disk: no later command would find it."""
     before = psutil.Process().children()
