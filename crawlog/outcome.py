@@ -81,9 +81,8 @@ def open_streams() -> None:
 
 
 def complain(message: str) -> None:
-    """Writes a message for the user to standard error; ignores a closed stream."""
-    with contextlib.suppress(OSError, ValueError):
-        tell(*f"crawlog: {message}".split("\n"))
+    """Writes a message for the user to standard error."""
+    tell(*f"crawlog: {message}".split("\n"))
 
 
 def hear_interrupts() -> None:

@@ -1,9 +1,12 @@
 """All text output: answers go to standard output, all other text to standard error.
 
+A message that cannot be written is dropped: what it tells of goes on. An answer that cannot be written is an error.
+
 Text may come from a page, a record or a file, so control characters are escaped here: a page title cannot overwrite the
 screen, set the clipboard or add a line. Workers' logs and the live view use the same function.
 """
 
+import contextlib
 import io
 import re
 import shlex
@@ -48,8 +51,9 @@ def answer(*lines: str) -> None:
 
 
 def tell(*lines: str, to: TextIO | None = None) -> None:
-    """Writes lines to standard error, each as `hinted` returns it."""
-    _write(to or sys.stderr, map(hinted, lines))
+    """Writes lines to standard error, each as `hinted` returns it; none on a full disk, or without a reader."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
+        _write(to or sys.stderr, map(hinted, lines))
 
 
 def rows() -> BinaryIO:

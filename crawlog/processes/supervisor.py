@@ -230,12 +230,14 @@ class Supervisor:
         """Stops the workers, then the engine, then releases the folder."""
         self._closing = True
         try:
-            if not self._workers.stop(WORKERS_STOP_S):
-                self.report("a worker did not stop in time and was killed; nothing is lost")
-            if self.watch:
-                self.watch.close()
-            if running := self.engine or _left_behind(self.settings):
-                _stop(running, self._what, was_told=self._asked_to_stop is not None)
+            try:
+                if not self._workers.stop(WORKERS_STOP_S):
+                    self.report("a worker did not stop in time and was killed; nothing is lost")
+                if self.watch:
+                    self.watch.close()
+            finally:
+                if running := self.engine or _left_behind(self.settings):
+                    _stop(running, self._what, was_told=self._asked_to_stop is not None)
         finally:
             self._hold.release()
             for number, handler in self._signals.items():

@@ -64,6 +64,18 @@ def strings() -> Iterator[tuple[str, str]]:
                 yield name, node.value
 
 
+def test_a_message_without_a_reader_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`run 2>&1 | tee log` and Ctrl-C end tee first. An answer without a reader is an error."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with suppress(BrokenPipeError), os.fdopen(writer, "w") as out:
+        terminal.tell("the disk is full", to=out)
+        monkeypatch.setattr(sys, "stdout", out)
+        with pytest.raises(BrokenPipeError):
+            terminal.answer("a row")
+    terminal.tell("closed", to=out)
+
+
 def test_every_command_that_a_message_names_is_marked_as_one() -> None:
     """In backticks, so that the options are repeated there; a message may begin with the command that was typed."""
     bare = re.compile(rf"(?<!`)\bcrawlog ({VERBS})\b(?! (cancel|): )(?! $)")

@@ -407,6 +407,22 @@ def test_a_broker_is_killed_early_only_where_a_user_waits(
     assert engine.limits == [limit_s]
 
 
+def test_a_failing_report_leaves_no_broker_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was late is reported before the broker is stopped."""
+
+    def report(line: str) -> None:
+        raise BrokenPipeError(line)
+
+    monkeypatch.setattr(Workers, "stop", lambda *_: False)
+    engine = Broker(tmp_path)
+    held = supervisor.Supervisor(load({"run.data": tmp_path}), "run", [], report)
+    held.engine = engine  # type: ignore[assignment]  # as much as is needed
+    with pytest.raises(BrokenPipeError):
+        held.close()
+    assert engine.limits
+    assert hold.holder(tmp_path) is None
+
+
 def test_the_end_of_a_holder_is_told_by_its_lock(tmp_path: Path) -> None:
     """Its pid may be a zombie's, or be that of another process by then."""
     held = hold.Hold(tmp_path, "up")
