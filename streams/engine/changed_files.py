@@ -110,15 +110,17 @@ def _distrust(data: Path, folder: Path, names: set[str]) -> list[str]:
 
     file = _new_file(folder)
     ours = (path for name in names if not name.startswith("__") and (path := folder / "log" / name).is_dir())
-    cuts = write_down(ours, file)
-    if cuts:
+    found = write_down(ours, file)
+    if found:
         files.write(folder / OFFER, "\n".join([*(path.name for path in to_offer(folder)), file.name]))
     files.write(folder / UNCHECKED, "")
     for name in CLEAN_MARKS:
         (folder / "log" / name).unlink(missing_ok=True)
+    for one in found:  # after all notes: a repetition finds no damage where the cut is made
+        one.end()
     (folder / CHANGED).unlink(missing_ok=True)
     where = f"what could be read of it stands in {data / folder.name / file.name}"
-    return [*map(str, cuts), where] if cuts else []
+    return [*(str(one.cut) for one in found), where] if found else []
 
 
 def _new_file(folder: Path) -> Path:

@@ -121,11 +121,14 @@ class Damage(NamedTuple):
     at: int
 
     def end(self) -> None:
-        """Cut the partition before the damage. Raises: OSError: the files cannot be written."""
-        os.truncate(self.file, self.at)
-        for later in self.file.parent.glob("*.log"):
+        """Cut the partition before the damage, which goes last: a repetition finds it if this one does not end.
+
+        Raises: OSError: the files cannot be written.
+        """
+        for later in sorted(self.file.parent.glob("*.log"), reverse=True):
             if later.stem > self.file.stem:
                 later.unlink()
+        os.truncate(self.file, self.at)
 
 
 def damaged(folder: Path) -> Damage | None:
@@ -232,8 +235,8 @@ def _lost(topic: str, partition: int, record: DefaultRecord) -> LostRange:
     return found
 
 
-def write_down(folders: Iterable[Path], file: Path) -> list[CutOff]:
-    """Writes down what lies behind damage in these partitions, and cuts them there; no file if there is none.
+def write_down(folders: Iterable[Path], file: Path) -> list[Damage]:
+    """Writes down what lies behind damage in these partitions; no file if there is none.
 
     Raises: OSError: a file cannot be written.
     """
@@ -242,9 +245,7 @@ def write_down(folders: Iterable[Path], file: Path) -> list[CutOff]:
         lines = (line for one in found for line in ({"cut": one.cut.topic, **_plain(one.cut)}, *map(_plain, one.lost)))
         file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
         file.chmod(0o600)
-    for one in found:
-        one.end()
-    return [one.cut for one in found]
+    return found
 
 
 def _plain(one: CutOff | LostRange) -> dict[str, object]:

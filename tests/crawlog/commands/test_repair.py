@@ -107,7 +107,7 @@ def test_founds_behind_damage_are_given_to_the_log_again(cluster: Settings, engi
     file, said = tmp_path / "cut.jsonl", list[str]()
     names = [f"{topic}-{number}" for number in (1, 2)]
     copies = [shutil.copytree(engine.data / "kafka" / "log" / name, tmp_path / name) for name in names]
-    [found] = write_down(copies, file)  # of a running broker's files
+    [(found, *_)] = write_down(copies, file)  # of a running broker's files
     assert (found.topic, found.partition, found.offset, found.end, found.readable) == (topic, 2, 1, 5, 3)
     lost = [json.loads(line) for line in file.read_text().splitlines()[1:]]
     assert [one["urls"] for one in lost] == [["http://a.com/2"], ["http://a.com/3"], ["http://a.com/4"]]

@@ -1,12 +1,16 @@
 """The files of a partition, read without a broker: what is damage in them, and what can be read behind it."""
 
+import os
 import struct
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import psutil
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from crawlog.streams import files
 from crawlog.streams.engine.broker import Identity
 from crawlog.streams.engine.changed_files import recheck
 from crawlog.streams.engine.engine import Engine
@@ -112,3 +116,48 @@ def test_the_founds_of_every_cut_are_offered(tmp_path: Path) -> None:
     assert [partition for _, partition, _ in engine.founds_cut_off()] == [1] * RECORDS
     engine.offered()
     assert engine.cut_off == []
+
+
+class Died(Exception):
+    """Stands for a kill."""
+
+
+def recheck_dies(data: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Recheck a folder until it has changed `step` files; False if it changes no more than these."""
+    left = iter(range(step))
+
+    def dying(act: Callable[..., object]) -> Callable[..., object]:
+        def done(*given: object, **named: object) -> object:
+            if next(left, None) is None:
+                raise Died
+            return act(*given, **named)
+
+        return done
+
+    with monkeypatch.context() as patched:
+        for owner, name in ((os, "truncate"), (Path, "unlink"), (files, "write")):
+            patched.setattr(owner, name, dying(getattr(owner, name)))
+        try:
+            recheck(data)
+        except Died:
+            return True
+    return False
+
+
+def test_a_kill_at_any_step_of_a_cut_loses_no_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command again finds the damage, or the note of what is to be offered."""
+    for step in count():
+        data = tmp_path / str(step)
+        partitions = [data / "kafka" / "log" / f"crawl.urls-{number}" for number in range(2)]
+        for folder in partitions:
+            folder.mkdir(parents=True)
+            put(folder, BATCHES[0], bytes(SIZE), BATCHES[2])
+            put(folder, BATCHES[3], offset=15)
+        has_died = recheck_dies(data, step, monkeypatch)
+        recheck(data)
+        engine = Engine(data, Identity("id", 1, 2), psutil.Process(), "")
+        offered = [partition for _, partition, _ in engine.founds_cut_off()]
+        assert min(offered.count(number) for number in range(2)) >= 2 * RECORDS, step
+        assert [[file.stat().st_size for file in folder.iterdir()] for folder in partitions] == [[SIZE]] * 2, step
+        if not has_died:
+            return
