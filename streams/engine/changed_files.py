@@ -16,7 +16,7 @@ from crawlog.streams.errors import EngineError
 
 from . import broker
 from .jars import Report
-from .lock import held
+from .lock import check_unused, held
 
 UNCHECKED = "unchecked"
 FILES = "files.json"
@@ -63,6 +63,7 @@ def recheck(data: Path) -> list[str]:
     with held(data) as folder:
         if broker.noted(folder) is not None:
             raise EngineError(f"Apache Kafka runs on {folder}; `crawlog down` stops it")
+        check_unused(folder)
         return _distrust(data, folder, {path.name for path in (folder / "log").iterdir()})
 
 

@@ -42,7 +42,7 @@ from .broker import Identity
 from .changed_files import OFFER, UNCHECKED, before_start, note_files, to_offer
 from .jars import Report, cache_folder, fetch_jars, kafka_version
 from .java import Archive, archive, class_path, find_java
-from .lock import folder_of, held, unwritable
+from .lock import check_unused, folder_of, held, unwritable
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import UrlsRecord
@@ -311,6 +311,7 @@ def _start(  # the arguments of `start`, and the folder
     *,
     checks: bool,
 ) -> Engine:
+    check_unused(folder)
     java = find_java(settings)
     jars = fetch_jars(settings, None, report)
     cache = cache_folder(settings)

@@ -1,4 +1,4 @@
-"""A lock on the broker's folder: two commands that start a broker at once would use the same files."""
+"""Locks on the broker's folder: two commands that start a broker at once would use the same files, two brokers too."""
 
 import contextlib
 import fcntl
@@ -50,6 +50,25 @@ def _wait_for(file: TextIO, path: Path) -> None:
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()
+
+
+def check_unused(folder: Path) -> None:
+    """Refuses a folder where a broker runs that broker.json does not name, or whose process is not visible here.
+
+    A broker holds Kafka's own lock of its files all its life. The lock counts in every container of the machine.
+
+    Raises: EngineError: there is one.
+    """
+    try:
+        with os.fdopen(files.opened(folder / "log" / ".lock", os.O_RDONLY)) as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise EngineError(
+            f"Apache Kafka runs on {folder}, its process is not known here: another container may have started it.\n"
+            "Stop it with `crawlog down` where it was started, or use another folder with `--data DIR`."
+        ) from None
+    except OSError:  # no broker has run yet
+        pass
 
 
 def _is_held(path: Path, pid: str) -> str:

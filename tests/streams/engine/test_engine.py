@@ -5,17 +5,19 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from subprocess import PIPE
 
 import psutil
 import pytest
 
-from crawlog.streams.engine import broker, engine, jars, java
+from crawlog.streams.engine import broker, changed_files, engine, jars, java
 from crawlog.streams.errors import EngineError
 from crawlog.streams.settings.settings import Settings
 from tests.support.sites import Answer, Threaded
@@ -329,6 +331,23 @@ def test_a_pid_that_belongs_to_another_process_is_not_the_broker(tmp_path: Path)
     (tmp_path / "kafka").mkdir()
     (tmp_path / "kafka" / "broker.json").write_text(f'{{"pid": {os.getpid()}, "started": 1.0}}')
     assert engine.running(tmp_path) is None
+
+
+def test_a_folder_whose_broker_cannot_be_seen_is_left_as_it_is(tmp_path: Path) -> None:
+    """One in another container holds Kafka's lock. Only that broker knows the password that lies there."""
+    log = tmp_path / "kafka" / "log"
+    log.mkdir(parents=True)
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", hold, log / ".lock"], stdin=PIPE, stdout=PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"1\n"
+        with pytest.raises(EngineError, match="another container"):
+            engine.start(settings(), tmp_path, quiet)
+        with pytest.raises(EngineError, match="another container"):
+            changed_files.recheck(tmp_path)
+        assert {path.name for path in (tmp_path / "kafka").iterdir()} == {"log", "lock"}
+        holder.communicate(b"\n")
+    changed_files.recheck(tmp_path)
 
 
 def test_a_port_that_was_taken_meanwhile_is_replaced(tmp_path: Path) -> None:
