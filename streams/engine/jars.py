@@ -79,11 +79,19 @@ def kafka_version() -> str:
 
 
 def cache_folder(settings: "Settings") -> Path:
-    """The folder of the jars: the setting `engine.cache`, else one in the user's cache folder."""
+    """The folder of the jars: the setting `engine.cache`, else one in the user's cache folder.
+
+    Raises: EngineError: the user has no home folder.
+    """
     if settings.engine.cache:
         return settings.engine.cache.absolute()  # the broker runs in a folder of its own
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "crawlog" / "kafka" / kafka_version()
+    caches = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(caches) if caches else Path.home() / ".cache") / "crawlog" / "kafka" / kafka_version()
+    except RuntimeError:
+        raise EngineError(
+            "No folder for Apache Kafka's jars: this user has no home folder.\nName one with `-s engine.cache=DIR`."
+        ) from None
 
 
 def fetch_jars(settings: "Settings", to: Path | None, report: Report) -> list[Path]:

@@ -264,6 +264,18 @@ def test_a_cache_that_cannot_be_written_is_named(lock: tuple[jars.Jar, ...], tmp
         jars.fetch_jars(settings(cache=tmp_path / "file" / "cache"), None, quiet)
 
 
+def test_a_user_without_a_home_is_told_to_name_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs as a number without a name."""
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    with pytest.raises(EngineError, match=r"no home folder.\n.*engine.cache=DIR"):
+        jars.cache_folder(settings())
+
+
 def test_no_java_names_the_ways_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing in JAVA_HOME, on the PATH, or installed."""
     monkeypatch.setattr(java, "_candidates", lambda _: iter(()))
