@@ -37,7 +37,7 @@ def held(data: Path) -> Iterator[Path]:
 
 
 def _wait_for(file: TextIO, path: Path) -> None:
-    """Takes the lock, and writes our process id into it."""
+    """Takes the lock, and writes our process id into it, for the message of a command that waits in vain."""
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
@@ -47,9 +47,9 @@ def _wait_for(file: TextIO, path: Path) -> None:
             if time.monotonic() > deadline:
                 raise EngineError(_is_held(path, file.read(20).strip())) from None
             time.sleep(LOCK_AGAIN_S)
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
+    with contextlib.suppress(OSError):  # a full disk
+        os.truncate(file.fileno(), 0)
+        os.pwrite(file.fileno(), str(os.getpid()).encode(), 0)
 
 
 def check_unused(folder: Path) -> None:

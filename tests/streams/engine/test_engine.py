@@ -1,6 +1,7 @@
 """The local engine: started, found again, recovered; and what it says when it cannot."""
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 from crawlog.streams.engine import broker, changed_files, engine, jars, java
+from crawlog.streams.engine.lock import held
 from crawlog.streams.errors import EngineError
 from crawlog.streams.settings.settings import Settings
 from tests.support.sites import Answer, Threaded
@@ -374,6 +376,20 @@ def test_a_folder_whose_broker_cannot_be_seen_is_left_as_it_is(tmp_path: Path) -
         assert {path.name for path in (tmp_path / "kafka").iterdir()} == {"log", "lock"}
         holder.communicate(b"\n")
     changed_files.recheck(tmp_path)
+
+
+def test_the_folder_is_locked_where_no_pid_can_be_noted(tmp_path: Path) -> None:
+    """A full disk; a limit of file sizes stands for it. Brokers can be stopped there."""
+    with held(tmp_path):
+        pass
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with held(tmp_path) as folder:
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (folder / "lock").read_text() == ""
 
 
 def test_a_port_that_was_taken_meanwhile_is_replaced(tmp_path: Path) -> None:
