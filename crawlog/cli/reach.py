@@ -90,22 +90,27 @@ def while_up(settings: "Settings", reached: "Settings", look: "Look") -> "Look":
     return looking
 
 
+def check_log(settings: "Settings") -> None:
+    """Raises: Misconfigured: the settings name no cluster, and the data folder holds no log."""
+    from crawlog.processes.hold import same_log
+    from crawlog.streams import engine
+
+    if not same_log(settings).kafka.bootstrap and not engine.exists(settings.run.data):
+        raise Misconfigured(
+            f"there is no crawl in {settings.run.data}: the folder holds no log.\n"
+            "Name the crawl's folder with --data DIR, or its cluster with --bootstrap HOST:PORT."
+        )
+
+
 @contextmanager
 def existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator["Settings"]:
     """The same for commands that only read: it makes no data folder, no log and no topics.
 
     Raises: Misconfigured: the folder holds no log. EngineError: the cluster has no topics of a crawl.
     """
-    from crawlog.processes.hold import same_log
-    from crawlog.streams import engine
     from crawlog.streams.log import partition_count
 
-    settings = same_log(settings)
-    if not settings.kafka.bootstrap and not engine.exists(settings.run.data):
-        raise Misconfigured(
-            f"there is no crawl in {settings.run.data}: the folder holds no log.\n"
-            "Name the crawl's folder with --data DIR, or its cluster with --bootstrap HOST:PORT."
-        )
+    check_log(settings)
     with reachable_log(settings) as reached:
         if needs_topics:
             partition_count(reached)

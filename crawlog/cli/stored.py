@@ -11,7 +11,7 @@ from crawlog import outcome
 from crawlog.terminal import answer, tell
 
 from .options import settings_of, settings_options
-from .reach import existing_log, reachable_log, running_log
+from .reach import check_log, existing_log, reachable_log, running_log
 from .table import table
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
 
     settings = settings_of(given)
     if is_execution:
+        check_log(settings)
         lines = cut(settings)  # without a broker: it may not start on damaged files
         for line in lines:
             answer(line)

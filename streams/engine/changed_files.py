@@ -64,7 +64,7 @@ def recheck(data: Path) -> list[str]:
         if broker.noted(folder) is not None:
             raise EngineError(f"Apache Kafka runs on {folder}; `crawlog down` stops it")
         check_unused(folder)
-        return _distrust(data, folder, {path.name for path in (folder / "log").iterdir()})
+        return _distrust(data, folder, {path.name for path in (folder / "log").glob("*")})
 
 
 def to_offer(folder: Path) -> list[Path]:

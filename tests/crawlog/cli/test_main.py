@@ -636,7 +636,7 @@ LOOKS = [
 ]
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("look", [*LOOKS, ["repair"], ["repair", "--execute"]])
 @pytest.mark.parametrize("folder", [".crawlog", "empty"])
 def test_a_look_at_no_crawl_makes_none(crawlog: Command, tmp_path: Path, look: list[str], folder: str) -> None:
     """No data folder and no broker, where a folder is misspelled or holds no log: it says how to name the right one."""

@@ -118,6 +118,11 @@ def test_the_founds_of_every_cut_are_offered(tmp_path: Path) -> None:
     assert engine.cut_off == []
 
 
+def test_a_folder_whose_broker_never_ran_has_nothing_to_cut(tmp_path: Path) -> None:
+    """The first start ended before Kafka's files were made."""
+    assert recheck(tmp_path) == []
+
+
 class Died(Exception):
     """Stands for a kill."""
 
