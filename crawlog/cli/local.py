@@ -52,8 +52,8 @@ def down(**given: Any) -> int:
     stopped = stop(settings_of(given))
     if stopped.was_up:
         tell(f"stopped; the data stay in {stopped.data}")
-    elif stopped.left_behind:
-        tell(f"stopped Apache Kafka (pid {stopped.left_behind}), which a killed command had left behind")
+    elif stopped.broker:
+        tell(f"stopped Apache Kafka (pid {stopped.broker}), which neither `run` nor `up` was using")
     else:
         tell(f"nothing runs on {stopped.data}")
     return outcome.FINISHED

@@ -54,12 +54,12 @@ class Stopped(msgspec.Struct):
 
     Attributes:
         was_up: Whether they were started by `up`.
-        left_behind: The pid of a broker that a killed command had left behind.
+        broker: The pid of a broker on a folder that nobody held: of a killed command, or of one such as `verify`.
     """
 
     data: Path
     was_up: bool
-    left_behind: int | None = None
+    broker: int | None = None
 
 
 class Status(msgspec.Struct):
@@ -117,11 +117,11 @@ def _raise(answer: dict[str, Any], log: Path) -> None:
 
 
 def down(settings: "Settings") -> Stopped:
-    """Stops what `up` started, or a broker that a killed command left behind."""
+    """Stops what `up` started, or a broker on a folder that nobody holds."""
     data = settings.run.data
     held = holder(data)
     if held is None:
-        return Stopped(data, was_up=False, left_behind=engine.stop(data))
+        return Stopped(data, was_up=False, broker=engine.stop(data))
     if held.what != "up":
         who, kill = "another crawlog", ""
         if held.pid:

@@ -655,6 +655,12 @@ def test_what_tells_of_no_crawl_makes_none_either(crawlog: Command, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_down_tells_no_tale_of_the_broker_that_it_stops(crawlog: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed command may have left it, or `verify` or `seed` may be using it."""
+    monkeypatch.setattr("crawlog.streams.engine.stop", lambda _: 7)
+    assert crawlog("down").stderr == "stopped Apache Kafka (pid 7), which neither `run` nor `up` was using\n"
+
+
 @pytest.mark.broker
 @pytest.mark.parametrize("look", [*LOOKS, ["status"]])
 def test_a_look_at_a_cluster_makes_no_topics(crawlog: Command, cluster: Settings, look: list[str]) -> None:
