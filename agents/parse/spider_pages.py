@@ -36,9 +36,9 @@ MAX_COUNT, MAX_BYTES = 1024, 32 << 20
 SLICE_S = 5.0
 """Time after which a busy process makes room for the spider of another job."""
 
-FAULT_S, FAULT_TIMES = 2.0, 5
-"""Pause before a spider that could not be used is tried again: seconds, but at least so many times as the try took. Its
-code may have been deployed again meanwhile, or the disk of the cache has room again."""
+FAULT_S, FAULT_TIMES, MOST_FAULT_S = 2.0, 5, 60.0
+"""Pause before a spider that could not be used is tried again: so many times as long as the try took, within these
+seconds. Its code may have been deployed again meanwhile, or the disk of the cache has room again."""
 
 MAX_WARNINGS = 1000
 """Warnings of a spider remembered, so that each is logged once."""
@@ -106,6 +106,8 @@ class _Line:
         alone: Pages still to be sent one at a time.
         deaths: Times that the process ended while it loaded the spider, in a row.
         leaves: Whether the process ends once nothing is in flight: another job needs its place.
+        began_s: When the process got its place.
+        load_began_s: When it last began to load the spider: it does so again after a death.
     """
 
     def __init__(self, job: Job, ref: SpiderRef) -> None:
@@ -122,7 +124,7 @@ class _Line:
         self.is_suspect = False
         self.alone = self.deaths = 0
         self.leaves = False
-        self.began_s = self.used_s = 0.0
+        self.began_s = self.load_began_s = self.used_s = 0.0
         self.warned: set[str] = set()
 
     @property
@@ -234,6 +236,8 @@ class SpiderPages:
             line.flying.append(page)
             line.flying_bytes += len(page.body)
             call = PageCall(meta, page.body, page.is_whole)
+            if child.died_of:
+                line.load_began_s = line.used_s
             try:
                 child.submit_page(call, partial(self._answered, line, page, self._epoch))
             except OSError as error:
@@ -250,7 +254,7 @@ class SpiderPages:
             return False
         line.child = child = self._new_child(line.ref)
         child.heard_facts = partial(self._heard_facts, line, child)
-        line.began_s = line.used_s = time.monotonic()
+        line.began_s = line.load_began_s = line.used_s = time.monotonic()
         line.facts = child.loaded
         try:
             child.load()
@@ -299,7 +303,8 @@ class SpiderPages:
         """Bury all pages: the spider cannot be used. A page of another revision, or after a pause, tries again."""
         fault = msgspec.structs.replace(fault, error=" ".join(fault.error.split()))  # a dead letter's has one line
         now = time.monotonic()
-        line.fault, line.fault_until_s = fault, now + max(FAULT_S, FAULT_TIMES * (now - line.began_s))
+        pause_s = min(max(FAULT_S, FAULT_TIMES * (now - line.load_began_s)), MOST_FAULT_S)
+        line.fault, line.fault_until_s = fault, now + pause_s
         line.deaths = 0
         log.error("job_broken", job=line.job.name, rev=line.job.spec.rev, error=fault.error)
         self._close(line)

@@ -6,7 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawlog.agents.parse.spider_pages import FAULT_TIMES, MAX_COUNT, MAX_FLYING, SpiderPage, SpiderPages
+from crawlog.agents.parse.spider_pages import (
+    FAULT_S,
+    FAULT_TIMES,
+    MAX_COUNT,
+    MAX_FLYING,
+    MOST_FAULT_S,
+    SpiderPage,
+    SpiderPages,
+)
 from crawlog.agents.sandbox import DONE, FAILED, Died, Fault, SpiderFrame
 from crawlog.schemas.pages import RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
@@ -219,6 +227,31 @@ def test_a_spider_that_could_not_be_used_is_tried_again_after_a_pause(monkeypatc
     world.add("a", "b")
     world.children[1].ready()
     assert (world.sent(), len(world.buried)) == (["a", "b"], 2)
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "load_s", "pause_s"), [(3600.0, 0.1, FAULT_S), (3600.0, 1.0, FAULT_TIMES), (0.0, 45.0, MOST_FAULT_S)]
+)
+def test_the_time_that_a_process_ran_before_it_died_makes_no_pause_longer(
+    monkeypatch: pytest.MonkeyPatch, ran_s: float, load_s: float, pause_s: float
+) -> None:
+    """Only that of the load that failed does, and no pause is very long."""
+    now = [100.0]
+    monkeypatch.setattr("crawlog.agents.parse.spider_pages.time.monotonic", lambda: now[0])
+    world = World()
+    world.add("a")
+    world.children[0].ready()
+    now[0] += ran_s
+    world.children[0].die()
+    now[0] += load_s
+    world.children[0].fault = Fault("Misconfigured: code_refused: it was revoked")
+    world.children[0].heard_facts()
+    now[0] += pause_s - 0.01
+    world.add("b")
+    assert [url for url, _ in world.buried] == ["a", "b"]
+    now[0] += 0.02
+    world.add("c")
+    assert (len(world.children), world.pages.count) == (2, 1)
 
 
 def test_another_job_of_the_same_name_is_not_refused_for_the_first_one() -> None:
