@@ -138,8 +138,9 @@ class StandInCrawler(Crawler):
 
 
 def reason_of(closing: CloseSpider) -> str:
-    """The reason of a CloseSpider; never empty."""
-    return closing.reason or "cancelled"
+    """The reason of a CloseSpider, which may be any object; never empty, and text that a record can hold."""
+    reason = str(closing.reason or "") or "cancelled"
+    return reason.encode(errors="replace").decode()
 
 
 def _extensions(settings: Settings) -> dict[Any, Any]:

@@ -10,9 +10,10 @@ import pytest
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import CloseSpider
 
-from crawlog.streams.spiders import MadeItems, SpiderRef, load_runner
+from crawlog.streams.spiders import CallResult, MadeItems, SpiderRef, load_runner
 from crawlog.streams.spiders.pipelines import PipelinesService
 from crawlog.streams.spiders.scrapy import scrapy_runner
+from crawlog.streams.spiders.scrapy.crawler import reason_of
 from tests.support.adapting import SITE, asking, given_by, page_of, runner_of, started
 
 
@@ -47,6 +48,25 @@ def test_a_handler_of_spider_opened_closes_the_job_before_the_first_request() ->
     assert (result.closes, result.requests, result.error) == ("no licence", [], "")
     result = given_by(runner_of(Refused), page_of(asking("parse"), "<p>"))
     assert (result.closes, len(result.items)) == ("no licence", 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "closes"),
+    [
+        ("no licence", "no licence"),
+        (403, "403"),
+        (ValueError("no licence"), "no licence"),
+        (type("Text", (str,), {})("no licence"), "no licence"),
+        ("bad \ud800", "bad ?"),
+        (ValueError(), "cancelled"),
+        (None, "cancelled"),
+        ("", "cancelled"),
+    ],
+)
+def test_any_object_may_be_the_reason_of_a_close(reason: Any, closes: str) -> None:
+    """As in Scrapy. The log and the sockets of the processes have text."""
+    result = CallResult(closes=reason_of(CloseSpider(reason)))
+    assert msgspec.json.decode(msgspec.json.encode(result), type=CallResult).closes == closes
 
 
 def of_start(settings: dict[str, Any]) -> list[str]:
