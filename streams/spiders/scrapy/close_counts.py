@@ -47,6 +47,10 @@ class CloseCounts:
             (now_s - self._begun_s, self._longest_s, "closespider_timeout"),
         )
 
+    def left_s(self, now_s: float) -> float | None:
+        """Seconds until CLOSESPIDER_TIMEOUT closes the job; None without one."""
+        return max(self._begun_s + self._longest_s - now_s, 0.0) if self._longest_s else None
+
 
 def _reached(*counts: tuple[float, float, str]) -> str:
     """The first reason whose count has reached its limit; empty for none. A limit of 0 is none."""

@@ -7,7 +7,7 @@ start() ─► spider middlewares ─► scraping ─► CallResult, in batches
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, suppress
 from typing import Any, cast
 
@@ -158,8 +158,9 @@ class ScrapyRunner:
             result.closes = self._closed
             yield result
             return
+        parts = in_batches(self._started(), lambda: self._counts.left_s(time.monotonic()))
         try:
-            async with aclosing(in_batches(self._started())) as batches:
+            async with aclosing(parts) as batches:
                 async for given in batches:
                     for one in given:
                         await scraping.take(one, None)
@@ -196,19 +197,23 @@ def _first_requests(spider: Spider) -> Iterator[Any]:
                 yield one.value
 
 
-async def in_batches(given: AsyncIterator[Any]) -> AsyncGenerator[list[Any], None]:
-    """What is given, in parts: a part waits half a second for more. What was given before an error is not lost."""
+async def in_batches(given: AsyncIterator[Any], left_s: Callable[[], float | None]) -> AsyncGenerator[list[Any], None]:
+    """What is given, in parts: a part waits half a second for more. What was given before an error is not lost.
+
+    Args:
+        left_s: How long to wait for anything; an empty part follows. None is without a limit.
+    """
     batch: list[Any] = []
     coming: asyncio.Future[Any] | None = None
     error: Exception | None = None
     try:
         while error is None:
             coming = coming or asyncio.ensure_future(anext(given))
-            done, _ = await asyncio.wait({coming}, timeout=BATCH_S if batch else None)
+            done, _ = await asyncio.wait({coming}, timeout=BATCH_S if batch else left_s())
             if done:
                 error, coming = coming.exception(), None  # type: ignore[assignment]  # a task has no other one
                 batch += [one.result() for one in done if error is None]
-            if batch and (error or not done or len(batch) >= BATCH):
+            if not done or len(batch) >= BATCH or (batch and error):
                 yield batch
                 batch = []
     finally:

@@ -95,6 +95,18 @@ def test_start_without_items_closes_no_job(monkeypatch: pytest.MonkeyPatch) -> N
     assert of_start({"CLOSESPIDER_TIMEOUT_NO_ITEM": 0.0001, "CLOSESPIDER_PAGECOUNT_NO_ITEM": 1}) == [""] * 5
 
 
+def test_a_start_that_waits_is_ended_by_its_time() -> None:
+    """It may wait for a message of another program, for ever."""
+
+    async def start(_spider: Any) -> Any:
+        await asyncio.Event().wait()
+        yield Request(f"{SITE}/a")
+
+    kind = type("Waiting", (Spider,), {"name": "waiting", "start": start, "__module__": __name__})
+    parts = started(runner_of(kind, {"CLOSESPIDER_TIMEOUT": 0.01}))
+    assert (parts[-1].closes, [part.requests for part in parts if part.requests]) == ("closespider_timeout", [])
+
+
 OPENING = """
 import scrapy
 from scrapy import signals
