@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from crawlog.schemas import urls
-from crawlog.schemas.control import Control, Finished, JobCopy
+from crawlog.schemas.control import Command, Control, Finished, JobCopy
 from crawlog.schemas.urls import JobOrder
 from crawlog.streams import crash_points
 from crawlog.streams.fleet import DueEnd, DueOrder, End, FollowedJobs, JobRevision
@@ -66,6 +66,8 @@ class Coordinator:
             job = self._folded().get(record.job)
             if job is not None and not job.awaited and _is_behind(record, job):
                 self._send(job)
+        if self._following is not None and isinstance(record, JobCopy | Finished | Command):
+            self._free(record.job)
 
     def look(self) -> None:
         """Begins or ends the duty: called when partitions come or go, and when crawl.control was read to its end."""
@@ -111,6 +113,8 @@ class Coordinator:
             is_told = told is not None and told >= (_mark(job), job.answers)
             if job.name != urls.DEFAULT_JOB and not job.awaited and not is_told:
                 self._send(job)
+        for name in self.jobs.finished:
+            self._free(name)
         following.start()
 
     def _folded(self) -> "dict[str, JobState]":
@@ -126,6 +130,13 @@ class Coordinator:
         if given is not None and (job.spec.state, job.spec.changed_at) == ("finished", given.at):
             ending = _finished(job.name, _mark(job), "finished", given.end)
         self._copies.send(Outgoing(copy, is_taken, ending))
+
+    def _free(self, job: str) -> None:
+        """Ends the stop with which a spider closed a job that had finished."""
+        if self.jobs.is_closed_late(job):
+            assert self._copies is not None
+            log.info("job_closed_late", job=job)
+            self._copies.note(Command("resume", job=job, at=time.time()))
 
     def _act(self, following: Following, due: DueOrder | DueEnd) -> None:
         """Does what is due, unless the duty has moved meanwhile; without the lease it is decided again."""

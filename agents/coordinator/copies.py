@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas import control, urls
-from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.control import Command, Finished, JobCopy
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points
 
@@ -67,7 +67,7 @@ class Copies:
         self.note(ending)
         crash_points.point("coordinator.ended")
 
-    def note(self, record: JobCopy | Finished) -> None:
+    def note(self, record: JobCopy | Finished | Command) -> None:
         """Writes a record to crawl.control."""
         self._producer.send(self._topics.control, control.encode(record), key=control.key(record), partition=0)
 

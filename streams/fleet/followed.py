@@ -108,6 +108,13 @@ class FollowedJobs:
                 self._closes.pop(record.job, None)
             self._change(record.job)
 
+    def is_closed_late(self, job: str) -> bool:
+        """Whether a finished job's spider has closed it all the same, such as pipelines that open slowly.
+
+        The job could not go on: its URLs would wait, and nobody may order a finished job to run.
+        """
+        return job in self.finished and job in self._closes
+
     def _copied(self, copy: JobCopy) -> None:
         mark = JobRevision(copy.epoch, copy.spec.rev)
         self.told[copy.job] = mark, copy.answers
