@@ -92,13 +92,13 @@ def within(rules: RequestRules, token: str, limits: WorkerLimits) -> Manner:
 def manner_for(request: RequestRecord, manner: Manner, limits: WorkerLimits) -> Manner:
     """The manner of one request: its own attempts and time instead of the job's, within the worker's limits.
 
-    A longer time than the job's is for the silences within it, too: else the request would end by them as before.
+    Its own time is for the silences within it, too: else the request would end by the job's before that.
     """
     rules = manner.rules
     if not (request.attempts or request.timeout_s):
         return manner
     whole_s = _least(request.timeout_s or rules.timeout_s, limits.timeout_s)
-    least_s = whole_s if whole_s > rules.timeout_s else 0.0
+    least_s = whole_s if request.timeout_s else 0.0
     own = structs.replace(
         rules,
         attempts=_least(request.attempts or rules.attempts, limits.attempts),

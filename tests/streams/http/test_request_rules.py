@@ -194,13 +194,15 @@ SILENCES = ("connect_timeout_s", "first_byte_timeout_s", "chunk_timeout_s")
         (5.0, WorkerLimits(), (10.0, 20.0, 15.0)),
         (600.0, WorkerLimits(), (600.0, 600.0, 600.0)),
         (600.0, WorkerLimits(timeout_s=60.0), (60.0, 60.0, 60.0)),
-        (600.0, WorkerLimits(timeout_s=30.0), (10.0, 20.0, 15.0)),
+        (600.0, WorkerLimits(timeout_s=30.0), (30.0, 30.0, 30.0)),
+        (25.0, WorkerLimits(), (25.0, 25.0, 25.0)),
+        (18.0, WorkerLimits(), (18.0, 20.0, 18.0)),
     ],
 )
-def test_silences_within_a_request_last_as_long_as_its_own_longer_time(
+def test_silences_within_a_request_last_as_long_as_its_own_time(
     timeout_s: float, limits: WorkerLimits, expected: tuple[float, ...]
 ) -> None:
-    """Else a server that needs longer than the job allows for is given up as before."""
+    """Else a server that needs as long as the request allows for is given up as the job says."""
     manner = own_manner(Settings())
     kept = manner_for(RequestRecord(attempts=2, timeout_s=timeout_s), manner, limits).rules
     assert tuple(getattr(kept, name) for name in SILENCES) == expected
