@@ -56,6 +56,9 @@ def _all_fields(settings: BaseSettings) -> list[Fields]:
 
 
 def _of_settings(settings: BaseSettings) -> Fields:
+    given = settings.get("FEED_EXPORT_FIELDS")
+    if isinstance(given, Iterable) and not isinstance(given, str | Mapping):
+        return list(given) or None
     return settings.getdictorlist("FEED_EXPORT_FIELDS") or None
 
 

@@ -283,6 +283,15 @@ def test_rows_have_the_fields_on_which_all_feeds_agree(feeds: dict[str, Any], ro
     assert any("the feeds have different fields" in note for note in runner.facts.notes) == said
 
 
+@pytest.mark.parametrize(
+    "fields", [["c"], ("c",), {"c"}, frozenset("c"), {"c": scrapy.Field()}.keys(), {"c": "c"}, "c", '["c"]']
+)
+def test_the_fields_of_rows_may_come_in_any_collection(fields: Any) -> None:
+    """Scrapy refuses a set only where it has feeds; a project with pipelines alone runs there."""
+    kind = type("Chosen", (Plain,), {"custom_settings": {"FEED_EXPORT_FIELDS": fields}})
+    assert exported(runner_of(kind), {"a": 1, "c": 3}) == b'{"c": 3}'
+
+
 def test_what_an_output_cannot_do_of_a_feed_is_said_by_name() -> None:
     """Not what is empty, nor the encoding that outputs have."""
     unused = ("batch_item_count", "encoding", "item_classes", "item_export_kwargs", "item_filter", "postprocessing")
