@@ -46,6 +46,9 @@ LOOK_S = 0.05
 GONE_S = 10.0
 """How long a process may take to vanish after SIGKILL."""
 
+REPORTS_S = 60.0
+"""How long the workers may take to report all that the log has: a rebalance, a start and a restore."""
+
 TELL_S = 10.0
 STATUS_S = 40.0
 
@@ -451,10 +454,11 @@ class Crawl:
     # --- what was seen
 
     def evidence(self) -> Evidence:
-        """Stops the workers, then reads everything that there is to read."""
+        """Stops the workers, then reads everything that there is to read; of their reports, only those before."""
+        reports = self._last_reports() if self.engine or self.cluster else []
         if self._owners is not None:
             self._owners.send(signal.SIGKILL)
-        reports = self._stop_workers()
+        self._stop_workers()
         with self._log() as settings:
             states = self._verdicts(settings)
             urls, items, dead, progress = (
@@ -474,16 +478,25 @@ class Crawl:
         """The lines of FILE; none while it is partial."""
         return [json.loads(line) for line in self.output.read_text().splitlines()] if self.output.exists() else []
 
-    def _stop_workers(self) -> list[reader.Record]:
-        """Ends the harness' workers; the reports of theirs that count are those before."""
-        reports = reader.read(self.log, "crawl.progress") if self.engine or self.cluster else []
+    def _stop_workers(self) -> None:
+        """Ends the harness' workers."""
         for worker in self.workers.values():
             worker.send(signal.SIGCONT)
             worker.send(signal.SIGTERM)
         for worker in self.workers.values():
             if worker.process is not None:
                 worker.process.wait(30)
-        return reports
+
+    def _last_reports(self) -> list[reader.Record]:
+        """All reports, as soon as the newest ones count the whole log; those that there are if they never do."""
+        end = time.monotonic() + REPORTS_S
+        while True:
+            ends = reader.ends(self.log, "crawl.urls")
+            reports = reader.read(self.log, "crawl.progress")
+            if reader.have_passed(reports, ends) or time.monotonic() > end:
+                return reports
+            self.tend()
+            time.sleep(LOOK_S)
 
     def summary(self) -> dict[str, Any]:
         """The last summary of `crawlog run --json`; empty when it never came to its end."""

@@ -368,14 +368,10 @@ def _truth(seen: Evidence) -> dict[str, int]:
 
 
 def _reported(seen: Evidence) -> dict[str, int]:
-    """The newest report of each partition, added up; by the order of the topic, not by what reports say of time."""
-    newest: dict[int, dict[str, Any]] = {}
-    for record in seen.progress:
-        content = record.json
-        if content is not None and content.get("stage") == "fetch":
-            newest[content["partition"]] = (content.get("jobs") or {}).get(seen.job) or {}
+    """The newest report of each partition, added up."""
     total = Counter[str]()
-    for counts in newest.values():
+    for report in reader.newest_reports(seen.progress).values():
+        counts = (report.get("jobs") or {}).get(seen.job) or {}
         total.update({name: count for name, count in counts.items() if isinstance(count, int)})
         total["dropped"] += sum((counts.get("dropped") or {}).values())
     return {name: total[name] for name in ("fetched", "redirected", "failed", "refused", "queued", "seen", "bad")} | {

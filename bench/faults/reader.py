@@ -80,6 +80,16 @@ def read(settings: Settings, topic: str, *, with_values: bool = True) -> list[Re
         consumer.close()
 
 
+def ends(settings: Settings, topic: str) -> dict[int, int]:
+    """The next offset of each partition."""
+    consumer = Consumer(kafka_config(settings) | {"group.id": "judge"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=SILENCE_S).topics[topic].partitions
+        return {partition: _bounds(consumer, topic, partition)[1] for partition in partitions}
+    finally:
+        consumer.close()
+
+
 def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     return consumer.get_watermark_offsets(TopicPartition(topic, partition), SILENCE_S)
 
@@ -135,6 +145,22 @@ def dones(urls: list[Record]) -> Iterator[Done]:
                 int(result.get("attempt", 1)),
                 not is_again,
             )
+
+
+def newest_reports(progress: list[Record]) -> dict[int, dict[str, Any]]:
+    """The newest report of each partition of crawl.urls; by the order of the topic, not by what reports say of time."""
+    reports = (record.json or {} for record in progress)
+    return {report["partition"]: report for report in reports if report.get("stage") == "fetch"}
+
+
+def have_passed(progress: list[Record], ends: dict[int, int]) -> bool:
+    """Whether the newest reports count everything before these ends of crawl.urls.
+
+    A worker that was stopped and goes on reports once of partitions that have another owner. Until that owner's next
+    report, this one is the newest.
+    """
+    newest = newest_reports(progress)
+    return all(newest.get(partition, {}).get("offset", 0) >= end for partition, end in ends.items())
 
 
 def _entries(content: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.faults import judge
+from bench.faults import judge, reader
 from bench.faults.crawl import Size
 from bench.faults.disks import FullBroker, FullState
 from bench.faults.exceptions import SPIDER, Exceptions
@@ -213,6 +213,22 @@ def test_a_zombie_between_two_owners_is_no_proof() -> None:
     seen = perfect()
     seen.ownership[1] = seen.ownership[1]._replace(owners=dict.fromkeys(range(4), "w1"))
     assert CHECKS["foreign"](seen).times == 0
+
+
+def test_reports_count_the_whole_log_only_when_the_owner_has_reported_after_a_zombie() -> None:
+    """A worker that goes on after a stop tells once more how far it was; the owner's next report follows."""
+
+    def told(worker: str, partition: int, offset: int) -> Record:
+        return record(0, 0, {"stage": "fetch", "worker": worker, "partition": partition, "offset": offset})
+
+    ends = {0: 64, 1: 38, 2: 0}
+    progress = [told("w0", 0, 64), told("w0", 1, 38), record(0, 0, {"stage": "parse", "partition": 0, "offset": 7})]
+    assert reader.have_passed(progress, ends)
+    progress.append(told("zombie", 0, 45))
+    assert not reader.have_passed(progress, ends)
+    progress.append(told("w0", 0, 64))
+    assert reader.have_passed(progress, ends)
+    assert not reader.have_passed(progress[1:2], ends), "nobody has reported partition 0"
 
 
 def test_the_graph_is_a_function_of_its_seed() -> None:
