@@ -162,6 +162,7 @@ class Run:
         finish = self._follow(tail, gains, self._seeded)
         while not self.whole.holds(finish):
             finish = self._follow(tail, gains, self.watch.ends("fetch"))
+        self.summary.counts = finish.counts
         self.summary.missing = self.whole.missing + self.planting.lost()
         self._count_losses(gains, CATCH_UP_S)
         self._await_end(tail)

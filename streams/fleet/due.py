@@ -121,13 +121,13 @@ class Dues:
             return None
         if job.closes:
             return self._order(job, "stopped", job.closes)
-        return self._order(job, "finished", "", self._looked_at(job, picture))
+        return self._order(job, "finished", "", self._looked_at(job))
 
     def _end_of(self, job: Followed, picture: Picture, ends: Ends) -> DueEnd | None:
         if _glance(picture, job.job).is_busy or not self._finish(job, ends).step(picture, ends):
             return None
         self._given[job.job] = job.mark
-        return DueEnd(job.job, job.mark, job.reason or job.state, self._looked_at(job, picture))
+        return DueEnd(job.job, job.mark, job.reason or job.state, self._looked_at(job))
 
     def _finish(self, job: Followed, ends: Ends) -> Finish:
         """The steps of a job's end, begun when this revision of its record was in every partition."""
@@ -139,9 +139,9 @@ class Dues:
         known[1].is_starting = job.is_starting and job.state == "running" and not job.closes
         return known[1]
 
-    def _looked_at(self, job: Followed, picture: Picture) -> End:
-        passed = self._finishes[job.job][1].passed
-        return End(passed["fetch"], passed["parse"], passed["sink"], picture.counts(job.job))
+    def _looked_at(self, job: Followed) -> End:
+        finish = self._finishes[job.job][1]
+        return End(finish.passed["fetch"], finish.passed["parse"], finish.passed["sink"], finish.counts)
 
     def _order(self, job: Followed, state: JobStateName, reason: str, end: End | None = None) -> DueOrder:
         self._given[job.job] = job.mark

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from crawlog.schemas.progress import JobCounts
+
 from .picture import Picture
 
 Ends = Callable[[str], tuple[int, ...]]
@@ -40,6 +42,7 @@ class Finish:
         with_sink: Whether there is a sink to wait for, whose reports the picture takes.
         outputs: Numbers of the job's outputs that sink workers of a fleet must have complete.
         is_starting: Whether the spider's `start` may give more requests.
+        counts: The job's counts of step 4. Later reports may be of a former owner, or of a fold that begins again.
     """
 
     job: str
@@ -48,6 +51,7 @@ class Finish:
     is_starting: bool = False
     outputs: tuple[int, ...] = ()
     passed: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    counts: JobCounts = field(default_factory=JobCounts)
     _folded: tuple[int, ...] = ()
     _step: int = 1
 
@@ -73,6 +77,7 @@ class Finish:
         elif self._step == 4:
             now = self._look(picture)
             if now.is_idle and now.folded == self._folded:
+                self.counts = picture.counts(self.job)
                 self._wait_for("sink", ends, 5)
             else:
                 self._step = 1

@@ -139,6 +139,19 @@ def test_an_output_that_cannot_be_written_holds_its_own_job_only(stuck: list[str
     assert (given(JobSpec(outputs=(OutputSpec("a"),)), more=[sink]) == ("finished", "")) is is_finished
 
 
+def test_an_end_has_the_counts_that_the_folds_agreed_on() -> None:
+    """1 they agree → 2 a worker that was stopped reports of a partition of another one → 3 the output is written."""
+    known, dues = jobs(JobSpec(outputs=(OutputSpec("a"),))), Dues(2)
+    seen = picture(IDLE, IDLE)
+    assert dues.of_open(known.open.values(), seen, ends) == []
+    seen.take(Progress("fetch-1", "fetch", 1, 1.0, offset=2, jobs={"j": JobCounts(folded=2)}))
+    seen.take(Progress("sink-0", "sink", 0, 1.0, sink=FLEET, passed=[3, 3]))
+    (due,) = dues.of_open(known.open.values(), seen, ends)
+    assert isinstance(due, DueOrder)
+    assert due.end is not None
+    assert (due.end.counts.folded, due.end.counts.fetched) == (8, 2)
+
+
 def test_an_order_is_given_once_for_a_revision() -> None:
     """And again for the next one, if it was refused because of a change."""
     known, dues, seen = jobs(JobSpec()), Dues(2), picture(IDLE, IDLE)
