@@ -324,10 +324,10 @@ def test_all_text_leaves_by_one_function() -> None:
     assert sorted(found) == [
         "child_user.py: sys.stderr.write(f'deployed code keeps the user root: {why}\\n')",
         "exit_codes.py: sys.stderr.write(f'{LAST_WORDS}{json.dumps(str(error))}\\n')",  # JSON escapes them as well
+        "group.py: click.echo(ctx.get_help(), err=True)",
         "jars.py: Console(stderr=True)",
         "live.py: Console(file=out)",
         "live.py: self._console.print(Text(escaped(hinted(line))))",
-        "main.py: click.echo(error.ctx.get_help() if error.ctx else '', err=True)",
         "passwords.py: sys.stdout.write(hashed(sys.stdin.readline().rstrip('\\n')) + '\\n')",  # scrypt and base64
         "terminal.py: print(escaped(line), file=out, flush=True)",
         (
