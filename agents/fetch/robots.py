@@ -13,7 +13,16 @@ import structlog
 
 from crawlog.agents.client import BUSY_S, Addresses, Asker, BodyBudget, Busy, HttpRequest, Transport
 from crawlog.agents.frontier import Hosts, Stage
-from crawlog.streams.fetch import CRASH_LOOP, UNREACHABLE_TTL_S, Access, Counts, Later, opens, robots_answer
+from crawlog.streams.fetch import (
+    CRASH_LOOP,
+    UNREACHABLE_TTL_S,
+    Access,
+    Counts,
+    Later,
+    Unreachable,
+    opens,
+    robots_answer,
+)
 from crawlog.streams.frontier import Host, Patience
 from crawlog.streams.http import MAX_BYTES, Answer, Manner, RobotsRules, SharedRules
 
@@ -87,14 +96,15 @@ class Robots:
 
         Raises: Busy: no request was sent.
         """
-        cached = self._cached(host, time.time())
-        if cached is not None:
+        cached = self._cached(host)
+        left_s = cached.left_s(self._access.ttl_s, time.time()) if cached is not None else 0.0
+        if cached is not None and left_s > 0:
             wait_s = self.rules.wait_s(cached.body, manner.token, time.monotonic())
             if wait_s > 0 and not in_turn:
                 return wait_s
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-            self._use(host, manner, cached, cached.left_s(self._access.ttl_s, time.time()))
+            self._use(host, manner, cached, left_s - wait_s)
             return None
         url = f"{host.key}/robots.txt"
         if self._caution.gives_up(url):
@@ -165,19 +175,20 @@ class Robots:
         if isinstance(meant, Later):
             host.robots_attempts = attempt
             return meant.wait_s
+        if isinstance(meant, Unreachable) and (older := self._cached(host)) is not None:
+            meant = older.kept(time.time())
         if isinstance(meant, Counts):
             host.partition.cache(robots_answer.key(host.key), robots_answer.pack(meant))
-            self._use(host, manner, meant, self._access.ttl_s)
+            self._use(host, manner, meant, meant.left_s(self._access.ttl_s, time.time()))
         else:
             self._close(host, meant.reason, answer, manner)
         return None if answer.private else 0.0
 
-    def _cached(self, host: Host, now: float) -> Counts | None:
+    @staticmethod
+    def _cached(host: Host) -> Counts | None:
+        """The rules that were read last, however old."""
         stored = host.partition.cached(robots_answer.key(host.key))
-        if stored is None:
-            return None
-        rules = robots_answer.read(stored)
-        return rules if rules.left_s(self._access.ttl_s, now) > 0 else None
+        return robots_answer.read(stored) if stored is not None else None
 
     def _use(self, host: Host, manner: Manner, counts: Counts, left_s: float) -> None:
         host.rules = self.rules.rules(counts.body, manner.token)

@@ -32,7 +32,7 @@ from .outcome import (
 from .rendering import CACHED, Cors, Reach, Rendering, Verdict, Wish, emptiness, forwarded, is_shown, refusal
 from .reported_jobs import ReportedJobs, ToldJobs
 from .retry import Again, Retrying, is_sent_once, may_pass
-from .robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later
+from .robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Unreachable
 
 __all__ = [
     "CACHED",
@@ -56,6 +56,7 @@ __all__ = [
     "ToldJobs",
     "Unasked",
     "Unfolded",
+    "Unreachable",
     "Verdict",
     "Wish",
     "emptiness",

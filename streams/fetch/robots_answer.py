@@ -1,10 +1,11 @@
 """What an answer to a request for robots.txt means, and for how long (RFC 9309 2.3.1, 2.4).
 
 2xx counts as it is written. 4xx, and a redirect that leads nowhere, allows all. 5xx, 429 and silence forbid all, after
-further attempts. Rules are cached beside the state: losing them costs a request.
+further attempts, unless older rules are at hand: these count on (RFC 9309 2.4). Rules are cached beside the state:
+losing them costs a request.
 
     key:   b"robots " + <host key>
-    value: MessagePack [fetched at, status, body]
+    value: MessagePack [fetched at, status, body, unreachable at]
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,16 +24,28 @@ UNREACHABLE_TTL_S = 300.0
 
 
 class Counts(msgspec.Struct, frozen=True, array_like=True):
-    """A robots.txt that counts, as it is cached; an empty body allows all."""
+    """A robots.txt that counts, as it is cached; an empty body allows all.
+
+    Attributes:
+        unreachable_at: When it was last asked for again in vain; 0 for never.
+    """
 
     fetched_at: float
     status: int
     body: bytes
+    unreachable_at: float = 0.0
 
     def left_s(self, ttl_s: float, now: float) -> float:
-        """Seconds for which it still counts; 0 or less if it is too old or comes from the future."""
-        age_s = now - self.fetched_at
-        return ttl_s - age_s if age_s >= 0 else 0.0
+        """Seconds before it is asked for again; 0 if it is too old or comes from the future."""
+        return max(_left_s(ttl_s, now - self.fetched_at), _left_s(UNREACHABLE_TTL_S, now - self.unreachable_at))
+
+    def kept(self, now: float) -> "Counts":
+        """The same rules for `UNREACHABLE_TTL_S` more, because newer ones cannot be had."""
+        return msgspec.structs.replace(self, unreachable_at=now)
+
+
+def _left_s(of_s: float, age_s: float) -> float:
+    return max(of_s - age_s, 0.0) if age_s >= 0 else 0.0
 
 
 class Later(NamedTuple):
@@ -42,7 +55,7 @@ class Later(NamedTuple):
 
 
 class Unreachable(NamedTuple):
-    """Everything is forbidden for `UNREACHABLE_TTL_S`, for a reason in a word."""
+    """It cannot be read, for a reason in a word: without older rules all is forbidden for `UNREACHABLE_TTL_S`."""
 
     reason: str
 

@@ -96,6 +96,24 @@ async def test_an_answer_to_robots_txt_has_its_meaning(
         assert world.became()["http://a.com/x"][:2] == verdict
 
 
+async def test_old_rules_count_on_where_newer_ones_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RFC 9309 2.4. They are tried again after a pause, not for each URL, also if the host has left memory."""
+    web = Host(statuses=(200, 503))
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, robots__attempts=2) as world:
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        world.robots._access.ttl_s = 0.0
+        for url in ("http://a.com/y", "http://a.com/z"):
+            world.stage.frontier.size_windows()
+            assert not world.stage.frontier.owned[0].hosts
+            world.find(url)
+            await world.all_done(url)
+        assert {became[:2] for became in world.became().values()} == {("refused", "robots")}
+    assert len(web.asked) == 1 + 2
+
+
 @dataclass
 class Verbose(Web):
     """Each host has a file of its own, which forbids /no."""

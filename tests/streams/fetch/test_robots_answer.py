@@ -1,10 +1,11 @@
 """What an answer to a request for robots.txt means: as tables."""
 
+import msgspec
 import pytest
 
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.fetch import robots_answer
-from crawlog.streams.fetch.robots_answer import Access, Counts, Later, Meaning, Unreachable
+from crawlog.streams.fetch.robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Meaning, Unreachable
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import MAX_BYTES, MAX_TTL_S
@@ -95,6 +96,15 @@ def test_rules_count_for_their_time(age_s: float, left_s: float) -> None:
     stored = robots_answer.pack(Counts(NOW - age_s, 200, FORBIDS))
     assert robots_answer.read(stored) == Counts(NOW - age_s, 200, FORBIDS)
     assert robots_answer.read(stored).left_s(100.0, NOW) == left_s
+
+
+@pytest.mark.parametrize(("since_s", "left_s"), [(0.0, UNREACHABLE_TTL_S), (299.0, 1.0), (300.0, 0.0), (-1.0, 0.0)])
+def test_old_rules_count_on_while_newer_ones_cannot_be_had(since_s: float, left_s: float) -> None:
+    """Until the next attempt, also after a restart: a row without that time is read as one without attempts."""
+    old = Counts(NOW - 1000.0, 200, FORBIDS)
+    assert robots_answer.read(msgspec.msgpack.encode([NOW - 1000.0, 200, FORBIDS])) == old
+    kept = robots_answer.read(robots_answer.pack(old.kept(NOW - since_s)))
+    assert (kept.body, kept.left_s(100.0, NOW)) == (FORBIDS, left_s)
 
 
 def test_no_rules_count_longer_than_a_day() -> None:
