@@ -23,7 +23,7 @@ from crawlog.streams.fetch import (
     opens,
     robots_answer,
 )
-from crawlog.streams.frontier import Host, Patience
+from crawlog.streams.frontier import NO_TRIES, Host, Patience, Tries
 from crawlog.streams.http import MAX_BYTES, Answer, Manner, RobotsRules, SharedRules
 
 from .suspects import Caution
@@ -111,10 +111,9 @@ class Robots:
             log.error("crash_loop", url=url, then="nothing of its host is asked for")
             self._close(host, CRASH_LOOP, Answer(None), manner)
             return None
-        attempts = host.robots_attempts
-        since_s = time.monotonic() - host.robots_since if attempts else 0.0
-        is_last = self._access.is_last(attempts + 1, since_s)
-        within_s = self._patience.within_s(host, manner.rules.timeout_s, attempts, is_last=is_last)
+        failed, now = host.tries.failed, time.monotonic()
+        is_last = self._access.is_last(failed + 1, now - host.tries.since if failed else 0.0)
+        within_s = self._patience.within_s(host, manner.rules.timeout_s, failed, is_last=is_last)
         answer = await self._answer(url, manner, in_turn, within_s)
         return self._answered(host, manner, answer, is_cut_short=within_s is not None and answer.error == "timeout")
 
@@ -167,13 +166,17 @@ class Robots:
         """
         now = time.monotonic()
         self._patience.heard(host, answer, is_page=False)
-        if not host.robots_attempts:
-            host.robots_since = now
-        attempt, since_s = host.robots_attempts + 1, now - host.robots_since
-        is_last = self._access.is_last(attempt, since_s) and not is_cut_short
+        failed, lost, since = host.tries
+        if answer.by_proxy:
+            attempt = lost = lost + 1
+            is_last = attempt >= manner.rules.attempts  # as for a page
+        else:
+            attempt = failed = failed + 1
+            since = since if failed > 1 else now
+            is_last = self._access.is_last(attempt, now - since) and not is_cut_short
         meant = self._access.judged(answer, time.time(), attempt, _jitter(), manner, is_last=is_last)
         if isinstance(meant, Later):
-            host.robots_attempts = attempt
+            host.tries = Tries(failed, lost, since)
             return meant.wait_s
         if isinstance(meant, Unreachable) and (older := self._cached(host)) is not None:
             meant = older.kept(time.time())
@@ -194,14 +197,14 @@ class Robots:
         host.rules = self.rules.rules(counts.body, manner.token)
         host.rules_until = time.monotonic() + left_s
         host.unreachable = ""
-        host.robots_attempts = 0
+        host.tries = NO_TRIES
         host.wish_s = host.rules.crawl_delay_s(manner.token)
 
     @staticmethod
     def _close(host: Host, reason: str, answer: Answer, manner: Manner) -> None:
         """Disallow the whole host. If a setting would open it, only jobs without that setting are shut out."""
         until = time.monotonic() + UNREACHABLE_TTL_S
-        host.robots_attempts = 0
+        host.tries = NO_TRIES
         setting = opens(answer)
         if setting and not manner.has(setting):
             host.close(setting, reason, until)

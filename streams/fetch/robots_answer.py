@@ -91,7 +91,7 @@ class Access:
 
         Args:
             now: UTC epoch seconds.
-            attempt: Failed attempts in a row, this one included, >= 1.
+            attempt: Failed attempts in a row, this one included, >= 1; a proxy's failures are counted apart.
             jitter: In [0, 1).
             manner: The manner of the job that asks.
             is_last: Whether no attempt comes after this one.
@@ -106,7 +106,7 @@ class Access:
         most = self._window_s / self._attempts
         asked = retry_after_s(answer.retry_after, now) or 0.0
         backoff = backoff_s(attempt, manner.rules.retry_delay_s, most, jitter)
-        return Later(max(min(asked, manner.rules.max_delay_s), min(backoff, most)))
+        return Later(max(min(asked, manner.rules.max_delay_s), min(backoff, most), answer.again_s))
 
 
 def whole_lines(robots: bytes) -> bytes:

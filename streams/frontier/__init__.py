@@ -15,7 +15,7 @@ Imports go one way: host ← order ← schedule ← waits, manners, held_hosts �
 
 from .commands import FREE, Commands, Orders, host_of
 from .dispatcher import QUEUED_STATES, Frontier
-from .host import Host, HostQueue, NameTask, RobotsTask, Task
+from .host import NO_TRIES, Host, HostQueue, NameTask, RobotsTask, Task, Tries
 from .kept_rests import KeptRests
 from .partition import OwnedPartition
 from .politeness import TURNED_AWAY, backoff_s, retry_after_s
@@ -24,6 +24,7 @@ from .unmet_hosts import MET, Patience, Shares, by_partition
 __all__ = [
     "FREE",
     "MET",
+    "NO_TRIES",
     "QUEUED_STATES",
     "TURNED_AWAY",
     "Commands",
@@ -38,6 +39,7 @@ __all__ = [
     "RobotsTask",
     "Shares",
     "Task",
+    "Tries",
     "backoff_s",
     "by_partition",
     "host_of",

@@ -270,6 +270,23 @@ class Closed(NamedTuple):
     until: float
 
 
+class Tries(NamedTuple):
+    """Attempts at a robots.txt in a row that had no answer to go by.
+
+    Attributes:
+        failed: Those that the host failed.
+        lost: Those that a proxy failed.
+        since: Time of the first one that the host failed.
+    """
+
+    failed: int = 0
+    lost: int = 0
+    since: float = 0.0
+
+
+NO_TRIES = Tries()
+
+
 class Host:
     """A host with something to fetch.
 
@@ -288,6 +305,7 @@ class Host:
         per_host: Requests at a time, the least of its jobs.
         wish_s: Robots.txt's Crawl-delay, if there is one, for requests that do not come from a queue.
         failures: Requests in a row that were turned away.
+        tries: Vain attempts at its robots.txt.
         rules: Its robots.txt; None until fetched; see `knows_rules`.
         unreachable: Why its robots.txt could not be read; its URLs then fail.
         closed: Why some jobs could not read it, at most one entry a setting.
@@ -295,8 +313,8 @@ class Host:
 
     __slots__ = (
         "asked_at", "closed", "delay_s", "domain", "ended_at", "failures", "hash", "in_flight", "is_named",
-        "is_opening", "key", "orders", "paced_until", "partition", "per_host", "queues", "ready_at", "robots_attempts",
-        "robots_since", "rules", "rules_until", "slowed_until", "standing", "turn", "unreachable", "where", "wish_s",
+        "is_opening", "key", "orders", "paced_until", "partition", "per_host", "queues", "ready_at", "rules",
+        "rules_until", "slowed_until", "standing", "tries", "turn", "unreachable", "where", "wish_s",
     )  # fmt: skip
 
     def __init__(self, key: str, domain: str, partition: "HostPartition", delay_s: float) -> None:
@@ -320,8 +338,7 @@ class Host:
         self.failures = 0
         self.rules: RobotsRules | None = None
         self.rules_until = 0.0
-        self.robots_attempts = 0
-        self.robots_since = 0.0
+        self.tries = NO_TRIES
         self.turn = 0
         self.unreachable = ""
         self.closed: tuple[Closed, ...] = ()

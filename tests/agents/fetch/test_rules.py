@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from crawlog.agents.client.failures import lost_proxy
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.http import robots
 from crawlog.streams.http.answer import Answer
@@ -112,6 +113,29 @@ async def test_old_rules_count_on_where_newer_ones_cannot_be_had(
             await world.all_done(url)
         assert {became[:2] for became in world.became().values()} == {("refused", "robots")}
     assert len(web.asked) == 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("lost", "verdict", "requests"),
+    [(3, ("refused", "robots"), 5), (99, ("failed", "robots_unreachable: proxy"), 4)],
+)
+async def test_a_proxy_that_fails_is_no_failure_of_robots_txt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int, verdict: tuple[str, str], requests: int
+) -> None:
+    """It is waited for as often as for a page, and the host has all its own tries afterwards."""
+
+    class Proxied(Host):
+        async def get(self, request: HttpRequest) -> Answer:
+            answer = await super().get(request)
+            return lost_proxy() if len(self.asked) <= lost else answer
+
+    web = Proxied(statuses=(503, 503, 503, 503, 200) if lost == 3 else (200,))
+    options = {"robots__obey": True, "robots__attempts": 2, "fetch__attempts": 4}
+    async with running(tmp_path, monkeypatch, web, **options) as world:
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert world.became()["http://a.com/x"][:2] == verdict
+    assert len(web.asked) == requests
 
 
 @dataclass

@@ -60,6 +60,7 @@ def test_a_status_has_its_meaning(answer: Answer, meant: Meaning) -> None:
         (answered(503, retry_after="30"), 1, 0.0, Later(30.0)),
         (answered(503, retry_after="86400"), 1, 0.0, Later(60.0)),
         (answered(None, "dns"), 1, 0.0, Later(2.0)),
+        (answered(None, "proxy", by_proxy=True, again_s=90.0), 1, 0.0, Later(90.0)),
         (answered(None, "private_address: loopback", private=True), 1, 0.0, Unreachable("private_address: loopback")),
     ],
 )
