@@ -102,8 +102,9 @@ class Dones:
             self._queues.count(job, place.host_hash, place, -1)
 
     def _note_host(self, host: int, result: u.Result, at: float) -> None:
-        """Keep what politeness must know of a host after a restart."""
-        if result.status == "refused":
+        """Keep what politeness must know of a host after a restart; a done without a request tells nothing."""
+        is_unasked = result.status == "failed" and result.http is None and result.host_wait_s <= 0
+        if result.status == "refused" or is_unasked:
             return
         key = r.host_key(host)
         stored = self._rows.get(key)

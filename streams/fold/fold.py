@@ -30,7 +30,7 @@ from .overlay import Rows
 from .revisions import is_deletion, kept_for_life, ordered, refusal, supersedes, tombstone
 from .seen import SeenTable
 
-FOLD_VERSION = 11
+FOLD_VERSION = 12
 
 
 class Fold:

@@ -84,13 +84,16 @@ class Frontier:
         return self.owned[partition].rests()
 
     def size_windows(self) -> None:
-        """Forget hosts that have nothing to fetch and need no rest, and share the window budget among the others."""
+        """Forget hosts that have nothing to fetch and need no rest, and share the window budget among the others.
+
+        A host that is shut stays while there is room, so that its next URL does not ask for robots.txt again.
+        """
         schedule = self.schedule
         now = schedule.now()
         is_crowded = schedule.is_crowded(now)
         for owned in self.owned.values():
             for host in [host for host in owned.hosts.values() if host.where == IDLE and not host.in_flight]:
-                if not any(host.queues.values()) and host.next_at <= now:
+                if not any(host.queues.values()) and host.next_at <= now and (is_crowded or not host.is_shut(now)):
                     owned.forget(host)
                 elif is_crowded:
                     schedule.give_place(host, now)

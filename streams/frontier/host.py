@@ -361,6 +361,10 @@ class Host:
         """Whether robots.txt's rules for a token are known and fresh; else it is read again."""
         return self.rules is not None and self.rules.is_for(token) and now < self.rules_until
 
+    def is_shut(self, now: float) -> bool:
+        """Whether its robots.txt could not be read lately; only memory knows that."""
+        return bool(self.unreachable) and now < self.rules_until
+
     def close(self, to: str, reason: str, until: float) -> None:
         """Only jobs that have a setting can read robots.txt."""
         self.closed = (*(one for one in self.closed if one.to != to), Closed(to, reason, until))

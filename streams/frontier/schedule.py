@@ -256,7 +256,8 @@ class Schedule:
         Returns: Whether it is out of memory.
         """
         owned = host.partition
-        if host.in_flight or host.tries is not NO_TRIES or host.unreachable or owned.hosts.get(host.key) is not host:
+        is_known = host.tries is not NO_TRIES or host.is_shut(now)
+        if host.in_flight or is_known or owned.hosts.get(host.key) is not host:
             return False
         is_wanted = self.is_wanted(host)
         if is_wanted and any(queue.overdue and owned.goes_on(queue.job, host.hash) for queue in host.queues.values()):

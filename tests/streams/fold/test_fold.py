@@ -325,6 +325,18 @@ def test_a_host_remembers_its_last_answer() -> None:
     assert r.read_host(state.rows.get(host) or b"") == r.HostRow(AT + 70, 0.0, 0)
 
 
+@pytest.mark.parametrize("status", ["failed", "refused"])
+def test_a_done_of_a_url_that_was_not_requested_tells_nothing_of_its_host(status: u.Status) -> None:
+    """A host whose robots.txt cannot be read has not answered, and one that failed before is no better for it."""
+    state = State(job(), found(A, "http://a.com/2", "http://a.com/3"))
+    host = r.host_key(hashed("http://a.com:80"))
+    state.take(done(A, sequence(1), status, at=AT))
+    assert state.rows.get(host) is None
+    state.take(done("http://a.com/2", sequence(1, 1), "failed", at=AT, host_wait_s=60.0))
+    state.take(done("http://a.com/3", sequence(1, 2), status, at=AT + 70))
+    assert r.read_host(state.rows.get(host) or b"") == r.HostRow(AT, 60.0, 1)
+
+
 def test_a_done_without_a_time_has_its_records() -> None:
     """The log's clock stands in."""
     state = State(job(), found(A), done(A, sequence(1)))

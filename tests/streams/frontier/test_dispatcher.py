@@ -563,6 +563,27 @@ def test_hosts_with_nothing_to_fetch_are_forgotten() -> None:
     assert [host.in_flight for host in world.frontier.owned[0].hosts.values()] == [1]
 
 
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_host_that_is_shut_is_remembered_while_there_is_room(has_room: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its robots.txt may be tried again; beyond the room it would keep others out."""
+    world = World(robots=True)
+    world.job()
+    world.find(*pages("a.com", 1))
+    task = world.next()
+    assert task is not None
+    world.ended(task)
+    task.host.rules, task.host.unreachable = RobotsRules.disallow_all(), "timeout"
+    world.pass_time(1)
+    world.refused(world.next_page())
+    world.fold_dones()
+    monkeypatch.setattr(schedule, "HOSTS_AWAKE", 9 if has_room else 1)
+    world.frontier.size_windows()
+    assert bool(world.frontier.owned[0].hosts) is has_room
+    world.pass_time(60)
+    world.frontier.size_windows()
+    assert not world.frontier.owned[0].hosts
+
+
 def test_a_forgotten_host_still_rests() -> None:
     """It is forgotten only when it needs none; found again, it is asked at once and then rests as ever."""
     world = World()
