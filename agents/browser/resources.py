@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from crawlog.agents.client import Asker, BodyBudget, Client, HttpRequest, Transport
-from crawlog.agents.frontier import Hosts
-from crawlog.streams.fetch import CACHED, Cors, Reach, Wish, forwarded, refusal
+from crawlog.agents.frontier import HostHeld, Hosts
+from crawlog.streams.fetch import CACHED, CONTROL, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.frontier import Host
 from crawlog.streams.http import REDIRECTS, Answer, Manner, origin_of
 from crawlog.streams.log import own_manner
@@ -179,13 +179,16 @@ class Resources:
             if known is not None:
                 return known
             refused = "" if asked.is_inside else await self._client.closed_to_public(asked.url)
-            refused = refused or await self._refusal(asked.url, manner)
-            if not refused and (budget.requests <= 0 or budget.size_bytes <= 0):
-                refused = "budget"
-            if refused:
-                return Answer(None, refused)
-            budget.requests -= 1
-            answer = await self._answer(asked, headers, manner)
+            try:
+                refused = refused or await self._refusal(asked.url, manner)
+                if not refused and (budget.requests <= 0 or budget.size_bytes <= 0):
+                    refused = "budget"
+                if refused:
+                    return Answer(None, refused)
+                budget.requests -= 1
+                answer = await self._answer(asked, headers, manner)
+            except HostHeld:
+                return Answer(None, CONTROL)
         budget.size_bytes -= len(answer.body)
         if is_static:
             self._scripts.keep(asked, answer)
@@ -193,11 +196,9 @@ class Resources:
 
     async def _refusal(self, url: str, manner: Manner) -> str:
         """Why a request to a host is refused; empty if it is allowed."""
-        host = self._hosts.of(url)
-        if host.orders.paused:
-            return "control"
         if not manner.rules.robots:
             return ""
+        host = self._hosts.of(url)
         if not host.knows_rules(time.monotonic(), manner.token) and host.closed_to(manner, time.monotonic()) is None:
             host = await self._hosts.turn(url)
             host.in_flight += 1

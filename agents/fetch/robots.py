@@ -12,8 +12,9 @@ from functools import partial
 import structlog
 
 from crawlog.agents.client import BUSY_S, Addresses, Asker, BodyBudget, Busy, HttpRequest, Transport
-from crawlog.agents.frontier import Hosts, Stage
+from crawlog.agents.frontier import HostHeld, Hosts, Stage
 from crawlog.streams.fetch import (
+    CONTROL,
     CRASH_LOOP,
     UNREACHABLE_TTL_S,
     Access,
@@ -35,6 +36,9 @@ RULES_BYTES = 8 << 20
 
 MOST_REDIRECTS = 5
 """RFC 9309 2.3.1.2: at least five."""
+
+HELD_S = 30.0
+"""Pause of a host whose robots.txt is at another one that a command pauses: until then it is asked in vain."""
 
 _jitter = random.random  # spreads retries, no secret; the one generator that a fork seeds anew
 
@@ -85,6 +89,8 @@ class Robots:
             rest_s = await self._given(host, manner, in_turn)
         except Busy as busy:
             rest_s, wait_s = None, busy.wait_s
+        except HostHeld:
+            rest_s = HELD_S
         finally:  # after any exception: a request in flight that does not end would block its host for ever
             if rest_s is None:
                 self._frontier.unsent(host, wait_s)
@@ -94,7 +100,7 @@ class Robots:
     async def _given(self, host: Host, manner: Manner, in_turn: bool) -> float | None:
         """Seconds that the host rests beside its delay; None if no request was sent.
 
-        Raises: Busy: no request was sent.
+        Raises: Busy, HostHeld: as `_answer`.
         """
         cached = self._cached(host)
         left_s = cached.left_s(self._access.ttl_s, time.time()) if cached is not None else 0.0
@@ -120,7 +126,9 @@ class Robots:
     async def _answer(self, url: str, manner: Manner, waits: bool, within_s: float | None) -> Answer:
         """The answer after all redirects. A request to another host waits for its turn.
 
-        Raises: Busy: no request was sent.
+        Raises:
+            Busy: no request was sent.
+            HostHeld: it is at a host that is paused.
         """
         addresses, home, get = self._addresses, url, partial(self._get, manner)
         ask = addresses.in_turn if waits else addresses.at_once
@@ -141,12 +149,20 @@ class Robots:
         return answer
 
     async def _elsewhere(self, home: str, url: str, manner: Manner) -> Answer:
-        """The answer of another host, requested in its turn."""
+        """The answer of another host, requested in its turn; of a blocked one, that it cannot be had.
+
+        Raises: HostHeld: it is paused.
+        """
         answer = None
-        while answer is None:
-            await self._hosts.turn(url)
-            ask = partial(self._hosts.ask, url, partial(self._get, manner, url), manner)
-            answer = await self._caution.asked(home, partial(self._addresses.in_turn, url, ask, manner.rules))
+        try:
+            while answer is None:
+                await self._hosts.turn(url)
+                ask = partial(self._hosts.ask, url, partial(self._get, manner, url), manner)
+                answer = await self._caution.asked(home, partial(self._addresses.in_turn, url, ask, manner.rules))
+        except HostHeld as held:
+            if not held.is_blocked:
+                raise
+            return Answer(None, CONTROL)
         return answer
 
     async def _get(self, manner: Manner, url: str, within_s: float | None = None) -> Answer:

@@ -14,11 +14,12 @@ Beside it: `host_turns` (requests that are not the queue's: a page in the browse
 
 from . import frontier_agent
 from .frontier_agent import Stage
-from .host_turns import Hosts
+from .host_turns import HostHeld, Hosts
 from .snapshots import Snapshotter
 from .standby import Standby
 
 __all__ = [
+    "HostHeld",
     "Hosts",
     "Snapshotter",
     "Stage",

@@ -18,6 +18,18 @@ FOREIGN_HOSTS = 1_000
 """Hosts of other workers' partitions in memory; those asked longest ago are forgotten first."""
 
 
+class HostHeld(Exception):
+    """Nothing was sent: a command keeps the host waiting.
+
+    Attributes:
+        is_blocked: Whether nobody waits for the end of that command.
+    """
+
+    def __init__(self, *, is_blocked: bool) -> None:
+        super().__init__()
+        self.is_blocked = is_blocked
+
+
 class _Elsewhere:
     """Stands for the partitions of other workers: their hosts have no queue here, and nothing of them is kept.
 
@@ -104,6 +116,8 @@ class Hosts:
         """Wait until the host may be asked: it has rested, and fewer requests than allowed are in flight.
 
         Its entry is looked up each time: the dispatcher may have dropped it meanwhile.
+
+        Raises: HostHeld: it may not be asked.
         """
         while True:
             host = self.of(url)
@@ -117,6 +131,8 @@ class Hosts:
 
         Args:
             manner: The manner of the job that asks; it may have nothing queued on this host.
+
+        Raises: HostHeld: it may not be asked.
         """
         host = self.of(url)
         if self._wait_s(host) > 0:
@@ -132,7 +148,9 @@ class Hosts:
         return answer
 
     def _wait_s(self, host: Host) -> float:
-        """Seconds until the next look at a host; 0 if it may be asked now."""
+        """Seconds until the next look at a host; 0 if it may be asked now. Raises: HostHeld."""
+        if host.orders.paused:
+            raise HostHeld(is_blocked=host.orders.stopped)
         is_busy = host.in_flight - self._visited[host.key] >= host.per_host
         return max(host.next_at - time.monotonic(), BUSY_S if is_busy else 0.0)
 

@@ -18,6 +18,7 @@ from .back_pressure import Pressure, Sown, Unfolded
 from .durations import Durations
 from .lost_dones import LostDones, first_page, most_pages
 from .outcome import (
+    CONTROL,
     CRASH_LOOP,
     INTERRUPTED,
     Needs,
@@ -36,6 +37,7 @@ from .robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Unreachable
 
 __all__ = [
     "CACHED",
+    "CONTROL",
     "CRASH_LOOP",
     "INTERRUPTED",
     "UNREACHABLE_TTL_S",

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 CRASH_LOOP = "crash_loop"
 """Reason of a URL that crashed its worker several times, the last time while it was fetched alone."""
 
+CONTROL = "control"
+"""Reason of a request that another host was to be sent, which a command keeps waiting."""
+
 INTERRUPTED = "interrupted"
 """Reason of a URL whose request may have been sent when its worker died, and is never sent twice."""
 

@@ -8,6 +8,8 @@ import pytest
 
 from crawlog.agents.client.failures import lost_proxy
 from crawlog.agents.client.transport import HttpRequest
+from crawlog.schemas.control import Action, Command
+from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.http import robots
 from crawlog.streams.http.answer import Answer
 from tests.support.fetching import Web, running
@@ -210,3 +212,26 @@ async def test_hosts_whose_robots_txt_redirect_to_each_other_do_not_wait_for_eve
     for name in ("a.com", "b.com"):
         asked = [at for at, url in web.asked if name in url]
         assert min(later - earlier for earlier, later in pairwise(asked)) >= 0.2
+
+
+@pytest.mark.parametrize(
+    ("action", "verdict"), [("block", ("failed", "robots_unreachable: control")), ("pause", ("fetched", ""))]
+)
+async def test_a_host_that_a_command_holds_is_not_asked_for_the_robots_txt_of_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Action, verdict: tuple[str, str]
+) -> None:
+    """A pause is waited for; nobody waits for the end of a block."""
+    monkeypatch.setattr("crawlog.agents.fetch.robots.HELD_S", 0.02)
+    web = Parked(to={"http://a.com/robots.txt": "http://b.com/r"})
+    async with running(tmp_path, monkeypatch, web, robots__obey=True) as world:
+        world.stage.frontier.obey(Commands([Command(action, host="b.com")]))
+        world.find("http://a.com/x")
+        await world.until(lambda: web.times("http://a.com:80/robots.txt") > 2)
+        if action == "pause":
+            assert not world.became()
+            await world.until(lambda: web.times("http://a.com:80/robots.txt") > 5)
+            assert not any("b.com" in url for _, url in web.asked)
+            world.stage.frontier.obey(Commands([]))
+        await world.all_done("http://a.com/x")
+        assert world.became()["http://a.com/x"][:2] == verdict
+    assert any("b.com" in url for _, url in web.asked) is (action == "pause")
