@@ -199,14 +199,14 @@ class Resources:
         if not manner.rules.robots:
             return ""
         host = self._hosts.of(url)
-        if not host.knows_rules(time.monotonic(), manner.token) and host.closed_to(manner, time.monotonic()) is None:
+        if not host.knows_rules(time.monotonic(), manner) and host.closed_to(manner, time.monotonic()) is None:
             host = await self._hosts.turn(url)
             host.in_flight += 1
             await self._ask_rules(host, manner)
         rules = host.rules
-        if rules is None or not rules.is_for(manner.token) or host.closed_to(manner, time.monotonic()) is not None:
+        if rules is None or not host.has_rules(manner) or host.closed_to(manner, time.monotonic()) is not None:
             return "robots_unreachable"
-        return "" if rules.allowed(url, manner.token)[0] else host.unreachable or "robots"
+        return "" if rules.allowed(url, manner.token)[0] else "robots"
 
     async def _answer(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:
         """The host's answer, requested when both host and address have a turn; a resting host blocks no address."""

@@ -25,7 +25,7 @@ from crawlog.streams.fetch import (
     robots_answer,
 )
 from crawlog.streams.frontier import NO_TRIES, Host, Patience, Tries
-from crawlog.streams.http import MAX_BYTES, Answer, Manner, RobotsRules, SharedRules
+from crawlog.streams.http import MAX_BYTES, Answer, Manner, SharedRules
 
 from .suspects import Caution
 
@@ -102,7 +102,7 @@ class Robots:
 
         Raises: Busy, HostHeld: as `_answer`.
         """
-        cached = self._cached(host)
+        cached = self._cached(host, manner)
         left_s = cached.left_s(self._access.ttl_s, time.time()) if cached is not None else 0.0
         if cached is not None and left_s > 0:
             wait_s = self.rules.wait_s(cached.body, manner.token, time.monotonic())
@@ -117,8 +117,8 @@ class Robots:
             log.error("crash_loop", url=url, then="nothing of its host is asked for")
             self._close(host, CRASH_LOOP, Answer(None), manner)
             return None
-        failed, now = host.tries.failed, time.monotonic()
-        is_last = self._access.is_last(failed + 1, now - host.tries.since if failed else 0.0)
+        (failed, _, since), now = host.tries.get(manner.asking, NO_TRIES), time.monotonic()
+        is_last = self._access.is_last(failed + 1, now - since if failed else 0.0)
         within_s = self._patience.within_s(host, manner.rules.timeout_s, failed, is_last=is_last)
         answer = await self._answer(url, manner, in_turn, within_s)
         return self._answered(host, manner, answer, is_cut_short=within_s is not None and answer.error == "timeout")
@@ -182,7 +182,7 @@ class Robots:
         """
         now = time.monotonic()
         self._patience.heard(host, answer, is_page=False)
-        failed, lost, since = host.tries
+        failed, lost, since = host.tries.get(manner.asking, NO_TRIES)
         if answer.by_proxy:
             attempt = lost = lost + 1
             is_last = attempt >= manner.rules.attempts  # as for a page
@@ -192,38 +192,39 @@ class Robots:
             is_last = self._access.is_last(attempt, now - since) and not is_cut_short
         meant = self._access.judged(answer, time.time(), attempt, _jitter(), manner, is_last=is_last)
         if isinstance(meant, Later):
-            host.tries = Tries(failed, lost, since)
+            host.tries[manner.asking] = Tries(failed, lost, since)
             return meant.wait_s
-        if isinstance(meant, Unreachable) and (older := self._cached(host)) is not None:
+        if isinstance(meant, Unreachable) and (older := self._cached(host, manner)) is not None:
             meant = older.kept(time.time())
         if isinstance(meant, Counts):
-            host.partition.cache(robots_answer.key(host.key), robots_answer.pack(meant))
+            key = robots_answer.key(host.key, meant.counts_for(manner.asking))
+            host.partition.cache(key, robots_answer.pack(meant))
             self._use(host, manner, meant, meant.left_s(self._access.ttl_s, time.time()))
         else:
             self._close(host, meant.reason, answer, manner)
         return None if answer.private else 0.0
 
     @staticmethod
-    def _cached(host: Host) -> Counts | None:
-        """The rules that were read last, however old."""
-        stored = host.partition.cached(robots_answer.key(host.key))
-        return robots_answer.read(stored) if stored is not None else None
+    def _cached(host: Host, manner: Manner) -> Counts | None:
+        """The rules that were read last for a manner, however old."""
+        keys = robots_answer.key(host.key), robots_answer.key(host.key, manner.asking)
+        rows = [robots_answer.read(row) for key in keys if (row := host.partition.cached(key)) is not None]
+        return max(rows, key=lambda row: row.fetched_at, default=None)
 
     def _use(self, host: Host, manner: Manner, counts: Counts, left_s: float) -> None:
         host.rules = self.rules.rules(counts.body, manner.token)
         host.rules_until = time.monotonic() + left_s
-        host.unreachable = ""
-        host.tries = NO_TRIES
+        host.rules_of = counts.counts_for(manner.asking)
+        host.answered(host.rules_of)
         host.wish_s = host.rules.crawl_delay_s(manner.token)
 
     @staticmethod
     def _close(host: Host, reason: str, answer: Answer, manner: Manner) -> None:
-        """Disallow the whole host. If a setting would open it, only jobs without that setting are shut out."""
+        """Disallow the whole host to jobs that ask in the same way, or that lack a setting which would open it."""
         until = time.monotonic() + UNREACHABLE_TTL_S
-        host.tries = NO_TRIES
+        host.tries.pop(manner.asking, None)
         setting = opens(answer)
         if setting and not manner.has(setting):
-            host.close(setting, reason, until)
-            return
-        host.rules, host.rules_until = RobotsRules.disallow_all(), until
-        host.unreachable = reason
+            host.close(reason, until, to=setting)
+        else:
+            host.close(reason, until, asking=manner.asking)

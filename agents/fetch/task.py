@@ -166,9 +166,9 @@ class Tasks:
 
     def _unasked(self, task: Task) -> _End | None:
         """The end of a task whose URL is not requested now; None if it is."""
-        manner, rules = task.manner, task.host.rules
-        is_unread = manner.rules.robots and rules is not None and not rules.is_for(manner.token)
-        if task.host.orders.paused or is_unread:  # since its dispatch: a pause, or a token that the rules do not cover
+        manner, host = task.manner, task.host
+        is_unread = manner.rules.robots and not host.has_rules(manner)
+        if host.orders.paused or (is_unread and host.closed_to(manner, time.monotonic()) is None):  # since its dispatch
             return _UNSENT
         return self._known(task, manner)
 

@@ -18,6 +18,10 @@ FOREIGN_HOSTS = 1_000
 """Hosts of other workers' partitions in memory; those asked longest ago are forgotten first."""
 
 
+SHORT_BYTES = 4096
+"""Longest value that is kept of such a host, as most robots.txt are."""
+
+
 class HostHeld(Exception):
     """Nothing was sent: a command keeps the host waiting.
 
@@ -31,7 +35,7 @@ class HostHeld(Exception):
 
 
 class _Elsewhere:
-    """Stands for the partitions of other workers: their hosts have no queue here, and nothing of them is kept.
+    """Stands for the partition of a host that is another worker's: it has no queue here, and short values are kept.
 
     Attributes:
         hosts: Empty, so the dispatcher sends none to sleep.
@@ -39,14 +43,20 @@ class _Elsewhere:
 
     hosts: Mapping[str, Host] = {}
 
+    def __init__(self) -> None:
+        self._kept: dict[bytes, bytes] = {}
+
     def cache(self, key: bytes, value: bytes) -> None:
-        """A host remembers its rules itself."""
+        """Keep a short value; of a longer one a host remembers the rules itself, until they are due again."""
+        self._kept.pop(key, None)
+        if len(value) <= SHORT_BYTES:
+            self._kept[key] = value
 
-    def remember(self, key: bytes, value: bytes) -> None:
-        """A host remembers its rules itself."""
+    remember = cache
 
-    def cached(self, _key: bytes) -> None:
-        """Nothing is kept."""
+    def cached(self, key: bytes) -> bytes | None:
+        """A value that was kept."""
+        return self._kept.get(key)
 
     @property
     def fold(self) -> Fold:

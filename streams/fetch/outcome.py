@@ -69,8 +69,6 @@ def unasked(host: "Host", url: str, manner: "Manner", now: float) -> Unasked | N
         return Needs(closed.to) if closed.to in manner.lacks else _unreachable(closed.reason)
     if host.rules is None:
         return None
-    if host.unreachable:
-        return _unreachable(host.unreachable)
     allowed, rule = host.rules.allowed(url, manner.token)
     return None if allowed else Unasked("refused", "robots", rule)
 

@@ -4,7 +4,9 @@
 further attempts, unless older rules are at hand: these count on (RFC 9309 2.4). Rules are cached beside the state:
 losing them costs a request.
 
-    key:   b"robots " + <host key>
+A 2xx counts for all jobs; any other answer for jobs that ask in the same way: a server may turn one agent away.
+
+    key:   b"robots " + <host key>, of an answer that is no 2xx followed by b" " + <Manner.asking>
     value: MessagePack [fetched at, status, body, unreachable at]
 """
 
@@ -38,6 +40,10 @@ class Counts(msgspec.Struct, frozen=True, array_like=True):
     def left_s(self, ttl_s: float, now: float) -> float:
         """Seconds before it is asked for again; 0 if it is too old or comes from the future."""
         return max(_left_s(ttl_s, now - self.fetched_at), _left_s(UNREACHABLE_TTL_S, now - self.unreachable_at))
+
+    def counts_for(self, asking: bytes) -> bytes:
+        """The way of asking that it counts for, of an answer to this one; empty for all."""
+        return b"" if self.status < 300 else asking
 
     def kept(self, now: float) -> "Counts":
         """The same rules for `UNREACHABLE_TTL_S` more, because newer ones cannot be had."""
@@ -116,9 +122,13 @@ def whole_lines(robots: bytes) -> bytes:
     return robots[: max(robots.rfind(b"\n"), robots.rfind(b"\r")) + 1]
 
 
-def key(host: str) -> bytes:
-    """The row's key, of a host key."""
-    return b"robots " + host.encode()
+def key(host: str, asking: bytes = b"") -> bytes:
+    """The key of a host's row, given the host's key.
+
+    Args:
+        asking: The way of asking that it counts for; empty for all.
+    """
+    return b"robots " + host.encode() + (b" " + asking if asking else b"")
 
 
 pack = msgspec.msgpack.Encoder().encode

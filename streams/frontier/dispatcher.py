@@ -241,7 +241,7 @@ class Frontier:
         """The task that comes before the next page of a host: its name, then its robots.txt; None if both are known."""
         if not host.is_named and not self.is_named(host.key):
             return NameTask(host)
-        if not manner.rules.robots or host.knows_rules(now, manner.token) or host.closed_to(manner, now) is not None:
+        if not manner.rules.robots or host.knows_rules(now, manner) or host.closed_to(manner, now) is not None:
             return None
         if not host.in_flight:
             host.ask(now)

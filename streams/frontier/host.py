@@ -258,20 +258,22 @@ def _entry(key: bytes, value: bytes) -> bytes:
 
 
 class Closed(NamedTuple):
-    """Why jobs without a setting could not read robots.txt; jobs that have it may.
+    """Why some jobs could not read robots.txt; others may.
 
     Attributes:
-        to: The setting.
+        to: The setting that they lack; empty for jobs that ask in one way.
         until: When it may be tried again.
+        asking: That way, as `Manner.asking` has it.
     """
 
     to: str
     reason: str
     until: float
+    asking: bytes = b""
 
 
 class Tries(NamedTuple):
-    """Attempts at a robots.txt in a row that had no answer to go by.
+    """Attempts at a robots.txt in a row, in one way of asking, that had no answer to go by.
 
     Attributes:
         failed: Those that the host failed.
@@ -305,16 +307,16 @@ class Host:
         per_host: Requests at a time, the least of its jobs.
         wish_s: Robots.txt's Crawl-delay, if there is one, for requests that do not come from a queue.
         failures: Requests in a row that were turned away.
-        tries: Vain attempts at its robots.txt.
+        tries: Vain attempts at its robots.txt, by `Manner.asking`.
         rules: Its robots.txt; None until fetched; see `knows_rules`.
-        unreachable: Why its robots.txt could not be read; its URLs then fail.
-        closed: Why some jobs could not read it, at most one entry a setting.
+        rules_of: The `Manner.asking` that they are for; empty for all.
+        closed: Why some jobs could not read it, at most one entry a setting and a way of asking; their URLs then fail.
     """
 
     __slots__ = (
         "asked_at", "closed", "delay_s", "domain", "ended_at", "failures", "hash", "in_flight", "is_named",
         "is_opening", "key", "orders", "paced_until", "partition", "per_host", "queues", "ready_at", "rules",
-        "rules_until", "slowed_until", "standing", "tries", "turn", "unreachable", "where", "wish_s",
+        "rules_of", "rules_until", "slowed_until", "standing", "tries", "turn", "where", "wish_s",
     )  # fmt: skip
 
     def __init__(self, key: str, domain: str, partition: "HostPartition", delay_s: float) -> None:
@@ -338,9 +340,9 @@ class Host:
         self.failures = 0
         self.rules: RobotsRules | None = None
         self.rules_until = 0.0
-        self.tries = NO_TRIES
+        self.rules_of = b""
+        self.tries: dict[bytes, Tries] = {}
         self.turn = 0
-        self.unreachable = ""
         self.closed: tuple[Closed, ...] = ()
         self.where = IDLE
 
@@ -357,22 +359,38 @@ class Host:
         """Ask nothing before `until`."""
         self.ready_at = max(self.ready_at, until)
 
-    def knows_rules(self, now: float, token: str) -> bool:
-        """Whether robots.txt's rules for a token are known and fresh; else it is read again."""
-        return self.rules is not None and self.rules.is_for(token) and now < self.rules_until
+    def has_rules(self, manner: "Manner") -> bool:
+        """Whether robots.txt's rules are known for a manner."""
+        if self.rules is None or not self.rules.is_for(manner.token):
+            return False
+        return not self.rules_of or self.rules_of == manner.asking
+
+    def knows_rules(self, now: float, manner: "Manner") -> bool:
+        """Whether robots.txt's rules for a manner are known and fresh; else it is read again."""
+        return now < self.rules_until and self.has_rules(manner)
 
     def is_shut(self, now: float) -> bool:
-        """Whether its robots.txt could not be read lately; only memory knows that."""
-        return bool(self.unreachable) and now < self.rules_until
+        """Whether its robots.txt was tried lately in vain; only memory knows that."""
+        return any(one.asking and now < one.until for one in self.closed)
 
-    def close(self, to: str, reason: str, until: float) -> None:
-        """Only jobs that have a setting can read robots.txt."""
-        self.closed = (*(one for one in self.closed if one.to != to), Closed(to, reason, until))
+    def close(self, reason: str, until: float, *, to: str = "", asking: bytes = b"") -> None:
+        """Jobs without a setting, or jobs that ask in one way, cannot read robots.txt."""
+        others = (one for one in self.closed if (one.to, one.asking) != (to, asking))
+        self.closed = (*others, Closed(to, reason, until, asking))
+
+    def answered(self, asking: bytes) -> None:
+        """Robots.txt can be read in one way of asking, in all if none is named: vain attempts count no more."""
+        self.closed = tuple(one for one in self.closed if one.to or (asking and one.asking != asking))
+        if asking:
+            self.tries.pop(asking, None)
+        else:
+            self.tries.clear()
 
     def closed_to(self, manner: "Manner", now: float) -> Closed | None:
         """Why robots.txt cannot be read in this manner; None where it may be, as far as is known."""
         for one in self.closed:  # nearly always empty
-            if now < one.until and not manner.has(one.to):
+            is_concerned = manner.asking == one.asking if one.asking else not manner.has(one.to)
+            if is_concerned and now < one.until:
                 return one
         return None
 

@@ -20,7 +20,7 @@ from crawlog.streams.fold import JobState
 from crawlog.streams.http import Manner, WorkerLimits
 
 from .commands import Commands
-from .host import IDLE, LATER, NEVER, NO_TRIES, READY, WINDOW, Host, HostPartition, HostQueue
+from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostPartition, HostQueue
 from .order import HostLines, Resting
 from .politeness import crawl_delay_s
 
@@ -256,7 +256,7 @@ class Schedule:
         Returns: Whether it is out of memory.
         """
         owned = host.partition
-        is_known = host.tries is not NO_TRIES or host.is_shut(now)
+        is_known = bool(host.tries) or host.is_shut(now)
         if host.in_flight or is_known or owned.hosts.get(host.key) is not host:
             return False
         is_wanted = self.is_wanted(host)

@@ -4,6 +4,7 @@ Only here the two meet: callers get a `Manner`, and never read a setting that a 
 """
 
 from functools import lru_cache
+from hashlib import blake2b
 from math import inf
 from typing import Literal, NamedTuple, TypeVar
 
@@ -53,6 +54,13 @@ class Manner(NamedTuple):
     rules: RequestRules
     token: str = "crawlog"  # noqa: S105  # a robots.txt product token
     lacks: frozenset[str] = frozenset()
+
+    @property
+    def asking(self) -> bytes:
+        """A digest of what a server's answer may depend on: the headers, the way to it, and the time that it has."""
+        rules = self.rules
+        silences = rules.connect_timeout_s, rules.first_byte_timeout_s, rules.chunk_timeout_s
+        return _digest(rules.user_agent, rules.headers, rules.proxied, rules.min_tls, rules.timeout_s, silences)
 
     def has(self, setting: str) -> bool:
         """Whether it uses one of the settings above."""
@@ -108,6 +116,11 @@ def manner_for(request: RequestRecord, manner: Manner, limits: WorkerLimits) -> 
         chunk_timeout_s=max(rules.chunk_timeout_s, least_s),
     )
     return manner._replace(rules=own)
+
+
+@lru_cache(1024)
+def _digest(*told: object) -> bytes:
+    return blake2b(repr(told).encode(), digest_size=8).digest()
 
 
 def _least(wanted: N, most: N | None) -> N:

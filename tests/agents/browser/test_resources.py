@@ -16,7 +16,7 @@ from crawlog.agents.client.body import FREE_BYTES
 from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import HttpRequest
-from crawlog.agents.frontier.host_turns import FOREIGN_HOSTS, Hosts
+from crawlog.agents.frontier.host_turns import FOREIGN_HOSTS, SHORT_BYTES, Hosts
 from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch.rendering import Reach, Wish
@@ -313,6 +313,15 @@ async def test_robots_txt_is_read_first_and_holds_at_each_hop() -> None:
         "http://a.com/goes",
         "http://b.com:80/robots.txt",
     ]
+
+
+def test_a_foreign_host_keeps_what_is_short() -> None:
+    """Its old robots.txt counts on where a newer one cannot be had; long ones would fill the memory."""
+    partition = resources(Web(), Owner())._hosts.of("http://a.com/").partition
+    partition.cache(b"robots", b"short")
+    assert partition.cached(b"robots") == b"short"
+    partition.cache(b"robots", b"x" * (SHORT_BYTES + 1))
+    assert partition.cached(b"robots") is None
 
 
 async def test_rules_kept_for_another_jobs_token_allow_nothing() -> None:

@@ -9,6 +9,7 @@ import pytest
 from crawlog.agents.client.failures import lost_proxy
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.control import Action, Command
+from crawlog.schemas.urls import RequestRules
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.http import robots
 from crawlog.streams.http.answer import Answer
@@ -138,6 +139,77 @@ async def test_a_proxy_that_fails_is_no_failure_of_robots_txt(
         await world.all_done("http://a.com/x")
         assert world.became()["http://a.com/x"][:2] == verdict
     assert len(web.asked) == requests
+
+
+@dataclass
+class Choosy(Web):
+    """Answers each agent for robots.txt in its own way: with a status, or never."""
+
+    statuses: dict[str, int | None] = field(default_factory=dict)
+
+    async def get(self, request: HttpRequest) -> Answer:
+        """As told."""
+        answer = await super().get(request)
+        if request.url.endswith("/robots.txt") and request.manner is not None:
+            answer.http = self.statuses[request.manner.rules.user_agent]
+            answer.body, answer.error = FORBIDS, "" if answer.http else "timeout"
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "verdicts", "requests"),
+    [
+        (403, 200, [("fetched", ""), ("refused", "robots")], 2),
+        (200, 403, [("refused", "robots"), ("refused", "robots")], 1),
+        (403, 404, [("fetched", ""), ("fetched", "")], 2),
+        (None, 404, [("failed", "robots_unreachable: timeout"), ("fetched", "")], 3),
+        (503, 503, [("failed", "robots_unreachable: http_503")] * 2, 4),
+    ],
+)
+async def test_an_answer_to_one_agent_decides_for_another_one_only_if_it_is_a_robots_txt(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one: int | None,
+    other: int | None,
+    verdicts: list[tuple[str, str]],
+    requests: int,
+) -> None:
+    """Jobs that take turns on a host ask no more often for it."""
+    web = Choosy(statuses={"one": one, "other": other})
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, robots__attempts=2) as world:
+        for job in ("one", "other"):
+            world.job(job, requests=RequestRules(user_agent=job))
+            world.find(f"http://a.com/{job}", job=job)
+            await world.all_done(f"http://a.com/{job}")
+        assert [world.became()[f"http://a.com/{job}"][:2] for job in ("one", "other")] == verdicts
+        urls = [f"http://a.com/{job}/{n}" for n in range(3) for job in ("one", "other")]
+        for url in urls:
+            world.find(url, job=url.split("/")[3])
+        await world.all_done(*urls)
+        expected = [verdicts[1] if 200 in (one, other) else verdicts[job == "other"] for job in ("one", "other") * 3]
+        assert [world.became()[url][:2] for url in urls] == expected
+    assert web.times("http://a.com:80/robots.txt") == requests
+
+
+async def test_a_job_without_patience_closes_no_host_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its attempts end before a slow answer; those of a job with more time are counted by themselves."""
+
+    class Slow(Web):
+        async def get(self, request: HttpRequest) -> Answer:
+            answer = await super().get(request)
+            is_short = request.manner is not None and request.manner.rules.timeout_s < 2.0
+            return Answer(None, "timeout") if is_short and request.url.endswith("/robots.txt") else answer
+
+    async with running(tmp_path, monkeypatch, Slow(), robots__obey=True, robots__attempts=2) as world:
+        world.job("hasty", requests=RequestRules(timeout_s=1.0))
+        world.job("usual")
+        world.find("http://a.com/x", job="hasty")
+        await world.until(world.became)
+        world.find("http://a.com/y", job="usual")
+        await world.all_done("http://a.com/x", "http://a.com/y")
+        became = world.became()
+    assert became["http://a.com/x"][:2] == ("failed", "robots_unreachable: timeout")
+    assert became["http://a.com/y"][:2] == ("fetched", "")
 
 
 @dataclass

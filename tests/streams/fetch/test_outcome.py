@@ -37,7 +37,9 @@ def answered(http: int | None, error: str = "", **more: object) -> Answer:
 def host(rules: RobotsRules | None = None, unreachable: str = "") -> Host:
     """A host with these rules."""
     one = Host("http://a.com:80", "a.com", None, 1.0)  # type: ignore[arg-type]  # no queue
-    one.rules, one.unreachable = rules, unreachable
+    one.rules = rules
+    if unreachable:
+        one.close(unreachable, 1.0, asking=Manner(RequestRules()).asking)
     return one
 
 

@@ -572,7 +572,9 @@ def test_a_host_that_is_shut_is_remembered_while_there_is_room(has_room: bool, m
     task = world.next()
     assert task is not None
     world.ended(task)
-    task.host.rules, task.host.unreachable = RobotsRules.disallow_all(), "timeout"
+    assert isinstance(task, RobotsTask)
+    task.host.rules = None
+    task.host.close("timeout", world.clock + 50.0, asking=task.manner.asking)
     world.pass_time(1)
     world.refused(world.next_page())
     world.fold_dones()
