@@ -97,6 +97,8 @@ class FleetState:
         said: The newest record of each key of crawl.control, joins left out.
         picture: The newest reports.
         commands: The operator's commands in force.
+        processes: Those of workers, by stage, name and pid, the last one to report at the end.
+        reporting: Partitions of crawl.urls that have reports, if some of these were not read; else 0.
     """
 
     def __init__(self) -> None:
@@ -104,7 +106,8 @@ class FleetState:
         self.picture = Picture()
         self.picture.sink = FLEET
         self.commands = Commands()
-        self._processes: dict[tuple[str, str, int], Process] = {}
+        self.reporting = 0
+        self.processes: dict[tuple[str, str, int], Process] = {}
 
     # ------------------------------------------------------------------ taking
 
@@ -120,23 +123,21 @@ class FleetState:
         """Takes the next report; `at` is its time of arrival in the log, UTC epoch seconds."""
         self.picture.take(report)
         who = report.stage, report.worker, report.pid
-        process = self._processes.pop(who, None)
+        process = self.processes.pop(who, None)
         if process is None:
             process = Process(report, at)
         else:
             process.take(report, at)
-        self._processes[who] = process  # the last one is the one that reported last
+        self.processes[who] = process  # the last one is the one that reported last
 
     def has_all_counts(self, partitions: int) -> bool:
         """Whether the counts of all jobs are known in these partitions of crawl.urls, by their number."""
         newest = (self.picture.newest.get(("fetch", number)) for number in range(partitions))
         return all(report is not None and not report.is_partial for report in newest)
 
-    def forget_reports(self) -> None:
-        """Forgets all reports: earlier ones are taken next."""
-        self.picture = Picture()
-        self.picture.sink = FLEET
-        self._processes.clear()
+    def take_reports_of(self, other: "FleetState") -> None:
+        """Replaces all reports by those of a state that has read from earlier on."""
+        self.picture, self.processes = other.picture, other.processes
 
     # ------------------------------------------------------------------ jobs
 
@@ -222,8 +223,11 @@ class FleetState:
 
     def _is_counted(self, copy: JobCopy, end: Finished | None) -> bool:
         """Whether the counts of a job are known in each partition that has ever been reported."""
-        has_ended = end is not None and end.counts is not None
-        return has_ended or all(copy.job in one.jobs or not one.is_partial for one in self.picture.of("fetch"))
+        if end is not None and end.counts is not None:
+            return True
+        reports = list(self.picture.of("fetch"))
+        has_all = len(reports) >= self.reporting
+        return has_all and all(copy.job in one.jobs or not one.is_partial for one in reports)
 
     def is_starting(self, copy: JobCopy) -> bool:
         """Whether the `start` of the job's spider may give more requests."""
@@ -267,10 +271,10 @@ class FleetState:
         Args:
             now: UTC epoch seconds.
         """
-        gone = [one for one, process in self._processes.items() if now - process.at > GONE_S]
+        gone = [one for one, process in self.processes.items() if now - process.at > GONE_S]
         for one in gone:
-            del self._processes[one]
-        newest = {(one.report.stage, one.report.worker): one for one in self._processes.values()}
+            del self.processes[one]
+        newest = {(one.report.stage, one.report.worker): one for one in self.processes.values()}
         return [newest[name].view(now) for name in sorted(newest)]
 
     def sink_lag(self, ends: tuple[int, ...], now: float) -> int:
@@ -281,7 +285,7 @@ class FleetState:
             now: UTC epoch seconds.
         """
         sinks: dict[str, dict[int, Passed]] = {}
-        for process in self._processes.values():
+        for process in self.processes.values():
             if process.report.stage == "sink" and now - process.at <= GONE_S:
                 places = sinks.setdefault(process.report.sink, {})
                 for number, place in process.partitions.items():

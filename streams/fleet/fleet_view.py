@@ -4,7 +4,8 @@ crawl.control, from its beginning ─┐
 crawl.progress, its end ───────────┴─► one plain consumer ─► FleetState ─► views
 
 Of crawl.progress, as much of the end is read as has the counts of all partitions. Workers may have been away for long,
-or be restoring their partitions: a partition's newest report holds until its next one.
+or be restoring their partitions: a partition's newest report holds until its next one. If that takes too long, the view
+keeps the newest part, and says that its counts are not those of all partitions (`JobView.is_counted`).
 
 Whether a worker lives is told by one steady clock: the broker's time at the first report that arrives, and from there
 this process's monotonic clock. So it does not matter whether the clocks of both machines agree, or are set.
@@ -50,6 +51,9 @@ BATCH = 1_000
 
 READ_S = 20.0
 """How long a view may take to read what is there, seconds."""
+
+FURTHER_S = 5.0
+"""How long a view may take to read reports from before `RECENT_S`, seconds; some 500,000 of them."""
 
 POLL_S = 0.5
 """Longest wait of the thread's one poll, seconds."""
@@ -104,6 +108,8 @@ class FleetView:
         self._at_end: set[str] = set()
         self._state = FleetState()
         self._anew: FleetState | None = None
+        self._further: FleetState | None = None
+        self._next = 0
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._stop = threading.Event()
@@ -155,18 +161,40 @@ class FleetView:
 
         Raises: EngineError: it does not come in time, or the broker does not answer.
         """
-        deadline = time.monotonic() + READ_S
-        while self._unread() or (self._lacks_counts() and self._go_back()):
-            if time.monotonic() > deadline:
-                raise EngineError(f"{self._topics.control} was not read within {READ_S:.0f} s; see `crawlog doctor`")
-            self.poll(0.1)
+        if not self._reads_to_ends(time.monotonic() + READ_S):
+            raise EngineError(f"{self._topics.control} was not read within {READ_S:.0f} s; see `crawlog doctor`")
+        deadline = time.monotonic() + FURTHER_S
+        while (partitions := self._lacks_counts_of()) and self._go_back():
+            if not self._reads_to_ends(deadline) or self._further is None:
+                self._further = None
+                self._go_to(self._topics.progress, max(self._end, self._next))
+                self._state.reporting = partitions
+                return
+            self._state.take_reports_of(self._further)
+            self._further = None
 
-    def _lacks_counts(self) -> bool:
-        """Whether earlier reports may have counts that those read so far have not."""
+    def _reads_to_ends(self, deadline: float) -> bool:
+        """Reads the topics to the ends that they had; False if that takes too long."""
+        places = [TopicPartition(topic, 0) for topic in self._upto]
+
+        def unread() -> set[str]:
+            read_to = self._consumer.position(places)
+            found = {one.topic for one in read_to if one.offset < self._upto[one.topic]}
+            return found - self._at_end  # a compacted topic may have no record just before its end
+
+        while unread():
+            if time.monotonic() > deadline:
+                return False
+            self.poll(0.1)
+        return True
+
+    def _lacks_counts_of(self) -> int:
+        """The number of partitions if earlier reports may have counts that those read so far have not; else 0."""
         if self._start <= self._first:
-            return False
+            return 0
         urls = self._admin.metadata(self._topics.urls).topics.get(self._topics.urls)
-        return urls is not None and not self._state.has_all_counts(len(urls.partitions))
+        partitions = len(urls.partitions) if urls is not None else 0
+        return 0 if self._state.has_all_counts(partitions) else partitions
 
     def poll(self, wait_s: float) -> None:
         """Takes the records that are there; waits at most `wait_s` for the first one."""
@@ -204,35 +232,30 @@ class FleetView:
         return max(offset_at(self._settings, self._topics.progress, 0, since_ms, self._end), self._first)
 
     def _go_back(self) -> bool:
-        """Forgets the reports and goes to an earlier one; False if there is none."""
+        """Goes to an earlier report, to read all reports from there into another state; False if there is none."""
         topic = self._topics.progress
         while self._start > self._first and self._age_s < time.time():
             self._age_s *= FURTHER
             if (start := self._since(self._age_s)) < self._start:
                 self._start = start
-                self._state.forget_reports()
-                self._upto[topic] = self._end
+                self._further = FleetState()
+                self._upto[topic] = max(self._end, self._next)
                 self._at_end.discard(topic)
                 self._go_to(topic, start)
                 return True
         return False
-
-    def _unread(self) -> set[str]:
-        """Topics that are not read to the end that they had; a compacted topic may have no record just before it."""
-        places = [TopicPartition(topic, 0) for topic in self._upto]
-        unread = {one.topic for one in self._consumer.position(places) if one.offset < self._upto[one.topic]}
-        return unread - self._at_end
 
     def _take(self, record: "Message") -> None:
         if (error := record.error()) is not None:
             self._meet(error, record.topic() or "")
             return
         if record.topic() == self._topics.progress:
-            report = progress.decode(record.value())
+            offset, report = record.offset() or 0, progress.decode(record.value())
+            self._next = max(self._next, offset + 1)
             if report is not None:
                 at = record.timestamp()[1] / 1000
-                is_new = (record.offset() or 0) >= self._end
-                self._state.report(report, self._clock.arrived_at(at) if is_new else at)
+                state = self._further or self._state
+                state.report(report, self._clock.arrived_at(at) if offset >= self._end else at)
             return
         key = record.key() or b""
         if key.startswith(_JOINS):
@@ -254,6 +277,7 @@ class FleetView:
             self._anew = FleetState()
             self._go_to(topic, OFFSET_BEGINNING)
         elif error.code() in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE_CODES} and topic == self._topics.progress:
+            self._further = None
             self._go_to(topic, OFFSET_END)  # the next report replaces the lost one
 
     def _go_to(self, topic: str, offset: int) -> None:

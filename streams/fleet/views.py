@@ -35,8 +35,8 @@ class JobView(msgspec.Struct, frozen=True):
         submitted_at, ended_at: UTC epoch seconds; 0 if unknown, or not yet.
         started_at: `submitted_at` once it has begun, else 0: the log has no time of the first request, and two copies
             must agree.
-        is_counted: Whether `counts` are those of all partitions. After a long rest of a fleet with many jobs, they are
-            too low until the workers have reported.
+        is_counted: Whether `counts` are those of all partitions. After a long rest of a fleet with many jobs, or while
+            a partition of a large fleet has long had no worker, they are too low until the workers have reported.
         is_starting: Whether the spider's `start` may give more requests.
         rows: Items in the log; None if unknown.
         settings: Those of the job's record, by key, secrets hidden; only where one job is shown.
