@@ -47,6 +47,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
         bad: Entries that could not be read.
         page_end: The offset after the last page that a done names; set to 0 when a lost page is fetched again.
         page_back: Dones since then that name a page before `page_end`: crawl.pages was cut in between.
+        epoch: In a report, the epoch of the job that the counts are of.
     """
 
     folded: int = 0
@@ -65,6 +66,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
     page_end: int = 0
     page_back: int = 0
     needs: dict[str, int] = {}
+    epoch: int = 0
 
 
 class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):

@@ -46,6 +46,7 @@ class _Standing(NamedTuple):
     under_way: int
     state: str
     awaited: bool
+    epoch: int
 
 
 class JobCountsCache:
@@ -93,7 +94,8 @@ class JobCountsCache:
         return [*self._open, *again.values()] if again else self._open
 
     def _of(self, job: "JobState", owned: "OwnedPartition", named: JobsNamed) -> JobCounts:
-        standing = _Standing(job.counts.folded, owned.under_way[job.number], job.spec.state, job.awaited)
+        under_way = owned.under_way[job.number]
+        standing = _Standing(job.counts.folded, under_way, job.spec.state, job.awaited, job.epoch)
         known = self._counts.get(job.name)
         is_asked = job.name in named.asked
         if known is not None and self._standings.get(job.name) == standing and not is_asked:
@@ -123,4 +125,5 @@ def _reported(frontier: "Frontier", owned: "OwnedPartition", job: "JobState", *,
         in_flight=owned.under_way[job.number],
         needs=owned.needs(job.number),
         dropped=dict(job.counts.dropped),
+        epoch=job.epoch,
     )

@@ -29,7 +29,7 @@ def as_json(summary: "Summary") -> str:
     """One object on one line."""
     values: dict[str, Any] = {name: getattr(summary, name) for name in ("job", "reason", "epoch", "resumed")}
     for name in JobCounts.__struct_fields__:
-        if name not in ("folded", "in_flight", "paused", "page_end", "page_back"):
+        if name not in ("folded", "in_flight", "paused", "page_end", "page_back", "epoch"):
             values[name] = getattr(summary.counts or JobCounts(), name)
     values |= {name: getattr(summary, name) for name in ("pages", "parsed", "dead", "output", "rows", "partial")}
     values |= {"closed": summary.closed, "start_error": summary.start_error, "stats": summary.stats}

@@ -112,9 +112,8 @@ class Dues:
         return self._order_of(job, picture, ends) if job.state == "running" else None
 
     def _order_of(self, job: Followed, picture: Picture, ends: Ends) -> DueOrder | None:
-        glance, finish = _glance(picture, job.job), self._finish(job, ends)
-        is_full = job.max_pages is not None and glance.fetched >= job.max_pages
-        if is_full and picture.has_passed("fetch", finish.seeded):  # older reports may count another epoch's pages
+        glance, finish = _glance(picture, job), self._finish(job, ends)
+        if job.max_pages is not None and glance.fetched >= job.max_pages:
             return self._order(job, "stopped", "max_pages")
         is_empty = job.closes or (not glance.held and (job.has_started or glance.has_begun))
         if glance.is_busy or not is_empty or not finish.step(picture, ends):
@@ -124,7 +123,7 @@ class Dues:
         return self._order(job, "finished", "", self._looked_at(job))
 
     def _end_of(self, job: Followed, picture: Picture, ends: Ends) -> DueEnd | None:
-        if _glance(picture, job.job).is_busy or not self._finish(job, ends).step(picture, ends):
+        if _glance(picture, job).is_busy or not self._finish(job, ends).step(picture, ends):
             return None
         self._given[job.job] = job.mark
         return DueEnd(job.job, job.mark, job.reason or job.state, self._looked_at(job))
@@ -170,13 +169,10 @@ class _Glance(NamedTuple):
     has_begun: bool
 
 
-def _glance(picture: Picture, job: str) -> _Glance:
+def _glance(picture: Picture, job: Followed) -> _Glance:
     is_busy = has_begun = False
     fetched = held = 0
-    for report in picture.of("fetch"):
-        one = report.jobs.get(job)
-        if one is None:
-            continue
+    for one in picture.counts_of(job.job, job.mark.epoch):
         fetched += one.fetched
         held += one.held
         is_busy = is_busy or bool(one.queued or one.in_flight)

@@ -136,12 +136,19 @@ class Picture:
         ranges = {number: (self._since[number], offset) for number, (offset, _) in self._first.items()}
         return {number: (start, end) for number, (start, end) in ranges.items() if start < end}
 
-    def counts(self, job: str) -> JobCounts:
-        """The counts of a job over all partitions."""
+    def counts(self, job: str, epoch: int = 0) -> JobCounts:
+        """The counts of a job over all partitions; those of an epoch before this one are another job's."""
         total = JobCounts(dropped={}, needs={})
-        for report in self.of("fetch"):
-            _add(total, report.jobs.get(job) or JobCounts())
+        for one in self.counts_of(job, epoch):
+            _add(total, one)
         return total
+
+    def counts_of(self, job: str, epoch: int) -> Iterator[JobCounts]:
+        """The counts of a job in each partition, as far as these are of this epoch or a later one."""
+        for report in self.of("fetch"):
+            one = report.jobs.get(job)
+            if one is not None and one.epoch >= epoch:
+                yield one
 
     def paused(self, job: str) -> str:
         """Parts that commands have paused, in words; empty if there are none."""
@@ -223,7 +230,7 @@ class Picture:
 
 def _add(total: JobCounts, one: JobCounts) -> None:
     for name in JobCounts.__struct_fields__:
-        if name not in ("dropped", "needs"):
+        if name not in ("dropped", "needs", "epoch"):
             setattr(total, name, getattr(total, name) + getattr(one, name))
     for sums, counts in ((total.dropped, one.dropped), (total.needs, one.needs)):
         for key, count in counts.items():

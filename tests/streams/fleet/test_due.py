@@ -240,7 +240,7 @@ def test_the_steps_begin_again_for_each_revision() -> None:
 
 
 def test_pages_of_another_epoch_do_not_count_for_the_limit() -> None:
-    """Until each partition has folded the record of the new epoch, its reports may be of the former one."""
+    """Until a partition has folded the record of the new epoch, its reports are of the former one."""
     full = IDLE | {"fetched": 50, "queued": 3}
     known, dues, seen = jobs(JobSpec(max_pages=100), epoch=1), Dues(2), picture(full, full)
 
@@ -249,11 +249,22 @@ def test_pages_of_another_epoch_do_not_count_for_the_limit() -> None:
         return [one.reason for one in dues.of_open(known.open.values(), seen, later.__getitem__)]
 
     assert due() == []
-    seen.take(report(0, 9, folded=1))
+    seen.take(report(0, 9, folded=1, epoch=1))
     seen.take(report(1, 8, **full | {"fetched": 100}))
     assert due() == []
-    seen.take(report(1, 9, **full | {"fetched": 100}))
+    seen.take(report(1, 9, epoch=1, **full | {"fetched": 100}))
     assert due() == ["max_pages"]
+
+
+@pytest.mark.parametrize("behind", [1, None])
+def test_the_limit_holds_while_a_partition_is_restored(behind: int | None) -> None:
+    """The others go on fetching meanwhile; its last report still counts, if it has ever been reported."""
+    known, dues, seen = jobs(JobSpec(max_pages=100)), Dues(2), Picture()
+    if behind is not None:
+        seen.take(report(1, behind, fetched=60))
+    seen.take(report(0, 9, fetched=40 if behind else 100, queued=3))
+    (order,) = dues.of_open(known.open.values(), seen, (ENDS | {"fetch": (9, 9)}).__getitem__)
+    assert order.reason == "max_pages"
 
 
 def test_a_job_is_followed_until_the_end_of_its_revision_is_on_record() -> None:
