@@ -343,7 +343,7 @@ def test_the_fleets_view_shows_what_a_stranger_wrote_and_goes_on(ground: Ground)
     state.report(Progress("\x1b[2J", "fetch", 99, -1e300, pid=-1, jobs=names, started=1e300), 1e300)
     views = state.jobs()
     assert {"j1", "../../x"} <= {view.name for view in views}
-    assert msgspec.json.encode([views, state.workers(0.0), state.hosts(), state.code_notes()])
+    assert msgspec.json.encode([views, state.workers(0.0), state.hosts(0.0), state.code_notes()])
     assert job_lines(views)
     for view in views:
         assert job_details(view)

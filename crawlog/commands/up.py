@@ -186,7 +186,7 @@ def _jobs(state: "FleetState", count: int) -> list[dict[str, Any]]:
     """The jobs in the log, with their counts if workers have ever reported; also those of bare URLs."""
     reported = len(_reported(state))
     jobs: list[dict[str, Any]] = []
-    for name in sorted({*state.names(), *state.picture.jobs()}):
+    for name in sorted({*state.names(), *state.unrecorded()}):
         copy = state.copy(name) or JobCopy(name, DEFAULT_SPEC)
         end = state.end(copy)
         view = state.job(name)

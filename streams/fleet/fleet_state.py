@@ -60,6 +60,11 @@ class Process:
         elif at - self.last.at >= RATE_S:
             self.first, self.last = self.last, sample
 
+    def has(self, partition: int, now: float) -> bool:
+        """Whether it lives, and has reported a partition lately."""
+        place = self.partitions.get(partition)
+        return place is not None and now - place.at <= GONE_S
+
     def rate(self) -> tuple[float, float]:
         """Pages a second, and the share of a CPU."""
         report, seconds = self.report, self.at - self.first.at
@@ -163,6 +168,10 @@ class FleetState:
         """Names of all jobs that have a record."""
         return [one.job for one in self.said.values() if isinstance(one, JobCopy) and one.spec.state != "deleted"]
 
+    def unrecorded(self) -> set[str]:
+        """Names of jobs that are reported and have no record: that of bare records, or one that is being written."""
+        return {name for name in self.picture.jobs() if f"job/{name}".encode() not in self.said}
+
     def jobs(self) -> list[JobView]:
         """All jobs, the last submitted first."""
         views = [view for name in (*self.names(), DEFAULT_JOB) if (view := self.job(name)) is not None]
@@ -212,14 +221,14 @@ class FleetState:
 
     def counts(self, copy: JobCopy, end: Finished | None) -> JobCounts:
         """The counts of a job: of its reports, or of its end where reports leave it out."""
-        if end is not None and end.counts is not None and not self._is_named(copy.job):
+        if end is not None and end.counts is not None and not self._is_named(copy):
             return end.counts
-        return self.picture.counts(copy.job)
+        return self.picture.counts(copy.job, copy.epoch)
 
-    def _is_named(self, job: str) -> bool:
-        """Whether the reports of all partitions name a job."""
-        named = [job in report.jobs for report in self.picture.of("fetch")]
-        return bool(named) and all(named)
+    def _is_named(self, copy: JobCopy) -> bool:
+        """Whether the reports of all partitions name a job in its present epoch."""
+        named = sum(1 for _ in self.picture.counts_of(copy.job, copy.epoch))
+        return named > 0 and named == sum(1 for _ in self.picture.of("fetch"))
 
     def _is_counted(self, copy: JobCopy, end: Finished | None) -> bool:
         """Whether the counts of a job are known in each partition that has ever been reported."""
@@ -304,9 +313,18 @@ class FleetState:
         """Whether a fetch worker lives that does not belong to a `run`, which may end at any time."""
         return any(one.stage == "fetch" and one.supervisor != "run" for one in self.workers(now))
 
-    def hosts(self) -> list[HostView]:
-        """The slowest hosts, the longest queue first."""
-        return [HostView(*host) for host in self.picture.hosts()]
+    def hosts(self, now: float) -> list[HostView]:
+        """The slowest hosts, the longest queue first, of partitions whose worker lives.
+
+        Args:
+            now: UTC epoch seconds.
+        """
+        hosts: list[HostView] = []
+        for report in self.picture.of("fetch"):
+            process = self.processes.get((report.stage, report.worker, report.pid))
+            if process is not None and process.has(report.partition, now):
+                hosts.extend(HostView(*host) for host in report.hosts)
+        return sorted(hosts, key=lambda host: -host.queued)
 
     def code_notes(self) -> list[CodeNote]:
         """The versions and projects that were hidden or shown again."""

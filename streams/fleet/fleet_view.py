@@ -345,8 +345,8 @@ class FleetView:
         stages = self.stages()
         dead = self._known_ends()[self._topics.dead][0]
         with self._lock:
-            state = self._state
-            return FleetStatus(tuple(state.jobs()), tuple(self.workers()), tuple(stages), tuple(state.hosts()), dead)
+            state, now = self._state, self._clock.now()
+            return FleetStatus(tuple(state.jobs()), tuple(self.workers()), tuple(stages), tuple(state.hosts(now)), dead)
 
     def _known_ends(self) -> dict[str, tuple[int, ...]]:
         at, ends = self._ends

@@ -103,10 +103,42 @@ def test_the_job_of_bare_records_is_shown_when_workers_report_it() -> None:
 
 
 def test_a_deleted_job_is_not_shown() -> None:
-    """Only its tombstone is left."""
+    """Only its tombstone is left, and reports of workers that have ended since."""
     state = state_with(RUNNING, JobCopy("j", JobSpec(state="deleted")))
+    state.report(report(jobs={"j": JobCounts(fetched=480), "bare": JobCounts()}), 1.0)
     assert state.job("j") is None
-    assert state.jobs() == []
+    assert (state.jobs(), state.unrecorded()) == ([], {"bare"})
+
+
+@pytest.mark.parametrize(("epoch", "fetched"), [(0, 480), (1, 3)])
+def test_counts_of_a_former_epoch_are_not_the_jobs(epoch: int, fetched: int) -> None:
+    """They are of the job before `--fresh`, or of a deleted one of its name; its workers may have ended since."""
+    former = report(jobs={"j": JobCounts(fetched=480)}), report(partition=1, jobs={"j": JobCounts(queued=56)})
+    state = state_with(JobCopy("j", JobSpec(at=5.0), epoch))
+    for one in former:
+        state.report(one, 1.0)
+    assert [(view.state, view.counts.fetched, view.is_counted) for view in state.jobs()] == [
+        ("pending", 0, True) if epoch else ("running", 480, True)
+    ]
+    state.report(report(jobs={"j": JobCounts(fetched=fetched, epoch=epoch)}), 2.0)
+    assert (shown(state).state, shown(state).counts.fetched) == ("running", fetched)
+    ended = Finished("j", 9.0, epoch=epoch, counts=JobCounts(fetched=fetched, redirected=1))
+    state.hear(key(ended), ended)
+    assert shown(state).counts.redirected == (1 if epoch else 0)  # reports of one partition are not of the epoch
+
+
+def test_hosts_are_those_of_living_workers() -> None:
+    """A dead one's waits were over long ago; so were those of a partition that a worker has given up."""
+    state = FleetState()
+    for at in (0.0, 100.0):
+        state.report(report(hosts=[("http://a", 3, 1.0)]), at)
+    state.report(report(partition=1, worker="fetch-1", pid=8, hosts=[("http://b", 9, 2.0)]), 80.0)
+    state.report(report(partition=2, worker="fetch-2", pid=9, hosts=[("http://c", 9, 2.0)]), 80.0)
+    state.report(report(partition=3, worker="fetch-2", pid=9, hosts=[("http://d", 4, 2.0)]), 100.0)
+    assert [host.host for host in state.hosts(101.0)] == ["http://d", "http://a"]
+    assert state.workers(200.0) == []
+    state.report(report(partition=1, pid=9, worker="fetch-2"), 201.0)  # it was stopped for a while
+    assert state.hosts(201.0) == []
 
 
 def test_an_ended_job_that_reports_leave_out_has_the_counts_of_its_end() -> None:
