@@ -42,7 +42,9 @@ def lines(found: Status) -> list[str]:
             counts += f", {sum(job['dropped'].values())} dropped ({by_rule(job['dropped'])})"
         if job.get("needs"):
             counts += f"; {needed(job['needs'])}"
-        if job.get("reported", 0) < job.get("partitions", 0):
+        if not job.get("is_counted", True):
+            counts = "its counts are not known: not all partitions have been reported yet"
+        elif job.get("reported", 0) < job.get("partitions", 0):
             counts += f" (only {job['reported']} of {job['partitions']} partitions have reported)"
         lines.append(f"job      {job['name']}: {job['state']}{', ' + counts if counts else ''}")
     return [*lines, *(f"command  {command}" for command in map(described, found.commands))]

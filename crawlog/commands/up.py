@@ -68,7 +68,8 @@ class Status(msgspec.Struct):
     Attributes:
         bootstrap: Address of the log; empty if none runs.
         engine: The pid of the local engine.
-        jobs: Each with its name, epoch and state, and with its counts if workers have ever reported.
+        jobs: Each with its name, epoch and state, and with its counts if workers have ever reported; `is_counted` says
+            whether these are those of all reported partitions.
         commands: The commands in force.
         fleet: Workers of all machines, jobs, stages and hosts; None if no log runs.
     """
@@ -197,6 +198,6 @@ def _jobs(state: "FleetState", count: int) -> list[dict[str, Any]]:
         if reported:
             counts = state.counts(copy, end)
             job |= {field: getattr(counts, field) for field in (*COUNTS, "dropped", "needs")}
-            job |= {"reported": reported, "partitions": count}
+            job |= {"reported": reported, "partitions": count, "is_counted": state.is_counted(copy, end)}
         jobs.append(job)
     return jobs

@@ -199,7 +199,7 @@ class FleetState:
             started_at=spec.at if state != "pending" else 0.0,
             ended_at=self._ended_at(copy, end) if state in ENDED_STATES else 0.0,
             counts=counts,
-            is_counted=self._is_counted(copy, end),
+            is_counted=self.is_counted(copy, end),
             is_starting=self.is_starting(copy),
             dead=end.dead if end is not None else 0,
             outputs=tuple(self._outputs(copy)),
@@ -230,7 +230,7 @@ class FleetState:
         named = sum(1 for _ in self.picture.counts_of(copy.job, copy.epoch))
         return named > 0 and named == sum(1 for _ in self.picture.of("fetch"))
 
-    def _is_counted(self, copy: JobCopy, end: Finished | None) -> bool:
+    def is_counted(self, copy: JobCopy, end: Finished | None) -> bool:
         """Whether the counts of a job are known in each partition that has ever been reported."""
         if end is not None and end.counts is not None:
             return True
@@ -258,7 +258,7 @@ class FleetState:
         if orders.paused:
             return "paused", ""
         has_begun = ended(counts) or counts.in_flight or counts.refused or counts.retried
-        has_begun = has_begun or not self._is_counted(copy, end)
+        has_begun = has_begun or not self.is_counted(copy, end)
         return ("running" if has_begun else "pending"), spec.reason
 
     def _outputs(self, copy: JobCopy) -> Iterator[OutputView]:

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.commands.up import status
+from crawlog.cli import status_text
+from crawlog.commands.up import Status, _jobs, status
 from crawlog.processes.hold import Hold, holder
-from crawlog.schemas import progress
+from crawlog.schemas import control, progress
+from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.fleet import FleetState
 from crawlog.streams.log.job_records import write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
@@ -92,6 +95,21 @@ def test_status_takes_the_reports_of_just_before(cluster: Settings, tmp_path: Pa
         hold.release()
     [job] = found.jobs
     assert job.get("queued") == settings.kafka.partitions
+
+
+def test_status_says_that_counts_are_not_known(tmp_path: Path) -> None:
+    """A worker's newest report need not name the job; its sum over the others would be too low."""
+    state, copy = FleetState(), JobCopy("j", JobSpec())
+    state.hear(control.key(copy), copy)
+    state.report(Progress("w", "fetch", 0, 1.0, jobs={"j": JobCounts(fetched=7)}), 1.0)
+
+    def told() -> tuple[bool, bool]:
+        found = Status(tmp_path, jobs=_jobs(state, 2))
+        return " 7 fetched" in status_text.lines(found)[-1], found.jobs[0]["is_counted"]
+
+    assert told() == (True, True)
+    state.report(Progress("v", "fetch", 1, 1.0, is_partial=True), 1.0)
+    assert told() == (False, False)
 
 
 def test_a_look_at_the_holder_keeps_nobody_from_holding(tmp_path: Path) -> None:
