@@ -180,6 +180,11 @@ def _glance(picture: Picture, job: Followed) -> _Glance:
     return _Glance(is_busy, fetched, held, has_begun)
 
 
+def is_offered(counts: JobCounts) -> bool:
+    """Whether any URL was offered to a job."""
+    return is_begun(counts) or bool(counts.queued or counts.held or counts.in_flight)
+
+
 def is_begun(counts: JobCounts) -> bool:
     """Whether any URL was offered to a job and decided on."""
     one = counts

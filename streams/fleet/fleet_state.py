@@ -13,6 +13,7 @@ from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC
 from crawlog.streams.frontier import Commands
 from crawlog.streams.log import is_end_of
 
+from .due import is_offered
 from .picture import Picture, ended
 from .views import HostView, JobView, OutputView, WorkerView
 
@@ -149,9 +150,9 @@ class FleetState:
     def copy(self, name: str) -> JobCopy | None:
         """The record of a job; None if there is none, or if it was deleted.
 
-        That of the job of bare records is built in; the job is there when workers report it.
+        That of the job of bare records is built in; the job is there when it was offered a URL.
         """
-        if name == DEFAULT_JOB and name in self.picture.jobs():
+        if name == DEFAULT_JOB and name in self.unrecorded():
             return DEFAULT_COPY
         copy = self.said.get(f"job/{name}".encode())
         return copy if isinstance(copy, JobCopy) and copy.spec.state != "deleted" else None
@@ -169,8 +170,12 @@ class FleetState:
         return [one.job for one in self.said.values() if isinstance(one, JobCopy) and one.spec.state != "deleted"]
 
     def unrecorded(self) -> set[str]:
-        """Names of jobs that are reported and have no record: that of bare records, or one that is being written."""
-        return {name for name in self.picture.jobs() if f"job/{name}".encode() not in self.said}
+        """Names of jobs that have URLs and no record: that of bare records, or one whose record was lost.
+
+        Every rewind of the crawl makes the job of bare records known to all partitions.
+        """
+        names = {name for name in self.picture.jobs() if f"job/{name}".encode() not in self.said}
+        return {name for name in names if any(map(is_offered, self.picture.counts_of(name, 0)))}
 
     def jobs(self) -> list[JobView]:
         """All jobs, the last submitted first."""

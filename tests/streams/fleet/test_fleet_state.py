@@ -102,12 +102,21 @@ def test_the_job_of_bare_records_is_shown_when_workers_report_it() -> None:
     assert [one.name for one in state.jobs()] == ["j", DEFAULT_JOB]
 
 
+def test_the_job_of_bare_records_is_not_shown_before_it_has_a_url() -> None:
+    """A rewind of the crawl writes its record to all partitions."""
+    state = state_with(RUNNING)
+    state.report(report(jobs={DEFAULT_JOB: JobCounts(folded=1, epoch=1)}), 1.0)
+    assert (state.job(DEFAULT_JOB), [one.name for one in state.jobs()], state.unrecorded()) == (None, ["j"], set())
+    state.report(report(jobs={DEFAULT_JOB: JobCounts(folded=2, refused=1, epoch=1)}), 1.0)
+    assert (len(state.jobs()), state.unrecorded()) == (2, {DEFAULT_JOB})
+
+
 def test_a_deleted_job_is_not_shown() -> None:
     """Only its tombstone is left, and reports of workers that have ended since."""
     state = state_with(RUNNING, JobCopy("j", JobSpec(state="deleted")))
-    state.report(report(jobs={"j": JobCounts(fetched=480), "bare": JobCounts()}), 1.0)
+    state.report(report(jobs={"j": JobCounts(fetched=480), "lost": JobCounts(queued=1)}), 1.0)
     assert state.job("j") is None
-    assert (state.jobs(), state.unrecorded()) == ([], {"bare"})
+    assert (state.jobs(), state.unrecorded()) == ([], {"lost"})
 
 
 @pytest.mark.parametrize(("epoch", "fetched"), [(0, 480), (1, 3)])
