@@ -131,11 +131,14 @@ class Reporter:
         """
         told = self._told.setdefault(report.partition, ToldJobs())
         before, gone = told.offset, told.gone(report.jobs)
-        *pieces, last = told.named(report.jobs, report.offset)
-        is_partial = len(last) < len(report.jobs)
-        for piece in pieces:
-            yield msgspec.structs.replace(report, jobs=piece, offset=before, is_partial=True)
-        yield msgspec.structs.replace(report, jobs=last, is_partial=is_partial, gone=gone)
+        pieces = told.named(report.jobs, report.offset)
+        is_partial, last = len(pieces[-1]) < len(report.jobs), len(pieces) - 1
+        for number, jobs in enumerate(pieces):
+            record = msgspec.structs.replace(report, jobs=jobs, is_partial=is_partial, piece=number, pieces=len(pieces))
+            if number == last:
+                yield msgspec.structs.replace(record, gone=gone)
+            else:
+                yield msgspec.structs.replace(record, offset=before)
 
 
 def positions(

@@ -104,6 +104,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
             one longer.
         took_s: Sum of these durations, seconds.
         is_partial: Whether `jobs` leaves out jobs whose counts are as in an earlier report of this process.
+        piece, pieces: Number of this record, from 0, among those of the report; very many jobs take several records.
         gone: Jobs that earlier reports of this process named and that further ones do not: they ended long ago.
     """
 
@@ -137,6 +138,8 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     took: list[int] = []
     took_s: float = 0.0
     is_partial: bool = False
+    piece: int = 0
+    pieces: int = 1
     gone: list[str] = []
 
 

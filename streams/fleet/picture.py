@@ -85,9 +85,9 @@ class Picture:
         place = report.stage, report.partition
         before = self.newest.get(place)
         if not report.is_partial or before is None or (before.worker, before.pid) != (report.worker, report.pid):
-            self._turns[place] = 1
+            self._turns[place] = _turns_of(report) - (report.piece > 0)  # the pieces before it are not known
             return report
-        self._turns[place] += 1
+        self._turns[place] += _turns_of(report)
         before.jobs.update(report.jobs)
         for job in report.gone:
             before.jobs.pop(job, None)
@@ -226,6 +226,11 @@ class Picture:
         report = self.newest.get(("sink", output % len(ends))) if ends else None
         passed = report.passed if report is not None and job not in report.stuck else []
         return all(not end or (at < len(passed) and passed[at] >= end) for at, end in enumerate(ends))
+
+
+def _turns_of(report: Progress) -> int:
+    """The reports that end with a record."""
+    return int(report.piece == report.pieces - 1)
 
 
 def _add(total: JobCounts, one: JobCounts) -> None:

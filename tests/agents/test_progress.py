@@ -130,5 +130,6 @@ def test_very_many_changed_jobs_do_not_move_the_offset_before_all_are_named(monk
     jobs = {f"job{number}": JobCounts(folded=1) for number in range(5)}
     records = list(reporter._records(Progress("w", "fetch", 0, 1.0, offset=9, jobs=jobs)))
     assert [(record.offset, len(record.jobs)) for record in records] == [(0, 2), (0, 2), (9, 1)]
+    assert [(record.piece, record.pieces) for record in records] == [(0, 3), (1, 3), (2, 3)]
     (again,) = reporter._records(Progress("w", "fetch", 0, 1.0, offset=9, jobs=jobs))
     assert (len(again.jobs), again.is_partial) == (2, True)

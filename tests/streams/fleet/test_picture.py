@@ -71,6 +71,20 @@ def test_another_process_replaces_all_counts() -> None:
     assert seen.newest["fetch", 0].is_partial
 
 
+@pytest.mark.parametrize(("begins_with", "reports"), [(0, 10), (1, 11), (2, 11)])
+def test_the_records_of_one_report_are_one_turn(begins_with: int, reports: int) -> None:
+    """Ten whole reports name every job; one whose first records were not read is not whole."""
+    pieces = [msgspec.structs.replace(partial("fetch-0", 1, a=1), piece=piece, pieces=3) for piece in range(3)]
+    seen = picture(*pieces[begins_with:])
+    whole_after = 1
+    while seen.newest["fetch", 0].is_partial:
+        whole_after += 1
+        for piece in pieces:
+            assert seen.newest["fetch", 0].is_partial
+            seen.take(piece)
+    assert whole_after == reports
+
+
 def test_a_job_that_is_gone_is_forgotten() -> None:
     """Else a reader would keep every job that ever was."""
     seen = picture(partial("fetch-0", 1, is_partial=False, a=1, b=1), partial("fetch-0", 1, gone=("a",)))
