@@ -51,7 +51,7 @@ def show_job(settings: "Settings", name: str) -> "JobView":
 
 def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
     """The same, from a view of the fleet. Raises: UnknownName: there is none."""
-    from crawlog.streams.log import LetterChoice, job_since, job_values
+    from crawlog.streams.log import LetterChoice, job_values
     from crawlog.streams.settings import known_keys, masked
 
     from .dead import listed
@@ -60,7 +60,8 @@ def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
     if found is None or copy is None:
         raise unknown_job(name)
     values = {key: masked(key, value) for key, value in job_values(copy.spec).items() if key in known_keys()}
-    dead = len(listed(settings, LetterChoice(job=name, since=job_since(copy)), 0, handled=False).letters)
+    since = view.look(lambda state: state.times.since(copy))
+    dead = len(listed(settings, LetterChoice(job=name, since=since), 0, handled=False).letters)
     return msgspec.structs.replace(found, settings=msgspec.to_builtins(values), dead=dead)
 
 

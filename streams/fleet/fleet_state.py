@@ -11,7 +11,7 @@ from crawlog.schemas.control import CodeNote, Command, Control, Finished, JobCop
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC
 from crawlog.streams.frontier import Commands
-from crawlog.streams.log import is_end_of
+from crawlog.streams.log import JobTimes, is_end_of
 
 from .due import is_offered
 from .picture import Picture, ended
@@ -103,6 +103,7 @@ class FleetState:
         said: The newest record of each key of crawl.control, joins left out.
         picture: The newest reports.
         commands: The operator's commands in force.
+        times: When the jobs began.
         processes: Those of workers, by stage, name and pid, the last one to report at the end.
         reporting: Partitions of crawl.urls that have reports, if some of these were not read; else 0.
     """
@@ -112,18 +113,20 @@ class FleetState:
         self.picture = Picture()
         self.picture.sink = FLEET
         self.commands = Commands()
+        self.times = JobTimes()
         self.reporting = 0
         self.processes: dict[tuple[str, str, int], Process] = {}
 
     # ------------------------------------------------------------------ taking
 
-    def hear(self, key: bytes, record: Control | None) -> None:
-        """Takes the next record of crawl.control; None for a tombstone."""
+    def hear(self, key: bytes, record: Control | None, at: float = 0.0) -> None:
+        """Takes the next record of crawl.control, None for a tombstone; `at` is its time in the log."""
         self.said.pop(key, None)
         if isinstance(record, Command):
             self.commands.take(record)
         if record is not None:
             self.said[key] = record
+            self.times.take(record, at)
 
     def report(self, report: Progress, at: float) -> None:
         """Takes the next report; `at` is its time of arrival in the log, UTC epoch seconds."""

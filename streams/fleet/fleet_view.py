@@ -261,7 +261,8 @@ class FleetView:
         if key.startswith(_JOINS):
             return
         try:
-            (self._anew or self._state).hear(key, control.decode(key, record.value()))
+            entry = control.decode(key, record.value())
+            (self._anew or self._state).hear(key, entry, record.timestamp()[1] / 1000)
         except ValueError:
             return  # the live reader of crawl.control sends it to crawl.dead
 
@@ -270,7 +271,8 @@ class FleetView:
         if is_log_end(error):
             self._at_end.add(topic)
             if topic == self._topics.control and self._anew is not None:
-                self._state.said, self._state.commands = self._anew.said, self._anew.commands
+                known, anew = self._state, self._anew
+                known.said, known.commands, known.times = anew.said, anew.commands, anew.times
                 self._anew = None
         elif error.code() == KafkaError._AUTO_OFFSET_RESET and topic == self._topics.control:
             log.warning("control_read_again", error=error.str())  # jobs stay as they are until it was read

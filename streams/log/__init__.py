@@ -68,6 +68,7 @@ from .job_lines import JobLines
 from .job_records import (
     NO_SPIDER,
     JobSpider,
+    JobTimes,
     commands_in_force,
     control_entries,
     end_closing,
@@ -135,6 +136,7 @@ __all__ = [
     "HeldRange",
     "JobLines",
     "JobSpider",
+    "JobTimes",
     "Letter",
     "LetterChoice",
     "LetterTally",

@@ -7,12 +7,13 @@ names beyond `sower.MAX_NAMES` have their own records, before the seeds: each na
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import msgspec
 
 from crawlog.schemas import control, urls
-from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join, Rewound
 from crawlog.schemas.urls import MAX_BATCH_NAMES, JobSpec, RequestRules, Setting, UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError
@@ -300,11 +301,14 @@ def commands_in_force(settings: "Settings", topics: "Topics") -> Commands:
     return Commands(entry for entry in control_entries(settings, topics).values() if isinstance(entry, Command))
 
 
-def control_entries(settings: "Settings", topics: "Topics", *, joins: bool = False) -> dict[bytes, Control]:
+def control_entries(
+    settings: "Settings", topics: "Topics", *, joins: bool = False, times: "JobTimes | None" = None
+) -> dict[bytes, Control]:
     """The present content of crawl.control: the newest record of each key.
 
     Args:
         joins: Whether to include joins; there may be a million.
+        times: Takes all records.
     """
     start, end = log_bounds(settings, topics.control, [0])[0]
     said: dict[bytes, Control] = {}
@@ -319,6 +323,8 @@ def control_entries(settings: "Settings", topics: "Topics", *, joins: bool = Fal
             continue  # another client wrote it; the live reader of crawl.control sends it to crawl.dead
         if entry is not None:
             said[key] = entry
+            if times is not None:
+                times.take(entry, record.timestamp()[1] / 1000)
     return said
 
 
@@ -336,13 +342,36 @@ def job_end(said: Mapping[bytes, Control], job: str) -> Finished | None:
     return end
 
 
-def job_since(copy: JobCopy) -> float:
+def job_since(copy: JobCopy, logged_at: float = inf) -> float:
     """The time from which on what names a job is its own, UTC epoch seconds.
 
     What is older than the submission is of a deleted job of the name, or of the job before `--fresh`. In a first epoch
     there is nothing to tell apart, and a worker's clock may be behind.
+
+    Args:
+        logged_at: The broker's time of a record of the job's epoch; the clock of the submission may be ahead of it.
     """
-    return copy.spec.at if copy.epoch else 0.0
+    return min(copy.spec.at, logged_at) if copy.epoch else 0.0
+
+
+class JobTimes:
+    """When the present epoch of each job began, by the broker's time of its earliest record in crawl.control.
+
+    Compaction may leave a later record. The note of `--fresh` stays; it is written before the job's first URL.
+    """
+
+    def __init__(self) -> None:
+        self._began: dict[str, tuple[int, float]] = {}
+
+    def take(self, record: Control, at: float) -> None:
+        """Takes the next record of crawl.control; `at` is its time in the log, UTC epoch seconds."""
+        if isinstance(record, JobCopy | Rewound) and record.epoch > self._began.get(record.job, (-1, 0.0))[0]:
+            self._began[record.job] = record.epoch, at
+
+    def since(self, copy: JobCopy) -> float:
+        """As `job_since`."""
+        epoch, at = self._began.get(copy.job, (copy.epoch, inf))
+        return job_since(copy, at if epoch == copy.epoch else inf)
 
 
 def is_end_of(end: Finished, copy: JobCopy) -> bool:
