@@ -13,6 +13,7 @@ from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http import NEEDS_PRIVATE, REDIRECTS, RobotsRules, page_of
+from crawlog.streams.parse import redirected
 from crawlog.streams.spiders import StoredPage
 from crawlog.streams.url import Canonicaliser, Places
 
@@ -55,9 +56,8 @@ async def _fetched(settings: "Settings", url: str, request: "RequestRecord | Non
             target = answer.target(at) if answer.http in REDIRECTS else ""
             if not target or hops == depth:
                 return page
-            if answer.http == 303 or (answer.http in {301, 302} and request is not None and request.method == "POST"):
-                request = None
             at = canonical(target)
+            _, request = redirected(page.meta, at, Places(1).of(at))
             await asyncio.sleep(settings.politeness.delay_s)
     finally:
         await client.close()

@@ -14,7 +14,7 @@ from .founds import Batch, Founds
 from .in_order import Page, Taken
 from .job import Job, Jobs
 from .outputs import Encoded, PageOutputs, again_of, outputs_of
-from .requested import are_known, parsed_of, wants_spider
+from .requested import are_known, parsed_of, redirected, wants_spider
 from .waiting import Held, Message, PageLine, Waiting, plain
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "outputs_of",
     "parsed_of",
     "plain",
+    "redirected",
     "wants_spider",
 ]
