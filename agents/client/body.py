@@ -7,6 +7,7 @@ from the budget.
 """
 
 import asyncio
+import contextlib
 import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -180,16 +181,24 @@ async def _take_room(response: aiohttp.ClientResponse, answer: Answer, reading: 
     protocol = response.connection.protocol if response.connection is not None else None
     if protocol is not None and protocol.connected:
         protocol.pause_reading()  # this also stops the clock of `fetch.chunk_timeout_s`
+    try:
+        with _stopped(reading.deadline):
+            answer.held = await reading.bodies.take(min(length or reading.limit, reading.limit))
+    finally:
+        if protocol is not None:
+            protocol.resume_reading()
+
+
+@contextlib.contextmanager
+def _stopped(deadline: asyncio.Timeout) -> "Iterator[None]":
+    """A wait of our own making: the server's time stands still."""
     loop = asyncio.get_running_loop()
-    deadline = reading.deadline
     left_s = (deadline.when() or 0.0) - loop.time()
     deadline.reschedule(None)
     try:
-        answer.held = await reading.bodies.take(min(length or reading.limit, reading.limit))
+        yield
     finally:
         deadline.reschedule(loop.time() + left_s)
-        if protocol is not None:
-            protocol.resume_reading()
 
 
 def _is_small(response: aiohttp.ClientResponse, reading: Reading) -> bool:
@@ -212,7 +221,7 @@ class _Pieces:
 
     def __init__(self, response: aiohttp.ClientResponse, reading: Reading) -> None:
         self.response = response
-        self._outgoing = reading.outgoing
+        self._outgoing, self._deadline = reading.outgoing, reading.deadline
         self._limit = reading.limit
         self._decoder = None if reading.as_came else decoder(_content_encoding(response), reading.limit)
         self._decoded: Iterator[bytes] = iter(())
@@ -245,5 +254,6 @@ class _Pieces:
     async def _chunk(self) -> bytes:
         chunk = await self.response.content.readany()
         if self._outgoing.paced and chunk:
-            await self._outgoing.pace(len(chunk))
+            with _stopped(self._deadline):
+                await self._outgoing.pace(len(chunk))
         return chunk

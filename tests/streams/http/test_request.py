@@ -439,6 +439,15 @@ async def test_a_body_comes_no_faster_than_the_bandwidth() -> None:
     assert answer.took_s > 0.4
 
 
+async def test_a_wait_for_the_bandwidth_is_not_the_time_of_the_request() -> None:
+    """More requests than the bandwidth serves in the time of one: they wait for it, and none times out."""
+    site = Site(body=b"x" * 20_000)
+    async with sites(site, max_bytes_per_s=100_000, timeout_s=0.5) as client:
+        answers = await asyncio.gather(*(client.get(HttpRequest(site.origin + "/")) for _ in range(10)))
+    assert {(answer.http, answer.error) for answer in answers} == {(200, "")}
+    assert max(answer.took_s for answer in answers) > 0.5
+
+
 @given(st.lists(st.tuples(st.integers(1, 100_000), st.floats(0, 3)), min_size=1, max_size=50))
 def test_who_waits_as_told_reads_no_more_than_the_pace_and_one_second(reads: list[tuple[int, float]]) -> None:
     """Whatever the pauses between the chunks."""
