@@ -72,6 +72,7 @@ class OutgoingRequest:
         self.has_own_proxy = False
         self.own_address = ""
         self._proxies: Proxies | None = None
+        self._chosen_at = 0.0
         self._failed: set[Proxy] = set()
         self._job = ""
         self._jar: CookieJar | None = None
@@ -124,8 +125,8 @@ class OutgoingRequest:
 
     def go_through(self, proxies: Proxies) -> bool:
         """Choose the host's proxy, or the next one if that failed; False if none is left."""
-        self._proxies = proxies
-        self.proxy = proxies.pick(origin_of(self._url), time.monotonic(), self._failed)
+        self._proxies, self._chosen_at = proxies, time.monotonic()
+        self.proxy = proxies.pick(origin_of(self._url), self._chosen_at, self._failed)
         if self.proxy is not None and not self.proxy.is_socks:
             self.options["proxy"] = _address(self.proxy)
         else:
@@ -196,7 +197,7 @@ class OutgoingRequest:
         if blame == "site" or self.proxy is None or self._proxies is None:
             return blame
         self._failed.add(self.proxy)
-        if self._proxies.failed(self.proxy, time.monotonic()):
+        if self._proxies.failed(self.proxy, self._chosen_at, time.monotonic()):
             log.warning("proxy_rests", proxy=self.proxy.url, then="its hosts go by the others")
         return blame
 

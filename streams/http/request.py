@@ -180,11 +180,19 @@ class Proxies:
         return max(min(self._rests_until.values()) - now, 0.0)
 
     def worked(self, proxy: Proxy) -> None:
-        """Count a success."""
+        """Count a success: it ends a rest."""
         self._failures[proxy] = 0
+        self._rests_until[proxy] = 0.0
 
-    def failed(self, proxy: Proxy, now: float) -> bool:
-        """Count a failure; True if the proxy rests from now on."""
+    def failed(self, proxy: Proxy, began: float, now: float) -> bool:
+        """Count a failure; True if the proxy rests from now on.
+
+        Args:
+            began: When the proxy was picked. If its rest had not ended then, that rest is the answer to this failure,
+                however many requests were in flight.
+        """
+        if began < self._rests_until[proxy]:
+            return False
         self._failures[proxy] += 1
         times = self._failures[proxy] - FAILURES
         if times < 0:

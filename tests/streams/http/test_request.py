@@ -466,7 +466,7 @@ def test_a_host_keeps_its_proxy_and_comes_back_to_it() -> None:
     hosts = [f"http://host-{number}:80" for number in range(200)]
     before = {host: proxies.pick(host, 0.0) for host in hosts}
     for _ in range(FAILURES):
-        proxies.failed(pool[0], 0.0)
+        proxies.failed(pool[0], 0.0, 0.0)
     during = {host: proxies.pick(host, 1.0) for host in hosts}
     assert {host for host in hosts if before[host] != during[host]} == {
         host for host in hosts if before[host] == pool[0]
@@ -481,8 +481,33 @@ def test_where_all_rest_the_one_that_wakes_first_is_used() -> None:
     proxies = Proxies(pool)
     for at, proxy in enumerate(pool):
         for _ in range(FAILURES):
-            proxies.failed(proxy, float(at))
+            proxies.failed(proxy, float(at), float(at))
     assert proxies.pick("http://host:80", 2.0) == pool[0]
+
+
+def test_requests_in_flight_that_fail_together_are_one_rest() -> None:
+    """Those that were sent before its end are its own; the next failure after it makes the next one twice as long."""
+    proxy = Proxy("http://a:80")
+    proxies = Proxies([proxy])
+    rests = [proxies.failed(proxy, 0.0, 1.0) for _ in range(40)]
+    assert (rests.index(True), rests.count(True), proxies.wakes_in_s(1.0)) == (FAILURES - 1, 1, REST_S)
+    assert not proxies.failed(proxy, 2.0, 3.0)
+    woken = 1.0 + REST_S
+    assert [proxies.failed(proxy, woken, woken) for _ in range(3)] == [True, False, False]
+    assert proxies.wakes_in_s(woken) == 2 * REST_S
+
+
+def test_a_proxy_that_works_rests_no_longer() -> None:
+    """Its hosts come back, and its next rest is a first one."""
+    pool = [Proxy(f"http://proxy-{number}:80") for number in range(2)]
+    proxies = Proxies(pool)
+    hosts = [f"http://host-{number}:80" for number in range(20)]
+    before = [proxies.pick(host, 0.0) for host in hosts]
+    for _ in range(FAILURES):
+        proxies.failed(pool[0], 0.0, 0.0)
+    proxies.worked(pool[0])
+    assert [proxies.pick(host, 1.0) for host in hosts] == before
+    assert [proxies.failed(pool[0], 1.0, 1.0) for _ in range(FAILURES)] == [False] * (FAILURES - 1) + [True]
 
 
 @pytest.mark.parametrize(
