@@ -45,6 +45,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
             - A response whose body is not kept (`http` is set): `too_large`, `bad_encoding`.
             - Never sent: `robots`, `robots_unreachable: …` (a word of this list, or `http_503`), `private_address: …`,
               `bad_port: …`, `bad_method: …`, `bad_url`, `login_failed: …`, `crash_loop`, `interrupted`.
+            - A redirect that is not followed, as its row or its errback has it: `scope: …`, `bad_url`,
+              `redirect_undone: …` (the job's canonical rules make the target the URL itself).
             - Ours: `answer_broken: …`; any other word is the name of an exception.
 
             A status code alone, such as 404, is no error.

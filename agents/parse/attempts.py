@@ -27,11 +27,13 @@ def judged(job: Job, meta: PageMeta, body: bytes) -> PageMeta:
 
 
 def parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
-    """The page, marked if it is a soft 404, and its spider's result.
+    """The page, marked if it is a soft 404 or redirects nowhere, and its spider's result.
 
     Raises: BaseException: the spider's exception at the last attempt.
     """
     meta = judged(job, meta, body)
+    if (undone := job.undone(meta)) is not meta:
+        meta, body = undone, b""
     for tries in range(1, MAX_TRIES + 1):
         try:
             return meta, job.parsed(meta, body)

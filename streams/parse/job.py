@@ -25,7 +25,17 @@ from crawlog.streams.spiders import (
     parse_listing,
     parse_page,
 )
-from crawlog.streams.url import Canonicaliser, InvalidUrl, Names, Places, Scope, fingerprint, scope_name
+from crawlog.streams.url import (
+    Canonicaliser,
+    InvalidUrl,
+    Names,
+    Places,
+    Scope,
+    fingerprint,
+    plain,
+    scope_name,
+    serialise,
+)
 
 from .duplicates import Twins
 from .founds import Sent
@@ -34,6 +44,9 @@ from .soft_404 import Sketches, SoftErrors
 
 SITEMAP_PRIORITY = 20
 """Sitemaps are fetched before the URLs in them, whose priorities are -10 to 10."""
+
+UNDONE = "redirect_undone"
+"""The error of a page whose redirect the job's canonical rules undo."""
 
 
 MAX_FAULT = 1000
@@ -219,16 +232,33 @@ class Job:
             found = msgspec.structs.replace(found, id=identity, request=request)
         return Redirect(link, found, name)
 
+    def undone(self, meta: PageMeta) -> PageMeta:
+        """The page; a failure if it redirects to another spelling that the job's canonical rules make its own URL.
+
+        That spelling is the page, and it is never asked for: its found would be known, and nobody would learn of it.
+        """
+        try:
+            target = plain(serialise(meta.location, meta.url)) if is_redirect(meta) else meta.url
+            if target == meta.url or self.canonical(target) != meta.url:
+                return meta
+        except InvalidUrl:
+            return meta
+        identity, _ = redirected(meta, meta.url, self._place(meta.url), self._telling)
+        if meta.kind != "page" or (identity or meta.id) != meta.id:
+            return meta
+        return _failed(meta, f"{UNDONE}: canonical rules make {target[:MAX_FAULT]} this URL")
+
     def ended(self, meta: PageMeta) -> PageMeta:
-        """The page; if a rule refuses its redirect, the failure that the errback of its request gets."""
+        """The page; if its redirect is undone or refused by a rule, the failure that its request's errback gets."""
         if not is_redirect(meta) or meta.request is None or not meta.request.errback:
             return meta
+        if (undone := self.undone(meta)) is not meta:
+            return undone
         refused: dict[str, int] = {}
         if self.redirect(meta, refused, self.joining(meta) or "") is not None:
             return meta
         rule = next(iter(refused), "bad_url")
-        error = rule if rule in ("scope", "bad_url") else f"scope: {rule}"
-        return msgspec.structs.replace(meta, location="", error=error, kept=False)
+        return _failed(meta, rule if rule in ("scope", "bad_url") else f"scope: {rule}")
 
     def again(self, meta: PageMeta) -> tuple[Outlink, FoundUrl]:
         """The found that queues a page's URL once more, because its stored body is gone."""
@@ -267,6 +297,11 @@ class Job:
             return name
         self.joined.add(name)  # the seed's own page writes it; this worker has not read that record yet
         return None
+
+
+def _failed(meta: PageMeta, error: str) -> PageMeta:
+    """A redirect that is not followed, as a failure."""
+    return msgspec.structs.replace(meta, location="", error=error, kept=False)
 
 
 Check = Callable[[str], None]

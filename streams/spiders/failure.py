@@ -44,7 +44,7 @@ class TlsFailed(ConnectionFailed):
 
 
 class BadAnswer(FetchError):
-    """The answer is no HTTP, or larger than allowed."""
+    """The answer is no HTTP, larger than allowed, or a redirect that canonical rules undo."""
 
 
 class NotSent(FetchError):
@@ -72,6 +72,7 @@ _KINDS: dict[str, type[FetchError]] = {
     "too_large": BadAnswer,
     "bad_encoding": BadAnswer,
     "answer_broken": BadAnswer,
+    "redirect_undone": BadAnswer,
     "robots": NotSent,
     "robots_unreachable": NotSent,
     "scope": NotSent,

@@ -221,6 +221,17 @@ def test_a_redirect_gives_no_row_and_one_found() -> None:
     assert stage.founds() == [urls.FoundUrl("http://a.test/y", 2, 0, "redirect", PAGE, 2)]
 
 
+def test_a_redirect_that_canonical_rules_undo_gives_a_row_that_says_so() -> None:
+    """A browser comes to a page there, so its URL ends with a result."""
+    stage = Stage()
+    stage.take(b"", http=301, location="/p?utm_source=x")
+    stage.stage.flush()
+    row = stage.row()
+    assert (row["status"], row["error"].partition(":")[0]) == (301, "redirect_undone")
+    assert "http://a.test/p?utm_source=x" in row["error"]
+    assert stage.founds() == []
+
+
 def test_a_redirect_that_leads_back_has_its_target_asked_once_more() -> None:
     """With the cookie that came on the way it may be a page."""
     stage = Stage()

@@ -8,7 +8,7 @@ from crawlog.schemas.control import JobCopy as Copy
 from crawlog.schemas.control import Join, Missing
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
-from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, ScopeSpec, TrapRules
+from crawlog.schemas.urls import DEFAULT_JOB, CanonicalRules, JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.html.links import Outlink
 from crawlog.streams.parse.job import SITEMAP_PRIORITY, Job, Jobs
 from crawlog.streams.spiders.page import Parsed
@@ -51,6 +51,40 @@ def test_a_redirect_that_a_rule_refuses_ends_its_request(location: str, hops: in
     assert (ended.error, ended.location, ended.kept) == (error, "" if error else location, not error)
     meta = msgspec.structs.replace(meta, request=RequestRecord(callback="c"))
     assert job.ended(meta) is meta
+
+
+@pytest.mark.parametrize(
+    ("rules", "url", "location", "is_undone"),
+    [
+        ({}, PAGE, "/p?utm_source=home", True),
+        ({"drop_slash": True}, PAGE, "/p/", True),
+        ({"drop_www": True}, "http://a.test/", "http://www.a.test/", True),
+        ({"drop_sessions": True}, "http://a.test/", "/;jsessionid=AB12CD", True),
+        ({"index_files": ("index.html",)}, "http://a.test/", "/index.html", True),
+        ({"drop_slash": True}, PAGE, "/q/", False),
+        ({}, PAGE, "/p#top", False),
+        ({}, PAGE, "http://u:p@a.test/p", False),
+        ({}, PAGE, "http://[/", False),
+        ({"verbatim": True}, PAGE, "/p?utm_source=home", False),
+    ],
+)
+def test_a_redirect_that_the_canonical_rules_undo_is_a_failure(
+    rules: dict[str, object], url: str, location: str, is_undone: bool
+) -> None:
+    """Its page is never asked for. A redirect to the very same URL is none of them."""
+    spec = msgspec.structs.replace(SPEC, canonical=msgspec.convert(rules, CanonicalRules))
+    meta = PageMeta(url, "j", http=301, location=location)
+    job = known(spec)[1]
+    undone = job.undone(meta)
+    assert (undone.error.partition(":")[0], undone.location) == (
+        ("redirect_undone", "") if is_undone else ("", location)
+    )
+    asked = RequestPageMeta(
+        url, "j", http=301, location=location, request=RequestRecord(errback="e"), id=fingerprint(url)
+    )
+    assert job.ended(asked).error.startswith("redirect_undone") is is_undone
+    posted = msgspec.structs.replace(asked, http=303, id=7, request=RequestRecord("POST", body=b"x", errback="e"))
+    assert job.undone(posted) is posted
 
 
 @pytest.mark.parametrize(
