@@ -72,6 +72,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
             or the page has a request.
         row, priority: Of the queue row that it answers, as in its done; a page whose done is lost gets another one by
             them. None in older records, and for a robots.txt.
+        rest_s: Rest of the whole host from then on, as in its done, seconds; 0 if only the crawl delay.
         leads_back: Whether it redirects back to a URL that redirected here, and that would now get cookies that it was
             not sent before.
     """
@@ -106,6 +107,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     headers: tuple[tuple[str, str], ...] = ()
     row: int | None = None
     priority: int = 0
+    rest_s: float = 0.0
 
 
 class RequestPageMeta(PageMeta, tag=REQUESTS_VERSION, frozen=True):

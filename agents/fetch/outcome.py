@@ -78,7 +78,7 @@ class Outcomes:
 
     def final(self, task: "Task", answer: Answer, now: float, rest_s: float = 0.0) -> None:
         """Write the page, then its done once the log has it."""
-        meta = outcome.page(task, answer, now)
+        meta = outcome.page(task, answer, now, rest_s)
         result = outcome.done(task, answer, now, rest_s)
         body = answer.body if meta.kept else b""
         self._stage.pages += 1

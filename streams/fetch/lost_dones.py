@@ -12,7 +12,6 @@ import msgspec
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.fold import Fold, JobState
-from crawlog.streams.frontier import TURNED_AWAY, backoff_s, retry_after_s
 from crawlog.streams.http import CookieJar, Manner, WorkerLimits, manner_of
 from crawlog.streams.url import Places
 
@@ -66,18 +65,8 @@ class LostDones:
             return None
         self._done.add(place)
         rules = manner_of(job.spec, self._usual, self._limits).rules
-        rest_s = self._rest_s(meta, rules)
+        rest_s = min(max(meta.rest_s, 0.0), rules.max_delay_s)
         return self._with_cookies(job, meta, rules, msgspec.structs.replace(result, host_wait_s=rest_s))
-
-    def _rest_s(self, meta: PageMeta, rules: u.RequestRules) -> float:
-        """How long the host rests: as if this were the first failure in a row."""
-        if meta.http is None and result_status(meta) == "refused":
-            return 0.0
-        if meta.http is not None and meta.http not in TURNED_AWAY:
-            return 0.0
-        asked = next((value for name, value in meta.headers if name.lower() == "retry-after"), None)
-        asked_s = retry_after_s(asked, meta.fetched_at) or 0.0
-        return min(max(asked_s, backoff_s(1, rules.retry_delay_s, rules.max_delay_s, 0.5)), rules.max_delay_s)
 
     def _with_cookies(self, job: JobState, meta: PageMeta, rules: u.RequestRules, result: u.Result) -> u.Result:
         """The done, with what the request and its answer set in the jar."""

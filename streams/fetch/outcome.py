@@ -77,8 +77,12 @@ def _unreachable(reason: str) -> Unasked:
     return Unasked("failed", f"robots_unreachable: {reason}")
 
 
-def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
-    """The metadata of a final answer's page."""
+def page(task: "Task", answer: "Answer", now: float, rest_s: float = 0.0) -> PageMeta:
+    """The metadata of a final answer's page.
+
+    Args:
+        rest_s: As in its done.
+    """
     row, spec = task.row, task.job.spec
     request = task.request
     kept = keeps_body(task, answer)
@@ -114,6 +118,7 @@ def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
         headers=answer.headers,
         row=task.sequence,
         priority=row.priority,
+        rest_s=rest_s,
     )
 
 

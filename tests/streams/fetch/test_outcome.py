@@ -86,7 +86,7 @@ def test_what_may_not_be_asked_for_ends_without_it(one: Host, obey: bool, end: U
 )
 def test_a_final_answer_is_a_page_and_a_done(answer: Answer, status: str, kept: bool) -> None:
     """Both name the URL as it was queued; a redirect has no body of its own."""
-    meta, done = outcome.page(task(), answer, NOW), outcome.done(task(), answer, NOW, 3.0)
+    meta, done = outcome.page(task(), answer, NOW, 3.0), outcome.done(task(), answer, NOW, 3.0)
     assert meta == PageMeta(
         URL,
         "j",
@@ -106,6 +106,7 @@ def test_a_final_answer_is_a_page_and_a_done(answer: Answer, status: str, kept: 
         attempt=2,
         row=7,
         priority=5,
+        rest_s=3.0,
     )
     assert (done.status, done.reason, done.http) == (status, answer.error, answer.http)
     assert (done.url, done.row, done.priority, done.depth, done.attempt) == (URL, 7, 5, 2, 2)
