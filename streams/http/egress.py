@@ -6,8 +6,9 @@ address that a name resolves to, and the address of the connected peer. Cloud me
 
 import ipaddress
 from functools import lru_cache
+from urllib.parse import urlsplit
 
-import can_ada
+from crawlog.streams.url import serialise
 
 IPv4 = ipaddress.IPv4Address
 IPv6 = ipaddress.IPv6Address
@@ -142,12 +143,12 @@ def _parsed(address: str) -> IPv4 | IPv6 | None:
 
 @lru_cache(4096)
 def _whatwg(host: str) -> str | None:
-    """A host as a URL parser understands it: `0x7f.1` is 127.0.0.1; None when no URL may have it."""
+    """A host as a canonical URL has it: `0x7f.1` is 127.0.0.1; None when no URL may have it."""
     if ":" in host and not host.startswith("["):
         host = f"[{host.partition('%')[0]}]"
     if any(char in host for char in "/?#@\\"):
         return None
     try:
-        return can_ada.parse(f"http://{host}/").hostname or None
-    except (ValueError, TypeError):
+        return urlsplit(serialise(f"http://{host}/")).hostname or None
+    except ValueError:
         return None

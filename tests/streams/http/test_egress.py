@@ -111,7 +111,18 @@ def test_a_host_is_judged_as_a_url_parser_reads_it(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["example.com", "internal.example.com", "localhost.example.com", "10.example.com", "8.8.8.8", "dead.beef"]
+    "host",
+    [
+        "example.com",
+        "internal.example.com",
+        "localhost.example.com",
+        "10.example.com",
+        "8.8.8.8",
+        "dead.beef",
+        "xn--a.com",
+        "xn--b39h.ws",
+        "🫩.ws",
+    ],
 )
 def test_other_names_are_left_to_the_resolver(host: str) -> None:
     """A name alone tells nothing."""
