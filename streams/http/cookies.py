@@ -179,7 +179,7 @@ class CookieJar:
         """
         for header in headers:
             said = read(header)
-            key = self._key(url, said) if said is not None else None
+            key = self._key(url, said, now) if said is not None else None
             if said is not None and key is not None:
                 self._change(key, _cookie(said, now), now)
 
@@ -191,7 +191,7 @@ class CookieJar:
                 continue
             domain = given.domain.removeprefix(".").lower()
             said = said._replace(domain=domain, path=given.path or "/", is_secure=given.secure)
-            key = self._key(url, said)
+            key = self._key(url, said, now)
             if key is not None:
                 self._change(key, _cookie(said, now), now)
 
@@ -253,18 +253,19 @@ class CookieJar:
         self._size_bytes += self._growth(key, cookie)
         self._cookies[key] = cookie
 
-    def _key(self, url: str, said: Said) -> _Key | None:
+    def _key(self, url: str, said: Said, now: float) -> _Key | None:
         """The key of a cookie; None if the URL may not set it (RFC 6265bis 5.7)."""
         host, path, is_secure = _parts(url)
         if not _may_set(host, said.domain) or not _keeps_promise(said) or (said.is_secure and not is_secure):
             return None
         key = _Key(said.name, said.domain or host, not said.domain, said.path or default_path(path))
-        return key if is_secure or not self._hides_secure(key) else None
+        return key if is_secure or not self._hides_secure(key, now) else None
 
-    def _hides_secure(self, key: _Key) -> bool:
+    def _hides_secure(self, key: _Key, now: float) -> bool:
         """Whether one set over http would be sent beside, or before, one of its name that is only for https."""
         return any(
             cookie.is_secure
+            and not cookie.is_over(now)
             and key.name == other.name
             and (is_within(other.domain, key.domain) or is_within(key.domain, other.domain))
             and path_matches(key.path, other.path)

@@ -197,6 +197,17 @@ def test_a_secure_cookie_is_not_sent_nor_hidden_in_the_clear() -> None:
     assert (jar.header(tls, NOW), jar.header(plain, NOW)) == ("a=1; b=6; a=5", "b=6; a=5")
 
 
+def test_a_secure_cookie_that_is_over_bars_none_of_its_name() -> None:
+    """It is gone, as after RFC 6265bis 5.7, whoever sets the next one."""
+    tls, plain = "https://a.com/x", "http://a.com/x"
+    jar = CookieJar()
+    jar.keep(tls, ["sid=1; Secure; Max-Age=60; Path=/"], NOW)
+    jar.keep(plain, ["sid=2; Path=/"], NOW + 59)
+    assert jar.header(plain, NOW + 59) == ""
+    jar.keep(plain, ["sid=3; Path=/"], NOW + 60)
+    assert jar.header(plain, NOW + 60) == "sid=3"
+
+
 def test_longer_paths_go_first_then_older_cookies() -> None:
     """A cookie that is renewed keeps its place; one of a name for each path and domain."""
     said = ["a=1; Path=/", "b=2; Path=/", "c=3; Path=/x", "a=4; Path=/", "a=5; Path=/x", "a=6; Path=/; Domain=a.com"]
