@@ -66,18 +66,19 @@ MOST_ADDRESSES = 16
 
 FAILED_S = 30.0
 """Time that a failed look-up is remembered; a request that fails by it removes it. A name is resolved twice: for the
-turn at its address, then to connect."""
+turn at its address, then to connect. Also the age at which addresses that nobody answered at are asked for again."""
 
 
 class _Found(NamedTuple):
     """The result of resolving a name.
 
     Attributes:
-        until: Expiry, on the monotonic clock.
+        asked_at, until: When it was asked for, and its expiry, on the monotonic clock.
         addresses: The addresses of `results`.
         error: Why there are none.
     """
 
+    asked_at: float
     until: float
     results: list[ResolveResult]
     addresses: tuple[str, ...] = ()
@@ -142,6 +143,17 @@ class GuardedResolver(AbstractResolver):
         found = self._known.get((host, int(socket.AF_UNSPEC)))
         return found.addresses if found is not None and found.until >= time.monotonic() else ()
 
+    def doubt(self, host: str) -> None:
+        """Ask for a name again soon, because its addresses could not be connected to: it may have moved.
+
+        Not before `FAILED_S` have passed since it was asked for, so a mute host costs no look-up for each attempt.
+        """
+        for family in (socket.AF_UNSPEC, socket.AF_INET):
+            key = (host, int(family))
+            found = self._known.get(key)
+            if found is not None and found.error is None:
+                self._known[key] = found._replace(until=min(found.until, found.asked_at + FAILED_S))
+
     async def _found(self, host: str, family: socket.AddressFamily) -> _Found:
         key = (host, int(family))
         found = self._known.get(key)
@@ -162,9 +174,10 @@ class GuardedResolver(AbstractResolver):
             results = await self._resolver.resolve(host, 0, family)
             allowed = results if host in self._own else _allowed(host, results, self._allow_private)
         except (OSError, Refused) as error:
-            return _Found(time.monotonic() + FAILED_S, [], error=error)
-        allowed = allowed[:MOST_ADDRESSES]
-        return _Found(time.monotonic() + self._ttl_s, allowed, tuple(one["host"] for one in allowed))
+            now = time.monotonic()
+            return _Found(now, now + FAILED_S, [], error=error)
+        allowed, now = allowed[:MOST_ADDRESSES], time.monotonic()
+        return _Found(now, now + self._ttl_s, allowed, tuple(one["host"] for one in allowed))
 
     async def close(self) -> None:
         """Release the resolver."""
@@ -231,7 +244,12 @@ class Connector(aiohttp.TCPConnector):
 
     async def connect(self, req: aiohttp.ClientRequest, *args: Any, **kwargs: Any) -> Any:
         """A connection whose peer the guard allows."""
-        connection = await super().connect(req, *args, **kwargs)
+        try:
+            connection = await super().connect(req, *args, **kwargs)
+        except (aiohttp.ClientConnectorError, TimeoutError, asyncio.CancelledError):
+            if isinstance(self._resolver, GuardedResolver):
+                self._resolver.doubt((req.proxy or req.url).raw_host or "")
+            raise
         route = ROUTE.get()
         is_watched = not self._allow_private or (route is not None and not self._is_proxied)
         is_direct = req.proxy is None

@@ -90,7 +90,8 @@ class Fetch(Section):
     user_agent: str = ""
     """The User-Agent header; empty for `crawlog/VERSION`."""
     dns_ttl_s: Positive = 300.0
-    """How long the addresses of a name are used, seconds; the answer's own time is not asked."""
+    """How long the addresses of a name are used, seconds; the answer's own time is not asked. After a failure to
+    connect 30 s at most."""
     dns_cache_hosts: Count = 10_000
     """Host names whose addresses are remembered."""
     headers: Annotated[tuple[str, ...], Field(repr=False)] = ()

@@ -614,6 +614,29 @@ async def test_names_that_lead_to_one_address_share_its_turns(monkeypatch: pytes
     assert len(site.requests) == 10
 
 
+@pytest.mark.parametrize(("age_s", "looks", "http"), [(0.0, 2, 200), (30.0, 1, None)])
+async def test_a_name_whose_addresses_do_not_answer_is_asked_for_again_once_it_is_some_age(
+    monkeypatch: pytest.MonkeyPatch, age_s: float, looks: int, http: int | None
+) -> None:
+    """A host that moved is found; a host that is away costs no look-up for each attempt."""
+    asked: list[str] = []
+
+    async def resolve(_self: object, host: str, port: int = 0, family: int = 0) -> list[dict[str, object]]:
+        asked.append(host)
+        address = "127.0.0.9" if len(asked) == 1 else "127.0.0.1"
+        return [{"hostname": host, "host": address, "port": port, "family": family, "proto": 0, "flags": 0}]
+
+    monkeypatch.setattr(AsyncResolver, "resolve", resolve)
+    monkeypatch.setattr(connections, "FAILED_S", age_s)
+    site = Site()
+    async with sites(site) as client:
+        url = site.origin.replace("127.0.0.1", "moved.test") + "/"
+        answers = [await client.get(HttpRequest(url)) for _ in range(2)]
+        assert (await client.get(HttpRequest(url))).http == http
+    assert answers[0].error == "connection_refused"
+    assert (answers[1].http, len(asked)) == (http, looks)
+
+
 async def test_a_name_without_addresses_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For its turn and for the connection, and again when it is tried again."""
     asked: list[str] = []
