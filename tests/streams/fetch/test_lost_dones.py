@@ -47,7 +47,7 @@ def take(state: State, results: list[u.Result]) -> None:
         ({"http": 404}, "fetched"),
         ({"http": 302, "location": "/x"}, "redirected"),
         ({"http": 304, "same_as": (0, 1)}, "not_modified"),
-        ({"http": None, "error": "timeout"}, "failed"),
+        ({"http": None, "error": "timeout", "rest_s": 2.0}, "failed"),
         ({"http": None, "error": "robots"}, "refused"),
     ],
 )
