@@ -96,7 +96,7 @@ class Planting:
 
     def _write_record(self) -> JobCopy | None:
         """Writes a known job's record again, if need be; None for a new job, whose record is written with the seeds."""
-        from crawlog.streams.log import rewind_job, write_command, write_control, write_job
+        from crawlog.streams.log import overruling, rewind_job, write_command, write_control, write_job
 
         job, known = self._job, self._job.copy
         if known is None:
@@ -107,7 +107,8 @@ class Planting:
             if job.closed:  # by its spider: this command goes on
                 write_command(producer, job.topics, Command("resume", job=job.name))
             write = rewind_job if job.is_anew and job.is_known else write_job  # a deleted job has nothing to rewind
-            return write(settings, producer, job.topics, job.name, known.spec, known.epoch)
+            spec = msgspec.structs.replace(known.spec, rev=overruling(settings, job.topics, known.spec))
+            return write(settings, producer, job.topics, job.name, spec, known.epoch)
         if 0 in self._supervisor.watch.ends("fetch"):  # an empty partition lacks the job's record
             self._say(f"{job.topics.urls} was made anew and has lost the job: it begins again")
             return write_job(settings, producer, job.topics, job.name, known.spec, known.epoch)

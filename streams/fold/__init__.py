@@ -20,6 +20,7 @@ from .fold import FOLD_VERSION, Fold
 from .history import Event, History, Offer, Spelling, UrlState, in_order
 from .jobs import JobState
 from .overlay import Changes, Rows, digest
+from .revisions import ordered_spec
 from .rows import HostRow, Skip
 
 __all__ = [
@@ -42,5 +43,6 @@ __all__ = [
     "digest",
     "effective",
     "in_order",
+    "ordered_spec",
     "rows",
 ]

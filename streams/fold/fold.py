@@ -27,7 +27,7 @@ from .host_queues import HostQueues, Listener
 from .jobs import JobState, JobStates
 from .offers import Offers
 from .overlay import Rows
-from .revisions import is_deletion, kept_for_life, ordered, refusal, supersedes, tombstone
+from .revisions import is_deletion, kept_for_life, ordered_spec, refusal, supersedes, tombstone
 from .seen import SeenTable
 
 FOLD_VERSION = 12
@@ -212,7 +212,7 @@ class Fold:
             job.count_record()
         reason = refusal(self.jobs.get(name), name, record.epoch, order)
         if not reason:
-            spec = ordered(job, order, offset)
+            spec = ordered_spec(job.spec if job is not None else None, order, offset)
             reason = self._jobs.refusal(name, record.epoch, spec) or ""
             if not reason:
                 self._set_job(name, record.epoch, spec)

@@ -1,7 +1,7 @@
 """Which record of a job counts. Every partition decides this alone, and all must agree whatever the order of records.
 
     record of the job ─► supersedes: (epoch, revision, bytes) greater than those in the state?
-    order (partition 0) ─► refusal: does `expects` name the current revision?  ─► ordered: the record that it makes
+    order (partition 0) ─► refusal: does `expects` name the current revision?  ─► ordered_spec: the record that it makes
     state `deleted` ─► tombstone: name, epoch and revision; records of that epoch or before do not count
 
 The owner of partition 0 copies what an order made to the other partitions, as a record of the job.
@@ -77,15 +77,19 @@ def _creation_refusal(job: JobState | None, name: str, order: u.JobOrder) -> str
     return "" if order.spec is not None else f"there is no job {name}, and the order has no record of one"
 
 
-def ordered(job: JobState | None, order: u.JobOrder, offset: int) -> u.JobSpec:
-    """The record that an order makes; for a job that begins with it, `job` is None."""
-    base = job.spec if job is not None else None
+def ordered_spec(base: u.JobSpec | None, order: u.JobOrder, rev: int) -> u.JobSpec:
+    """The record that an order makes.
+
+    Args:
+        base: The job's record; None for a job that begins with the order.
+        rev: Revision of the new record if it is greater than that of `base`; the offset of an order in the log.
+    """
     spec = order.spec or base
     assert spec is not None
     submitted = base or spec
     return msgspec.structs.replace(
         spec,
-        rev=max(offset, base.rev + 1 if base is not None else 1),
+        rev=max(rev, base.rev + 1 if base is not None else 1),
         state=order.state or (spec.state if base is None or order.spec is None else base.state),
         reason=order.reason,
         by=submitted.by or order.by,

@@ -63,7 +63,7 @@ from .dead_letters import (
     redrive_refusal,
 )
 from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
-from .job_changes import ANSWERED_S, cancel_job, change_job, change_state, remove_notes
+from .job_changes import ANSWERED_S, cancel_job, change_job, change_state, overruling, remove_notes
 from .job_lines import JobLines
 from .job_records import (
     NO_SPIDER,
@@ -201,6 +201,7 @@ __all__ = [
     "merged_ends",
     "offset_at",
     "offsets",
+    "overruling",
     "own_manner",
     "pages_done",
     "pages_named",

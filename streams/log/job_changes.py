@@ -19,6 +19,7 @@ from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import JobOrder, JobSpec, UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, Misconfigured, NotAnswered, OrderRefused
+from crawlog.streams.fold import ordered_spec
 
 from .admin import Admin
 from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient, log_bounds
@@ -123,9 +124,20 @@ def change_state(
     """
     if _has_fetch_workers(settings):
         return change_job(settings, producer, topics, copy.job, state=state, reason=reason, by=by)
-    rev, now = copy.spec.rev + 1, time.time()
-    spec = msgspec.structs.replace(copy.spec, rev=rev, state=state, reason=reason, changed_at=now)
+    order = JobOrder(copy.spec.rev, state, reason=reason, by=by, at=time.time())
+    spec = ordered_spec(copy.spec, order, overruling(settings, topics, copy.spec))
     return write_job(settings, producer, topics, copy.job, spec, copy.epoch)
+
+
+def overruling(settings: "Settings", topics: Topics, spec: JobSpec) -> int:
+    """A revision for a changed record that no order in the log outranks, also one that nobody has answered.
+
+    A worker that starts takes such an order before it reads the record. The order expects the revision of `spec`, so
+    it makes the next one, or that of its offset.
+
+    Raises: EngineError: the log does not answer.
+    """
+    return max(log_bounds(settings, topics.urls, [0])[0][1], spec.rev + 2)
 
 
 def _has_fetch_workers(settings: "Settings") -> bool:

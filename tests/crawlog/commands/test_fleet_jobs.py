@@ -79,5 +79,5 @@ def test_a_job_is_stopped_and_resumed_where_no_fetch_worker_runs(cluster: Settin
     resume_job(cluster, "j")
     copy = known_job(cluster, topics, "j")
     assert copy is not None
-    assert (copy.spec.state, copy.spec.reason, copy.spec.rev) == ("running", "", 3)
+    assert (copy.spec.state, copy.spec.reason, copy.spec.rev) == ("running", "", 5)
     assert not commands_in_force(cluster, topics).of_job("j").stopped

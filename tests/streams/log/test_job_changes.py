@@ -17,11 +17,14 @@ from crawlog.streams.log import (
     Producer,
     Topics,
     change_job,
+    change_state,
     commands_in_force,
     consumer_config,
     control_entries,
     ensure_topics,
     known_job,
+    log_bounds,
+    read_partitions,
     remove_notes,
     rewind_crawl,
     write_control,
@@ -126,6 +129,20 @@ def test_a_change_of_something_else_meanwhile_is_no_reason_to_refuse_a_pause(clu
     with fleet.answering(after=2):
         paused = fleet.change(state="paused")
     assert (paused.spec.state, paused.spec.max_pages) == ("paused", 9)
+
+
+@pytest.mark.parametrize("earlier", [0, 5])
+def test_an_older_unanswered_order_does_not_undo_a_change_without_workers(cluster: Settings, earlier: int) -> None:
+    """A worker that starts takes the order: it expects the revision before. Its offset may be no greater than that."""
+    fleet = Fleet(cluster)
+    for at in range(earlier):
+        fleet.order(expects=100 + at)
+    fleet.order(expects=1, state="stopped", reason="enough", by="ann", at=7.0)
+    paused = change_state(cluster, fleet.producer, fleet.topics, JobCopy("j", ANY), state="paused")
+    bounds = log_bounds(cluster, fleet.topics.urls, [0])
+    answers = fleet.state.take(*(one.value() for one in read_partitions(cluster, fleet.topics.urls, bounds)))
+    assert answers[earlier + 1].answered[0].refusal == ""
+    assert (fleet.state.fold.jobs["j"].spec, paused.spec.state) == (paused.spec, "paused")
 
 
 @pytest.mark.parametrize("expects", [None, 1])

@@ -1,0 +1,36 @@
+"""What a run writes to the log before its seeds."""
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from crawlog.commands.order import Order
+from crawlog.commands.planting import Planting
+from crawlog.schemas import urls as u
+from crawlog.schemas.control import JobCopy
+from crawlog.streams.log import Producer, Topics, ensure_topics, log_bounds, read_partitions, write_job
+from crawlog.streams.settings.settings import Settings
+from tests.support.folding import ANY, State
+
+
+@pytest.mark.broker
+def test_a_run_that_changes_its_job_overrules_an_unanswered_order(cluster: Settings) -> None:
+    """The order, of a time without workers, is folded by those of the run."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    write_job(cluster, producer, topics, "j", ANY)
+    for expects in (7, 8, 1):
+        order = u.JobOrder(expects, "paused")
+        producer.send(topics.urls, u.encode(u.UrlsRecord(job="j", order=order)), partition=0)
+    assert producer.flush(30)
+    changed = JobCopy("j", msgspec.structs.replace(ANY, rev=2, max_pages=9))
+    job = SimpleNamespace(
+        name="j", topics=topics, copy=changed, order=Order(), closed="", is_changed=True, is_anew=False, starts=False
+    )
+    supervisor = SimpleNamespace(settings=cluster, producer=producer, lost_founds=(), watch=object())
+    Planting(job, supervisor, print).plant()  # type: ignore[arg-type]  # as much of both as it needs
+    state = State()
+    bounds = log_bounds(cluster, topics.urls, [0])
+    state.take(*(one.value() for one in read_partitions(cluster, topics.urls, bounds)))
+    assert (state.fold.jobs["j"].spec.state, state.fold.jobs["j"].spec.max_pages) == ("running", 9)
