@@ -1,6 +1,6 @@
 """`crawlog jobs`: the jobs of a log, and changes of one. The HTTP service calls the same functions.
 
-    crawl.control, crawl.progress ─► FleetView ─► JobView         pause, resume … ─► `change_state`
+    crawl.control, crawl.progress ─► FleetView ─► JobView         pause, resume … ─► `apply_change`
 
 A change is an order in crawl.urls, which the fetch worker that owns partition 0 takes or refuses: it is refused if the
 job has changed since it was read. On a log without fetch workers the job's record is written at once.
@@ -128,7 +128,7 @@ _FROM: dict[JobStateName, tuple[str, ...]] = {
 
 
 def _change(settings: "Settings", name: str, state: JobStateName, by: str, reason: str = "") -> "JobView":
-    from crawlog.streams.log import CommandProducer, Topics, change_state, settled_control
+    from crawlog.streams.log import CommandProducer, Topics, apply_change, settled_control
 
     if name == DEFAULT_JOB:
         raise NotPossible(f"{name} is the job of bare records, and takes no orders; `crawlog control` pauses it")
@@ -142,7 +142,7 @@ def _change(settings: "Settings", name: str, state: JobStateName, by: str, reaso
     if state == "running":
         _resume_commands(producer, topics, name, said.get(f"command/job/{name}".encode()))
     if copy.spec.state != state:
-        copy = change_state(settings, producer, topics, copy, state=state, reason=reason, by=by or whoever())
+        copy = apply_change(settings, producer, topics, copy, state=state, reason=reason, by=by or whoever())
     return _view(settings, copy)
 
 

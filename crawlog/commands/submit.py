@@ -360,20 +360,19 @@ class _Sowing:
         return copy
 
     def _change(self, known: JobCopy, spec: "JobSpec", by: str) -> JobCopy:
-        """Orders another limit of pages; a job that was stopped at the former one runs."""
-        from crawlog.streams.log import change_job
+        """Gives a job another limit of pages; one that was stopped at the former limit runs."""
+        from crawlog.streams.log import apply_change
 
         was_full = is_full(known.spec)
-        return change_job(
+        return apply_change(
             self._settings,
             self._producer,
             self._topics,
-            known.job,
+            known,
             state="running" if was_full else None,
             spec=spec,
             reason="" if was_full else spec.reason,
             by=by,
-            expects=known.spec.rev,
         )
 
 
@@ -385,7 +384,8 @@ def is_full(spec: "JobSpec") -> bool:
 def way_on(copy: JobCopy) -> str:
     """The command that lets a paused, stopped or failed job go on."""
     if is_full(copy.spec):
-        return f"`crawlog submit --job {copy.job} --max-pages N` with more than {copy.spec.max_pages}"
+        submitted = f"`crawlog submit --job {copy.job} --max-pages N`"
+        return f"{submitted} (without `up`: the same `crawlog run`) with more than {copy.spec.max_pages}"
     return f"`crawlog jobs resume {copy.job}`"
 
 

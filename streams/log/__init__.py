@@ -63,7 +63,7 @@ from .dead_letters import (
     redrive_refusal,
 )
 from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
-from .job_changes import ANSWERED_S, cancel_job, change_job, change_state, overruling, remove_notes
+from .job_changes import ANSWERED_S, apply_change, cancel_job, change_job, overruling, remove_notes
 from .job_lines import JobLines
 from .job_records import (
     NO_SPIDER,
@@ -159,9 +159,9 @@ __all__ = [
     "WrittenEnds",
     "access_denied",
     "aiokafka_credentials",
+    "apply_change",
     "cancel_job",
     "change_job",
-    "change_state",
     "check_group_name",
     "check_jump",
     "check_readable",

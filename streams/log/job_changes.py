@@ -4,7 +4,7 @@
     fold of partition 0 takes or refuses it ─► coordinator ─► crawl.control: JobCopy.answers ─► here
 
 An order that nobody answers is not lost: it is obeyed as soon as a fetch worker runs. Where none is on the log, the
-record itself is written (`change_state`).
+record itself is written (`apply_change`).
 """
 
 import time
@@ -104,29 +104,37 @@ def change_job(  # noqa: PLR0913  # the parts of an order
     return _ordered(settings, producer, topics, now, order, None, wait_s)
 
 
-def change_state(
+def apply_change(  # noqa: PLR0913  # the parts of an order
     settings: "Settings",
     producer: Producer,
     topics: Topics,
     copy: JobCopy,
     *,
-    state: JobStateName,
+    state: JobStateName | None = None,
+    spec: JobSpec | None = None,
     reason: str = "",
     by: str = "",
 ) -> JobCopy:
-    """Change the state of a job whose record is `copy`.
+    """Change a job whose record is `copy`.
 
     With fetch workers on the log this is an order. Without them its record is written at once, as nobody would answer.
+
+    Args:
+        state, spec, reason, by: As for `change_job`; `spec` is made from `copy`.
 
     Returns: The job's record with the change.
 
     Raises: Misconfigured, OrderRefused, NotAnswered, EngineError: as `change_job`.
     """
+    rev = copy.spec.rev
     if _has_fetch_workers(settings):
-        return change_job(settings, producer, topics, copy.job, state=state, reason=reason, by=by)
-    order = JobOrder(copy.spec.rev, state, reason=reason, by=by, at=time.time())
-    spec = ordered_spec(copy.spec, order, overruling(settings, topics, copy.spec))
-    return write_job(settings, producer, topics, copy.job, spec, copy.epoch)
+        expects = rev if spec is not None else None
+        return change_job(
+            settings, producer, topics, copy.job, state=state, spec=spec, reason=reason, by=by, expects=expects
+        )
+    order = JobOrder(rev, state, spec, reason, by, time.time())
+    changed = ordered_spec(copy.spec, order, overruling(settings, topics, copy.spec))
+    return write_job(settings, producer, topics, copy.job, changed, copy.epoch)
 
 
 def overruling(settings: "Settings", topics: Topics, spec: JobSpec) -> int:
@@ -159,7 +167,7 @@ def cancel_job(settings: "Settings", job: str, by: str = "") -> JobCopy | None:
     copy = settled_control(settings, producer, topics).get(f"job/{job}".encode())
     if not isinstance(copy, JobCopy) or copy.spec.state in ("cancelled", "deleted"):
         return copy if isinstance(copy, JobCopy) else None
-    return change_state(settings, producer, topics, copy, state="cancelled", by=by)
+    return apply_change(settings, producer, topics, copy, state="cancelled", by=by)
 
 
 def _present(settings: "Settings", topics: Topics, job: str) -> JobCopy:

@@ -17,8 +17,8 @@ from crawlog.schemas import urls
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
-from crawlog.streams import log
 from crawlog.streams.errors import Misconfigured, NotPossible
+from crawlog.streams.log import job_changes
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_changes import cancel_job
 from crawlog.streams.log.job_records import commands_in_force, known_job, write_command, write_job
@@ -134,7 +134,8 @@ def test_urls_for_a_job_that_does_not_run_are_told_to_wait(
     wanted = Submission(urls=("http://a.test/",), job="j", max_pages=5)
     submit(cluster, wanted)
     is_full = reason == "max_pages"
-    way = "`crawlog submit --job j --max-pages N` with more than 5" if is_full else "`crawlog jobs resume j`"
+    at_limit = "`crawlog submit --job j --max-pages N` (without `up`: the same `crawlog run`) with more than 5"
+    way = at_limit if is_full else "`crawlog jobs resume j`"
     held = msgspec.structs.replace(job(cluster, "j").spec, rev=2, state=state, reason=reason)
     write_job(cluster, Producer(cluster, "test"), Topics(cluster.kafka.prefix), "j", held)
     lines: list[str] = []
@@ -146,7 +147,8 @@ def test_urls_for_a_job_that_does_not_run_are_told_to_wait(
         assert (given["state"], given["reason"]) == (("running", "") if is_full else (None, reason))
         return JobCopy("j", msgspec.structs.replace(spec, state=given["state"] or spec.state))
 
-    monkeypatch.setattr(log, "change_job", change)
+    monkeypatch.setattr(job_changes, "_has_fetch_workers", lambda _: True)
+    monkeypatch.setattr(job_changes, "change_job", change)
     for urls_again in ((), wanted.urls):
         larger = msgspec.structs.replace(wanted, urls=urls_again, max_pages=9)
         assert submit(cluster, larger).state == ("pending" if is_full else state)
@@ -155,6 +157,17 @@ def test_urls_for_a_job_that_does_not_run_are_told_to_wait(
             resume_job(cluster, "j")
     with pytest.raises(NotPossible, match=r"with other run\.max_pages"):
         submit(cluster, msgspec.structs.replace(wanted, max_pages=4))
+
+
+def test_a_larger_limit_lets_a_full_job_go_on_where_no_worker_runs(cluster: Settings) -> None:
+    """Its record is written, and its new URLs: a worker that starts later crawls them."""
+    submit(cluster, Submission(urls=("http://a.test/",), job="j", max_pages=5, depth=1), "ann")
+    full = msgspec.structs.replace(job(cluster, "j").spec, rev=2, state="stopped", reason="max_pages")
+    write_job(cluster, Producer(cluster, "test"), Topics(cluster.kafka.prefix), "j", full)
+    submit(cluster, Submission(urls=("http://a.test/x",), job="j", max_pages=9, depth=1), "bob")
+    spec = job(cluster, "j").spec
+    assert (spec.state, spec.reason, spec.max_pages, spec.max_depth, spec.by) == ("running", "", 9, 1, "ann")
+    assert [found.url for one in records(cluster) for found in one.urls or ()] == ["http://a.test/", "http://a.test/x"]
 
 
 def test_a_job_of_the_service_is_requested_as_one_of_the_command_line(cluster: Settings) -> None:

@@ -16,8 +16,8 @@ from crawlog.streams.frontier import Commands
 from crawlog.streams.log import (
     Producer,
     Topics,
+    apply_change,
     change_job,
-    change_state,
     commands_in_force,
     consumer_config,
     control_entries,
@@ -138,7 +138,7 @@ def test_an_older_unanswered_order_does_not_undo_a_change_without_workers(cluste
     for at in range(earlier):
         fleet.order(expects=100 + at)
     fleet.order(expects=1, state="stopped", reason="enough", by="ann", at=7.0)
-    paused = change_state(cluster, fleet.producer, fleet.topics, JobCopy("j", ANY), state="paused")
+    paused = apply_change(cluster, fleet.producer, fleet.topics, JobCopy("j", ANY), state="paused")
     bounds = log_bounds(cluster, fleet.topics.urls, [0])
     answers = fleet.state.take(*(one.value() for one in read_partitions(cluster, fleet.topics.urls, bounds)))
     assert answers[earlier + 1].answered[0].refusal == ""
