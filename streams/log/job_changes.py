@@ -117,7 +117,8 @@ def apply_change(  # noqa: PLR0913  # the parts of an order
 ) -> JobCopy:
     """Change a job whose record is `copy`.
 
-    With fetch workers on the log this is an order. Without them its record is written at once, as nobody would answer.
+    With fetch workers on the log this is an order. Without them its record is written, as nobody would answer. Workers
+    that were killed count until their session has timed out, so they are looked at again after the wait for an answer.
 
     Args:
         state, spec, reason, by: As for `change_job`; `spec` is made from `copy`.
@@ -129,9 +130,13 @@ def apply_change(  # noqa: PLR0913  # the parts of an order
     rev = copy.spec.rev
     if _has_fetch_workers(settings):
         expects = rev if spec is not None else None
-        return change_job(
-            settings, producer, topics, copy.job, state=state, spec=spec, reason=reason, by=by, expects=expects
-        )
+        try:
+            return change_job(
+                settings, producer, topics, copy.job, state=state, spec=spec, reason=reason, by=by, expects=expects
+            )
+        except NotAnswered:
+            if _has_fetch_workers(settings):
+                raise
     order = JobOrder(rev, state, spec, reason, by, time.time())
     changed = ordered_spec(copy.spec, order, overruling(settings, topics, copy.spec))
     return write_job(settings, producer, topics, copy.job, changed, copy.epoch)

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,7 @@ from crawlog.streams.log import (
     consumer_config,
     control_entries,
     ensure_topics,
+    job_changes,
     known_job,
     log_bounds,
     read_partitions,
@@ -143,6 +145,22 @@ def test_an_older_unanswered_order_does_not_undo_a_change_without_workers(cluste
     answers = fleet.state.take(*(one.value() for one in read_partitions(cluster, fleet.topics.urls, bounds)))
     assert answers[earlier + 1].answered[0].refusal == ""
     assert (fleet.state.fold.jobs["j"].spec, paused.spec.state) == (paused.spec, "paused")
+
+
+@pytest.mark.parametrize("last", [set(), {"fetch-0"}])
+def test_the_record_is_written_if_no_fetch_worker_is_left_to_answer(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch, last: set[str]
+) -> None:
+    """A killed worker is a member of its group until its session has timed out, also after a restart of the broker."""
+    fleet = Fleet(cluster)
+    members = iter([{"fetch-0"}, last])
+    monkeypatch.setattr(job_changes, "member_names", lambda *_: next(members))
+    monkeypatch.setattr(job_changes, "change_job", partial(change_job, wait_s=0.1))
+    with pytest.raises(NotAnswered) if last else nullcontext():
+        apply_change(cluster, fleet.producer, fleet.topics, JobCopy("j", ANY), state="stopped")
+    copy = known_job(cluster, fleet.topics, "j")
+    assert copy is not None
+    assert copy.spec.state == ("running" if last else "stopped")
 
 
 @pytest.mark.parametrize("expects", [None, 1])
