@@ -154,7 +154,10 @@ def unknown_job(name: str) -> UnknownName:
 def _check(copy: JobCopy, state: JobStateName) -> None:
     now = copy.spec.state
     if state == "running" and copy.spec.reason == BROKEN:
-        raise NotPossible(f"job {copy.job} has nothing to go on with: its spider could not be made. Submit it anew")
+        raise NotPossible(
+            f"job {copy.job} has nothing to go on with: its spider could not be made. Submit it anew: {way_on(copy)}"
+            " lets it go on"
+        )
     if state == "running" and is_full(copy.spec):
         raise NotPossible(
             f"job {copy.job} has the {copy.spec.max_pages} pages of its limit: {way_on(copy)} lets it go on"

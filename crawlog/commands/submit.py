@@ -382,7 +382,11 @@ def is_full(spec: "JobSpec") -> bool:
 
 
 def way_on(copy: JobCopy) -> str:
-    """The command that lets a paused, stopped or failed job go on."""
+    """The command that lets a paused, stopped or failed job go on, or begin again if its spider could not be made."""
+    spec = copy.spec
+    if spec.reason == BROKEN and spec.code is not None:
+        spider = f"--project {spec.code.project} --spider {spec.spider}"
+        return f"`crawlog submit {spider} --job {copy.job} --fresh` with other code or arguments"
     if is_full(copy.spec):
         submitted = f"`crawlog submit --job {copy.job} --max-pages N`"
         return f"{submitted} (without `up`: the same `crawlog run`) with more than {copy.spec.max_pages}"

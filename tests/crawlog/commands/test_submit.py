@@ -259,8 +259,14 @@ def test_a_spider_that_cannot_be_made_is_refused_or_a_job_that_failed(cluster: S
     assert [("start_url" in line.text, line.level) for line in job_log_lines(settings, "j")] == [(True, "error")]
     with pytest.raises(Misconfigured, match="there already"):
         submit(settings, wanted, keeps_broken=True)
-    with pytest.raises(NotPossible, match="Submit it anew"):
+    way = "`crawlog submit --project shop --spider shop --job j --fresh` with other code or arguments lets it go on"
+    with pytest.raises(NotPossible, match=f"Submit it anew: {way}"):
         resume_job(settings, "j")
+    lines: list[str] = []
+    submit(settings, Submission(job="j"), say=lines.append)
+    assert lines == [f"job j is failed: its URLs wait; {way}"]
+    mended = msgspec.structs.replace(wanted, args={"start_url": "http://a.test/"}, fresh=True, is_new=False)
+    assert submit(settings, mended).state == "pending"
 
 
 @pytest.mark.parametrize("way", ["submit", "seed"])
