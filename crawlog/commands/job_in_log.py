@@ -77,6 +77,24 @@ class JobInLog:
         if code is not None and (refusal := trust_of(self._supervisor.settings).refusal(code)):
             raise Misconfigured(f"the spider of job {self.name} is {named}, and {refusal}")
 
+    def check_outputs(self) -> None:
+        """Refuses a job that would never finish: it waits for outputs that no sink worker of a fleet writes.
+
+        Raises: Misconfigured: the job goes on, and the log has no such worker. A run on a local engine has none.
+        """
+        from crawlog.streams.log import has_workers
+
+        spec = self.copy.spec if self.copy is not None and self.end is None else None
+        if spec is None or spec.state in ("cancelled", "failed"):
+            return
+        outputs = [output.name for output in spec.outputs if output.required]
+        is_local = self._supervisor.engine is not None
+        if outputs and (is_local or not has_workers(self._supervisor.settings, "sink")):
+            raise Misconfigured(
+                f"job {self.name} has outputs that a fleet's sink worker writes, and none runs: {', '.join(outputs)}.\n"
+                "`crawlog up` goes on with the job. A run with another --job has its own rows."
+            )
+
     def recall(self) -> None:
         """Reads the job from the log, and decides how this run continues it.
 

@@ -144,6 +144,7 @@ class Run:
             self._end_at_once()
             return
         self.job.check_spider()
+        self.job.check_outputs()
         self.gains = Gains(self.job, self.supervisor)
         self.summary.is_clean = self.gains.is_clean
         self.supervisor.go(("fetch", "parse"))

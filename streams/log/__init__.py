@@ -63,7 +63,7 @@ from .dead_letters import (
     redrive_refusal,
 )
 from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
-from .job_changes import ANSWERED_S, apply_change, cancel_job, change_job, overruling, remove_notes
+from .job_changes import ANSWERED_S, apply_change, cancel_job, change_job, has_workers, overruling, remove_notes
 from .job_lines import JobLines
 from .job_records import (
     NO_SPIDER,
@@ -177,6 +177,7 @@ __all__ = [
     "find_cuts",
     "foreign_config",
     "groups",
+    "has_workers",
     "is_end_of",
     "is_log_end",
     "is_ours",

@@ -128,14 +128,14 @@ def apply_change(  # noqa: PLR0913  # the parts of an order
     Raises: Misconfigured, OrderRefused, NotAnswered, EngineError: as `change_job`.
     """
     rev = copy.spec.rev
-    if _has_fetch_workers(settings):
+    if has_workers(settings, "fetch"):
         expects = rev if spec is not None else None
         try:
             return change_job(
                 settings, producer, topics, copy.job, state=state, spec=spec, reason=reason, by=by, expects=expects
             )
         except NotAnswered:
-            if _has_fetch_workers(settings):
+            if has_workers(settings, "fetch"):
                 raise
     order = JobOrder(rev, state, spec, reason, by, time.time())
     changed = ordered_spec(copy.spec, order, overruling(settings, topics, copy.spec))
@@ -153,10 +153,10 @@ def overruling(settings: "Settings", topics: Topics, spec: JobSpec) -> int:
     return max(log_bounds(settings, topics.urls, [0])[0][1], spec.rev + 2)
 
 
-def _has_fetch_workers(settings: "Settings") -> bool:
-    """Whether fetch workers may answer an order; True where the cluster does not tell this user."""
+def has_workers(settings: "Settings", stage: str) -> bool:
+    """Whether workers of a stage are in its group; True where the cluster does not tell this user."""
     try:
-        return bool(member_names(Admin(settings), stage_group(settings, "fetch"), CLUSTER_TIMEOUT_S))
+        return bool(member_names(Admin(settings), stage_group(settings, stage), CLUSTER_TIMEOUT_S))
     except EngineError:
         return True
 

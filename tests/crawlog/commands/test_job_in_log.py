@@ -1,5 +1,6 @@
 """How a run continues the job that its log has: as it is, changed, or again."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ from crawlog.commands.order import Order
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams import log
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import job_since, resolve_spec
 from crawlog.streams.settings import Settings
 
@@ -36,9 +39,10 @@ def submitted(**others: Any) -> JobCopy:
     return JobCopy(ORDER.name(), msgspec.structs.replace(spec, **OF_SUBMIT | others))
 
 
-def continued(known: JobCopy, end: Finished | None = None, order: Order = ORDER) -> JobInLog:
+def continued(known: JobCopy, end: Finished | None = None, order: Order = ORDER, engine: object = None) -> JobInLog:
     """The job as a run takes it up."""
-    job = JobInLog(order, order.name(), SimpleNamespace(settings=Settings()), lambda _: None)  # type: ignore[arg-type]  # its settings alone are read
+    supervisor = SimpleNamespace(settings=Settings(), engine=engine)
+    job = JobInLog(order, order.name(), supervisor, lambda _: None)  # type: ignore[arg-type]  # that alone is read
     job._go_on(known, end)
     return job
 
@@ -61,6 +65,32 @@ def test_a_run_with_other_settings_keeps_what_submit_wrote() -> None:
     kept = {name: getattr(copy.spec, name) for name in OF_SUBMIT}
     assert (copy.spec.max_depth, copy.spec.state, kept) == (None, "running", OF_SUBMIT | {"rev": 45})
     assert {name for name, value in OF_SUBMIT.items() if value == getattr(JobSpec(), name)} == set()
+
+
+@pytest.mark.parametrize(
+    ("known", "end", "is_local", "has_sink", "is_refused"),
+    [
+        (submitted(), None, True, True, True),
+        (submitted(), None, False, False, True),
+        (submitted(), None, False, True, False),
+        (submitted(outputs=(OutputSpec("rows.csv", required=False),)), None, True, False, False),
+        (submitted(state="finished"), ENDED, True, False, False),
+        (submitted(state="cancelled"), None, True, False, False),
+    ],
+)
+def test_a_run_refuses_a_job_that_would_wait_for_outputs_that_nobody_writes(
+    monkeypatch: pytest.MonkeyPatch,
+    known: JobCopy,
+    end: Finished | None,
+    is_local: bool,
+    has_sink: bool,
+    is_refused: bool,
+) -> None:
+    """On a local engine only `up` has a sink worker for them; on a cluster there may be one."""
+    monkeypatch.setattr(log, "has_workers", lambda _, stage: stage == "sink" and has_sink)
+    job = continued(known, end, engine=object() if is_local else None)
+    with pytest.raises(Misconfigured, match=r"rows\.csv\.\n`crawlog up` goes on") if is_refused else nullcontext():
+        job.check_outputs()
 
 
 @pytest.mark.parametrize(("order", "state"), [(ORDER, "deleted"), (Order(ORDER.seeds, fresh=True), "finished")])

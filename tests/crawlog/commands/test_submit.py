@@ -147,7 +147,7 @@ def test_urls_for_a_job_that_does_not_run_are_told_to_wait(
         assert (given["state"], given["reason"]) == (("running", "") if is_full else (None, reason))
         return JobCopy("j", msgspec.structs.replace(spec, state=given["state"] or spec.state))
 
-    monkeypatch.setattr(job_changes, "_has_fetch_workers", lambda _: True)
+    monkeypatch.setattr(job_changes, "has_workers", lambda *_: True)
     monkeypatch.setattr(job_changes, "change_job", change)
     for urls_again in ((), wanted.urls):
         larger = msgspec.structs.replace(wanted, urls=urls_again, max_pages=9)
