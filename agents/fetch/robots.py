@@ -120,7 +120,12 @@ class Robots:
         (failed, _, since), now = host.tries.get(manner.asking, NO_TRIES), time.monotonic()
         is_last = self._access.is_last(failed + 1, now - since if failed else 0.0)
         within_s = self._patience.within_s(host, manner.rules.timeout_s, failed, is_last=is_last)
-        answer = await self._answer(url, manner, in_turn, within_s)
+        try:
+            answer = await self._answer(url, manner, in_turn, within_s)
+        except HostHeld:
+            if cached is None:
+                raise
+            answer = Answer(None, CONTROL)  # the older rules count on, however long the other host is paused
         return self._answered(host, manner, answer, is_cut_short=within_s is not None and answer.error == "timeout")
 
     async def _answer(self, url: str, manner: Manner, waits: bool, within_s: float | None) -> Answer:
@@ -209,7 +214,7 @@ class Robots:
         """The rules that were read last for a manner, however old."""
         keys = robots_answer.key(host.key), robots_answer.key(host.key, manner.asking)
         rows = [robots_answer.read(row) for key in keys if (row := host.partition.cached(key)) is not None]
-        return max(rows, key=lambda row: row.fetched_at, default=None)
+        return max(rows, key=lambda row: (row.fetched_at, row.unreachable_at), default=None)
 
     def _use(self, host: Host, manner: Manner, counts: Counts, left_s: float) -> None:
         host.rules = self.rules.rules(counts.body, manner.token)

@@ -42,8 +42,11 @@ class Counts(msgspec.Struct, frozen=True, array_like=True):
         return max(_left_s(ttl_s, now - self.fetched_at), _left_s(UNREACHABLE_TTL_S, now - self.unreachable_at))
 
     def counts_for(self, asking: bytes) -> bytes:
-        """The way of asking that it counts for, of an answer to this one; empty for all."""
-        return b"" if self.status < 300 else asking
+        """The way of asking that it counts for, of an answer to this one; empty for all.
+
+        That this one had no answer says nothing of others: they ask for themselves.
+        """
+        return b"" if self.status < 300 and not self.unreachable_at else asking
 
     def kept(self, now: float) -> "Counts":
         """The same rules for `UNREACHABLE_TTL_S` more, because newer ones cannot be had."""

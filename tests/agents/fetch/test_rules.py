@@ -286,6 +286,23 @@ async def test_hosts_whose_robots_txt_redirect_to_each_other_do_not_wait_for_eve
         assert min(later - earlier for earlier, later in pairwise(asked)) >= 0.2
 
 
+async def test_a_pause_elsewhere_holds_no_host_whose_rules_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its robots.txt is due again, and redirects to the paused host: the older rules count on."""
+    web = Parked(to={"http://a.com/robots.txt": "http://b.com/r"})
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, robots__attempts=2) as world:
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        world.robots._access.ttl_s = 0.0
+        world.stage.frontier.size_windows()
+        world.stage.frontier.obey(Commands([Command("pause", host="b.com")]))
+        world.find("http://a.com/y")
+        await world.all_done("http://a.com/y")
+        assert world.became()["http://a.com/y"][:2] == ("fetched", "")
+    assert web.times("http://a.com:80/robots.txt") == 1 + 2
+
+
 @pytest.mark.parametrize(
     ("action", "verdict"), [("block", ("failed", "robots_unreachable: control")), ("pause", ("fetched", ""))]
 )

@@ -108,6 +108,12 @@ def test_old_rules_count_on_while_newer_ones_cannot_be_had(since_s: float, left_
     assert (kept.body, kept.left_s(100.0, NOW)) == (FORBIDS, left_s)
 
 
+def test_that_newer_rules_cannot_be_had_is_true_of_one_way_of_asking() -> None:
+    """A robots.txt counts for all; that a job with little time, say, got no newer one keeps no other from asking."""
+    old = Counts(NOW, 200, FORBIDS)
+    assert (old.counts_for(b"hasty"), old.kept(NOW).counts_for(b"hasty")) == (b"", b"hasty")
+
+
 def test_no_rules_count_longer_than_a_day() -> None:
     """RFC 9309 2.4, whatever the setting says."""
     assert Access(Robots(ttl_s=1e9)).ttl_s == MAX_TTL_S
