@@ -26,6 +26,9 @@ log = structlog.get_logger()
 LINGER_MS = 2
 """How long a record waits for others; somebody waits for most of them."""
 
+FREE_S = 1.0
+"""How long a finished job stays stopped by its spider: the log may hold an operator's command behind that stop."""
+
 BY = "crawlog"
 """`JobOrder.by` of the coordinator's orders."""
 
@@ -132,11 +135,19 @@ class Coordinator:
         self._copies.send(Outgoing(copy, is_taken, ending))
 
     def _free(self, job: str) -> None:
-        """Ends the stop with which a spider closed a job that had finished."""
+        """Ends the stop with which a spider closed a job that had finished, unless an operator's command comes soon."""
         if self.jobs.is_closed_late(job):
-            assert self._copies is not None
-            log.info("job_closed_late", job=job)
-            self._copies.note(Command("resume", job=job, at=time.time()))
+            asyncio.get_running_loop().call_later(FREE_S, self._freed, self._following, job)
+
+    def _freed(self, following: Following | None, job: str) -> None:
+        if following is None or following is not self._following or not self.jobs.is_closed_late(job):
+            return
+        if not self._stage.may_ask():
+            self._free(job)
+            return
+        assert self._copies is not None
+        log.info("job_closed_late", job=job)
+        self._copies.note(Command("resume", job=job, at=time.time()))
 
     def _act(self, following: Following, due: DueOrder | DueEnd) -> None:
         """Does what is due, unless the duty has moved meanwhile; without the lease it is decided again."""

@@ -31,7 +31,7 @@ class Finish:
         2. parse has passed the end of crawl.pages as read after that
         3. all folds have passed the end of crawl.urls as read after that
         4. the folds report the same counts, and still nothing queued or in flight; otherwise back to 1
-        5. the sinks have passed the end of crawl.items as read after that
+        5. the sinks have passed the end of crawl.items as read after that; back to 1 if the folds have more by then
 
     Why the counts are compared: partition A reports that it is idle, then B's last page links to A. B's page was
     acknowledged before B was idle (1). So parse's founds lie before the end of crawl.urls read in 3, and A's count
@@ -74,14 +74,18 @@ class Finish:
             self._wait_for("fetch", ends, 3)
         elif self._step == 3 and picture.has_passed("fetch", self.passed["fetch"]):
             self._step = 4
-        elif self._step == 4:
-            now = self._look(picture)
-            if now.is_idle and now.folded == self._folded:
-                self.counts = picture.counts(self.job)
-                self._wait_for("sink", ends, 5)
-            else:
-                self._step = 1
-        elif self._step == 5 and self._has_sunk(picture, self.passed["sink"]):
+        elif self._step in (4, 5):
+            self._confirm(picture, ends)
+
+    def _confirm(self, picture: Picture, ends: Ends) -> None:
+        """Ends, unless more came since step 1."""
+        now = self._look(picture)
+        if self._step == 4 and now.is_idle and now.folded == self._folded:
+            self.counts = picture.counts(self.job)
+            self._wait_for("sink", ends, 5)
+        elif self._step == 4 or sum(now.folded) > sum(self._folded):  # fewer are a late report's
+            self._step = 1
+        elif self._has_sunk(picture, self.passed["sink"]):
             self._step = 6
 
     def _has_sunk(self, picture: Picture, ends: tuple[int, ...]) -> bool:

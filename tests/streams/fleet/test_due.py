@@ -1,5 +1,6 @@
 """Which orders and ends the coordinator gives, from reports and crawl.control; each case is a row of a table."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -152,6 +153,22 @@ def test_an_end_has_the_counts_that_the_folds_agreed_on() -> None:
     assert (due.end.counts.folded, due.end.counts.fetched) == (8, 2)
 
 
+def test_a_job_that_got_more_while_its_output_was_written_is_not_finished() -> None:
+    """1 they agree → 2 a URL comes and is fetched → 3 the output is written up to 1 → 4 it is written up to 2."""
+    known, dues = jobs(JobSpec(outputs=(OutputSpec("a"),))), Dues(2)
+    seen = picture(IDLE, IDLE)
+    assert dues.of_open(known.open.values(), seen, ends) == []
+    seen.take(report(1, **IDLE | {"folded": IDLE["folded"] + 2, "fetched": IDLE["fetched"] + 1}))
+    seen.take(Progress("sink-0", "sink", 0, 1.0, sink=FLEET, passed=[3, 3]))
+    more = ENDS | {"sink": (3, 4)}
+    assert dues.of_open(known.open.values(), seen, more.__getitem__) == []
+    seen.take(Progress("sink-0", "sink", 0, 1.0, sink=FLEET, passed=[3, 4]))
+    (due,) = dues.of_open(known.open.values(), seen, more.__getitem__)
+    assert isinstance(due, DueOrder)
+    assert due.end is not None
+    assert due.end.counts.fetched == 2 * IDLE["fetched"] + 1
+
+
 def test_an_order_is_given_once_for_a_revision() -> None:
     """And again for the next one, if it was refused because of a change."""
     known, dues, seen = jobs(JobSpec()), Dues(2), picture(IDLE, IDLE)
@@ -196,6 +213,7 @@ FINISHED = JobCopy("j", JobSpec(state="finished", rev=REV))
         ((FINISHED, NOTED, CLOSED), True),
         ((CLOSED, FINISHED, NOTED), True),  # the order was on its way
         ((FINISHED, NOTED, Command("stop", job="j")), False),  # the operator's
+        ((FINISHED, NOTED, CLOSED, Command("stop", job="j")), False),  # the same, before anything was done
         ((FINISHED, NOTED, CLOSED, Command("resume", job="j"), NOTED), False),
         ((JobCopy("j", JobSpec(state="stopped", rev=REV)), NOTED, CLOSED), False),
         ((JobCopy("j", JobSpec()), CLOSED), False),
@@ -211,6 +229,8 @@ async def test_a_finished_job_that_its_spider_closes_may_go_on(
     orders = SimpleNamespace(is_known=True)
     stage: Any = SimpleNamespace(live={0: SimpleNamespace(fold=SimpleNamespace(jobs={}))}, orders=orders)
     stage.settings = stage.names = stage.partitions = None
+    stage.may_ask = iter([False, True]).__next__
+    monkeypatch.setattr(coordinator, "FREE_S", 0.0)
     monkeypatch.setattr(coordinator, "Following", lambda *_: thread)
     duty = Coordinator(stage, stage)
     duty._producer, duty._copies = copies, copies
@@ -221,6 +241,8 @@ async def test_a_finished_job_that_its_spider_closes_may_go_on(
             sent.clear()
         duty.heard(record)
     duty.look()
+    for _ in range(10):
+        await asyncio.sleep(0)
     assert [(one.action, one.job) for one in sent if isinstance(one, Command)] == [("resume", "j")] * is_freed
 
 
