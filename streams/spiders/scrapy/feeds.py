@@ -58,7 +58,8 @@ def _all_fields(settings: BaseSettings) -> list[Fields]:
 def _of_settings(settings: BaseSettings) -> Fields:
     given = settings.get("FEED_EXPORT_FIELDS")
     if isinstance(given, Iterable) and not isinstance(given, str | Mapping):
-        return list(given) or None
+        has_order = not isinstance(given, set | frozenset)  # a set has another one in each process
+        return (list(given) if has_order else sorted(given)) or None
     return settings.getdictorlist("FEED_EXPORT_FIELDS") or None
 
 

@@ -1,5 +1,6 @@
 """The tables of settings and of meta keys, entry by entry, and compared with the installed Scrapy."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -290,6 +291,13 @@ def test_the_fields_of_rows_may_come_in_any_collection(fields: Any) -> None:
     """Scrapy refuses a set only where it has feeds; a project with pipelines alone runs there."""
     kind = type("Chosen", (Plain,), {"custom_settings": {"FEED_EXPORT_FIELDS": fields}})
     assert exported(runner_of(kind), {"a": 1, "c": 3}) == b'{"c": 3}'
+
+
+def test_the_fields_of_a_set_stand_in_one_order_in_each_process() -> None:
+    """A set of text has another order in each, which columns of a CSV file would take."""
+    names = {f"f{n}" for n in range(30)}
+    kind = type("Chosen", (Plain,), {"custom_settings": {"FEED_EXPORT_FIELDS": names}})
+    assert list(json.loads(exported(runner_of(kind), dict.fromkeys(names, 1)))) == sorted(names)
 
 
 def test_what_an_output_cannot_do_of_a_feed_is_said_by_name() -> None:
