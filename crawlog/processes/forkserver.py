@@ -21,6 +21,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -67,10 +68,13 @@ def forget_settings() -> None:
 
 def refuse_threads() -> None:
     """Exits if this process has a second thread: a lock held by that thread would stay locked in each worker."""
-    threads = sorted((task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir())
+    threads = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ends just now
+            threads.append((task / "comm").read_text().strip())
     if len(threads) > 1:
         sys.exit(
-            f"workers cannot be forked from a process with {len(threads)} threads ({', '.join(threads)}): "
+            f"workers cannot be forked from a process with {len(threads)} threads ({', '.join(sorted(threads))}): "
             "a module starts one while it is imported; find it with `python -X importtime`"
         )
 
