@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .calls import Died as Died
+    from .child_answers import MAX_TEXT as MAX_TEXT
     from .child_answers import fault_of as fault_of
     from .child_answers import result_of as result_of
     from .child_rules import ChildRules as ChildRules
@@ -53,6 +54,7 @@ __all__ = [
     "ENDED",
     "FAILED",
     "LOAD_S",
+    "MAX_TEXT",
     "NEXT",
     "TOO_COMPLEX",
     "BackgroundChild",
@@ -77,6 +79,7 @@ _HOMES = {
     "ENDED": "frames",
     "FAILED": "frames",
     "LOAD_S": "spider_child",
+    "MAX_TEXT": "child_answers",
     "Fault": "spider_process",
     "NEXT": "frames",
     "ChildRules": "child_rules",

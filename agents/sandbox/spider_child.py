@@ -21,7 +21,7 @@ import msgspec
 
 from crawlog.schemas import pages
 from crawlog.streams.errors import Misconfigured, SpiderDied
-from crawlog.streams.spiders import CallResult, PageCall, SpiderFacts, SpiderRef
+from crawlog.streams.spiders import MOST_TIMED, TIMED_OUTPUTS, CallResult, PageCall, SpiderFacts, SpiderRef
 
 from .calls import Call, Calls, Died, Then
 from .child_answers import facts_of, fault_of, result_of
@@ -96,6 +96,7 @@ class BackgroundChild:
         self._closed = ""
         self._closed_ticks = 0
         self._ticks = 0
+        self._gave = 0  # outputs of the running call, as the child counts them
         self._used_s = -1.0  # CPU seconds of the child when the running call began; below zero until the first tick
         self._ticked_s = 0.0
         self._is_writing = False
@@ -200,7 +201,9 @@ class BackgroundChild:
             return
         try:
             for call, answer in calls.answers():
-                self._begin_call()
+                self._gave = self._gave + TIMED_OUTPUTS if answer.kind == MORE else 0
+                if self._gave <= MOST_TIMED:  # as many as an answer can hold, whatever the child says
+                    self._begin_call()
                 if answer.kind != MORE:
                     call.then(answer)
                 if self._calls is not calls:  # a `then` closed this child
@@ -330,7 +333,7 @@ class BackgroundChild:
         calls, self._calls = self._calls, None
         code, self._code = self._code, None
         self.died_of = reason
-        self._pid = 0
+        self._pid = self._gave = 0
         if self._timer is not None:
             self._timer.cancel()
         if zygote and self._zygote is not None:

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from crawlog.agents.sandbox import MAX_TEXT
 from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter
 from crawlog.streams import crash_points
@@ -181,7 +182,7 @@ class RowMaker:
             made.begin_again()
         self._made, self._began_s, self._stats = made, time.monotonic(), {}
         self._child = await self._start()
-        closes = (await self._call("open")).closes
+        closes = (await self._call("open")).closes[:MAX_TEXT]
         if closes and self._note() is None:  # else the job has ended
             await self._close_job(closes)
         self.trouble = ""

@@ -13,7 +13,18 @@ All modules are pure, except `loading`, `deployed`, `trust` and `stored_page`, w
 """
 
 from .default import SPIDER, parse_listing, parse_page
-from .exchange import CallResult, PageCall, RequestOut, Runner, SettingOrigin, SpiderFacts, SpiderRef, ref_of
+from .exchange import (
+    MOST_TIMED,
+    TIMED_OUTPUTS,
+    CallResult,
+    PageCall,
+    RequestOut,
+    Runner,
+    SettingOrigin,
+    SpiderFacts,
+    SpiderRef,
+    ref_of,
+)
 from .failure import (
     BadAnswer,
     ConnectionFailed,
@@ -42,9 +53,11 @@ from .trust import Trust, allow, code_of, trust_of
 from .values import Carrier, Untravelled, Values
 
 __all__ = [
+    "MOST_TIMED",
     "NOTHING",
     "SOFT_404",
     "SPIDER",
+    "TIMED_OUTPUTS",
     "BadAnswer",
     "Bounds",
     "CallResult",

@@ -79,6 +79,11 @@ def _files() -> list[int]:
     return sorted(int(path.name) for path in Path("/proc/self/fd").iterdir())[:-1]
 
 
+def _boasts(gives_more: Callable[[], None]) -> None:
+    while True:
+        gives_more()
+
+
 DEEDS: dict[str, Callable[[], object]] = {
     "exit": lambda: os._exit(7),
     "sys_exit": lambda: sys.exit(7),
@@ -118,7 +123,7 @@ class HostileRunner:
         if name == "later":
             self._left.append(asyncio.get_running_loop().call_later(0.05, os._exit, 5))
             return CallResult()
-        deeds = DEEDS | {"gives": lambda: _gives(call.gives_more)}
+        deeds = DEEDS | {"gives": lambda: _gives(call.gives_more), "boasts": lambda: _boasts(call.gives_more)}
         if name in deeds:
             deeds[name]()
         row = {"bytes": len(call.body), "url": call.meta.url, "pid": os.getpid(), "env": sorted(os.environ)}

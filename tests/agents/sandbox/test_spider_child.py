@@ -167,6 +167,12 @@ def test_a_page_that_gives_more_and_more_has_more_time(child: SpiderChild) -> No
         child.page(call_of(b"endless"))
 
 
+def test_a_page_that_says_for_ever_that_it_gives_more_ends(child: SpiderChild) -> None:
+    """Whoever writes the spider can write such frames."""
+    with pytest.raises(SpiderDied, match="it took more than"):
+        child.page(call_of(b"boasts"))
+
+
 @pytest.mark.parametrize(
     ("deed", "error"), [("memory", "MemoryError"), ("sys_exit", "SystemExit: 7"), ("large", "TooMuch: a page's items")]
 )

@@ -397,6 +397,22 @@ async def test_pipelines_that_close_the_spider_stop_a_job_that_runs(
     assert bench.closed_for == ["no database"]
 
 
+async def test_the_reason_of_pipelines_is_cut_to_what_a_record_takes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It becomes a command in crawl.control, which the worker could not send."""
+
+    async def closes(*_: object) -> str:
+        return "no database" + " and so on" * 1_000_000
+
+    monkeypatch.setattr(Pipelines, "open", closes)
+    bench.give("a", {"n": 1})
+    await bench.maker.step()
+    [reason] = bench.closed_for
+    assert reason.startswith("no database")
+    assert len(reason) < 10_000
+
+
 async def _refused(*_: object) -> bytes:
     raise Misconfigured("OSError: no database")
 
