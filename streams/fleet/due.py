@@ -112,11 +112,11 @@ class Dues:
         return self._order_of(job, picture, ends) if job.state == "running" else None
 
     def _order_of(self, job: Followed, picture: Picture, ends: Ends) -> DueOrder | None:
-        glance, finish = _glance(picture, job), self._finish(job, ends)
+        glance = _glance(picture, job)
         if job.max_pages is not None and glance.fetched >= job.max_pages:
             return self._order(job, "stopped", "max_pages")
         is_empty = job.closes or (not glance.held and (job.has_started or glance.has_begun))
-        if glance.is_busy or not is_empty or not finish.step(picture, ends):
+        if glance.is_busy or not is_empty or not self._finish(job, ends).step(picture, ends):
             return None
         if job.closes:
             return self._order(job, "stopped", job.closes)
