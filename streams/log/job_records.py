@@ -342,18 +342,6 @@ def job_end(said: Mapping[bytes, Control], job: str) -> Finished | None:
     return end
 
 
-def job_since(copy: JobCopy, logged_at: float = inf) -> float:
-    """The time from which on what names a job is its own, UTC epoch seconds.
-
-    What is older than the submission is of a deleted job of the name, or of the job before `--fresh`. In a first epoch
-    there is nothing to tell apart, and a worker's clock may be behind.
-
-    Args:
-        logged_at: The broker's time of a record of the job's epoch; the clock of the submission may be ahead of it.
-    """
-    return min(copy.spec.at, logged_at) if copy.epoch else 0.0
-
-
 class JobTimes:
     """When the present epoch of each job began, by the broker's time of its earliest record in crawl.control.
 
@@ -369,9 +357,15 @@ class JobTimes:
             self._began[record.job] = record.epoch, at
 
     def since(self, copy: JobCopy) -> float:
-        """As `job_since`."""
+        """The time from which on what names a job is its own, UTC epoch seconds.
+
+        What is older than the submission is of a deleted job of the name, or of the job before `--fresh`. The clock of
+        the submission may be ahead of the broker's. In a first epoch there is nothing to tell apart.
+        """
+        if not copy.epoch:
+            return 0.0
         epoch, at = self._began.get(copy.job, (copy.epoch, inf))
-        return job_since(copy, at if epoch == copy.epoch else inf)
+        return min(copy.spec.at, at) if epoch == copy.epoch else copy.spec.at
 
 
 def is_end_of(end: Finished, copy: JobCopy) -> bool:

@@ -15,7 +15,7 @@ from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import log
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import job_since, resolve_spec
+from crawlog.streams.log import JobTimes, resolve_spec
 from crawlog.streams.settings import Settings
 
 ORDER = Order(seeds=["http://shop.example/"])
@@ -99,5 +99,5 @@ def test_a_job_that_begins_again_is_submitted_now(order: Order, state: str) -> N
     copy = continued(submitted(state=state), ENDED, order).copy
     assert copy is not None
     assert (copy.epoch, copy.spec.state) == (1, "running")
-    assert job_since(copy) == copy.spec.at > OF_SUBMIT["at"]
-    assert job_since(submitted()) == 0.0
+    assert JobTimes().since(copy) == copy.spec.at > OF_SUBMIT["at"]
+    assert JobTimes().since(submitted()) == 0.0
