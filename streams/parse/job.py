@@ -237,14 +237,16 @@ class Job:
 
         That spelling is the page, and it is never asked for: its found would be known, and nobody would learn of it.
         """
+        if not is_redirect(meta) or meta.kind != "page":
+            return meta
         try:
-            target = plain(serialise(meta.location, meta.url)) if is_redirect(meta) else meta.url
+            target = plain(serialise(meta.location, meta.url))
             if target == meta.url or self.canonical(target) != meta.url:
                 return meta
         except InvalidUrl:
             return meta
         identity, _ = redirected(meta, meta.url, self._place(meta.url), self._telling)
-        if meta.kind != "page" or (identity or meta.id) != meta.id:
+        if (identity or meta.id) != meta.id:
             return meta
         return _failed(meta, f"{UNDONE}: canonical rules make {target[:MAX_FAULT]} this URL")
 
