@@ -206,11 +206,12 @@ def job_settings(settings: "Settings", wanted: Submission, facts: "SpiderFacts |
 
     flags = {"run.depth": wanted.depth, "run.max_pages": wanted.max_pages}
     of_spider = facts.settings if facts is not None else {}
+    others = of_workers(of_spider)
     return resolve(
         Sources(
             flags={key: value for key, value in flags.items() if value is not None},
             pairs=[f"{key}={text_of(value)}" for key, value in wanted.own.items()],
-            spider={key: value for key, value in of_spider.items() if not of_workers([key])},
+            spider={key: value for key, value in of_spider.items() if key not in others},
             config=NO_FILE,
             environ=to_environ(settings),
         )

@@ -20,5 +20,5 @@ def write_line(crawler: Crawler, name: str, *about: Any, error: BaseException | 
         said = getattr(crawler.logformatter, name)(*about, crawler.spider)
         if said is not None:
             log.log(*logformatter_adapter(said), exc_info=error and (type(error), error, None))
-    except Exception:
+    except Exception:  # a project's formatter may raise anything; the item is dropped, or the error kept, all the same
         log.exception("LOG_FORMATTER: its method %s failed", name)
