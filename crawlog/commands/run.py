@@ -48,6 +48,9 @@ HURRY_S = 1.5
 DENIED_S = 30.0
 """How long the cluster may deny access to this command. Its workers give up sooner, and name the denied resource."""
 
+MOST_VAIN_CHECKS = 3
+"""Checks of the log in which the broker gave no answer, after which a run ends."""
+
 CATCH_UP_S = 60.0
 """How long a run that ends by itself may read crawl.dead."""
 
@@ -127,6 +130,7 @@ class Run:
         self._seeded: tuple[int, ...] = ()
         self._rest_s = 0.0
         self._denied_at: float | None = None
+        self._vain_checks = 0
         self._said = ""
         self._amended: Finished | None = None
 
@@ -161,8 +165,8 @@ class Run:
     def _end(self, tail: JobTail, gains: Gains) -> None:
         """Follows the job to its end. Raises: JobDeleted: no report names the job any more, and no end is recorded."""
         finish = self._follow(tail, gains, self._seeded)
-        while not self.whole.holds(finish):
-            finish = self._follow(tail, gains, self.watch.ends("fetch"))
+        while not self._holds(finish):
+            finish = self._follow(tail, gains, finish.seeded)
         self.summary.counts = finish.counts
         self.summary.missing = self.whole.missing + self.planting.lost()
         self._count_losses(gains, CATCH_UP_S)
@@ -255,6 +259,17 @@ class Run:
             return False
         self._denied_at, self._said = None, ""
         return is_finished
+
+    def _holds(self, finish: Finish) -> bool:
+        """As `Whole.holds`; False too if the broker died meanwhile: while the job is followed, it is started again."""
+        try:
+            return self.whole.holds(finish)
+        except EngineError as error:
+            self._vain_checks += 1
+            if self._vain_checks == MOST_VAIN_CHECKS:
+                raise
+            self._say_changed(str(error).splitlines()[0])
+            return False
 
     def _say_changed(self, line: str) -> None:
         """Prints an error, unless it is the one printed last."""

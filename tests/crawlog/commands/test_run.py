@@ -1,5 +1,6 @@
 """What a run counts of its job, and when; how it says that the job ended."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,8 @@ from crawlog.commands.run import UNFINISHED, Run
 from crawlog.commands.summary import Summary
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.fleet import Finish
 
 
 def a_run(amended: list[int]) -> Any:
@@ -44,6 +46,33 @@ def test_a_run_without_a_file_has_no_such_items() -> None:
     run.file = None
     run._count_late_losses(gains_of(3))
     assert run.summary.dead == 1
+
+
+@pytest.mark.parametrize(("failing", "ends"), [(0, True), (2, True), (3, False)])
+def test_a_broker_that_dies_in_the_check_of_the_log_does_not_end_the_run(failing: int, *, ends: bool) -> None:
+    """1 the crawl is done → 2 the log is checked → 3 the broker's disk is full → 4 it is started again, and checked."""
+    answers = [EngineError("it gives no answer")] * failing
+    followed: list[object] = []
+
+    def holds(_: object) -> bool:
+        if answers:
+            raise answers.pop()
+        return True
+
+    def follow(*given: object) -> Finish:
+        followed.append(given)
+        return Finish("shop", (1,), with_sink=False)
+
+    run: Any = a_run([])
+    run.whole, run._vain_checks, run._said = SimpleNamespace(holds=holds, missing=()), 0, ""
+    run._shown = SimpleNamespace(say=lambda _: None)
+    run._seeded, run.planting = (1,), SimpleNamespace(lost=tuple)
+    run._follow = follow
+    for name in ("_count_losses", "_await_end", "_record", "_sum_stats", "_write_file", "_count_late_losses"):
+        setattr(run, name, lambda *_: None)
+    with nullcontext() if ends else pytest.raises(EngineError):
+        run._end(None, None)
+    assert len(followed) == min(failing + 1, 3)
 
 
 @pytest.mark.parametrize(
