@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from crawlog.schemas import control
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEnded
 from crawlog.schemas.job_orders import ENDED
-from crawlog.streams.log import DAMAGE_CODES, Topics, consumer_config, control_entries, is_end_of, log_bounds
+from crawlog.streams.log import Topics, consumer_config, is_end_of, is_log_end
 
 if TYPE_CHECKING:
     from crawlog.processes.supervisor import Supervisor
@@ -18,7 +18,7 @@ BATCH = 1_000
 
 
 class JobTail:
-    """One job in crawl.control, from now on.
+    """One job in crawl.control, as it is now and from now on.
 
     Attributes:
         copy: Its record; None if there is none.
@@ -32,44 +32,47 @@ class JobTail:
         self.start: StartEnded | None = None
         self.command: Command | None = None
         self._end: Finished | None = None
-        self._job = job
         self._keys = {f"{kind}/{job}".encode() for kind in ("job", "finished", "start", "command/job")}
         self._supervisor = supervisor
         self._is_closed = True
         self._begin()
 
     def _begin(self) -> None:
-        """Reads what is there, and goes on behind it."""
+        """Begins to read all that is there. It counts when the end is reached: before, a record may be outdated."""
         self._settings: Settings = self._supervisor.settings
-        topic = Topics(self._settings.kafka.prefix).control
-        _, end = log_bounds(self._settings, topic, [0])[0]
-        for key, record in control_entries(self._settings, Topics(self._settings.kafka.prefix)).items():
-            if key in self._keys:
-                self._take(record)
-        self._consumer = Consumer(consumer_config(self._settings))
-        self._consumer.assign([TopicPartition(topic, 0, end)])
+        self._before: dict[bytes, bytes | None] | None = {}
+        self._consumer = Consumer(consumer_config(self._settings) | {"enable.partition.eof": True})
+        control_topic = Topics(self._settings.kafka.prefix).control
+        self._consumer.assign([TopicPartition(control_topic, 0, OFFSET_BEGINNING)])
         self._is_closed = False
 
     def poll(self) -> None:
-        """Takes the records that are there.
-
-        Raises: EngineError: the broker was started again, and does not answer yet.
-        """
+        """Takes the records that are there, and waits for nothing: the caller starts a broker that has died."""
         if self._is_closed or self._supervisor.settings.kafka != self._settings.kafka:
             self.close()
             self._begin()
-        for message in self._consumer.consume(BATCH, 0.0):
-            error = message.error()
-            if error is not None:
-                if error.code() in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE_CODES}:
-                    self.close()
-                    self._begin()
-                    return
-                continue
-            if message.key() in self._keys:
-                self._read(message.key(), message.value())
+        while not self._is_closed and (messages := self._consumer.consume(BATCH, 0.0)):
+            for message in messages:
+                if (error := message.error()) is not None:
+                    self._meet(error)
+                elif (key := message.key()) in self._keys:
+                    self._hear(key, message.value())
 
-    def _read(self, key: bytes | None, value: bytes | None) -> None:
+    def _hear(self, key: bytes, value: bytes | None) -> None:
+        if self._before is None:
+            self._read(key, value)
+        else:
+            self._before[key] = value
+
+    def _meet(self, error: KafkaError) -> None:
+        if is_log_end(error) and self._before is not None:
+            before, self._before = self._before, None
+            for key, value in before.items():
+                self._read(key, value)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self.close()
+
+    def _read(self, key: bytes, value: bytes | None) -> None:
         try:
             record = control.decode(key, value)
         except ValueError:

@@ -329,8 +329,7 @@ class Run:
 
     def _hear(self, tail: JobTail) -> None:
         """Takes what is new about the job. Raises: JobDeleted."""
-        with suppress(EngineError):  # the broker may be restarting
-            tail.poll()
+        tail.poll()
         if tail.is_deleted:
             raise JobDeleted
 

@@ -19,24 +19,28 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 
 from crawlog.streams import files
 from crawlog.streams.errors import EngineError
 
-from .admin import LAST, Admin
-from .client import log_bounds
+from .admin import FIRST, LAST, Admin
+from .client import consumer_config
 from .damage import CutPartition
-from .read import record_at
+from .read import is_log_end
 from .topics import Topics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it does not re-export it
+
     from crawlog.streams.settings import Settings
 
 FILE = "ends.json"
 
 ANSWER_S = 2.0
-"""Timeout of a request for the ends, seconds. Short, since the caller has other work; the next look retries."""
+"""Timeout of each request, seconds. Short: the caller starts a broker that has died. The next look retries."""
 
 LOOK_S = 2.0
 """Interval of looks, seconds."""
@@ -112,7 +116,7 @@ class Marks:
         try:
             if not self._ids:
                 self._load()
-            now = self._ask()
+            now = self._ask(self._places, LAST)
             lost = self._compare(now)
         except (KafkaException, EngineError):
             return []
@@ -127,8 +131,8 @@ class Marks:
         self._is_owed = False
         self._keep()
 
-    def _ask(self) -> dict[Place, EndMark]:
-        asked = self._admin.client.list_offsets(dict.fromkeys(self._places, LAST), request_timeout=ANSWER_S)
+    def _ask(self, places: "Iterable[TopicPartition]", spec: "OffsetSpec") -> dict[Place, EndMark]:
+        asked = self._admin.client.list_offsets(dict.fromkeys(places, spec), request_timeout=ANSWER_S)
         try:
             told = {(at.topic, at.partition): future.result(ANSWER_S + 1) for at, future in asked.items()}
         except KafkaException:
@@ -139,17 +143,18 @@ class Marks:
         }
 
     def _compare(self, now: Mapping[Place, EndMark]) -> list[CutPartition]:
-        """Raises: EngineError: a partition that may have lost something cannot be read."""
+        """Raises: EngineError, KafkaException: a partition that may have lost something cannot be read."""
         suspects = {at: mark for at, mark in self._marks.items() if at in now and is_suspect(mark, now[at])}
+        if not suspects:
+            return []
+        firsts = self._ask([TopicPartition(*at) for at in suspects], FIRST)
         lost = []
-        for topic in self._topics:
-            numbers = [number for name, number in suspects if name == topic]
-            for number, (low, end) in log_bounds(self._settings, topic, numbers).items() if numbers else ():
-                before = suspects[topic, number]
-                first = self._first_of_later(topic, number, before, low, end)
-                if first < before.end:
-                    by = f"its leader of epoch {before.leader_epoch}"
-                    lost.append(CutPartition(topic, number, first, before.end, by, is_replaced=first < end))
+        for (topic, number), before in suspects.items():
+            end = now[topic, number].end
+            first = self._first_of_later(topic, number, before, firsts[topic, number].end, end)
+            if first < before.end:
+                by = f"its leader of epoch {before.leader_epoch}"
+                lost.append(CutPartition(topic, number, first, before.end, by, is_replaced=first < end))
         return lost
 
     def _first_of_later(self, topic: str, number: int, before: EndMark, low: int, end: int) -> int:
@@ -172,8 +177,20 @@ class Marks:
         return past
 
     def _is_of_later(self, topic: str, number: int, before: EndMark, offset: int) -> bool:
-        record = record_at(self._settings, topic, number, offset)
-        epoch = None if record is None else record.leader_epoch()
+        """Whether a later leader wrote the record at an offset; not so if compaction left none there."""
+        consumer = Consumer(consumer_config(self._settings) | {"enable.partition.eof": True})
+        try:
+            consumer.assign([TopicPartition(topic, number, offset)])
+            record = consumer.poll(ANSWER_S)
+        finally:
+            consumer.close()
+        if record is None:
+            raise EngineError(f"{topic}[{number}] gave no record within {ANSWER_S:.0f} s")
+        if (error := record.error()) is not None:
+            if is_log_end(error):
+                return False
+            raise KafkaException(error)
+        epoch = record.leader_epoch() if record.offset() == offset else None
         return epoch is not None and epoch > before.leader_epoch
 
     def _load(self) -> None:

@@ -1,19 +1,30 @@
-"""What `run` learns of its job's end while the broker is started again."""
+"""What `run` learns of its job while the broker is started again."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from crawlog.commands import job_tail
 from crawlog.commands.job_tail import JobTail
-from crawlog.streams.errors import EngineError
+from crawlog.schemas import control
+from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.urls import JobSpec
 from crawlog.streams.settings import Settings
 from crawlog.streams.settings.machine import Kafka
 
+END = KafkaError(KafkaError._PARTITION_EOF)
+RESET = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+DELETED = JobCopy("j", JobSpec(rev=2, state="deleted"))
+RUNNING = JobCopy("j", JobSpec(rev=3), 1)
+
 
 class ToldConsumer:
-    """A consumer; a closed one says nothing more."""
+    """A consumer of what the tests say, a record a call; it must never wait, and a closed one says nothing more."""
+
+    said: Iterator[Any]
 
     def __init__(self, _config: object) -> None:
         self.is_closed = False
@@ -21,34 +32,61 @@ class ToldConsumer:
     def assign(self, _places: object) -> None:
         """Begins."""
 
-    def consume(self, _most: int, _timeout_s: float) -> list[Any]:
-        """Nothing new."""
-        if self.is_closed:
-            raise RuntimeError("Consumer closed")
-        return []
+    def consume(self, _most: int, timeout_s: float) -> list[Any]:
+        """The next records; none at None."""
+        assert not self.is_closed
+        assert timeout_s == 0.0
+        one = next(self.said, None)
+        return [] if one is None else [message(one)]
 
     def close(self) -> None:
         """Ends."""
         self.is_closed = True
 
 
-def test_a_broker_that_does_not_answer_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first look after its restart may fail; the next one begins anew."""
+def message(one: Any) -> Any:
+    """A record of crawl.control, or an error."""
+    if isinstance(one, KafkaError):
+        return SimpleNamespace(error=lambda: one)
+    return SimpleNamespace(error=lambda: None, key=lambda: control.key(one), value=lambda: control.encode(one))
+
+
+@pytest.fixture
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As much of a supervisor as is asked."""
     monkeypatch.setattr(job_tail, "Consumer", ToldConsumer)
-    monkeypatch.setattr(job_tail, "control_entries", lambda *_: {})
-    monkeypatch.setattr(job_tail, "log_bounds", lambda *_: {0: (0, 5)})
-    supervisor = SimpleNamespace(settings=Settings(kafka=Kafka(bootstrap="127.0.0.1:1")))
-    tail = JobTail(supervisor, "j")  # type: ignore[arg-type]  # as much of a supervisor as is asked
-    supervisor.settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:2"))
+    return SimpleNamespace(settings=Settings(kafka=Kafka(bootstrap="127.0.0.1:1")))
 
-    def silent(*_: object) -> None:
-        raise EngineError("no answer")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(job_tail, "log_bounds", silent)
-        for _ in range(2):
-            with pytest.raises(EngineError):
-                tail.poll()
+def test_what_is_there_counts_when_the_end_is_reached(supervisor: Any) -> None:
+    """1 a job was deleted → 2 one of its name runs: whoever hears 1 alone ends the run. Then each record counts."""
+    ToldConsumer.said = iter([DELETED, None, RUNNING, JobCopy("other", JobSpec(state="deleted")), None, END, None])
+    tail = JobTail(supervisor, "j")
+    for _ in range(2):
+        tail.poll()
+        assert (tail.copy, tail.is_deleted) == (None, False)
     tail.poll()
+    assert (tail.copy, tail.end) == (RUNNING, None)
+    stopped, end = JobCopy("j", JobSpec(rev=4, state="finished"), 1), Finished("j", 1.0, 1, rev=4)
+    ToldConsumer.said = iter([stopped, end, None])
+    tail.poll()
+    assert (tail.copy, tail.end) == (stopped, end)
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_broker_that_is_started_again_is_read_from_the_beginning(supervisor: Any, *, is_reset: bool) -> None:
+    """While it does not answer, nothing is waited for: the caller of `poll` is the one that starts it."""
+    ToldConsumer.said = iter([RUNNING, END, None])
+    tail = JobTail(supervisor, "j")
+    tail.poll()
+    if is_reset:
+        ToldConsumer.said = iter([RESET])
+        tail.poll()
+    else:
+        supervisor.settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:2"))
+    ToldConsumer.said = iter([None, DELETED, None, RUNNING, END, None])
+    for _ in range(3):
+        tail.poll()
+        assert tail.copy == RUNNING
     tail.close()
     tail.close()
