@@ -26,6 +26,7 @@ class LogCare:
         self._report = report
         self._marks = Marks(settings, settings.kafka.partitions)
         self._said: set[str] = set()
+        self._owed: list[CutPartition] = []  # found, and not restored yet
 
     def moved(self, settings: "Settings") -> None:
         """Takes the log's new address."""
@@ -39,8 +40,8 @@ class LogCare:
         return self._marks.due()
 
     def lost(self) -> "list[CutPartition]":
-        """Partitions that have lost records since the last look, by their ends or their leader epochs."""
-        return [*self._cuts(), *self._marks.look()]
+        """Partitions that have lost records since the last look, by ends or leader epochs, and earlier ones."""
+        return [*self._owed, *self._cuts(), *self._marks.look()]
 
     def _cuts(self) -> "list[CutPartition]":
         from crawlog.streams.log import Topics, find_cuts
@@ -64,18 +65,22 @@ class LogCare:
         Args:
             engine: The local broker; None on a cluster of the user's.
             found: Losses that are known already.
+
+        Raises: EngineError: the log does not answer; `lost` gives the losses again.
         """
         from crawlog.streams.log import power_cut
 
+        self._owed = list(dict.fromkeys([*self._owed, *found]))
         if engine and engine.lost_power:
             power_cut.after_power_cut(self._settings, self._report)
             engine.mended()
-        found = list(dict.fromkeys([*found, *self.lost()]))
-        if found:
-            self.cuts += found
-            self.lost_founds += self.founds(found)
-            power_cut.after_cuts(self._settings, self._report, found)
+        self._owed = lost = list(dict.fromkeys(self.lost()))
+        if lost:
+            self.cuts += lost
+            self.lost_founds += self.founds(lost)
+            power_cut.after_cuts(self._settings, self._report, lost)
             self._marks.mended()
+            self._owed = []
         if engine and (cut_off := engine.cut_off):
             names = ", ".join(file.name for file in cut_off)
             power_cut.offer_again(self._settings, self._report, names, engine.founds_cut_off())

@@ -122,6 +122,7 @@ class Starting:
         self._deaths = 0
         self._begin_at = 0.0
         self._held_at = time.monotonic() + HELD_LOOK_S
+        self._read_to = -1
         self._has_ended = False
         self._said: set[str] = set()
         self._lines = _lines()
@@ -350,10 +351,19 @@ class Starting:
         self.close()
 
     def _is_held(self) -> bool:
-        """Whether the job was stopped, cancelled, or begun again by another command."""
+        """Whether the job was stopped, cancelled, or begun again by another command since the last look.
+
+        Reads crawl.control only if it has grown: of a broker that has died this thread would wait half a minute for it.
+        """
         from crawlog.streams.log import control_entries
 
-        return (self._copy.job, self._copy.epoch) not in startable(control_entries(self._settings, self._topics))
+        assert self._follower.watch is not None
+        end = self._follower.watch.control_end()
+        if end == self._read_to:
+            return False
+        is_held = (self._copy.job, self._copy.epoch) not in startable(control_entries(self._settings, self._topics))
+        self._read_to = end
+        return is_held
 
     def _say_once(self, line: str) -> None:
         if line not in self._said and len(self._said) < MAX_WARNINGS:

@@ -99,6 +99,8 @@ class Supervisor:
         self._more: dict[str, dict[str, str]] = {}
         self._disk = Disk(self._data, report)
         self._care: LogCare | None = None
+        self._is_revived = False  # whether a restarted log is still to be searched for losses
+        self._must_begin = False  # whether the workers are to begin again
 
     def __enter__(self) -> Self:
         return self
@@ -216,8 +218,7 @@ class Supervisor:
         self.watch.poll(wait_s)
         if self.engine and not self.engine.alive():
             self._revive()
-        elif self._care is not None and self._was_cut(self._care.due()):
-            self._begin_again()
+        self._take_care()
         if self._producer is not None:
             self._producer.poll()
         self._disk.is_full()
@@ -282,28 +283,44 @@ class Supervisor:
             self._producer = None
         if self.settings.kafka != before:
             self._care.moved(self.settings)
-        if self._was_cut(self._care.lost()) or self.settings.kafka != before:
-            self._begin_again()
+            self._must_begin = True
+        self._is_revived = True
+
+    def _take_care(self) -> None:
+        """Restores the records that the log has lost, and has the workers begin again if they must.
+
+        If the broker dies meanwhile, the next look starts it again and comes back to this.
+        """
+        assert self._care is not None
+        try:
+            if found := self._care.lost() if self._is_revived else self._care.due():
+                self._restore(found)
+            if self._must_begin:
+                self._begin_again()
+            self._is_revived = False
+        except EngineError:
+            if self.engine is None or self.engine.alive():
+                raise
+
+    def _restore(self, found: "Sequence[CutPartition]") -> None:
+        """Ends the workers and restores the records that the log has lost while they ran."""
+        assert self._care is not None
+        self._must_begin = True
+        self._workers.end()
+        for stage in self._more:
+            self.picture.forget(stage)
+        self._care.make_again(self.engine, found)
 
     def _begin_again(self) -> None:
         """Starts new workers with the environment of the old ones."""
         from crawlog.streams.fleet import Watch
 
         assert self.watch is not None
+        watch = Watch(self.settings, self.picture)
         self.watch.close()
-        self.watch = Watch(self.settings, self.picture)
+        self.watch = watch
         self._workers.restart({stage: self._told(stage) | more for stage, more in self._more.items()})
-
-    def _was_cut(self, found: "Sequence[CutPartition]") -> bool:
-        """Whether the log has lost records while workers ran; if so, ends the workers and restores the records."""
-        if not found:
-            return False
-        assert self._care is not None
-        self._workers.end()
-        for stage in self._more:
-            self.picture.forget(stage)
-        self._care.make_again(self.engine, found)
-        return True
+        self._must_begin = False
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self._asked_to_stop is not None:

@@ -54,6 +54,7 @@ class FakeSupervisor:
     def __init__(self, data: Path) -> None:
         self.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": data})})
         self.picture = Picture()
+        self.watch: Any = None
         self.producer = FakeProducer()
         self.report(0, 0)
 
@@ -111,10 +112,16 @@ class Started:
         spec = JobSpec(spider=f"{file}:Numbers", starts=True, scope=scope)
         self.copy = JobCopy("j", spec)
         self.said_in_log: dict[bytes, Control] = {b"job/j": self.copy}
-        monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_, **__: self.said_in_log)
+        self.reads = 0
+        monkeypatch.setattr("crawlog.streams.log.control_entries", self._entries)
         monkeypatch.setattr("crawlog.streams.log.partition_count", lambda _: 1)
+        self.supervisor.watch = SimpleNamespace(control_end=lambda: len(self.said_in_log))
         monkeypatch.setattr(starting, "AGAIN_S", 0.0)
         self.starting = Starting(self.copy, self.supervisor, self.said.append)  # type: ignore[arg-type]  # as much as is needed
+
+    def _entries(self, *_: object, joins: bool = False) -> dict[bytes, Control]:
+        self.reads += not joins
+        return self.said_in_log
 
     def until(self, is_so: Callable[[], bool]) -> None:
         """Looks until it is so."""
@@ -316,6 +323,17 @@ def test_a_job_that_is_stopped_has_its_start_ended_without_a_note(
     made.said_in_log[b"command/job/j"] = Command("stop", job="j")
     made.until(lambda: not made.starting.is_running)
     assert not made.producer.controls
+
+
+def test_crawl_control_is_read_only_when_it_has_grown(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read waits half a minute for a broker that has died, and this thread is the one that starts it again."""
+    monkeypatch.setattr(starting, "HELD_LOOK_S", 0.0)
+    made = start('yield Request("http://a.test/")\nawait asyncio.sleep(1000)')
+    made.until(lambda: bool(made.producer.founds))
+    for _ in range(20):
+        made.starting.look()
+    assert made.reads == 1
+    made.starting.close()
 
 
 def test_a_start_begins_again_in_another_epoch_with_other_arguments_and_other_code() -> None:
