@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not re-export them
     AdminClient,
     AlterConfigOpType,
@@ -147,6 +147,8 @@ class Admin:
                 if error.args[0].code() not in LEADER_CHANGES or time.monotonic() > deadline:
                     raise self._failed(error) from None
             else:
+                if OFFSET_INVALID in found.values():  # not an error for librdkafka (2.16)
+                    raise self._failed(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
                 self._is_denied = False
                 return found
             time.sleep(POLL_S)

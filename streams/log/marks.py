@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicCollection, TopicPartition
 
 from crawlog.streams import files
 from crawlog.streams.errors import EngineError
@@ -132,12 +132,15 @@ class Marks:
         self._keep()
 
     def _ask(self, places: "Iterable[TopicPartition]", spec: "OffsetSpec") -> dict[Place, EndMark]:
+        """Raises: EngineError, KafkaException: no answer in time."""
         asked = self._admin.client.list_offsets(dict.fromkeys(places, spec), request_timeout=ANSWER_S)
         try:
             told = {(at.topic, at.partition): future.result(ANSWER_S + 1) for at, future in asked.items()}
         except KafkaException:
             self._admin.client.list_topics(timeout=ANSWER_S)  # refreshes leader epochs that may be stale
             raise
+        if any(one.offset == OFFSET_INVALID for one in told.values()):  # not an error for librdkafka (2.16)
+            raise EngineError(f"the offsets of some partitions did not come within {ANSWER_S:.0f} s")
         return {
             at: EndMark(one.offset, -1 if one.leader_epoch is None else one.leader_epoch) for at, one in told.items()
         }
