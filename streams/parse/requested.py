@@ -12,7 +12,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import FoundUrl, Source
 from crawlog.streams.html import Outlink
-from crawlog.streams.http import origin_of
+from crawlog.streams.http import REDIRECTS, origin_of
 from crawlog.streams.spiders import (
     CallResult,
     Parsed,
@@ -96,8 +96,9 @@ def requested(  # what decides about a link, and where it is counted
 def redirected(meta: PageMeta, url: str, place: Place, named: Collection[str] = ()) -> tuple[int, RequestRecord | None]:
     """Identity and request with which the target of a redirect is fetched; (0, None) for a plain GET.
 
-    A 303, and a POST's 301 and 302, become a GET without body. The target of a request that was no GET is unfiltered:
-    a login that leads to a known page reaches its callback.
+    A 303, and a POST's 301 and 302, become a GET without body, and so does a rendered page that goes elsewhere by
+    itself. The target of a request that was no GET is unfiltered: a login that leads to a known page reaches its
+    callback.
 
     Args:
         url: The target, canonical.
@@ -125,6 +126,7 @@ def redirected(meta: PageMeta, url: str, place: Place, named: Collection[str] = 
 
 
 def _method(method: str, http: int | None) -> str:
-    if (http == 303 and method != "HEAD") or (http in (301, 302) and method == "POST"):
+    is_get = http == 303 or http not in REDIRECTS  # a script navigates by GET, whatever request got its page
+    if (is_get and method != "HEAD") or (http in (301, 302) and method == "POST"):
         return "GET"
     return method

@@ -89,10 +89,12 @@ def test_two_posts_to_one_url_give_two_rows(request_id_of_page: int, key: bytes)
         ("PUT", 302, "PUT", True),
         ("PUT", 303, "GET", False),
         ("HEAD", 303, "HEAD", True),
+        ("POST", 200, "GET", False),  # its script went elsewhere
+        ("PUT", 403, "GET", False),
     ],
 )
 def test_a_redirect_changes_the_method_by_the_standard(method: str, http: int, then: str, has_body: bool) -> None:
-    """RFC 9110 15.4: the body and its headers go with it."""
+    """RFC 9110 15.4, and a page's own navigation: the body and its headers go with it."""
     before = msgspec.structs.replace(POST, method=method)
     [found] = founds(page(request=before, http=http, location="/b"))
     assert found.request is not None
