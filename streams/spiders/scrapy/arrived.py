@@ -42,6 +42,8 @@ def _headers(meta: PageMeta) -> Headers:
         left = _undecoded(value) if lower == "content-encoding" else value
         if left or lower != "content-encoding":
             headers.appendlist(name, left.encode("latin-1", "replace"))
+    if meta.rendered and not meta.location:  # its body is the browser's, in UTF-8 whatever the server said
+        headers["Content-Type"] = meta.content_type
     return headers
 
 

@@ -243,6 +243,18 @@ def test_the_response_has_scrapys_class(content_type: str, kind: str) -> None:
     assert '"protocol": "HTTP/1.1", "address": null, "cookies": 2, "coded": false' in row
 
 
+def test_a_rendered_page_is_read_as_the_browser_wrote_it() -> None:
+    """In UTF-8, whatever its server's header and its `meta` say."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield {"is_read": response.css("p::text").get() == "Привет", "encoding": response.encoding}
+
+    body = '<meta charset="windows-1251"><p>Привет'
+    headers = (("content-type", "text/html; charset=windows-1251"),)
+    page = page_of(asking(), body, headers=headers, content_type="text/html; charset=utf-8", rendered="rule")
+    assert rows(given_by(runner_of(spider(parse)), page)) == ['{"is_read": true, "encoding": "utf-8"}']
+
+
 # Requests.
 
 
