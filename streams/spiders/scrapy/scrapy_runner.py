@@ -20,6 +20,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.url import fingerprint
 
 from ..exchange import CallResult, PageCall, SpiderFacts, SpiderRef
+from ..page import is_redirect
 from . import facts
 from .arrived import response_of
 from .close_counts import CloseCounts
@@ -133,8 +134,8 @@ class ScrapyRunner:
         meta = call.meta
         request = self._recorder.restored(meta.url, meta.request)
         self._complete(request, call)
-        is_whole = meta.http is not None and not meta.error
-        answer = response_of(meta, call.body, request) if is_whole else raised(meta.error)
+        is_answered = meta.http is not None and (not meta.error or is_redirect(meta))  # none needs a redirect's body
+        answer = response_of(meta, call.body, request) if is_answered else raised(meta.error)
         await self._scraping.arrived(answer, request, hops=meta.hops + 1)
 
     def _complete(self, request: Request, call: PageCall) -> None:

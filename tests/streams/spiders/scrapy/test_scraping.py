@@ -634,6 +634,13 @@ def test_a_redirect_takes_everything_along(status: int, method: str, then: str) 
     assert not request.dont_filter
 
 
+@pytest.mark.parametrize("error", ["bad_encoding", "too_large", "bad_body"])
+def test_a_redirect_whose_body_cannot_be_read_is_followed(error: str) -> None:
+    """Its target does not depend on the body."""
+    page = page_of(asking("one", "/from"), "", 302, (*HTML, ("Location", "/target")), error=error)
+    assert [out.url for out in given_by(runner_of(Everything), page).requests] == [f"{SITE}/target"]
+
+
 def test_a_redirect_of_a_get_is_filtered_as_in_scrapy() -> None:
     """Its identity is that of the target."""
     [out] = redirect(runner_of(Everything), 302).requests
