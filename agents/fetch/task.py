@@ -33,6 +33,7 @@ from crawlog.streams.frontier import Task
 from crawlog.streams.http import (
     NOT_MODIFIED,
     PRECONDITION_FAILED,
+    SITEMAP_HEADERS,
     Answer,
     HeldBytes,
     Visited,
@@ -261,17 +262,18 @@ class Tasks:
         rules = manner.rules
         is_last = row.attempt + 1 >= rules.attempts
         verdict = self.browsing.verdict(task)
+        headers = {**(SITEMAP_HEADERS if row.sitemap else {}), **(unless.headers if unless is not None else {})}
         request = HttpRequest(
             row.url,
             any_type=row.sitemap or keeps_any_type(task),
             job=task.job.name,
-            headers=unless.headers if unless is not None else None,
+            headers=headers or None,
             manner=manner,
             asker=MAY_BE_RENDERED if verdict else THE_CRAWL,
             within_s=self._patience.within_s(task.host, rules.timeout_s, row.attempt, is_last=is_last),
             record=task.request,
             all_headers=wants_headers(task),
-            as_came=not verdict,  # a browser shows the body, and `auto` looks at it
+            as_came=row.sitemap or not verdict,  # a browser shows the body, and `auto` looks at it
         )
         get = partial(self._transport.get, request)
         if self._is_sent_once(task):

@@ -32,6 +32,8 @@ def parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
     Raises: BaseException: the spider's exception at the last attempt.
     """
     meta = judged(job, meta, body)
+    if meta.kind == "sitemap" and meta.error:
+        log.warning("sitemap_unread", job=meta.job, url=meta.url, error=meta.error)
     if (undone := job.undone(meta)) is not meta:
         meta, body = undone, b""
     for tries in range(1, MAX_TRIES + 1):

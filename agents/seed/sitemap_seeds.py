@@ -9,7 +9,7 @@ import msgspec
 from crawlog import __version__
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html import SitemapEntry, found_priority, newest_first, sitemap
-from crawlog.streams.http import Answer, without_login
+from crawlog.streams.http import SITEMAP_HEADERS, Answer, UnkeptBody, sitemap_body, without_login
 from crawlog.streams.url import InvalidUrl, Places, plain, serialise
 
 if TYPE_CHECKING:
@@ -144,6 +144,10 @@ class _Collected:
     async def _get(self, client: "Client", url: str) -> Answer:
         from crawlog.agents.client import HttpRequest
 
-        answer = await client.get(HttpRequest(url, any_type=True))
+        answer = await client.get(HttpRequest(url, any_type=True, headers=SITEMAP_HEADERS, as_came=True))
         answer.held.give()  # no other request waits for this memory
+        try:
+            answer.body = sitemap_body(answer.body, answer.coding, answer.limit)
+        except UnkeptBody as error:
+            answer.error, answer.kept = error.word, False
         return answer

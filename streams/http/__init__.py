@@ -25,7 +25,7 @@ from .answer import (
     all_headers,
     note,
 )
-from .coded_pages import coding_in, likely_bytes, page_of, plain_headers
+from .coded_pages import SITEMAP_HEADERS, coding_in, likely_bytes, page_of, plain_headers, sitemap_body
 from .codings import BadCoding, Head, TooLarge, UnkeptBody, coding_of, decoded, decoder
 from .cookie_walls import CookieWalls
 from .cookies import CookieJar, StoredCookie, default_path
@@ -78,6 +78,7 @@ __all__ = [
     "REACHED_NOT",
     "REDIRECTS",
     "RETRY_STATUSES",
+    "SITEMAP_HEADERS",
     "SNIFFED_BYTES",
     "TUNNELLED_NOT",
     "UNKNOWN",
@@ -145,6 +146,7 @@ __all__ = [
     "shown_page",
     "shown_request",
     "shown_result",
+    "sitemap_body",
     "validators",
     "within",
     "without_login",

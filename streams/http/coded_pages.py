@@ -2,6 +2,7 @@
 
     record: metadata, value, header `content-encoding` ─► page_of ─┬─► metadata and plain body
                                                                    └─► too large or broken: why, and no body
+    a sitemap that unpacks to more stays gzipped: `html/sitemap.py` reads such files, up to a limit of its own
 
 A record without the header has a plain body. Each reader of bodies comes through here, so that all see the same page.
 """
@@ -13,10 +14,13 @@ from msgspec import structs
 
 from crawlog.schemas.pages import CODING, PageMeta
 
-from .codings import UnkeptBody, decoded
+from .codings import GZIP_MAGIC, TooLarge, UnkeptBody, decoded
 
 PACKS = 5
 """Bytes that a packed one becomes, about: of 154 real pages in gzip, 4.7 on the average."""
+
+SITEMAP_HEADERS = {"Accept-Encoding": "gzip"}
+"""Of requests for sitemaps: no other coding is read beyond the limit of pages."""
 
 Headers = Iterable[tuple[str, Any]] | None
 """Of a record, as either client gives them."""
@@ -39,10 +43,24 @@ def page_of(meta: PageMeta, value: bytes | None, headers: Headers, most: int) ->
     body, coding = value or b"", coding_in(headers)
     if not (coding and body):
         return meta, body
+    unpacked = sitemap_body if meta.kind == "sitemap" else decoded
     try:
-        return meta, decoded(body, coding, min(meta.limit or most, most))
+        return meta, unpacked(body, coding, min(meta.limit or most, most))
     except UnkeptBody as error:
         return structs.replace(meta, error=error.word, kept=False), b""
+
+
+def sitemap_body(body: bytes, coding: str, limit: int) -> bytes:
+    """The body of a sitemap as `sitemap.parse` takes it: plain, or gzipped where it unpacks to more than the limit.
+
+    Raises: TooLarge, BadCoding
+    """
+    try:
+        return decoded(body, coding, limit)
+    except TooLarge:
+        if coding in ("gzip", "x-gzip") and body.startswith(GZIP_MAGIC):
+            return body
+        raise
 
 
 def plain_headers(headers: Headers) -> list[tuple[str, Any]]:

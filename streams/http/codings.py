@@ -47,7 +47,7 @@ _WINDOW_LOG = 23
 """Of zstd: 8 MiB, the most that a body may ask for (RFC 9659)."""
 
 _ERRORS = (cast("type[Exception]", zlib_ng.error), zstd.ZstdError)
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGICS = (b"\x28\xb5\x2f\xfd", *(bytes((0x50 + n, 0x2A, 0x4D, 0x18)) for n in range(16)))
 
 
@@ -269,7 +269,7 @@ class _Members:
 
 
 def _gzip(head: bytes, members: int) -> Any:
-    if head == _GZIP_MAGIC:
+    if head == GZIP_MAGIC:
         return zlib_ng.decompressobj(16 + zlib_ng.MAX_WBITS)
     if members:
         return None
@@ -280,8 +280,8 @@ def _gzip(head: bytes, members: int) -> Any:
 
 def _deflate(head: bytes, members: int) -> Any:
     """Both of what servers send for it (RFC 9110 8.4.1.2), and gzip, which some do."""
-    if head == _GZIP_MAGIC or _is_zlib(head):
-        return _gzip(head, members) if not members or head == _GZIP_MAGIC else None
+    if head == GZIP_MAGIC or _is_zlib(head):
+        return _gzip(head, members) if not members or head == GZIP_MAGIC else None
     return None if members else zlib_ng.decompressobj(-zlib_ng.MAX_WBITS)
 
 

@@ -68,6 +68,20 @@ async def test_a_request_is_sent_whole_and_repeated_by_its_page(
     assert [done.id for done in world.log.dones] == [7, 0]
 
 
+async def test_a_sitemap_is_asked_for_in_gzip_and_stays_as_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parse reads more of it than a page may have; no browser sees it."""
+    async with running(tmp_path, monkeypatch) as world:
+        world.job(rev=2, render=u.RenderRules(mode="auto"))
+        asked = seen(world, monkeypatch)
+        find(world, u.FoundUrl(URL, source="sitemap"), u.FoundUrl(f"{URL}y"))
+        await world.until(lambda: len(world.log.dones) == 2 and world.is_folded)
+    sitemap, page = sorted(asked, key=lambda one: one.url)
+    assert (sitemap.headers, sitemap.as_came) == ({"Accept-Encoding": "gzip"}, True)
+    assert (page.headers, page.as_came) == (None, False)
+
+
 async def test_a_job_with_a_spider_keeps_all_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of plain GETs: its `response.headers` has them."""
     async with running(tmp_path, monkeypatch) as world:

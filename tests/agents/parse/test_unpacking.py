@@ -9,6 +9,7 @@ from typing import Any
 import brotli
 import pytest
 from backports import zstd
+from structlog.testing import capture_logs
 
 from crawlog.agents.parse.guard import Guard
 from crawlog.agents.sandbox.trial import Trial
@@ -71,6 +72,25 @@ def test_a_body_that_must_not_be_kept_is_a_row_with_its_reason(body: bytes, limi
     assert (row["status"], row["error"], row["sha256"], row["title"], row["links"]) == (200, error, None, None, 0)
     stage.log.acknowledge()
     assert (stage.founds(), buried(stage), stage.done) == ([], [], [(3, 1)])
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip"])
+def test_a_sitemap_that_unpacks_to_more_than_a_page_may_have_lists_all_its_urls(coding: str) -> None:
+    """Sitemaps have a limit of their own."""
+    body = "".join(f"<url><loc>/{number}</loc></url>" for number in range(9)).encode()
+    stage = Stage()
+    stage.take(gzip.compress(body), coding=coding, limit=100, kind="sitemap", content_type="application/xml")
+    stage.stage.flush()
+    assert [found.url for found in stage.founds()] == [f"http://a.test/{number}" for number in range(9)]
+
+
+def test_a_sitemap_without_a_body_is_told() -> None:
+    """Its URLs are missing, and it has no row that says so."""
+    stage = Stage()
+    with capture_logs() as logs:
+        stage.take(brotli.compress(bytes(1000)), coding="br", limit=100, kind="sitemap")
+    told = {"event": "sitemap_unread", "job": "j", "url": PAGE, "error": "too_large", "log_level": "warning"}
+    assert told in logs
 
 
 def test_the_worker_has_a_limit_of_its_own() -> None:

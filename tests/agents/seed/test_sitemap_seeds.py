@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import brotli
 import pytest
 
 from crawlog.agents.seed.sitemap_seeds import collect
@@ -97,6 +98,26 @@ def test_a_sitemap_is_collected_as_seeds(site: Site, settings: Settings) -> None
     assert [seed["url"].removeprefix(site.url) for seed in seeds] == ["/5", "/4", "/3", "/2", "/1", "/6", "/secret/7"]
     assert told == ["left out, as they are not of 127.0.0.1: 1"]
     assert site.asked.count("/index.xml") == 2  # by its old name and by its own
+
+
+@pytest.mark.parametrize(("coding", "count"), [("gzip", 40_000), ("br", 0)])
+def test_a_coded_sitemap_may_unpack_to_more_than_a_page_may_have(settings: Settings, coding: str, count: int) -> None:
+    """In the coding that is asked for; another one is told."""
+    body = b"<url><loc>/%b</loc></url>" * 40_000 % tuple(b"%d" % number for number in range(40_000))
+    packed = gzip.compress(body) if coding == "gzip" else brotli.compress(body, quality=1)
+    settings = settings.model_copy(update={"fetch": settings.fetch.model_copy(update={"max_body_bytes": 1 << 20})})
+    assert len(packed) < settings.fetch.max_body_bytes < len(body)
+    site = Threaded(lambda _: (200, "application/xml", packed), coding=lambda _: coding)
+    try:
+        if count:
+            with collect(settings, f"{site.origin}/s.xml", lambda _: None) as spool:
+                assert sum(1 for _ in spool) == count
+        else:
+            with pytest.raises(Misconfigured, match="too_large"):
+                collect(settings, f"{site.origin}/s.xml", lambda _: None)
+    finally:
+        site.close()
+    assert [headers["Accept-Encoding"] for _, headers in site.heard] == ["gzip"]
 
 
 async def test_a_login_given_for_a_sitemap_is_its_origins_and_one_in_it_nobodys(settings: Settings) -> None:
