@@ -23,6 +23,9 @@ MOST_S = 3600.0
 _FOR_GOOD = frozenset({"too_large", "bad_encoding", "header_too_large", "too_many_headers"})
 """Errors that another attempt at the same server would meet again."""
 
+_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
+"""Headers that ask for a 304 (RFC 9110 13.1)."""
+
 UNSENT = frozenset({"dns", "connection_refused", "connect", "connect_timeout", "tls", "tls_certificate", "proxy_login"})
 """Errors before the server received anything of the request."""
 
@@ -125,5 +128,7 @@ def _may_repeat(answer: "Answer", request: "RequestRecord", rules: "RequestRules
     """Whether a request may be sent again after an answer that another attempt may change."""
     if answer.is_cookie_check and not request.follows:
         return False  # its callback wants the redirect
+    if answer.http == NOT_MODIFIED and any(name.lower() in _CONDITIONS for name, _ in request.headers):
+        return False  # its own condition holds
     is_unsent = answer.http is None and answer.error in UNSENT
     return is_unsent or not is_sent_once(request, rules)

@@ -135,6 +135,15 @@ def test_a_redirect_that_a_callback_wants_is_no_check_for_cookies(follows: bool)
     assert (RETRYING.again(answer, 1, 0.0, THRICE, request) is not None) == follows
 
 
+@pytest.mark.parametrize(
+    ("name", "again"), [("If-None-Match", False), ("if-modified-since", False), ("If-Match", True), ("X-A", True)]
+)
+def test_a_304_that_a_request_asked_for_itself_is_final(name: str, again: bool) -> None:
+    """To any other request it says nothing."""
+    request = RequestRecord(headers=((name, '"a"'),))
+    assert (RETRYING.again(answered(304), 1, 0.0, THRICE, request) is not None) == again
+
+
 def test_a_back_off_ends_at_an_hour() -> None:
     """However many attempts there are."""
     many = Manner(msgspec.structs.replace(RULES, attempts=20))
