@@ -37,6 +37,9 @@ LOOK_S = 0.05
 FLOOD = 10
 """Requests of a page, refused ones too, in multiples of `render.max_requests`; then its DOM is taken as it is."""
 
+DOCUMENTS = ("http", "blob:")
+"""URLs of documents that a page may have come to; it leaves for `about:blank` without a request."""
+
 GONE = ("has been closed", "Target crashed", "page crashed")
 """Words of Playwright's errors after a page or its browser died. They have spaces, so no URL in an error has them."""
 
@@ -205,8 +208,10 @@ class Visit:
                 if self.error:
                     await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
                 tree = await session.send("Page.getFrameTree")
-                frame = tree["frameTree"]["frame"]["id"]
-                world = await session.send("Page.createIsolatedWorld", {"frameId": frame})
+                frame = tree["frameTree"]["frame"]
+                if not frame["url"].startswith(DOCUMENTS):
+                    raise Failed("render_gone")
+                world = await session.send("Page.createIsolatedWorld", {"frameId": frame["id"]})
                 script = _DOM % self._rules.max_body_bytes
                 where = {"contextId": world["executionContextId"], "returnByValue": True}
                 found = await session.send("Runtime.evaluate", {"expression": script, **where})

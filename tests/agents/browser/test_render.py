@@ -259,6 +259,21 @@ async def test_a_page_that_goes_elsewhere_is_a_redirect(browser: Chromium, site:
     assert sorted(site.paths()) == ["/again", "/goes"]
 
 
+async def test_a_page_that_blanks_itself_stays_as_it_was_sent(browser: Chromium, site: Site, tmp_path: Path) -> None:
+    """At once or later; the empty document is not its page."""
+    leaves = "location = 'about:blank'"
+    site.pages |= {
+        "/blank": f"<a href=/page1>x</a><script>{leaves}</script>",
+        "/later": f"<a href=/page1>x</a><script>setTimeout(() => {{ {leaves} }}, 50)</script>",
+    }
+    base = f"http://127.0.0.1:{site.port}"
+    async with crawling(browser, tmp_path, RenderRules("always")) as world:
+        found = await pages(world, f"{base}/blank", f"{base}/later")
+    for path in ("/blank", "/later"):
+        meta, body = found[base + path]
+        assert (meta.rendered, meta.render_error, body) == ("", "render_gone", site.pages[path].encode())
+
+
 async def test_robots_txt_holds_for_what_a_page_asks_for(browser: Chromium, site: Site, tmp_path: Path) -> None:
     """That of the host it is asked of, read once, whoever owns the host."""
     site.pages["/robots.txt"] = "User-agent: *\nDisallow: /data\n"
