@@ -237,9 +237,13 @@ def _blame_http(proxy: str | None, scheme: str, error: BaseException) -> Blame:
 
 @lru_cache(1024)
 def _address(proxy: Proxy) -> URL:
-    """The proxy's URL with user and password; aiohttp makes the login header from it, for requests and tunnels."""
+    """The proxy's URL with user and password; aiohttp makes the login header from it, for requests and tunnels.
+
+    It writes their characters in Latin-1: these are the bytes of their UTF-8, in which all logins are sent.
+    """
     address = URL(proxy.url)
-    return address.with_user(proxy.user).with_password(proxy.password) if proxy.user else address
+    user, password = (part.encode().decode("latin-1") for part in (proxy.user, proxy.password))
+    return address.with_user(user).with_password(password) if user else address
 
 
 BARE = OutgoingRequest()

@@ -145,7 +145,10 @@ def read_proxy(url: str) -> Proxy:
         raise ValueError(shape) from None
     if parts.scheme not in _PORTS or not parts.hostname or parts.path not in ("", "/") or parts.query:
         raise ValueError(shape)
-    return Proxy(origin, unquote(parts.username or ""), unquote(parts.password or ""))
+    proxy = Proxy(origin, unquote(parts.username or ""), unquote(parts.password or ""))
+    if proxy.is_socks and not (proxy.user + proxy.password).isascii():
+        raise ValueError("the login of a SOCKS proxy may have ASCII characters only")
+    return proxy
 
 
 class Proxies:

@@ -13,7 +13,7 @@ from crawlog.agents.client.request import OutgoingRequest, ProxyFailed
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request import read_proxy
+from crawlog.streams.http.request import basic, read_proxy
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.proxies import Socks
@@ -94,6 +94,7 @@ INSIDE = [
     ("gopher://127.0.0.1", "a proxy is"),
     ("127.0.0.1:3128", "a proxy is"),
     ("http://127.0.0.1:99999", "a proxy is"),
+    ("socks5h://ann:passé@93.184.216.34:1080", "ASCII"),
 ]
 
 
@@ -128,17 +129,17 @@ async def test_a_request_names_no_private_proxy(scheme: str, host: str, monkeypa
     assert proxy.requests == []
 
 
-@pytest.mark.parametrize("login", ["", "ann:p@ss"])
+@pytest.mark.parametrize("login", ["", "ann:p@ss", "jörg:пароль"])
 async def test_a_request_may_name_a_proxy_of_the_operator(login: str) -> None:
-    """Though it is private; a request that gives no login has the operator's."""
+    """Though it is private; a request that gives no login has the operator's. It is sent in UTF-8."""
     proxy = Site()
     pool: dict[str, Any] = {"proxies": lambda each: (each[0].origin.replace("http://", "http://op:word@"),)}
     async with sites(proxy, private=False, **pool) as client:
         named = proxy.origin.replace("http://", f"http://{login.replace('@', '%40')}@" if login else "http://")
         answer = await by(client, named)
     assert answer.http == 200
-    sent = {"": "b3A6d29yZA==", "ann:p@ss": "YW5uOnBAc3M="}[login]
-    assert f"Proxy-Authorization: Basic {sent}" in proxy.requests[0]
+    user, _, password = (login or "op:word").partition(":")
+    assert f"Proxy-Authorization: {basic(user, password)}" in proxy.requests[0]
 
 
 async def test_another_port_of_the_operators_proxy_is_not_the_operators_proxy(
