@@ -81,9 +81,14 @@ class LostDones:
         jar = self._jars[key]
         if request is not None:
             jar.give(meta.url, request.cookies, meta.fetched_at)
-        said = [value for name, value in meta.headers if name.lower() == "set-cookie"]
+        said = [_as_read(value) for name, value in meta.headers if name.lower() == "set-cookie"]
         jar.keep(meta.url, said, meta.fetched_at)
         return msgspec.structs.replace(result, jar=name, cookies=jar.changes())
+
+
+def _as_read(value: str) -> str:
+    """A header's value as fetch had it from aiohttp: a page keeps each byte as a character."""
+    return value.encode("latin-1", "replace").decode("utf-8", "surrogateescape")
 
 
 def result_status(meta: PageMeta) -> u.Status:

@@ -139,6 +139,14 @@ def test_the_cookies_of_a_page_come_into_its_jar() -> None:
     assert [one.name for one in jars.read(1, hashed("a.com"), "")] == ["c"]
 
 
+def test_a_cookie_has_the_bytes_that_its_server_set() -> None:
+    """In UTF-8, as the live jar has it; other bytes are in neither."""
+    state = State(job(), found(A))
+    headers = [("Set-Cookie", said.decode("latin-1")) for said in ("a=прага".encode(), b"b=\xe9", b"c=1")]
+    [result] = lost(state, page(headers=tuple(headers)), usual=KEEPS)
+    assert [(one.name, one.value) for one in result.cookies] == [("a", "прага"), ("c", "1")]
+
+
 def test_a_host_that_turned_the_request_away_rests() -> None:
     """As long as its page says, in a job that keeps no headers too, within the limit of the job."""
     state = State(job(), found(A, B))
