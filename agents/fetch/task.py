@@ -149,7 +149,7 @@ class Tasks:
             return _BUSY
         answer = await self._logins.take(task, session, step)
         answer.held.give()
-        return _End(rest_s=self._retrying.rest_s(task.host, answer, time.time(), task.manner))
+        return _End(rest_s=self._retrying.rest_s(task.host, answer, time.time(), task.manner, task.round))
 
     async def _answered(self, task: Task, session: "Session | None") -> _End:
         """The end of a task whose URL is requested."""
@@ -311,7 +311,7 @@ class Tasks:
             return _End(is_sent=not answer.is_closed, held=answer.held, needs=needed)
         self._patience.heard(task.host, answer, is_page=True)
         self._durations.note(answer.took_s)
-        rest_s = self._retrying.rest_s(task.host, answer, now, manner)
+        rest_s = self._retrying.rest_s(task.host, answer, now, manner, task.round)
         least_s = max(rest_s, self._retrying.asked_s(answer, now, manner))
         again = self._retrying.again(answer, task.row.attempt + 1, least_s, manner, task.request)
         if again is None:

@@ -101,7 +101,7 @@ class Hosts:
         self,
         frontier: Frontier,
         place: Callable[[str], Place],
-        rest_of: Callable[[Host, Answer, float, Manner], float],
+        rest_of: Callable[[Host, Answer, float, Manner, int], float],
     ) -> None:
         self._frontier = frontier
         self.place = place
@@ -148,11 +148,12 @@ class Hosts:
         if self._wait_s(host) > 0:
             return None
         host.in_flight += 1
+        in_round = host.round
         host.ask(time.monotonic())
         rest_s = 0.0
         try:
             answer = await get()
-            rest_s = self._rest_of(host, answer, time.time(), manner)
+            rest_s = self._rest_of(host, answer, time.time(), manner, in_round)
         finally:
             self._frontier.finished(host, max(rest_s, manner.rules.delay_s))
         return answer

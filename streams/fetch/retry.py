@@ -1,8 +1,8 @@
 """What an answer means for its URL and its host: the end or another attempt, and how long the host rests.
 
-A host that turns requests away or is silent rests longer each time, and at least as long as Retry-After asks for. A URL
-is tried again if another attempt may end otherwise, not before the time that Retry-After of any answer asks for. A
-failure of the proxy makes no host rest.
+A host that turns requests away or is silent rests longer each time, and at least as long as Retry-After asks for.
+Requests in flight that fail together are one time. A URL is tried again if another attempt may end otherwise, not
+before the time that Retry-After of any answer asks for. A failure of the proxy makes no host rest.
 """
 
 from collections.abc import Callable, Collection
@@ -81,19 +81,20 @@ class Retrying:
     def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter = jitter
 
-    def rest_s(self, host: "Host", answer: "Answer", now: float, manner: "Manner") -> float:
+    def rest_s(self, host: "Host", answer: "Answer", now: float, manner: "Manner", in_round: int) -> float:
         """How long the whole host must rest beside its crawl delay; counts its failures in a row.
 
         Args:
             now: UTC epoch seconds.
             manner: The manner of the job that asked.
+            in_round: The host's round when the request was dispatched.
         """
         if answer.by_proxy:
             return 0.0
         if answer.http not in TURNED_AWAY and (answer.http is not None or answer.private):
             host.failures = 0
             return 0.0
-        host.failures += 1
+        host.failed(in_round)
         most_s = manner.rules.max_delay_s
         backoff = backoff_s(host.failures, manner.rules.retry_delay_s, most_s, self._jitter())
         return max(self.asked_s(answer, now, manner), min(backoff, most_s))

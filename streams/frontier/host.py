@@ -92,9 +92,10 @@ class Task:
     Attributes:
         key: The row's key: a queue row's, or a waiting row's.
         epoch: The job's, when it was dispatched.
+        round: The host's, when it was dispatched.
     """
 
-    __slots__ = ("_request", "domain", "epoch", "host", "job", "key", "partition", "row")
+    __slots__ = ("_request", "domain", "epoch", "host", "job", "key", "partition", "round", "row")
 
     def __init__(self, host: "Host", job: JobState, key: bytes, row: r.QueueRow, partition: "HostPartition") -> None:
         self.host = host
@@ -104,6 +105,7 @@ class Task:
         self.partition = partition
         self.domain = host.domain
         self.epoch = job.epoch
+        self.round = host.round
         self._request: RequestRecord | None = None
 
     @property
@@ -306,7 +308,8 @@ class Host:
         delay_s: Rest between two requests, the greatest of its jobs, robots.txt's wish included.
         per_host: Requests at a time, the least of its jobs.
         wish_s: Robots.txt's Crawl-delay, if there is one, for requests that do not come from a queue.
-        failures: Requests in a row that were turned away.
+        failures: Requests in a row that were turned away; those of one round count once.
+        round: Counts these failures up: requests that are in flight at one of them are of its round.
         tries: Vain attempts at its robots.txt, by `Manner.asking`.
         rules: Its robots.txt; None until fetched; see `knows_rules`.
         rules_of: The `Manner.asking` that they are for; empty for all.
@@ -315,7 +318,7 @@ class Host:
 
     __slots__ = (
         "asked_at", "closed", "delay_s", "domain", "ended_at", "failures", "hash", "in_flight", "is_named",
-        "is_opening", "key", "orders", "paced_until", "partition", "per_host", "queues", "ready_at", "rules",
+        "is_opening", "key", "orders", "paced_until", "partition", "per_host", "queues", "ready_at", "round", "rules",
         "rules_of", "rules_until", "slowed_until", "standing", "tries", "turn", "where", "wish_s",
     )  # fmt: skip
 
@@ -338,6 +341,7 @@ class Host:
         self.is_named = False
         self.standing = NEW
         self.failures = 0
+        self.round = 0
         self.rules: RobotsRules | None = None
         self.rules_until = 0.0
         self.rules_of = b""
@@ -354,6 +358,12 @@ class Host:
     def asked_elsewhere(self, at: float) -> None:
         """Another worker may have asked it at this time."""
         self.asked_at = self.ended_at = max(self.asked_at, at)
+
+    def failed(self, in_round: int) -> None:
+        """A request of this round was turned away: the first one of the round is one more failure in a row."""
+        is_first = in_round == self.round
+        self.failures = max(self.failures + is_first, 1)
+        self.round += is_first
 
     def rest(self, until: float) -> None:
         """Ask nothing before `until`."""

@@ -45,6 +45,10 @@ class Manners:
         """The longest delay of the jobs that have something queued."""
         return max([0.0, *(self.of_job(job.number).rules.delay_s for job in self._fold.with_queue())])
 
+    def least_retry_delay_s(self) -> float:
+        """The shortest wait before a second attempt of the jobs that have something queued."""
+        return min((self.of_job(job.number).rules.retry_delay_s for job in self._fold.with_queue()), default=0.0)
+
     def job_changed(self, job: int) -> None:
         """Read the job's record anew, and try its URLs by it."""
         self._manners.pop(job, None)

@@ -15,6 +15,7 @@ from crawlog.streams.url import hashed
 from .held_hosts import HeldHosts
 from .host import IDLE, Cache, Host, HostQueue, Task
 from .manners import Manners
+from .politeness import failures_of
 from .schedule import Schedule
 from .sleepers import KEPT, Sleepers
 from .unmet_hosts import standing_of
@@ -158,6 +159,9 @@ class OwnedPartition:
             host.standing = standing_of(row)
             host.asked_at = host.ended_at = now - max(self._schedule.wall() - row.last_at, 0.0)
             host.failures = row.failures
+            if row.failures > 1:  # the row counts each of those that failed together, but they were one rest
+                most = failures_of(row.wait_s, self.manners.least_retry_delay_s())
+                host.failures = min(row.failures, most)
             host.rest(host.asked_at + row.wait_s)
         host.asked_elsewhere(self._asked_before)
 

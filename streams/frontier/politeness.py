@@ -2,9 +2,12 @@
 
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from math import log2
 
 TURNED_AWAY = frozenset({429, 503})
 """Statuses that concern the whole host: it rests, not only the URL."""
+
+_LEAST_BASE_S = 0.001
 
 
 def crawl_delay_s(floor_s: float, wish_s: float | None, most_s: float) -> float:
@@ -29,6 +32,16 @@ def backoff_s(failures: int, base_s: float, most_s: float, jitter: float) -> flo
     """
     wait: float = min(base_s * 2.0 ** min(failures - 1, 30), most_s)
     return wait * (0.75 + 0.5 * jitter)
+
+
+def failures_of(rest_s: float, base_s: float) -> int:
+    """Failures in a row after which a host rests so long: the inverse of `backoff_s`, whatever its jitter.
+
+    Args:
+        rest_s: Above its limit the number is that of the limit.
+        base_s: That of `backoff_s`; of several the shortest one gives the greatest number.
+    """
+    return 1 + round(log2(max(rest_s / max(base_s, _LEAST_BASE_S), 1.0)))
 
 
 def retry_after_s(header: str | None, now: float) -> float | None:

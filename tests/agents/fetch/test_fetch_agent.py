@@ -92,6 +92,20 @@ async def test_a_proxy_that_fails_is_no_failure_of_the_host(tmp_path: Path, monk
     assert [done.url for done in others] == ["http://a.com/y", "http://a.com/x"]
 
 
+async def test_requests_in_flight_that_fail_together_make_their_host_rest_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as one alone."""
+    urls = [f"http://a.com/{n}" for n in range(8)]
+    web = Web(latency_s={"any": 0.2}, status=dict.fromkeys(urls, 503))
+    options = {"politeness__per_host": 8, "fetch__attempts": 1, "fetch__retry_delay_s": 0.01}
+    async with running(tmp_path, monkeypatch, web, **options) as world:
+        world.find(*urls)
+        await world.all_done(*urls)
+    assert web.most == 8
+    assert all(0.0 < done.host_wait_s < 0.02 for done in world.log.dones)
+
+
 async def test_a_cookie_check_is_passed_at_once_and_never_ends_in_a_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,5 +171,25 @@ def test_a_back_off_ends_at_an_hour() -> None:
 def test_a_host_rests_when_it_turns_requests_away(answer: Answer, failures: int, rest_s: float, left: int) -> None:
     """As long as it asks for, within the limit; a failed proxy tells nothing of it."""
     one = host(failures)
-    assert RETRYING.rest_s(one, answer, NOW, THRICE) == rest_s
+    assert RETRYING.rest_s(one, answer, NOW, THRICE, one.round) == rest_s
     assert one.failures == left
+
+
+def rests(one: Host, in_round: int, *answers: Answer) -> list[float]:
+    """The rests of a host after answers to requests of a round."""
+    return [RETRYING.rest_s(one, answer, NOW, THRICE, in_round) for answer in answers]
+
+
+def test_requests_in_flight_that_fail_together_are_one_failure_in_a_row() -> None:
+    """The next round rests twice as long; a late answer of the first one rests as long as those around it."""
+    one = host()
+    assert rests(one, 0, *[answered(503)] * 4, answered(503, retry_after="20")) == [2.0] * 4 + [20.0]
+    assert rests(one, 1, *[answered(None, "timeout")] * 4) == [4.0] * 4
+    assert rests(one, 0, answered(503)) == [4.0]
+
+
+def test_a_good_answer_among_those_that_fail_together_begins_the_count_anew() -> None:
+    """The others of its round are then the first failure, however many they are."""
+    one = host(failures=4)
+    assert rests(one, 0, answered(503), answered(200), answered(503), answered(503)) == [32.0, 0.0, 2.0, 2.0]
+    assert rests(one, 1, answered(503)) == [4.0]

@@ -597,6 +597,39 @@ def test_a_forgotten_host_still_rests() -> None:
     assert len(world.drain()) == 2
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_host_that_comes_back_into_memory_was_turned_away_once_for_each_rest(restart: bool) -> None:
+    """Its row counts all eight requests that failed together."""
+    world = World(rests=Rests(0.0, 8))
+    world.job()
+    world.find(*pages("a.com", 8))
+    for task in [world.next_page() for _ in range(8)]:
+        world.retry(task, 5.0, host_wait_s=2.3)
+    world.fold_dones()
+    world.pass_time(4.0)
+    if restart:
+        world.crash()
+    else:
+        world.frontier.size_windows()
+        assert not world.frontier.owned[0].hosts
+    world.pass_time(2.0)
+    task = world.next_page()
+    assert (task.host.failures, task.round) == (1, 0)
+
+
+def test_requests_that_are_handed_out_before_a_failure_are_of_its_round() -> None:
+    """Those that follow its rest are of the next one."""
+    world = World(rests=Rests(0.0, 2))
+    world.job()
+    world.find(*pages("a.com", 3))
+    tasks = [world.next_page() for _ in range(2)]
+    for task in tasks:
+        task.host.failed(task.round)
+        world.retry(task, 60.0, host_wait_s=2.0)
+    world.pass_time(2.0)
+    assert [task.round for task in (*tasks, world.next_page())] == [0, 0, 1]
+
+
 def steps_of_a_request(hosts: int) -> float:
     """Clock readings and row reads for each request, over a host's first and second page: calls, not time."""
     world = World(Rests(10.0))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.frontier.politeness import backoff_s, crawl_delay_s, retry_after_s
+from crawlog.streams.frontier.politeness import backoff_s, crawl_delay_s, failures_of, retry_after_s
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 
@@ -42,6 +42,20 @@ def test_jitter_spreads_by_a_quarter(failures: int, jitter: float) -> None:
     """To both sides."""
     middle = backoff_s(failures, 2.0, 60.0, 0.5)
     assert 0.75 * middle <= backoff_s(failures, 2.0, 60.0, jitter) <= 1.25 * middle
+
+
+@given(st.integers(1, 5), st.floats(0, 1, exclude_max=True))
+def test_a_rest_tells_how_many_failures_it_is_of(failures: int, jitter: float) -> None:
+    """Below the limit, here 6 of them."""
+    assert failures_of(backoff_s(failures, 2.0, 60.0, jitter), 2.0) == failures
+
+
+@pytest.mark.parametrize(
+    ("rest_s", "base_s", "failures"), [(60.0, 2.0, 6), (0.0, 2.0, 1), (1.0, 2.0, 1), (8.0, 0.0, 14)]
+)
+def test_a_rest_that_no_back_off_made_has_a_number_too(rest_s: float, base_s: float, failures: int) -> None:
+    """One by Retry-After, or of a job that does not wait."""
+    assert failures_of(rest_s, base_s) == failures
 
 
 @pytest.mark.parametrize(
