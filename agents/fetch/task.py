@@ -299,7 +299,8 @@ class Tasks:
             return None
         known = validators.read(stored)
         low = self._lows.get(task.partition.fold.partition, 0)
-        return known if validators.may_ask(known, task.epoch, low, self.browsing.verdict(task)) else None
+        may_ask = validators.may_ask(known, task.job.after, task.epoch, low, self.browsing.verdict(task))
+        return known if may_ask else None
 
     # ------------------------------------------------------------------ the answer
 

@@ -70,23 +70,25 @@ def test_only_what_is_there_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "low", "verdict", "is_whole", "may"),
+    ("after", "epoch", "low", "verdict", "is_whole", "may"),
     [
-        (2, 0, "", False, True),
-        (1, 0, "", False, False),
-        (2, 9, "", False, True),
-        (2, 10, "", False, False),
-        (2, 0, "auto", False, False),
-        (2, 0, "auto", True, True),
-        (2, 0, "rule", True, False),
+        (-1, 2, 0, "", False, True),
+        (-1, 1, 0, "", False, False),
+        (-1, 2, 9, "", False, True),
+        (-1, 2, 10, "", False, False),
+        (-1, 2, 0, "auto", False, False),
+        (-1, 2, 0, "auto", True, True),
+        (-1, 2, 0, "rule", True, False),
+        (0, 2, 0, "", False, True),
+        (1, 2, 0, "", False, False),
     ],
 )
 def test_a_page_is_asked_for_by_them_once_an_epoch_while_the_old_one_is_there_and_would_do(
-    epoch: int, low: int, verdict: str, is_whole: bool, may: bool
+    after: int, epoch: int, low: int, verdict: str, is_whole: bool, may: bool
 ) -> None:
-    """A body that no browser made is not what a job wants that renders."""
+    """A body that no browser made is not what a job wants that renders; a deleted job's page is none of the job's."""
     known = Validators('"a"', "", 9, 1, is_whole)
-    assert validators.may_ask(known, epoch, low, verdict) is may
+    assert validators.may_ask(known, after, epoch, low, verdict) is may
 
 
 async def test_a_304_is_an_answer_and_a_page_brings_its_validators() -> None:
@@ -185,6 +187,23 @@ async def test_a_page_that_may_need_a_browser_now_is_fetched_whole_once(
 def test_a_row_of_before_says_that_nobody_looked() -> None:
     """Written by a worker that did not know of rendering."""
     assert validators.read(validators.pack(['"1"', "", 7, 0])) == Validators('"1"', "", 7, 0, is_whole=False)
+
+
+async def test_a_new_job_of_a_deleted_ones_name_fetches_its_pages_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own next epoch asks by the validators of these."""
+    web = Web(etags={URL: '"1"'})
+    async with running(tmp_path, monkeypatch, web) as world:
+        world.find(URL)
+        await world.all_done(URL)
+        world.job(rev=2, state="deleted")
+        for epoch, pages in ((1, 2), (2, 3)):
+            begin(world, epoch)
+            world.find(URL, epoch=epoch)
+            await world.until(partial(has_pages, world, pages))
+    assert [(meta.epoch, meta.http) for meta, _ in world.log.pages] == [(0, 200), (1, 200), (2, 304)]
+    assert world.log.pages[2][0].same_as == (0, 1)
 
 
 def begin(world: World, epoch: int, **changes: Any) -> None:
