@@ -102,6 +102,8 @@ class Robots:
 
         Raises: Busy, HostHeld: as `_answer`.
         """
+        if (rest_s := self._rest_left_s(host)) > 0:
+            return rest_s
         cached = self._cached(host, manner)
         left_s = cached.left_s(self._access.ttl_s, time.time()) if cached is not None else 0.0
         if cached is not None and left_s > 0:
@@ -198,6 +200,8 @@ class Robots:
         meant = self._access.judged(answer, time.time(), attempt, _jitter(), manner, is_last=is_last)
         if isinstance(meant, Later):
             host.tries[manner.asking] = Tries(failed, lost, since)
+            if not answer.by_proxy:
+                self._keep_rest(host, meant.wait_s)
             return meant.wait_s
         if isinstance(meant, Unreachable) and (older := self._cached(host, manner)) is not None:
             meant = older.kept(time.time())
@@ -208,6 +212,17 @@ class Robots:
         else:
             self._close(host, meant.reason, answer, manner)
         return None if answer.private else 0.0
+
+    @staticmethod
+    def _keep_rest(host: Host, wait_s: float) -> None:
+        rest = robots_answer.Rest(time.time(), wait_s)
+        host.partition.cache(robots_answer.rest_key(host.key), robots_answer.pack(rest))
+
+    @staticmethod
+    def _rest_left_s(host: Host) -> float:
+        """Seconds that are left of the rest after the last vain request, of this worker or of the one before it."""
+        row = host.partition.cached(robots_answer.rest_key(host.key))
+        return robots_answer.read_rest(row).left_s(time.time()) if row is not None else 0.0
 
     @staticmethod
     def _cached(host: Host, manner: Manner) -> Counts | None:

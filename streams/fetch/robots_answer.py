@@ -8,6 +8,11 @@ A 2xx counts for all jobs; any other answer for jobs that ask in the same way: a
 
     key:   b"robots " + <host key>, of an answer that is no 2xx followed by b" " + <Manner.asking>
     value: MessagePack [fetched at, status, body, unreachable at]
+
+How long a host rests after an answer that is none is cached too, for a worker that starts meanwhile.
+
+    key:   b"robots-rest " + <host key>
+    value: MessagePack [asked at, seconds]
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,6 +60,17 @@ class Counts(msgspec.Struct, frozen=True, array_like=True):
 
 def _left_s(of_s: float, age_s: float) -> float:
     return max(of_s - age_s, 0.0) if age_s >= 0 else 0.0
+
+
+class Rest(msgspec.Struct, frozen=True, array_like=True):
+    """The rest of a host after a request for its robots.txt, as it is cached."""
+
+    asked_at: float
+    wait_s: float
+
+    def left_s(self, now: float) -> float:
+        """Seconds that are left of it; 0 if it comes from the future."""
+        return _left_s(self.wait_s, now - self.asked_at)
 
 
 class Later(NamedTuple):
@@ -134,5 +150,11 @@ def key(host: str, asking: bytes = b"") -> bytes:
     return b"robots " + host.encode() + (b" " + asking if asking else b"")
 
 
+def rest_key(host: str) -> bytes:
+    """The key of a host's rest, given the host's key."""
+    return b"robots-rest " + host.encode()
+
+
 pack = msgspec.msgpack.Encoder().encode
 read = msgspec.msgpack.Decoder(Counts).decode
+read_rest = msgspec.msgpack.Decoder(Rest).decode

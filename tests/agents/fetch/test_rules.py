@@ -13,7 +13,7 @@ from crawlog.schemas.urls import RequestRules
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.http import robots
 from crawlog.streams.http.answer import Answer
-from tests.support.fetching import Web, running
+from tests.support.fetching import Web, World, running
 
 FORBIDS = b"User-agent: *\nDisallow: /"
 
@@ -47,6 +47,29 @@ async def test_robots_txt_is_not_asked_for_before_the_time_it_names(
     options = {"robots__obey": True, "robots__attempts": 2, "robots__retry_window_s": 0.1}
     async with running(tmp_path, monkeypatch, web, **options) as world:
         world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert world.became()["http://a.com/x"][:2] == ("refused", "robots")
+    first, second = (at for at, _ in web.asked)
+    assert second - first >= 1.0
+
+
+def forget_hosts(world: World) -> None:
+    """All that memory alone knows of hosts is gone, as with a worker that is killed."""
+    partition = world.stage.live[0]
+    for _ in world.stage.frontier.take_over(0, partition.fold, partition.db):
+        pass
+    world.stage.wake()
+
+
+async def test_the_time_that_robots_txt_names_counts_for_the_next_worker_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's row in the state says nothing of it: no page was asked for."""
+    web = Host(statuses=(503, 200), retry_after="1")
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, robots__attempts=2) as world:
+        world.find("http://a.com/x")
+        await world.until(lambda: web.ended and not world.fetcher._running)
+        forget_hosts(world)
         await world.all_done("http://a.com/x")
         assert world.became()["http://a.com/x"][:2] == ("refused", "robots")
     first, second = (at for at, _ in web.asked)

@@ -5,7 +5,7 @@ import pytest
 
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.fetch import robots_answer
-from crawlog.streams.fetch.robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Meaning, Unreachable
+from crawlog.streams.fetch.robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Meaning, Rest, Unreachable
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import MAX_BYTES, MAX_TTL_S
@@ -97,6 +97,13 @@ def test_rules_count_for_their_time(age_s: float, left_s: float) -> None:
     stored = robots_answer.pack(Counts(NOW - age_s, 200, FORBIDS))
     assert robots_answer.read(stored) == Counts(NOW - age_s, 200, FORBIDS)
     assert robots_answer.read(stored).left_s(100.0, NOW) == left_s
+
+
+@pytest.mark.parametrize(("since_s", "left_s"), [(0.0, 60.0), (59.0, 1.0), (60.0, 0.0), (-1.0, 0.0)])
+def test_a_rest_goes_on_after_a_restart(since_s: float, left_s: float) -> None:
+    """None from the future, as of rules."""
+    stored = robots_answer.pack(Rest(NOW - since_s, 60.0))
+    assert robots_answer.read_rest(stored).left_s(NOW) == left_s
 
 
 @pytest.mark.parametrize(("since_s", "left_s"), [(0.0, UNREACHABLE_TTL_S), (299.0, 1.0), (300.0, 0.0), (-1.0, 0.0)])
