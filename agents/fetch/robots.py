@@ -198,25 +198,27 @@ class Robots:
             since = since if failed > 1 else now
             is_last = self._access.is_last(attempt, now - since) and not is_cut_short
         meant = self._access.judged(answer, time.time(), attempt, _jitter(), manner, is_last=is_last)
+        rest_s = 0.0
+        if not isinstance(meant, Counts) and not answer.by_proxy:
+            self._keep_rest(host, meant.wait_s)
         if isinstance(meant, Later):
             host.tries[manner.asking] = Tries(failed, lost, since)
-            if not answer.by_proxy:
-                self._keep_rest(host, meant.wait_s)
             return meant.wait_s
         if isinstance(meant, Unreachable) and (older := self._cached(host, manner)) is not None:
-            meant = older.kept(time.time())
+            rest_s, meant = meant.wait_s, older.kept(time.time())
         if isinstance(meant, Counts):
             key = robots_answer.key(host.key, meant.counts_for(manner.asking))
             host.partition.cache(key, robots_answer.pack(meant))
             self._use(host, manner, meant, meant.left_s(self._access.ttl_s, time.time()))
         else:
             self._close(host, meant.reason, answer, manner)
-        return None if answer.private else 0.0
+        return None if answer.private else rest_s
 
     @staticmethod
     def _keep_rest(host: Host, wait_s: float) -> None:
-        rest = robots_answer.Rest(time.time(), wait_s)
-        host.partition.cache(robots_answer.rest_key(host.key), robots_answer.pack(rest))
+        if wait_s > 0:
+            rest = robots_answer.Rest(time.time(), wait_s)
+            host.partition.cache(robots_answer.rest_key(host.key), robots_answer.pack(rest))
 
     @staticmethod
     def _rest_left_s(host: Host) -> float:

@@ -80,9 +80,14 @@ class Later(NamedTuple):
 
 
 class Unreachable(NamedTuple):
-    """It cannot be read, for a reason in a word: without older rules all is forbidden for `UNREACHABLE_TTL_S`."""
+    """It cannot be read, for a reason in a word: without older rules all is forbidden for `UNREACHABLE_TTL_S`.
+
+    Attributes:
+        wait_s: How long the answer asks to wait.
+    """
 
     reason: str
+    wait_s: float = 0.0
 
 
 Meaning = Counts | Later | Unreachable
@@ -126,12 +131,12 @@ class Access:
             return Unreachable(answer.error)
         if status is not None and status < 500 and status != 429 and not (answer.error and status < 300):
             return Counts(now, status, whole_lines(answer.body) if status < 300 else b"")
+        asked_s = min(retry_after_s(answer.retry_after, now) or 0.0, manner.rules.max_delay_s)
         if is_last:
-            return Unreachable(answer.error or f"http_{status}")
+            return Unreachable(answer.error or f"http_{status}", asked_s)
         most = self._window_s / self._attempts
-        asked = retry_after_s(answer.retry_after, now) or 0.0
         backoff = backoff_s(attempt, manner.rules.retry_delay_s, most, jitter)
-        return Later(max(min(asked, manner.rules.max_delay_s), min(backoff, most), answer.again_s))
+        return Later(max(asked_s, min(backoff, most), answer.again_s))
 
 
 def whole_lines(robots: bytes) -> bytes:

@@ -141,6 +141,37 @@ async def test_old_rules_count_on_where_newer_ones_cannot_be_had(
     assert len(web.asked) == 1 + 2
 
 
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_host_whose_old_rules_count_on_is_not_asked_before_the_time_that_it_names(
+    restart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last attempt at newer ones is an answer of the host as any other."""
+    web = Host(statuses=(404, 503), retry_after="1")
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, robots__attempts=1) as world:
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        world.robots._access.ttl_s = 0.0
+        world.stage.frontier.size_windows()
+        world.find("http://a.com/y")
+        await world.until(lambda: len(web.ended) == 3 and not world.fetcher._running)
+        if restart:
+            forget_hosts(world)
+        await world.all_done("http://a.com/y")
+        assert world.became()["http://a.com/y"][0] == "fetched"
+    vain, page = (at for at, _ in web.asked[-2:])
+    assert page - vain >= 1.0
+
+
+async def test_a_host_that_is_closed_fails_its_urls_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it asks to wait: nothing more is asked of it."""
+    web = Host(statuses=(503,), retry_after="60")
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, robots__attempts=1) as world:
+        world.find("http://a.com/x", "http://a.com/y")
+        await world.until(lambda: len(world.became()) == 2, 10.0)
+        assert {became[:2] for became in world.became().values()} == {("failed", "robots_unreachable: http_503")}
+    assert len(web.asked) == 1
+
+
 @pytest.mark.parametrize(
     ("lost", "verdict", "requests"),
     [(3, ("refused", "robots"), 5), (99, ("failed", "robots_unreachable: proxy"), 4)],

@@ -57,6 +57,8 @@ def test_a_status_has_its_meaning(answer: Answer, meant: Meaning) -> None:
         (answered(503), 2, 2.0, Later(4.0)),
         (answered(503), 3, 6.0, Unreachable("http_503")),
         (answered(503), 1, 60.0, Unreachable("http_503")),
+        (answered(503, retry_after="30"), 3, 6.0, Unreachable("http_503", 30.0)),
+        (answered(503, retry_after="86400"), 3, 6.0, Unreachable("http_503", 60.0)),
         (answered(503, retry_after="30"), 1, 0.0, Later(30.0)),
         (answered(503, retry_after="86400"), 1, 0.0, Later(60.0)),
         (answered(None, "dns"), 1, 0.0, Later(2.0)),
