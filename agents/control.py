@@ -14,8 +14,8 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -49,7 +49,9 @@ REPORTS_EVERY_S = 5.0
 """Time between two looks for bad reports in crawl.progress: each report by itself would cost a fetch of its own."""
 
 BEAT_S = 1.0
-"""Time between two beats with which a paused stage tells the watchdog that it waits on purpose."""
+"""Time between two beats with which a stage tells the watchdog that it waits on purpose."""
+
+T = TypeVar("T")
 
 
 class Garbage(NamedTuple):
@@ -291,6 +293,18 @@ class Obedience:
                 async with asyncio.timeout(BEAT_S):
                     await self._changed.wait()
         return True
+
+
+async def beating(beat: Callable[[], None], work: Awaitable[T]) -> T:
+    """The result of `work`, which may take long; `beat` tells the watchdog meanwhile that this is no stuck worker."""
+    working = asyncio.ensure_future(work)
+    try:
+        while not working.done():
+            beat()
+            await asyncio.wait([working], timeout=BEAT_S)
+    finally:
+        working.cancel()
+    return working.result()
 
 
 def follow(app: "CrawlApp", obedience: Obedience, told: Told | None = None, found: Found | None = None) -> None:

@@ -13,12 +13,12 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
 
-from crawlog.agents.control import BEAT_S, Obedience
+from crawlog.agents.control import Obedience, beating
 from crawlog.agents.sandbox import Trial
 from crawlog.streams.errors import DamagedLog, EngineError, TrialError
 from crawlog.streams.http import likely_bytes
@@ -38,8 +38,6 @@ LOOK_AFTER_S = 5.0
 
 TEND_S = 0.5
 """Time between two looks at pages that wait for users' spiders, seconds."""
-
-T = TypeVar("T")
 
 
 class PageTurns:
@@ -150,7 +148,8 @@ class PageTurns:
             return
         try:
             domain, waiting = stage.domain(first.meta.url), len(stage.untried) - 1
-            refusal = await self._beating(trial.verdict(body, first.meta.content_type, domain, waiting))
+            verdict = trial.verdict(body, first.meta.content_type, domain, waiting)
+            refusal = await beating(self._app.watchdog.beat, verdict)
         except TrialError as error:
             log.warning(
                 "page_untried", url=first.meta.url, error=str(error), then="parsed under the worker's own timer"
@@ -193,7 +192,7 @@ class PageTurns:
             while stage.bodiless and not self._app.should_stop:
                 wanted = {at: held.meta for at, held in islice(stage.bodiless.items(), BATCH)}
                 try:
-                    found = await self._beating(asyncio.to_thread(bodies.read, wanted))
+                    found = await beating(self._app.watchdog.beat, asyncio.to_thread(bodies.read, wanted))
                 except (EngineError, KafkaException) as error:
                     await self._bodies_unread(error)
                     continue
@@ -207,7 +206,7 @@ class PageTurns:
         self._bodies = self._bodies or self._new_bodies()
         at = waiting.message.partition, waiting.message.offset
         async with self._reading:
-            found = await self._beating(asyncio.to_thread(self._bodies.read, {at: waiting.of_log}))
+            found = await beating(self._app.watchdog.beat, asyncio.to_thread(self._bodies.read, {at: waiting.of_log}))
         return found[at][1]
 
     def _new_bodies(self) -> Bodies:
@@ -228,14 +227,3 @@ class PageTurns:
             if self._stage.holds:
                 self._app.watchdog.beat()
             self._stage.look_after_held()
-
-    async def _beating(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, with watchdog beats meanwhile; `work` has a time limit of its own."""
-        working = asyncio.create_task(work)
-        try:
-            while not working.done():
-                self._app.watchdog.beat()
-                await asyncio.wait([working], timeout=BEAT_S)
-        finally:
-            working.cancel()
-        return working.result()

@@ -7,13 +7,14 @@ the job has ended, all is in ─► complete: pipelines closed → FILE by renam
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from crawlog.agents.control import beating
 from crawlog.schemas.record import Record
 from crawlog.streams.errors import Unusable
 from crawlog.streams.log import LogIdentity, SinkSpec
@@ -73,12 +74,14 @@ class OutputTools(NamedTuple):
     Attributes:
         topics: Full names of crawl.items and crawl.dead.
         identity: Of crawl.items.
+        beat: Called while a state is opened and FILE is made: a large one takes minutes, and the worker is not stuck.
     """
 
     settings: "Settings"
     topics: tuple[str, str]
     identity: LogIdentity
     producer: "Producer"
+    beat: Callable[[], None]
 
 
 class FleetOutput:
@@ -175,7 +178,7 @@ class FleetOutput:
             return
         opening = asyncio.ensure_future(asyncio.to_thread(self._opened))
         try:
-            self._results = await asyncio.shield(opening)
+            self._results = await beating(self._tools.beat, asyncio.shield(opening))
         except asyncio.CancelledError:  # a revocation ran out of time: another worker may want the state
             opening.add_done_callback(_close_unwanted)
             raise
@@ -264,7 +267,7 @@ class FleetOutput:
             if made is not None and not made.is_done:
                 return None
         await self.close()
-        return await asyncio.to_thread(self._finalised, ends)
+        return await beating(self._tools.beat, asyncio.to_thread(self._finalised, ends))
 
     def _finalised(self, ends: Mapping[int, int]) -> int:
         with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # a store writes to itself

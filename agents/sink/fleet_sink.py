@@ -73,7 +73,7 @@ class FleetSink:
         self._count = partition_count(app.crawl)
         identity = log_identity(app.crawl, self._names.items)
         topics = self._names.items, self._names.dead
-        self._tools = OutputTools(app.crawl, topics, identity, producer)
+        self._tools = OutputTools(app.crawl, topics, identity, producer, app.watchdog.beat)
         self._wanted = WantedOutputs()
         self._records = OutputRecords(app.crawl, self._wanted, producer, app.worker_name)
         self.orders = Obedience("sink")

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 STUCK_S = 60.0
-"""Limit without progress while records wait. Every deliberate wait of crawlog is shorter, and calls `beat` if others
-may follow: a worker ended during a wait would begin that wait again, for ever."""
+"""Limit without progress while records wait. Every deliberate wait of crawlog calls `beat` meanwhile, or is shorter
+and calls it if others may follow: a worker ended during a wait would begin that wait again, for ever."""
 
 HEARTBEATS = "heartbeats"
 """Result of `_waiting` when the broker answers and the group's heartbeats do not get through."""

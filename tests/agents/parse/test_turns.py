@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from crawlog.agents import control
 from crawlog.agents.control import Obedience
 from crawlog.agents.parse import stage as stage_module
 from crawlog.agents.parse import turns as waits_module
@@ -210,7 +211,7 @@ async def test_a_page_put_aside_is_dropped_when_its_partition_goes_while_its_bod
 async def test_pages_that_wait_are_no_stuck_worker(trying: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """For their job, a trial or a body: the watchdog hears of each wait while it lasts, whichever follows which."""
     monkeypatch.setattr(waits_module, "LOOK_AFTER_S", 0.01)
-    monkeypatch.setattr(waits_module, "BEAT_S", 0.01)
+    monkeypatch.setattr(control, "BEAT_S", 0.01)
     ends, is_read, beats = asyncio.Event(), threading.Event(), asyncio.Semaphore(0)
     app: Any = SimpleNamespace(watchdog=SimpleNamespace(beat=beats.release), should_stop=False)
     waits = PageTurns(app, trying.stage, Obedience("parse"), lambda: None)

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawlog.agents.sink import fleet_sink
+from crawlog.agents import control
+from crawlog.agents.sink import fleet_output, fleet_sink
 from crawlog.agents.sink.fleet_sink import FleetSink
 from crawlog.agents.sink.items_reader import ItemRecord
 from crawlog.schemas import items
@@ -27,7 +28,11 @@ from crawlog.streams.worker import finish_within
 
 
 class EmptyLog:
-    """A producer and a reader of a crawl.items without records; its bounds are told once it answers."""
+    """A producer and a reader of a crawl.items without records; its bounds are told once it answers.
+
+    Attributes:
+        beats: What the watchdog was told.
+    """
 
     outstanding = 0
     is_open = True
@@ -35,6 +40,7 @@ class EmptyLog:
     def __init__(self) -> None:
         self.at: dict[int, int] = {}
         self.failures = 1
+        self.beats = threading.Semaphore(0)
 
     def send(self, *_: Any, **__: Any) -> None:
         """Take a note."""
@@ -82,6 +88,7 @@ def sink(log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flee
         crawl=settings.model_copy(update={"run": settings.run.model_copy(update={"data": tmp_path})}),
         worker_name="sink-0",
         positions=SimpleNamespace(done=lambda *_: None, cuts={}),
+        watchdog=SimpleNamespace(beat=log.beats.release),
     )
     sink = FleetSink(app)  # type: ignore[arg-type]  # as much of an app as it needs
     sink._owned = {0}
@@ -184,3 +191,26 @@ async def test_what_a_revocation_left_open_is_closed_though_nothing_is_assigned(
     assert output.is_open
     await sink._turn()
     assert (output.is_open, sink._outputs) == (False, {})
+
+
+@pytest.mark.parametrize("slow", ["SinkState", "finalise"])
+async def test_an_output_that_takes_long_to_open_or_to_make_is_no_stuck_worker(
+    sink: FleetSink, log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    """The watchdog hears of it all the while: the next worker would begin the same again, and so for ever."""
+    log.failures = 0
+    running(sink, "j")
+    await sink._turn()
+    done = getattr(fleet_output, slow)
+
+    def slowly(*args: Any) -> Any:
+        assert all(log.beats.acquire(timeout=30) for _ in range(5))
+        return done(*args)
+
+    monkeypatch.setattr(control, "BEAT_S", 0.01)
+    monkeypatch.setattr(fleet_output, slow, slowly)
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    assert await output.complete({}, "finished") == 0
+    await output.write({})
+    await output.close()
