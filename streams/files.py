@@ -21,20 +21,27 @@ from .errors import Misconfigured
 OTHERS = 0o077
 """Permission bits of the group and of others."""
 
+WRITES = 0o022
+"""Those of them that let them write."""
+
 ROOT = 0
 
 
-def own(folder: Path) -> None:
+def own(folder: Path, closed: int = OTHERS) -> None:
     """Makes the folder if missing, and lets only this user enter it.
+
+    Args:
+        closed: What others may not do there; with WRITES they may read.
 
     Raises: Misconfigured: it belongs to another user. OSError: it cannot be made.
     """
     with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700, parents=True)
+        folder.mkdir(mode=0o777 & ~closed, parents=True)
     for found in (folder.lstat(), folder.stat()):  # a link, and what it leads to
         _refuse_other(folder, found)
-    if stat.S_IMODE(folder.stat().st_mode) & OTHERS:
-        folder.chmod(0o700)
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & closed:
+        folder.chmod((mode | stat.S_IRWXU) & ~closed)
 
 
 def check_inside(folder: Path) -> None:
@@ -111,7 +118,8 @@ def _refuse_other(path: Path | str, found: os.stat_result) -> None:
         return
     raise Misconfigured(
         f"{path} belongs to the user {found.st_uid}, and crawlog runs as the user {os.geteuid()}: it uses no files of "
-        "others.\nRun it as that user, give the folder to yours with `chown -R`, or use another with --data DIR."
+        "others.\nRun it as that user, give the folder to yours with `chown -R`, or use another: --data DIR, or "
+        "`sink.folder` for outputs."
     )
 
 

@@ -78,8 +78,10 @@ def _file(settings: "Settings", job: str, output: OutputSpec) -> str:
     if not is_file(str(path)):
         raise RefusedOutput(f"{output.name!r} is no name of a file")
     try:
-        files.own(base)
-        path.parent.mkdir(exist_ok=True)
+        if settings.sink.folder is None:
+            files.own(base)
+        base.mkdir(mode=0o777 & ~files.WRITES, parents=True, exist_ok=True)
+        files.own(path.parent, files.WRITES)  # whoever else could write there could put links into it, later
         _refuse_links(base, path)
     except OSError as error:
         raise Misconfigured(f"cannot write {path}: {error.strerror}") from None
