@@ -108,7 +108,7 @@ def export_job(
 
     Args:
         output: As `-o` of `run`: a file, `-`, or the address of a store.
-        follow: Whether to wait for the job's end. Ctrl-C then leaves FILE.partial.
+        follow: Whether to wait for the job's end. Ctrl-C or a SIGTERM then leaves FILE.partial.
         say: Is told how the job goes on.
 
     Raises: Misconfigured: no such job, or an output that cannot be written. EngineError: the log cannot be read.
@@ -176,7 +176,7 @@ class _Export:
                 time.sleep(LOOK_S)
                 self._look()
                 is_in = self._read()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):  # SystemExit is how SIGTERM and SIGHUP end a command
             if follow:
                 self._write(is_complete=False)
             raise

@@ -165,6 +165,20 @@ def test_following_waits_for_the_end(log: Log, tmp_path: Path) -> None:
     assert (made.is_complete, made.rows) == (True, 2)
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(143)])
+def test_a_signal_that_ends_the_following_leaves_the_rows_so_far(log: Log, tmp_path: Path, end: BaseException) -> None:
+    """Ctrl-C, or a SIGTERM."""
+    log.job("j")
+    log.row(1)
+
+    def stop(_line: str) -> None:
+        raise end
+
+    with pytest.raises(type(end)):
+        export_job(log.settings, "j", str(tmp_path / "rows.jsonl"), follow=True, say=stop)
+    assert json.loads((tmp_path / "rows.jsonl.partial").read_text()) == {"n": 1, "page": 0}
+
+
 def test_items_of_a_job_with_pipelines_are_exported_as_scraped(log: Log, tmp_path: Path) -> None:
     """Their values are plain, without the spider's classes."""
     log.job("j")
