@@ -38,7 +38,6 @@ from crawlog.streams.log import (
 )
 from crawlog.streams.sink import (
     Entry,
-    ResultRows,
     SinkState,
     entry,
     lines,
@@ -46,6 +45,7 @@ from crawlog.streams.sink import (
     plain_row,
     sink_for,
     sink_of,
+    write_rows,
 )
 from crawlog.terminal import rows as standard_output
 
@@ -256,7 +256,7 @@ class _Export:
                 _remove_partial(Path(f"{spec.output}.partial"))
             output = str(path)
         else:
-            sink_for(spec).write(ResultRows(self._state.chunks), standard_output())
+            self._pour(standard_output())
             output = spec.output
         return Exported(spec.job, output, rows, is_complete, self._now.state, self._now.reason)
 
@@ -274,7 +274,7 @@ class _Export:
             made.unlink(missing_ok=True)
 
     def _pour(self, out: BinaryIO) -> None:
-        sink_for(self._now.spec).write(ResultRows(self._state.chunks), out)
+        write_rows(self._state, sink_for(self._now.spec), out)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO)
         if spec.is_file:
             _make(results, source, sink, Path(spec.output))
         else:
-            _write(source, sink, out)
+            write_rows(source, sink, out)
         return source.rows
 
 
@@ -62,7 +62,7 @@ def _make(results: SinkState, source: SinkState | MadeRows, sink: Sink, path: Pa
     made = path.with_name(f"{path.name}.new.partial")
     try:
         with made.open("wb") as file:
-            _write(source, sink, file)
+            write_rows(source, sink, file)
             file.flush()
             os.fsync(file.fileno())
     except CrawlError:
@@ -76,7 +76,8 @@ def _make(results: SinkState, source: SinkState | MadeRows, sink: Sink, path: Pa
     source.path.unlink()
 
 
-def _write(source: SinkState | MadeRows, sink: Sink, out: BinaryIO) -> None:
+def write_rows(source: SinkState | MadeRows, sink: Sink, out: BinaryIO) -> None:
+    """Let the sink's class write all rows. Raises: Misconfigured: it failed. Else as `chunks`, and its own OSError."""
     try:
         sink.write(ResultRows(source.chunks), out)
     except (CrawlError, OSError):

@@ -24,6 +24,7 @@ from crawlog.streams.log.provision import ensure_topics, partition_count
 from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.sink.formats import Csv, StandardOutput
 from crawlog.streams.sink.state import SinkState
 
 pytestmark = pytest.mark.broker
@@ -177,6 +178,25 @@ def test_a_signal_that_ends_the_following_leaves_the_rows_so_far(log: Log, tmp_p
     with pytest.raises(type(end)):
         export_job(log.settings, "j", str(tmp_path / "rows.jsonl"), follow=True, say=stop)
     assert json.loads((tmp_path / "rows.jsonl.partial").read_text()) == {"n": 1, "page": 0}
+
+
+@pytest.mark.parametrize("output", ["rows.csv", "-"])
+def test_a_sink_that_fails_is_no_bug_of_ours(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    """A plug-in's class may: for a file, or for a store."""
+    log.job("j")
+    log.row(1)
+
+    def fail(*_: object) -> None:
+        raise KeyError("price")
+
+    monkeypatch.chdir(tmp_path)
+    for kind in (Csv, StandardOutput):
+        monkeypatch.setattr(kind, "write", fail)
+    with pytest.raises(Misconfigured, match=r"its sink, .* failed: KeyError: 'price'"):
+        export_job(log.settings, "j", output)
+    assert not list(tmp_path.glob("rows*"))
 
 
 def test_items_of_a_job_with_pipelines_are_exported_as_scraped(log: Log, tmp_path: Path) -> None:
