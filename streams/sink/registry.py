@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from crawlog.streams import files
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.log import STDOUT, SinkSpec, Void
 
@@ -142,6 +143,10 @@ def _check_place(output: str, path: Path) -> None:
         raise Misconfigured(f"cannot write {output}: there is no folder {path.parent}; `mkdir -p` makes it")
     if not os.access(path.parent, os.W_OK):
         raise Misconfigured(f"cannot write {output}: this user may not write in {path.parent}; name another folder")
+    if path.is_symlink():
+        raise Misconfigured(
+            f"cannot write {output}: it is a link, and would be replaced by a file; name {files.real_path(path)}"
+        )
     if path.exists() and not path.is_file():
         raise Misconfigured(
             f"cannot write {output}: it is no regular file, and would be replaced by one;"

@@ -564,6 +564,15 @@ def test_a_pipe_is_refused_as_an_output(tmp_path: Path) -> None:
         sink_of("j", str(tmp_path / "pipe.jsonl"))
 
 
+@pytest.mark.parametrize("target", ["there.jsonl", "missing.jsonl", "link.jsonl"])
+def test_a_link_is_refused_as_an_output(tmp_path: Path, target: str) -> None:
+    """The rename would replace the link; in a folder like `/tmp` a stranger may say where it leads."""
+    (tmp_path / "there.jsonl").touch()
+    (tmp_path / "link.jsonl").symlink_to(target)
+    with pytest.raises(Misconfigured, match=rf"it is a link.*name {tmp_path / target}"):
+        sink_of("j", str(tmp_path / "link.jsonl"))
+
+
 def test_a_file_that_cannot_be_made_is_named_and_leaves_no_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
