@@ -34,7 +34,7 @@ class DropItem(Exception):  # Scrapy's name
 
 
 class MadeItem(msgspec.Struct, omit_defaults=True):
-    """What became of one item: a row, or an error, or neither where it was dropped.
+    """What became of one item: a row, or an error, or neither.
 
     Attributes:
         row: A JSON object; null without a row.
@@ -94,9 +94,7 @@ class Pipelines:
             line = marked[1:]
             item = self._read(line) if marked[:1] == TAGGED else msgspec.json.decode(line)
             item = await self.process(item)
-            row = self._write(item)
-            if bytes(row)[:1] != b"{":
-                raise TypeError(f"pipelines give an item, or raise DropItem; they gave {type(item).__name__}")
+            row = self.row(item)
         except _drops() as error:
             await self.dropped(item, error)
             return MadeItem()
@@ -105,6 +103,13 @@ class Pipelines:
             return MadeItem(error=_said(error), trace="".join(traceback.format_exception(error))[-8192:])
         await self.scraped(item)
         return MadeItem(msgspec.Raw(row))
+
+    def row(self, item: Any) -> bytes:
+        """The row of an item behind all pipelines; null for none. Raises: Exception: the item is an error."""
+        row = self._write(item)
+        if bytes(row)[:1] != b"{":
+            raise TypeError(f"pipelines give an item, or raise DropItem; they gave {type(item).__name__}")
+        return row
 
     async def process(self, item: Any) -> Any:
         """The item behind all pipelines. Raises what they raise."""
@@ -121,7 +126,7 @@ class Pipelines:
             await _awaited(closed(reason))
 
     async def scraped(self, item: Any) -> None:
-        """An item became a row."""
+        """An item passed all pipelines."""
 
     async def dropped(self, item: Any, error: Exception) -> None:
         """A pipeline dropped an item."""

@@ -1,9 +1,10 @@
 """Scrapy's item pipelines, by its own manager, in the pipelines' process: items in, rows by the rules of its exporters.
 
-open ─► open_spider of each ─► spider_opened        item ─► process_item of each ─► row, item_scraped
+open ─► open_spider of each ─► spider_opened        item ─► process_item of each ─► row if it has one, item_scraped
 close ─► close_spider of each ─► spider_closed, closed()      └ DropItem: item_dropped; another error: item_error
 """
 
+import logging
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ from .exported import Exporter, item_of
 from .formatted_lines import write_line
 from .kinds import Kinds
 from .scraping import failure_of
+
+log = logging.getLogger(__name__)
 
 
 class ScrapyPipelines(Pipelines):
@@ -51,8 +54,18 @@ class ScrapyPipelines(Pipelines):
         finally:
             await self._tell(signals.spider_closed, reason=reason)
 
+    def row(self, item: Any) -> bytes:
+        """As the feed exporter, an error of which is none of the pipelines': it is logged, and the item was scraped."""
+        try:
+            return super().row(item)
+        except Exception as error:  # a serializer of the project may raise anything
+            told = " ".join(f"an item has no row: {type(item).__name__}: {type(error).__name__}: {error}".split())
+            log.exception("%.1000s", told)
+            self._crawler.stats.inc_value("item_error_count")
+            return b"null"
+
     async def scraped(self, item: Any) -> None:
-        """An item became a row."""
+        """An item passed all pipelines."""
         await self._tell(signals.item_scraped, item=item, response=None)
 
     async def dropped(self, item: Any, error: Exception) -> None:
@@ -61,7 +74,7 @@ class ScrapyPipelines(Pipelines):
         await self._tell(signals.item_dropped, item=item, response=None, exception=error)
 
     async def failed(self, item: Any, error: Exception) -> None:
-        """A pipeline, or a serializer, failed."""
+        """A pipeline failed."""
         write_line(self._crawler, "item_error", item, error, None, error=error)
         await self._tell(signals.item_error, item=item, response=None, failure=failure_of(error))
 

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,10 @@ class Second:
             raise DropItem("two")
         if ItemAdapter(item)["n"] == 3:
             raise ValueError("three")
+        if ItemAdapter(item)["n"] == 7:
+            return None
+        if ItemAdapter(item)["n"] == 8:
+            item["_id"] = object()
         return item
 
     def close_spider(self, spider):
@@ -160,6 +165,32 @@ async def test_dropped_items_and_errors_have_a_line_in_the_log(runner: Any, capl
     assert said["WARNING"].getMessage().startswith("Dropped: two")
     assert said["ERROR"].getMessage().startswith("Error processing {'n': 3")
     assert said["ERROR"].exc_text == "ValueError: three"
+
+
+@pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
+@pytest.mark.parametrize(
+    ("given", "kind", "why"),
+    [
+        (lambda _: {"n": 7}, "NoneType", "NoneType: TypeError: "),
+        (lambda _: {"n": 8}, "dict", "dict: TypeError: Object of type object is not JSON serializable"),
+        (lambda module: module.Thing(n=None), "Thing", "Thing: TypeError: unsupported operand"),
+    ],
+    ids=["no item", "a value that JSON does not have", "a serializer that fails"],
+)
+async def test_an_item_that_the_exporter_cannot_write_was_scraped_and_has_no_row(
+    given: Callable[[Any], Any], kind: str, why: str, runner: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in Scrapy, where its pipelines had it and the feed alone lacks it: no error of theirs, no dead letter."""
+    module = sys.modules[type(runner.spider).__module__]
+    packed = runner.kinds.values.packed(given(module), "an item")
+    service = PipelinesService(runner)
+    await service.call("open", b"")
+    answer = await service.call("rows", b"~" + msgspec.json.encode({"$item": packed}))
+    made = msgspec.json.decode(answer, type=MadeItems)
+    assert [(bytes(item.row), item.error) for item in made.items] == [(b"null", "")]
+    assert (made.stats["item_scraped_count"], made.stats["item_error_count"]) == (1, 1)
+    assert module.SAID[2:] == [f"scraped {kind}"]
+    assert f"an item has no row: {why}" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
