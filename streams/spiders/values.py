@@ -9,6 +9,7 @@
 | other dicts, and those that look like a tag | `{"$dict": [[key, value], …]}` |
 | OrderedDict; Counter; defaultdict | `{"$ordered": dict}`; `{"$counter": dict}`; `{"$default": [factory, dict]}` |
 | bytes; tuple; set; frozenset | `{"$bytes": base64}`; `{"$tuple": […]}`, `{"$set": […]}`, `{"$frozenset": […]}` |
+| range | `{"$range": [start, stop, step]}` |
 | datetime, date, time; timedelta | `{"$datetime": ISO 8601}`, …; `{"$timedelta": [days, seconds, microseconds]}` |
 | Decimal; UUID | `{"$decimal": "1.50"}`; `{"$uuid": hex}` |
 | larger int; nan and inf; text with lone surrogates | `{"$int": hex}`; `{"$float": "nan"}`; `{"$text": base64}` |
@@ -115,7 +116,7 @@ class Values:
         if value is None or kind is bool:
             return value
         if kind is int:
-            return value if _MIN_INT <= value <= _MAX_INT else {"$int": hex(value)}
+            return _int(value)
         if level > _DEEPEST:
             raise Untravelled(f"{place:.300}: nested more than {_DEEPEST} levels deep, or it holds itself")
         simple = _SIMPLE.get(kind)
@@ -261,6 +262,10 @@ def _unbase64(text: Any) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
+def _int(value: int) -> Any:
+    return value if _MIN_INT <= value <= _MAX_INT else {"$int": hex(value)}
+
+
 def _float(value: float) -> Any:
     return value if math.isfinite(value) else {"$float": str(value)}
 
@@ -310,6 +315,7 @@ def _a_list(value: Any) -> list[Any]:
 _SIMPLE: dict[type, Callable[[Any], Any]] = {
     float: _float,
     bytes: lambda value: {"$bytes": _base64(value)},
+    range: lambda value: {"$range": [_int(int(part)) for part in (value.start, value.stop, value.step)]},
     datetime: _datetime,
     date: lambda value: {"$date": value.isoformat()},
     time: _time,
@@ -356,7 +362,12 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "$uuid": UUID,
 }
 
-_MAKE: dict[str, Callable[[Iterable[Any]], Any]] = {"$tuple": tuple, "$set": set, "$frozenset": frozenset}
+_MAKE: dict[str, Callable[[Iterable[Any]], Any]] = {
+    "$tuple": tuple,
+    "$set": set,
+    "$frozenset": frozenset,
+    "$range": lambda parts: range(*parts),
+}
 
 
 def _told(kind: type, value: Any) -> str:

@@ -186,6 +186,7 @@ def test_packed_values_are_the_same_bytes_each_time(value: Any) -> None:
 TAGS = (
     "$bytes", "$text", "$int", "$float", "$decimal", "$uuid", "$date", "$datetime", "$time", "$timedelta", "$tuple",
     "$set", "$frozenset", "$dict", "$object", "$enum", "$request", "$unknown", "$", "$ordered", "$counter", "$default",
+    "$range",
 )  # fmt: skip
 _NAMES = st.sampled_from(["spider:Book", "os:system", "spider:Colour"])
 _JSON = st.recursive(
@@ -395,6 +396,8 @@ def test_mutable_objects_are_told_of() -> None:
         time(1, 2, 3, 4, tzinfo=UTC),
         [time(1, fold=1), float("nan")],
         timedelta.max,
+        range(400, 600),
+        [range(9, -(1 << 80), -3), range(True)],
         {frozenset({(1, b"x")}): {None: ...}}.keys() and {(1, 2): [b"x"]},
     ],
 )

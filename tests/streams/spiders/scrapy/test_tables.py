@@ -449,6 +449,16 @@ def test_a_mapped_key_is_a_field_of_the_record(key: str) -> None:
     assert f'"{key}": "{value!r}"'.encode() in bytes(seen)
 
 
+def test_statuses_may_be_a_range() -> None:
+    """As Scrapy asks only whether a status is in it."""
+    runner, [out], error = asked_with("handle_httpstatus_list", range(400, 403))
+    assert error == ""
+    assert out.request is not None
+    assert out.request.answers == (400, 401, 402)
+    [seen] = given_by(runner, page_of(out, "<p>")).items
+    assert b'"handle_httpstatus_list": "range(400, 403)"' in bytes(seen)
+
+
 @pytest.mark.parametrize("key", of_fate("run"))
 def test_a_key_of_scrapys_classes_travels(key: str) -> None:
     """What they read is there when the page comes; `depth` they write themselves."""
