@@ -86,12 +86,25 @@ def facts_of(ref: SpiderRef, settings: "Settings") -> SpiderFacts:
 
     try:
         with SpiderChild(ref, ChildRules.of(settings, None)) as child:
-            facts = child.facts()
+            facts = _within_a_record(child.facts(), settings)
     except SpiderDied as error:
         raise Misconfigured(f"--spider {ref.path}: {error}") from None
     if not facts.reads_proxies or settings.fetch.proxies:
         return facts
     return msgspec.structs.replace(facts, notes=(*facts.notes, *_unused_proxies()))
+
+
+def _within_a_record(facts: SpiderFacts, settings: "Settings") -> SpiderFacts:
+    """A Scrapy project's facts with a largest body that a record holds: Scrapy's own limit is 1 GiB."""
+    wanted = facts.settings.get("fetch.max_body_bytes")
+    if not facts.is_scrapy or not isinstance(wanted, int) or wanted <= settings.body_room:
+        return facts
+    note = (
+        f"DOWNLOAD_MAXSIZE = {wanted}: bodies have at most {settings.body_room} bytes, what a record holds"
+        " (kafka.max_record_bytes)"
+    )
+    bounded = facts.settings | {"fetch.max_body_bytes": settings.body_room}
+    return msgspec.structs.replace(facts, settings=bounded, notes=(*facts.notes, note))
 
 
 def _unused_proxies() -> Iterator[str]:

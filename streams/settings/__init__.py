@@ -14,10 +14,11 @@ and the reference read it from there. docs/extending.md shows one.
 """
 
 from .browser import browser_version, find_browser, wants_browser
+from .field_types import RECORD_HEADROOM
 from .machine import PREFIX, Kafka, Parse
 from .reference import as_markdown, shown, suggestion
 from .sections import Fetch, Politeness, Robots
-from .settings import RECORD_HEADROOM, SHORT, Settings, for_stage, known_keys, masked, to_environ, values
+from .settings import SHORT, Settings, for_stage, known_keys, masked, to_environ, values
 from .sources import NO_FILE, Sources, load, origins, parse_pairs, resolve
 
 __all__ = [

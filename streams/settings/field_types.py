@@ -10,6 +10,12 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 
+MAX_RECORD_BYTES = 1_000_000_000
+"""librdkafka's own bound of `message.max.bytes`."""
+
+RECORD_HEADROOM = 256 * 1024
+"""Room in a record beside the largest body: metadata with two URLs of 64 KiB each, keys, framing; bytes."""
+
 
 class Section(BaseModel):
     """A group of settings."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from .field_types import Count, NotNegative, Positive, Section
+from .field_types import MAX_RECORD_BYTES, Count, NotNegative, Positive, Section
 
 PREFIX = "crawl."
 """Default prefix of the topics' names."""
@@ -63,7 +63,7 @@ class Kafka(Section):
     """Partitions of the topics keyed by domain or URL; fixed when the topics are created."""
     replication: Annotated[int, Field(ge=1)] = 1
     """Replication factor of the topics that crawlog creates."""
-    max_record_bytes: Annotated[int, Field(ge=1 << 20)] = 9 << 20
+    max_record_bytes: Annotated[int, Field(ge=1 << 20, le=MAX_RECORD_BYTES)] = 9 << 20
     """Largest record for topics, broker, producer and consumers alike, bytes; above `fetch.max_body_bytes`."""
     compression: Literal["none", "lz4", "snappy", "zstd", "gzip"] = "lz4"
     """Compression of the log. Real pages keep 31 % of their size with lz4, 20 % with zstd at 3 times its CPU;

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from crawlog.streams.printable import HIDDEN, without_secrets
 
+from .field_types import RECORD_HEADROOM
 from .machine import Engine, Kafka, Log, Parse, Results, Run, Security, Service, Sink, Snapshots, State
 from .sections import (
     Canonical,
@@ -31,9 +32,6 @@ from .sections import (
 
 ENVIRON_PREFIX = "CRAWLOG_"
 """Prefix of a setting's name in the environment; `__` stands for its dot."""
-
-RECORD_HEADROOM = 256 * 1024
-"""Room in a record beside the largest body: metadata with two URLs of 64 KiB each, keys, framing; bytes."""
 
 NAMED_ONLY = (
     "engine.java",

@@ -117,7 +117,7 @@ SETTINGS: dict[str, SettingRow] = {
         lambda value: not any(value.values()),
     ),
     "DOWNLOAD_HANDLERS_BASE": _kept("crawlog fetches http and https by itself"),
-    "DOWNLOAD_MAXSIZE": _mapped("fetch.max_body_bytes; 0 does not lift the limit"),
+    "DOWNLOAD_MAXSIZE": _mapped("fetch.max_body_bytes, within kafka.max_record_bytes; 0 does not lift the limit"),
     "DOWNLOAD_SLOTS": _said("requests are limited by host, alike for all hosts of a job: politeness.*"),
     "DOWNLOAD_TIMEOUT": _mapped("fetch.timeout_s"),
     "DOWNLOAD_TLS_MAX_VERSION": _said(_CONNECTIONS + "; TLS is set by network.*"),

@@ -95,6 +95,22 @@ def test_proxies_of_the_environment_that_scrapy_would_use_are_named(
     assert not any(said in note for note in named(str(file), (), off, Settings()).facts.notes)
 
 
+def test_a_larger_download_maxsize_than_a_record_holds_is_lowered_and_said(tmp_path: Path) -> None:
+    """Scrapy's own is 1 GiB. A record may be larger where the user says so."""
+    file = tmp_path / "quotes.py"
+    file.write_text(QUOTES)
+    large = Settings.model_validate({"kafka": {"max_record_bytes": 64 << 20}})
+    for size, settings, wanted in (
+        (1 << 30, Settings(), Settings().body_room),
+        (1 << 30, large, large.body_room),
+        (32 << 20, large, 32 << 20),
+    ):
+        facts = named(str(file), (), (("DOWNLOAD_MAXSIZE", str(size)),), settings).facts
+        assert facts.settings["fetch.max_body_bytes"] == wanted
+        said = f"DOWNLOAD_MAXSIZE = {size}: bodies have at most {wanted} bytes"
+        assert any(note.startswith(said) for note in facts.notes) == (size > wanted)
+
+
 def test_a_job_is_called_by_seeds_spider_and_arguments(tmp_path: Path) -> None:
     """Not by the folder; without arguments as before there were any."""
     assert job_name(["http://a.example/"]) == "job-b4f9c4f84b"

@@ -13,10 +13,10 @@ from pydantic import BaseModel
 
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.printable import HIDDEN
+from crawlog.streams.settings.field_types import RECORD_HEADROOM
 from crawlog.streams.settings.reference import as_markdown, description, wanted
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.settings import (
-    RECORD_HEADROOM,
     Settings,
     environ_name,
     for_stage,
@@ -147,6 +147,8 @@ def test_an_unknown_key_gets_a_suggestion(key: str, told: str) -> None:
         ("fetch.timeout_s=0", "a number > 0"),
         ("kafka.partitions=0", "a whole number from 1 to 10000"),
         ("kafka.partitions=1.5", "a whole number from 1 to 10000"),
+        ("kafka.max_record_bytes=1000000001", "a whole number from 1048576 to 1000000000"),
+        ("fetch.max_body_bytes=1073741824", "a whole number from 1024 to 999737856"),
         ("run.depth=-1", "a whole number >= 0 or none"),
         ("robots.obey=perhaps", "true or false"),
         ("scope=hosts", "one of domain, host, seeds, any"),
@@ -345,7 +347,7 @@ def _settings(draw: st.DrawFn) -> Settings:
         chosen[key] = tuple(draw(st.lists(st.from_regex(form, fullmatch=True), max_size=2)))
     for key in (key for key in known_keys() if key.endswith((".include", ".exclude"))):
         chosen[key] = tuple(draw(st.lists(st.sampled_from(["^http://a/[0-9]{1,2}$", "a,b", "[x]", " "]), max_size=2)))
-    chosen["kafka.max_record_bytes"] = 1 << 50
+    chosen["kafka.max_record_bytes"] = 1_000_000_000
     return load(chosen, environ={})
 
 
