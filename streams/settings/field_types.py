@@ -16,6 +16,9 @@ MAX_RECORD_BYTES = 1_000_000_000
 RECORD_HEADROOM = 256 * 1024
 """Room in a record beside the largest body: metadata with two URLs of 64 KiB each, keys, framing; bytes."""
 
+MAX_WHOLE = (1 << 63) - 1
+"""The largest whole number: no row of the state holds one of more than 64 bits, so no worker could take the job."""
+
 
 class Section(BaseModel):
     """A group of settings."""
@@ -29,6 +32,14 @@ class Section(BaseModel):
         parts = value if isinstance(value, tuple) else (value,)
         if any("\0" in str(part) for part in parts):
             raise ValueError("holds a NUL character")
+        return value
+
+    @field_validator("*")
+    @classmethod
+    def fits_64_bits(cls, value: T) -> T:
+        """See `MAX_WHOLE`."""
+        if isinstance(value, int) and value > MAX_WHOLE:
+            raise ValueError(f"more than {MAX_WHOLE}")
         return value
 
 
