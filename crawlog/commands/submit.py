@@ -229,7 +229,7 @@ class _Sowing:
         source: "Source | None",
         say: Callable[[str], None],
     ) -> None:
-        from crawlog.streams.log import CommandProducer, Topics
+        from crawlog.streams.log import CommandProducer, Topics, log_bounds
 
         self._settings = settings
         self._wanted = wanted
@@ -238,6 +238,7 @@ class _Sowing:
         self._say = say
         self._producer = CommandProducer(settings, "crawlog-submit")
         self._topics = Topics(settings.kafka.prefix)
+        self._since = log_bounds(settings, self._topics.control, [0])[0][1]
 
     @property
     def _has_requests(self) -> bool:
@@ -249,14 +250,13 @@ class _Sowing:
         from crawlog.streams.log import settled_control
 
         said = settled_control(self._settings, self._producer, self._topics)
-        known = said.get(f"job/{name}".encode())
+        entry = said.get(f"job/{name}".encode())
+        copy = entry if isinstance(entry, JobCopy) else None
         spec = self._spec(code, by)
-        if not isinstance(known, JobCopy):
-            copy = self._create(name, spec, said)
-        elif known.spec.state == "deleted":
-            copy = self._create(name, spec, said, _next_epoch(known))
-        else:
-            copy = self._go_on(known, spec, said)
+        if copy is None or copy.spec.state == "deleted":
+            copy = self._create(name, spec, said, _next_epoch(copy))
+        if copy.spec != spec:
+            copy = self._go_on(copy, spec, said)
         if self._source is not None and copy.spec.state != "cancelled":
             plant(
                 self._settings,
@@ -274,7 +274,7 @@ class _Sowing:
 
         Raises: Misconfigured: there is a job of that name.
         """
-        from crawlog.streams.log import known_job, write_job
+        from crawlog.streams.log import create_job, known_job
 
         known = known_job(self._settings, self._topics, name)
         if known is not None and known.spec.state != "deleted":
@@ -284,7 +284,10 @@ class _Sowing:
         line = LogLine(time.time(), why[:MAX_LINE], "error", BROKEN)
         told = log_lines.encode(LogLines(name, platform.node(), "submit", (line,), epoch))
         self._producer.send(self._topics.logs, told, key=name.encode(), partition=0)
-        return write_job(self._settings, self._producer, self._topics, name, spec, epoch)
+        copy = create_job(self._settings, self._producer, self._topics, name, spec, epoch, self._since)
+        if copy.spec != spec:
+            raise _taken(name)
+        return copy
 
     def _spec(self, code: "CodeRef | None", by: str) -> "JobSpec":
         from crawlog.agents.seed import MAX_NAMES, scope_names
@@ -312,13 +315,14 @@ class _Sowing:
         bounds = log_bounds(self._settings, self._topics.items, numbers)
         return tuple(bounds[number][1] for number in numbers)
 
-    def _create(self, name: str, spec: "JobSpec", said: Mapping[bytes, "Control"], epoch: int = 0) -> JobCopy:
-        from crawlog.streams.log import end_closing, write_job
+    def _create(self, name: str, spec: "JobSpec", said: Mapping[bytes, "Control"], epoch: int) -> JobCopy:
+        """The record of the job; another one than `spec` if another command created it first."""
+        from crawlog.streams.log import create_job, end_closing
 
         if not self._has_requests:
             raise Misconfigured(f"there is no job {name} in the log; give the URLs that it starts with.")
         end_closing(self._producer, self._topics, said, name)
-        return write_job(self._settings, self._producer, self._topics, name, spec, epoch)
+        return create_job(self._settings, self._producer, self._topics, name, spec, epoch, self._since)
 
     def _go_on(self, known: JobCopy, spec: "JobSpec", said: Mapping[bytes, "Control"]) -> JobCopy:
         """Lets a known job begin again (`fresh`), or go on as it is or with a larger limit of pages.

@@ -5,6 +5,7 @@
       │  credentials                                                         provision ► creates and verifies topics
       └► producer ──────► never gives a record up ◄── job_records, seed_batches: jobs, seeds, commands, joins
                                                       job_changes: orders, and their answers
+                                                      job_creation: one of several commands creates it
 
     reset by a user     groups (members, commits) ─► offsets (new ones, pure) ─► groups.move; rewind: a job or the crawl
     lost or damaged     marks, damage (is something missing?) ─► check + ledger (which pages?) ─► power_cut (recovery)
@@ -64,6 +65,7 @@ from .dead_letters import (
 )
 from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
 from .job_changes import ANSWERED_S, apply_change, cancel_job, change_job, has_workers, overruling, remove_notes
+from .job_creation import create_job
 from .job_lines import JobLines
 from .job_records import (
     NO_SPIDER,
@@ -170,6 +172,7 @@ __all__ = [
     "consumer_config",
     "control_entries",
     "counting_epochs",
+    "create_job",
     "cuts_against",
     "end_closing",
     "ensure_topics",

@@ -17,8 +17,9 @@ from crawlog.schemas import urls
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
+from crawlog.streams import log
 from crawlog.streams.errors import Misconfigured, NotPossible
-from crawlog.streams.log import job_changes
+from crawlog.streams.log import job_changes, settled_control
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_changes import cancel_job
 from crawlog.streams.log.job_records import commands_in_force, known_job, write_command, write_job
@@ -28,6 +29,7 @@ from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings, for_stage
 from tests.support.dying import dying
+from tests.support.folding import State
 
 pytestmark = pytest.mark.broker
 
@@ -88,6 +90,32 @@ def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster:
     fresh = Submission(urls=("http://a.test/",), job=name, depth=1, fresh=True)
     assert submit(cluster, fresh).epoch == 1
     assert job(cluster, name).spec.max_depth == 1
+
+
+@pytest.mark.parametrize("depths", [(1, 2), (2, 1)])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_the_first_of_two_submissions_at_one_instant_has_the_name(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch, depths: tuple[int, int], *, is_new: bool
+) -> None:
+    """Whichever record the folds prefer: both had read that there is no such job. The other one sends no seeds."""
+    first, second = (
+        Submission(urls=(f"http://{depth}.test/",), job="j", depth=depth, is_new=is_new) for depth in depths
+    )
+
+    def crossed(*given: Any) -> Any:
+        said = settled_control(*given)
+        monkeypatch.undo()
+        submit(cluster, first)
+        return said
+
+    monkeypatch.setattr(log, "settled_control", crossed)
+    with pytest.raises(NotPossible, match="is there already" if is_new else r"with other .*run\.depth"):
+        submit(cluster, second)
+    taken = job(cluster, "j")
+    assert (taken.spec.max_depth, taken.spec.scope.names) == (first.depth, (f"{first.depth}.test",))
+    fold = State(*(urls.encode(record) for record in records(cluster))).fold
+    assert fold.jobs["j"].spec == taken.spec
+    assert [found.url for one in records(cluster) for found in one.urls or ()] == [*first.urls]
 
 
 @pytest.mark.parametrize("reason", ["enough", ""])
