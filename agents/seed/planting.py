@@ -5,16 +5,16 @@ The seeds are read twice: for the scope names of the job's record, then to be se
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from crawlog.schemas.control import JobCopy, Join
+from crawlog.schemas.control import Control, JobCopy, Join
 from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord, decode
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.errors import Misconfigured, NotPossible
 from crawlog.streams.log import (
     NO_SPIDER,
     JobSpider,
@@ -54,6 +54,7 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     report: Report,
     look: Look | None = None,
     priority: int = 0,
+    begun: JobCopy | None = None,
 ) -> Seeded:
     """Seed a new or known job: first its record or its new names, then, after their acknowledgement, the URLs.
 
@@ -61,19 +62,20 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
         requests: Request rules of a new job; None for those in the settings.
         look: Reads the workers' progress, to keep their pace; None without workers.
         priority: Of seeds whose line names none.
+        begun: The job that the seeds are for; None to begin a new one if there is none.
 
-    Raises: Misconfigured: `source` has no URL; nothing was written.
+    Raises: Misconfigured: `source` has no URL; nothing was written. NotPossible: `begun` is deleted or began again.
     """
     topics = Topics(settings.kafka.prefix)
     said = control_entries(settings, topics, joins=True)
-    copy = said.get(f"job/{job}".encode())
+    copy = _job_of(said, job, begun)
     epoch = 0
-    if isinstance(copy, JobCopy) and copy.spec.state == "deleted":  # a new job of the name has a later epoch
+    if copy is not None and copy.spec.state == "deleted":  # a new job of the name has a later epoch
         epoch = copy.epoch + 1
         copy = None
-    kind = copy.spec.scope.kind if isinstance(copy, JobCopy) else settings.scope.kind
+    kind = copy.spec.scope.kind if copy is not None else settings.scope.kind
     names = scope_names(source, kind)
-    if not isinstance(copy, JobCopy):
+    if copy is None:
         listed = sorted(names)[:MAX_NAMES]
         end_closing(producer, topics, said, job)
         spec = msgspec.structs.replace(resolve_spec(settings, spider, listed, requests), at=time.time())
@@ -98,6 +100,20 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
             f"interrupted: {sower.count:,} URLs are read, some not sent; the same command again adds what is missing"
         )
         raise
+
+
+def _job_of(said: Mapping[bytes, Control], job: str, begun: JobCopy | None) -> JobCopy | None:
+    """The job's record; None without one. `begun` may be newer than its copy.
+
+    Raises: NotPossible: `begun` is deleted, or began again.
+    """
+    copy = said.get(f"job/{job}".encode())
+    known = copy if isinstance(copy, JobCopy) else None
+    if begun is None:
+        return known
+    if known is None or known.spec.state == "deleted" or known.epoch != begun.epoch:
+        raise NotPossible(f"job {job} was deleted or began again meanwhile, and got none of these URLs: try again")
+    return max(begun, known, key=lambda one: one.spec.rev)
 
 
 @contextmanager

@@ -266,6 +266,7 @@ class _Sowing:
                 spider=self._spider,
                 report=self._say,
                 priority=self._wanted.priority,
+                begun=copy,
             )
         return copy
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from crawlog.agents import seed
 from crawlog.agents.seed import Source, plant
 from crawlog.commands import projects
 from crawlog.commands.fleet_jobs import resume_job
@@ -116,6 +117,31 @@ def test_the_first_of_two_submissions_at_one_instant_has_the_name(
     fold = State(*(urls.encode(record) for record in records(cluster))).fold
     assert fold.jobs["j"].spec == taken.spec
     assert [found.url for one in records(cluster) for found in one.urls or ()] == [*first.urls]
+
+
+@pytest.mark.parametrize("change", ["deleted", "fresh"])
+def test_a_submission_gives_no_seeds_to_a_job_that_is_deleted_meanwhile(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    """The new job would lack all but its settings, and run though it was to wait; one begun again has other seeds."""
+    wanted = Submission(urls=("http://a.test/",), job="j", paused=True)
+    submit(cluster, wanted)
+
+    def crossed(*given: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        if change == "fresh":
+            submit(cluster, msgspec.structs.replace(wanted, fresh=True))
+        else:
+            write_job(cluster, Producer(cluster, "test"), Topics(cluster.kafka.prefix), "j", JobSpec(2, state=change))
+        return plant(*given, **options)
+
+    monkeypatch.setattr(seed, "plant", crossed)
+    with pytest.raises(NotPossible, match="deleted or began again meanwhile"):
+        submit(cluster, wanted)
+    assert (job(cluster, "j").epoch, job(cluster, "j").spec.state) == (
+        (1, "paused") if change == "fresh" else (0, "deleted")
+    )
+    assert [record.epoch for record in records(cluster) if record.urls] == ([0, 1] if change == "fresh" else [0])
 
 
 @pytest.mark.parametrize("reason", ["enough", ""])
