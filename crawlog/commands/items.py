@@ -1,6 +1,6 @@
 """Rows of a job, page by page, read from crawl.items by a cursor. Each row says which page it was parsed from.
 
-A cursor has the next offset of each partition, and how many rows of that record were given: `12.40+3.7`. It stays valid
+A cursor has the next offset of each partition, and how many rows of that record were given: `12.40-3.7`. It stays valid
 while rows are added. A page that was parsed again gives its rows again, later; the newest are those of the later page.
 """
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 MOST_READ = 50_000
 """Records looked at for one page of rows. A page may then be empty though there are more rows: `is_end` says so."""
+
+
+GIVEN = "-"
+"""Stands in a cursor before the rows that were given. Older versions wrote `+`, which is a blank in a URL's query."""
 
 
 class ItemRow(msgspec.Struct, frozen=True):
@@ -157,7 +161,8 @@ def _places(cursor: str, count: int) -> list[_Place]:
     if not cursor:
         return []
     try:
-        places = [_Place(*(_number(one) for one in part.split("+", 1))) for part in cursor.split(".")]
+        parts = cursor.replace("+", GIVEN).replace(" ", GIVEN).split(".")
+        places = [_Place(*(_number(one) for one in part.split(GIVEN, 1))) for part in parts]
     except ValueError:
         places = []
     if len(places) != count:
@@ -173,5 +178,6 @@ def _number(text: str) -> int:
 
 def _cursor(places: dict[int, _Place]) -> str:
     return ".".join(
-        f"{place.offset}+{place.given}" if place.given else str(place.offset) for _, place in sorted(places.items())
+        f"{place.offset}{GIVEN}{place.given}" if place.given else str(place.offset)
+        for _, place in sorted(places.items())
     )

@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from crawlog.commands.export import job_now
-from crawlog.commands.items import ItemRow, ItemsPage, items_of
+from crawlog.commands.items import GIVEN, ItemRow, ItemsPage, items_of
 
 from .answers import as_json
 from .api_jobs import Limit, known_job
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
 
-CURSOR = r"^[0-9.+]*$"
+CURSOR = r"^[0-9.+ -]*$"
 
 AT_ONCE = 500
 """Rows read at a time for a stream."""
@@ -174,7 +174,7 @@ def _event(row: ItemRow) -> bytes:
 
 def _offsets(cursor: str) -> dict[int, int]:
     """The offsets in a cursor whose rows were all given."""
-    return {number: int(part.partition("+")[0]) for number, part in enumerate(cursor.split("."))}
+    return {number: int(part.partition(GIVEN)[0]) for number, part in enumerate(cursor.split("."))}
 
 
 ENDPOINTS = (

@@ -5,6 +5,7 @@ import json
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 import pytest
@@ -261,9 +262,21 @@ def test_pages_of_rows_have_each_row_once_and_begin_at_the_jobs_place(log: Log) 
     assert [item(row)["n"] for row in items_of(log.settings, "j", page.cursor).rows] == [10]
 
 
+def test_a_cursor_within_a_record_goes_into_a_url_as_it_is(log: Log) -> None:
+    """A blank would be left of `+`, which older cursors have."""
+    log.job("j")
+    many = ItemsRecord("j", "http://a.example/7", (0, 7), [msgspec.Raw(b'{"n": %d}' % n) for n in (7, 8, 9)])
+    log.producer.send(log.topics.items, items.encode(many), key=items.key("j", many.url), partition=0)
+    assert log.producer.flush(30)
+    cursor = items_of(log.settings, "j", limit=2).cursor
+    assert parse_qs(f"cursor={cursor}") == {"cursor": [cursor]}
+    for given in (cursor, cursor.replace("-", "+"), cursor.replace("-", " ")):
+        assert [item(row)["n"] for row in items_of(log.settings, "j", given).rows] == [9]
+
+
 def test_a_cursor_of_something_else_is_refused(log: Log) -> None:
     """With a message, and not as an offset."""
     log.job("j")
-    for cursor in ("x", "1", "-1", "1.2.3.4.5.6.7.8.9", "1+1+1", ".".join(["1+1+1"] * log.count)):
+    for cursor in ("x", "1", "-1", "1.2.3.4.5.6.7.8.9", "1-1-1", ".".join(["1-1+1"] * log.count)):
         with pytest.raises(Misconfigured, match="is no cursor"):
             items_of(log.settings, "j", cursor)

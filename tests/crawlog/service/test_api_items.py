@@ -50,6 +50,17 @@ async def test_head_of_rows_has_no_body_and_the_connection_goes_on(monkeypatch: 
     assert '{"n":1}' in body
 
 
+@pytest.mark.parametrize("cursor", ["12.40-3", "12.40+3"])
+async def test_a_cursor_in_a_url_is_taken(monkeypatch: Any, cursor: str) -> None:
+    """Of an older service, too, whose `+` comes as a blank."""
+    monkeypatch.setattr(api_items, "items_of", lambda *_: ROWS)
+    async with served(service_settings()) as client:
+        app = client.server.app  # type: ignore[attr-defined]  # a test server has one
+        app[FLEET].look(lambda state: state.hear(b"job/j", JobCopy("j", JobSpec())))
+        text = await asked(client, f"GET /api/v1/jobs/j/items?cursor={cursor}")
+    assert text.startswith("HTTP/1.1 200 OK\r\n")
+
+
 class Losing(Consumer):
     """A consumer of crawl.items: the first one loses its position, the next one gets a row."""
 
