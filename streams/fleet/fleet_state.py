@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from crawlog.schemas.control import CodeNote, Command, Control, Finished, JobCopy, OutputNote, StartEnded
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
-from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC
+from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
 from crawlog.streams.frontier import Commands
 from crawlog.streams.log import JobTimes, is_end_of
 
@@ -200,7 +200,7 @@ class FleetState:
             epoch=copy.epoch,
             rev=spec.rev,
             reason=reason,
-            spider=spider_name(spec.spider),
+            spider=spider_name(spec),
             code=spec.code,
             by=spec.by,
             submitted_at=spec.at,
@@ -342,6 +342,9 @@ class FleetState:
 ENDED_STATES = frozenset({"finished", "stopped", "failed", "cancelled"})
 
 
-def spider_name(path: str) -> str:
-    """The name of a spider as people know it, from a job's record; empty for the default spider."""
-    return path.rpartition(":")[2].rpartition("/")[2]
+def spider_name(spec: JobSpec) -> str:
+    """The name of a job's spider as people know it; empty for the default spider.
+
+    Deployed code names its spiders itself; else the record has `FILE.py:Class`.
+    """
+    return spec.spider if spec.code is not None else spec.spider.rpartition(":")[2].rpartition("/")[2]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from crawlog.schemas.control import Command, Finished, JobCopy, OutputNote, StartEnded, key
-from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.fleet import FleetState, JobView
@@ -63,6 +63,24 @@ def test_the_state_of_a_job(records: list[Any], counts: JobCounts, wanted: tuple
     state.report(report(jobs={"j": counts}), 1.0)
     view = shown(state)
     assert (view.state, view.reason) == wanted
+
+
+CODE = CodeRef("shop", "1", "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("spider", "code", "name"),
+    [
+        ("", None, ""),
+        ("/p/quotes.py:Quotes", None, "Quotes"),
+        ("/p/quotes.py", None, "quotes.py"),
+        ("quotes", CODE, "quotes"),
+        ("news/de:all", CODE, "news/de:all"),
+    ],
+)
+def test_a_deployed_spider_is_shown_by_its_whole_name(spider: str, code: CodeRef | None, name: str) -> None:
+    """One of a file by its class."""
+    assert shown(state_with(JobCopy("j", JobSpec(spider=spider, code=code)))).spider == name
 
 
 def test_a_job_of_a_later_epoch_has_not_ended() -> None:
