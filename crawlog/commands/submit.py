@@ -253,9 +253,10 @@ class _Sowing:
         entry = said.get(f"job/{name}".encode())
         copy = entry if isinstance(entry, JobCopy) else None
         spec = self._spec(code, by)
-        if copy is None or copy.spec.state == "deleted":
+        is_known = copy is not None and copy.spec.state != "deleted"
+        if copy is None or not is_known:
             copy = self._create(name, spec, said, _next_epoch(copy))
-        if copy.spec != spec:
+        if is_known or copy.spec != spec:
             copy = self._go_on(copy, spec, said)
         if self._source is not None and copy.spec.state != "cancelled":
             plant(
