@@ -91,7 +91,8 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     """What became of an output of a job on a fleet: written by the sink worker that has it.
 
     Attributes:
-        rev: Revision of the job's end after which the output was completed; 0 while it is not complete.
+        rev: Revision of the job's end after which the output was completed; 0 while it is not complete, or if a command
+            has the worker look at it again.
         is_partial: Whether the operator stopped or cancelled the job: its rows stay in `place`, FILE.partial.
         rows: Rows in it.
         place: For people: the file's path on that worker's machine, or the declared output's name.

@@ -73,6 +73,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     """One worker's report on one partition of its input.
 
     Attributes:
+        worker: Its name; empty where `crawlog replay` says to which place it has moved parse.
         stage: `fetch` (input crawl.urls), `parse` (crawl.pages), `sink` (crawl.items).
         offset: Everything before it is folded (fetch) or acknowledged (parse, sink).
         checkpoint: Offset of the state on disk (fetch), of the last commit elsewhere.

@@ -1,8 +1,8 @@
 """`crawlog dead`: lists the dead letters in crawl.dead, sends their records back to their stages, or drops them.
 
-Redriving sends a batch of records to their topics, waits until they are acknowledged, then marks them on crawl.dead. A
-kill in between sends one batch twice. That is harmless: a found is known by then, a done finds no row any more, and
-items replace themselves.
+Redriving sends a batch of records to their topics, waits until they are acknowledged, has the outputs of their jobs
+wait for the rows, then marks them on crawl.dead. A kill in between sends one batch twice. That is harmless: a found is
+known by then, a done finds no row any more, and items replace themselves.
 """
 
 import time
@@ -31,6 +31,7 @@ from crawlog.streams.log import (
     record_at,
     record_headers,
     redrive_refusal,
+    renew_ends,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 BATCH = 100
 """Records sent before they are marked; a kill repeats at most this many."""
+
+REDRIVEN = "redriven records"
+"""Reason of a finished job that runs again."""
 
 ACKNOWLEDGED_S = 60.0
 """How long a batch may take to be acknowledged, seconds."""
@@ -239,6 +243,8 @@ def _redrive(
     crash_points.point("redrive.acknowledged")
     done = [by_offset[offset] for offset in sent]
     if done:
+        jobs = sorted({letter.job for group in done for letter in group})
+        renew_ends(settings, Topics(settings.kafka.prefix), jobs, REDRIVEN)
         _mark(settings, producer, letter_mark(done, "redriven", list(sent.values()), time.time()))
     return len(done)
 

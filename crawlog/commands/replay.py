@@ -1,20 +1,38 @@
 """`crawlog replay`: moves a consumer group to other offsets, so that stored records are processed again.
 
-It makes a plan, and with `--execute` moves the group; it does nothing else. The workers of `crawlog up`, or of the next
-`crawlog run` of a job, then process the records behind the new offsets.
+It makes a plan, and with `--execute` moves the group. The workers of `crawlog up`, or of the next `crawlog run` of a
+job, then process the records behind the new offsets. Outputs of a fleet wait for the rows of pages that are parsed
+again.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.processes.hold import Holder, holder
+from crawlog.schemas import progress
+from crawlog.schemas.control import Control, JobCopy
+from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import Admin, Group, Move, Target, Topics, groups, known_job, offsets
+from crawlog.streams.log import (
+    Admin,
+    CommandProducer,
+    Group,
+    Move,
+    Target,
+    Topics,
+    acknowledged,
+    control_entries,
+    groups,
+    job_end,
+    known_job,
+    offsets,
+    renew_ends,
+)
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -24,6 +42,9 @@ POLL_S = 0.2
 
 GRACE_S = 1.0
 """Time added to the session timeout, seconds: the broker notices a dead member a little later."""
+
+REPLAYED = "pages parsed again"
+"""Reason of a finished job that runs again."""
 
 Report = Callable[[str], None]
 
@@ -206,8 +227,12 @@ def _how_to_stop(by: Holder | None) -> str:
 
 
 def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
-    if plan.group.stage != "fetch":
-        groups.move(admin, plan.group, plan.moves, job if plan.group.stage == "parse" else "")
+    if plan.group.stage == "sink":
+        groups.move(admin, plan.group, plan.moves)
+        return
+    if plan.group.stage == "parse":
+        groups.move(admin, plan.group, plan.moves, job)
+        _await_rows(admin.settings, plan, job)
         return
     if not plan.again:
         return  # a rewind to the end would only begin a new epoch
@@ -215,3 +240,29 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
 
     epoch = rewind_crawl(admin.settings, {move.partition: move.after for move in plan.moves})
     report(f"rewound: what is found from now on belongs to epoch {epoch}")
+
+
+def _await_rows(settings: "Settings", plan: Plan, job: str) -> None:
+    """Has the outputs of a fleet wait for the rows of pages that are parsed again.
+
+    1 parse reports that it has passed all pages → 2 it is stopped and moved → 3 jobs get a new revision → 4 `up`: the
+    coordinator takes the report of 1 and ends them at once. So the new place is reported, too, between 2 and 3.
+    """
+    if not plan.again:
+        return
+    producer, topics = CommandProducer(settings, "crawlog-replay"), Topics(settings.kafka.prefix)
+    for move in plan.moves:
+        place = Progress("", "parse", move.partition, time.time(), offset=move.after)
+        producer.send(topics.progress, progress.encode(place), key=progress.key(place), partition=0)
+    acknowledged(producer, topics.progress)
+    renew_ends(settings, topics, [job] if job else _concerned(control_entries(settings, topics), plan), REPLAYED)
+
+
+def _concerned(said: Mapping[bytes, Control], plan: Plan) -> Iterator[str]:
+    """The jobs that may have pages among those that are parsed again: not those that had ended before."""
+    for copy in said.values():
+        if isinstance(copy, JobCopy):
+            end = job_end(said, copy.job)
+            pages = dict(enumerate(end.pages)) if end is not None else {}
+            if any(pages.get(move.partition, move.end) > move.after for move in plan.moves):
+                yield copy.job

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from crawlog.schemas import log_lines
-from crawlog.schemas.control import JobCopy
+from crawlog.schemas.control import JobCopy, OutputNote
+from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
 from crawlog.streams.errors import Misconfigured, NotPossible
 
@@ -349,9 +350,18 @@ class _Sowing:
             )
         if larger != known.spec:
             known = self._change(known, larger, spec.by)
+        if known.spec.state in ENDED:
+            self._want_again(known)
         if known.spec.state in HELD:
             self._say(f"job {name} is {known.spec.state}: its URLs wait; {way_on(known)} lets it go on")
         return known
+
+    def _want_again(self, known: JobCopy) -> None:
+        """Has sink workers look whether the outputs of an ended job are still complete; if not, they make them anew."""
+        from crawlog.streams.log import write_control
+
+        notes = [OutputNote(known.job, one.name, time.time(), known.epoch) for one in known.spec.outputs]
+        write_control(self._producer, self._topics, notes)
 
     def _begin_again(self, known: JobCopy, spec: "JobSpec", said: Mapping[bytes, "Control"]) -> JobCopy:
         from crawlog.streams.log import control_entries, end_closing, rewind_job

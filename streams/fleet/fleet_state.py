@@ -131,6 +131,8 @@ class FleetState:
     def report(self, report: Progress, at: float) -> None:
         """Takes the next report; `at` is its time of arrival in the log, UTC epoch seconds."""
         self.picture.take(report)
+        if not report.worker:
+            return  # a replay wrote it
         who = report.stage, report.worker, report.pid
         process = self.processes.pop(who, None)
         if process is None:

@@ -64,13 +64,23 @@ from .dead_letters import (
     redrive_refusal,
 )
 from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
-from .job_changes import ANSWERED_S, apply_change, cancel_job, change_job, has_workers, overruling, remove_notes
+from .job_changes import (
+    ANSWERED_S,
+    apply_change,
+    cancel_job,
+    change_job,
+    has_workers,
+    overruling,
+    remove_notes,
+    renew_ends,
+)
 from .job_creation import create_job
 from .job_lines import JobLines
 from .job_records import (
     NO_SPIDER,
     JobSpider,
     JobTimes,
+    acknowledged,
     commands_in_force,
     control_entries,
     end_closing,
@@ -159,6 +169,7 @@ __all__ = [
     "Void",
     "WrittenEnds",
     "access_denied",
+    "acknowledged",
     "aiokafka_credentials",
     "apply_change",
     "cancel_job",
@@ -221,6 +232,7 @@ __all__ = [
     "redrive_refusal",
     "remove_groups",
     "remove_notes",
+    "renew_ends",
     "replay_order",
     "resolve_spec",
     "rewind_crawl",

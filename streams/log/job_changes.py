@@ -8,6 +8,8 @@ record itself is written (`apply_change`).
 """
 
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -140,6 +142,29 @@ def apply_change(  # noqa: PLR0913  # the parts of an order
     order = JobOrder(rev, state, spec, reason, by, time.time())
     changed = ordered_spec(copy.spec, order, overruling(settings, topics, copy.spec))
     return write_job(settings, producer, topics, copy.job, changed, copy.epoch)
+
+
+def renew_ends(settings: "Settings", topics: Topics, jobs: Iterable[str], why: str) -> None:
+    """Let jobs that have outputs end behind rows that are on their way by now, also if they have ended already.
+
+    An output is complete with the rows before its job's end, and the end is that of a revision: so each job gets a new
+    one. A finished job runs until these rows are in. Others keep their state: a stopped one has a queue.
+
+    Args:
+        why: Reason of a finished job that runs again.
+
+    Raises: Misconfigured, NotAnswered, EngineError: as `apply_change`.
+    """
+    producer = CommandProducer(settings, "crawlog-control")
+    said = settled_control(settings, producer, topics)
+    for job in jobs:
+        copy = said.get(f"job/{job}".encode())
+        if not isinstance(copy, JobCopy) or not copy.spec.outputs or copy.spec.state == "deleted":
+            continue
+        is_finished = copy.spec.state == "finished"
+        reason = why if is_finished else copy.spec.reason
+        with suppress(OrderRefused):  # another change came first: with that, too, the job ends later
+            apply_change(settings, producer, topics, copy, state="running" if is_finished else None, reason=reason)
 
 
 def overruling(settings: "Settings", topics: Topics, spec: JobSpec) -> int:

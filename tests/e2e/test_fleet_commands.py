@@ -161,3 +161,53 @@ def _ends_workers(fleet: Path) -> None:
     code, _, err = ended(crawlog("workers", "stop", "fetch-9", "--data", fleet))
     assert code == 2
     assert "no worker 'fetch-9' reports; there are: " in err
+
+
+LATE = """
+from pathlib import Path
+from crawlog import Spider
+
+
+class Late(Spider):
+    follow_links = True
+
+    def parse(self, response):
+        if response.url.endswith("/7") and not Path({mended!r}).exists():
+            raise ValueError("not mended")
+        yield {{"url": response.url, "word": {word!r}}}
+"""
+
+
+def test_rows_that_come_after_the_end_of_a_job_reach_its_file(fleet: Path) -> None:
+    """Of a page that was redriven, and of pages that were parsed again; the same command makes a lost FILE again."""
+    site, spider, mended = Numbered(), fleet.parent / "late.py", fleet.parent / "mended"
+    made = fleet / "outputs" / "j" / "rows.jsonl"
+
+    def rows(word: str) -> bool:
+        found = [json.loads(line) for line in made.read_text().splitlines()] if made.exists() else []
+        return len(found) == PAGES and {row["word"] for row in found} == {word}
+
+    def submitted() -> int:
+        words = ["submit", site.url, *FAST, "--spider", spider, "-o", made.name, "--job", "j", "--wait", "--json"]
+        return ended(crawlog(*words, "--data", fleet))[0]
+
+    try:
+        spider.write_text(LATE.format(mended=str(mended), word="old"))
+        assert submitted() == 4
+        until(made.exists, "FILE without the row of a dead letter")
+        assert len(made.read_text().splitlines()) == PAGES - 1
+        mended.touch()
+        ask(fleet, "dead", "redrive", "--all", "--execute")
+        until(lambda: rows("old"), "the row of the redriven page")
+        until(lambda: state(fleet, "j") == "finished", "the job's next end")
+        made.unlink()
+        submitted()
+        until(lambda: rows("old"), "FILE to be made again")
+        done(crawlog("down", "--data", fleet))
+        spider.write_text(LATE.format(mended=str(mended), word="new"))
+        done(crawlog("replay", "--group", "parse", "--job", "j", "--to-earliest", "--execute", "--data", fleet))
+        done(crawlog("up", "--data", fleet, *WORKERS))
+        until(lambda: rows("new"), "the rows of pages that were parsed again")
+        assert set(site.pages().values()) == {1}
+    finally:
+        site.close()

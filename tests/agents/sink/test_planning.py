@@ -16,7 +16,7 @@ from crawlog.agents.sink import fleet_output, fleet_sink
 from crawlog.agents.sink.fleet_sink import FleetSink
 from crawlog.agents.sink.items_reader import ItemRecord
 from crawlog.schemas import items
-from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.control import Finished, JobCopy, OutputNote
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
@@ -108,6 +108,26 @@ async def test_an_end_that_was_heard_while_the_log_did_not_answer_makes_file(sin
     for _ in range(2):
         await sink._turn()
     assert jobs_with_file(tmp_path) == {"a", "b"}
+
+
+async def test_a_file_that_was_lost_is_made_again_when_a_command_asks_for_it(
+    sink: FleetSink, log: EmptyLog, tmp_path: Path
+) -> None:
+    """It is complete otherwise, and is not made anew."""
+    log.failures = 0
+    spec = msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=2, state="finished")
+    sink._wanted.heard(JobCopy("j", spec))
+    sink._wanted.heard(Finished("j", 1.0, items=(0,), rev=2))
+    await sink._turn()
+    made = tmp_path / "outputs" / "j" / "rows.jsonl"
+    was = made.stat().st_ino
+    sink._wanted.heard(OutputNote("j", "rows.jsonl", 2.0))
+    await sink._turn()
+    assert made.stat().st_ino == was
+    made.unlink()
+    sink._wanted.heard(OutputNote("j", "rows.jsonl", 3.0))
+    await sink._turn()
+    assert made.exists()
 
 
 def running(sink: FleetSink, job: str) -> None:

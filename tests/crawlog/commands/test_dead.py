@@ -10,6 +10,7 @@ from crawlog.cli.dead_text import list_json, list_lines, redrive_lines, show_jso
 from crawlog.commands import dead as command
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
+from crawlog.schemas.job_orders import OutputSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.dead_letters import (
@@ -23,6 +24,7 @@ from crawlog.streams.log.dead_letters import (
     letters_by_place,
     redrive_refusal,
 )
+from crawlog.streams.log.job_records import known_job, write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_records
@@ -276,6 +278,25 @@ def test_a_redrive_that_was_killed_before_its_mark_is_done_again(
     command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
     assert log_bounds(settings, names.pages, [3])[3] == (0, 6)
     assert command.listed(settings, LetterChoice(stage="parse"), 9, handled=False).shown == []
+
+
+@pytest.mark.broker
+def test_a_job_with_outputs_ends_behind_what_was_redriven(
+    log: tuple[Settings, Producer, Topics], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its FILE is complete with the rows before its end. The letters are marked last: a command that was killed is
+    given again.
+    """
+    settings, producer, names = log
+    finished = u.JobSpec(1, outputs=(OutputSpec("rows.jsonl"),), state="finished")
+    write_job(settings, producer, names, "j", finished)
+    with dying(monkeypatch, "job.sending", 1):
+        command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
+    assert len(command.listed(settings, LetterChoice(stage="parse"), 9, handled=False).shown) == 2
+    command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
+    copy = known_job(settings, names, "j")
+    assert copy is not None
+    assert (copy.spec.state, copy.spec.reason) == ("running", command.REDRIVEN)
 
 
 @pytest.mark.broker

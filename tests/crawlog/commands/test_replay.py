@@ -11,10 +11,15 @@ from confluent_kafka import Consumer
 
 from crawlog.cli.replay_text import meaning
 from crawlog.commands.replay import ReplayOptions, replay
-from crawlog.schemas import items
+from crawlog.schemas import items, progress
+from crawlog.schemas.control import Finished
+from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.client import committed_offsets, kafka_config, log_bounds
+from crawlog.streams.log.job_records import known_job, write_control, write_job
 from crawlog.streams.log.offsets import TargetKind
+from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics, stage_group
@@ -206,3 +211,26 @@ def test_a_live_group_is_waited_for_and_not_moved(cluster: Settings, tmp_path: P
     leaving.join(LIMIT_S)
     assert committed_offsets(settings, parse, topic, [0, 1]) == {1: (0, "")}
     assert [plan.group.name for plan in plans] == [parse]
+
+
+def test_outputs_wait_for_pages_that_are_parsed_again(cluster: Settings, tmp_path: Path) -> None:
+    """The coordinator hears where parse is now. A job that had ended before the pages that are read stays as it is."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
+    for _ in range(3):
+        producer.send(topics.pages, b"", partition=1)
+    assert producer.flush(30)
+    pages = [f"{topics.pages}:1"]
+    replay(settings, ReplayOptions("parse", "to-latest", topics=pages, execute=True), print)
+    spec = JobSpec(1, outputs=(OutputSpec("rows.jsonl"),), state="finished")
+    for job, passed in (("before", 2), ("among", 3)):
+        write_job(settings, producer, topics, job, spec)
+        write_control(producer, topics, [Finished(job, 1.0, pages=(0, passed), rev=1)])
+    replay(settings, ReplayOptions("parse", "to-offset", 2, topics=pages, execute=True), print)
+    found = {job: copy.spec.state for job in ("before", "among") if (copy := known_job(settings, topics, job))}
+    assert found == {"before": "finished", "among": "running"}
+    [told] = read_records(settings, topics.progress, 0, 0, log_bounds(settings, topics.progress, [0])[0][1])
+    place = progress.decode(told.value())
+    assert place is not None
+    assert (place.stage, place.partition, place.offset) == ("parse", 1, 2)

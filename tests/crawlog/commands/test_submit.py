@@ -15,7 +15,7 @@ from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
 from crawlog.schemas import urls
-from crawlog.schemas.control import Command, JobCopy
+from crawlog.schemas.control import Command, JobCopy, OutputNote
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
 from crawlog.streams import log
@@ -23,7 +23,14 @@ from crawlog.streams.errors import Misconfigured, NotPossible
 from crawlog.streams.log import job_changes, settled_control
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_changes import cancel_job
-from crawlog.streams.log.job_records import commands_in_force, known_job, write_command, write_job
+from crawlog.streams.log.job_records import (
+    commands_in_force,
+    control_entries,
+    known_job,
+    write_command,
+    write_control,
+    write_job,
+)
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_partitions
@@ -142,6 +149,19 @@ def test_a_submission_gives_no_seeds_to_a_job_that_is_deleted_meanwhile(
         (1, "paused") if change == "fresh" else (0, "deleted")
     )
     assert [record.epoch for record in records(cluster) if record.urls] == ([0, 1] if change == "fresh" else [0])
+
+
+def test_the_same_submission_of_a_finished_job_has_its_outputs_looked_at_again(cluster: Settings) -> None:
+    """FILE may be lost; its worker makes it anew, as `run` does."""
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    wanted = Submission(urls=("http://a.test/",), outputs=("rows.jsonl",), job="j")
+    submit(cluster, wanted)
+    write_job(cluster, producer, topics, "j", msgspec.structs.replace(job(cluster, "j").spec, rev=2, state="finished"))
+    write_control(producer, topics, [OutputNote("j", "rows.jsonl", 1.0, rev=2, rows=9)])
+    submit(cluster, wanted)
+    note = control_entries(cluster, topics)[b"output/j/rows.jsonl"]
+    assert isinstance(note, OutputNote)
+    assert (note.rev, job(cluster, "j").spec.state) == (0, "finished")
 
 
 @pytest.mark.parametrize("reason", ["enough", ""])

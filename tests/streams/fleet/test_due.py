@@ -169,6 +169,16 @@ def test_a_job_that_got_more_while_its_output_was_written_is_not_finished() -> N
     assert due.end.counts.fetched == 2 * IDLE["fetched"] + 1
 
 
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_a_job_does_not_end_while_a_replay_has_pages_to_parse(state: str) -> None:
+    """The workers of parse were stopped for it; their last reports say that they had passed all pages."""
+    known, dues, seen = jobs(JobSpec(state=state)), Dues(2), picture(IDLE, IDLE)  # type: ignore[arg-type]  # one of the states
+    seen.take(Progress("", "parse", 0, 2.0))
+    assert dues.of_open(known.open.values(), seen, ends) == []
+    seen.take(Progress("parse-0", "parse", 0, 3.0, offset=1))
+    assert len(dues.of_open(known.open.values(), seen, ends)) == 1
+
+
 def test_an_order_is_given_once_for_a_revision() -> None:
     """And again for the next one, if it was refused because of a change."""
     known, dues, seen = jobs(JobSpec()), Dues(2), picture(IDLE, IDLE)

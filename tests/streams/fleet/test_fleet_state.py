@@ -238,6 +238,13 @@ def test_a_new_process_of_a_worker_replaces_the_old_one() -> None:
     assert [one.pid for one in state.workers(102.0)] == [8]
 
 
+def test_the_place_that_a_replay_reports_is_no_workers() -> None:
+    """The picture has it; no process of that name is shown as alive."""
+    state = FleetState()
+    state.report(report(worker="", stage="parse", offset=3), 1.0)
+    assert (state.workers(1.0), state.picture.newest["parse", 0].offset) == ([], 3)
+
+
 def test_the_newest_process_is_the_last_one_to_report() -> None:
     """Its time may be less: the broker's clock was set back. Rates begin again then."""
     state = FleetState()

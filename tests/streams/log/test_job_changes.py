@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join, StartEnded
+from crawlog.schemas.job_orders import OutputSpec
 from crawlog.streams.errors import Misconfigured, NotAnswered, OrderRefused
 from crawlog.streams.fold import Answered, Fold
 from crawlog.streams.frontier import Commands
@@ -28,6 +29,7 @@ from crawlog.streams.log import (
     log_bounds,
     read_partitions,
     remove_notes,
+    renew_ends,
     rewind_crawl,
     write_control,
     write_job,
@@ -214,6 +216,33 @@ def test_the_notes_of_a_deleted_job_are_removed_and_others_stay(
     own = {key for key in said if b"/j" in key and not key.startswith(b"command/")}  # without it a command has ended
     assert own == {b"job/j"}
     assert sum(b"/k" in key for key in said) == 5
+
+
+OUTPUTS = (OutputSpec("rows.jsonl"),)
+
+
+@pytest.mark.parametrize(
+    ("spec", "after"),
+    [
+        (u.JobSpec(1, outputs=OUTPUTS, state="finished"), ("running", "redriven")),
+        (u.JobSpec(1, outputs=OUTPUTS, state="running"), ("running", "")),
+        (u.JobSpec(1, outputs=OUTPUTS, state="stopped", reason="max_pages"), ("stopped", "max_pages")),
+        (u.JobSpec(1, outputs=OUTPUTS, state="cancelled"), ("cancelled", "")),
+        (u.JobSpec(1, outputs=OUTPUTS, state="deleted"), None),
+        (u.JobSpec(1, state="finished"), None),
+    ],
+)
+def test_a_job_with_outputs_ends_once_more_in_a_new_revision(
+    cluster: Settings, spec: u.JobSpec, after: tuple[str, str] | None
+) -> None:
+    """A stopped job has a queue, which must not be fetched for that. Jobs without outputs stay as they are."""
+    fleet = Fleet(cluster)
+    write_job(fleet.settings, fleet.producer, fleet.topics, "k", spec)
+    renew_ends(fleet.settings, fleet.topics, ["k", "unknown"], "redriven")
+    copy = known_job(fleet.settings, fleet.topics, "k")
+    assert copy is not None
+    assert (copy.spec.rev > 1) == bool(after)
+    assert (copy.spec.state, copy.spec.reason) == (after or (spec.state, spec.reason))
 
 
 def test_a_rewind_of_the_crawl_runs_ended_jobs_again_and_keeps_what_operators_decided(cluster: Settings) -> None:
