@@ -4,7 +4,7 @@
               ├─ running, closed by its spider, nothing left in flight ─► order: stopped
               ├─ running, nothing left at all (`Finish`) ──► order: finished
               └─ ended, nothing left in flight ────────────► its end, for crawl.control
-    finished job with a queued URL ────────────────────────► order: running
+    finished job with a queued URL, open or not ───────────► order: running
 
 An order is valid only for the revision that was looked at. So a second coordinator, or one that slept, does no harm.
 """
@@ -122,8 +122,10 @@ class Dues:
             return self._order(job, "stopped", job.closes)
         return self._order(job, "finished", "", self._looked_at(job))
 
-    def _end_of(self, job: Followed, picture: Picture, ends: Ends) -> DueEnd | None:
-        if _glance(picture, job).is_busy or not self._finish(job, ends).step(picture, ends):
+    def _end_of(self, job: Followed, picture: Picture, ends: Ends) -> DueOrder | DueEnd | None:
+        if _glance(picture, job).is_busy:  # a finished job's queue is fetched by nobody, so it would never have an end
+            return self._order(job, "running", REOPENED) if job.state == "finished" else None
+        if not self._finish(job, ends).step(picture, ends):
             return None
         self._given[job.job] = job.mark
         return DueEnd(job.job, job.mark, job.reason or job.state, self._looked_at(job))

@@ -93,6 +93,7 @@ NOTED = Finished("j", 1.0, rev=REV)
         (JobSpec(state="paused"), (), IDLE, IDLE, None),
         (JobSpec(state="finished"), (), IDLE, IDLE, ("end", "finished")),
         (JobSpec(state="finished"), (Finished("j", 1.0, rev=REV - 1),), IDLE, IDLE, ("end", "finished")),
+        (JobSpec(state="finished"), (), IDLE, IDLE | {"queued": 1}, ("running", "new URLs")),
         (JobSpec(state="finished"), (NOTED,), IDLE, IDLE, None),
         (JobSpec(state="finished"), (NOTED,), IDLE, IDLE | {"queued": 1}, ("running", "new URLs")),
         (JobSpec(state="cancelled"), (NOTED,), IDLE, IDLE | {"held": 1}, None),
