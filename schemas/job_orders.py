@@ -56,3 +56,8 @@ class OutputSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         if not _PLAIN_NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r:.100} is no plain name: letters, digits, dots, dashes, at most 200 of them")
         return self
+
+
+PIPELINES_ALONE = OutputSpec("none", declared=True, required=False)
+"""The output of a job with pipelines for which no other one is wanted. A `run` without a fleet goes on with such a job,
+so the job does not wait for it."""

@@ -16,7 +16,7 @@ from crawlog import outcome
 from crawlog.processes.hold import holder
 from crawlog.progress.live import Frame, View
 from crawlog.progress.pace import Pace
-from crawlog.schemas.job_orders import ENDED
+from crawlog.schemas.job_orders import ENDED, PIPELINES_ALONE
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import ended
@@ -39,6 +39,12 @@ SIGN_S = 3.0
 
 AGAIN_S = 3.0
 """How long a second Ctrl-C cancels the job after the first one, seconds."""
+
+AS_SCRAPED = (
+    "{} will have the items as they were scraped: the job's pipelines run beside the fleet's sink worker."
+    " `crawlog submit -o NAME` writes what they give"
+)
+"""What is said of FILE: the command makes it from the log, which has no rows of pipelines."""
 
 END_NOTED_S = 10.0
 """How long the note of a job's end may come after its state, seconds."""
@@ -123,6 +129,8 @@ def follow(settings: "Settings", job: "JobView", shown: View, *, began: float, o
         following = None
         try:
             shown.say(f"job {job.name}, on the workers that run already")  # from here on Ctrl-C detaches
+            if output is not None and _has_pipelines(job):
+                shown.say(AS_SCRAPED.format(output))
             following = FleetFollower(settings, summary, shown)
             following.until_ended(signals.look)
             if output is not None and summary.reason != "cancelled":
@@ -139,6 +147,11 @@ def follow(settings: "Settings", job: "JobView", shown: View, *, began: float, o
             if following is not None:
                 following.close()
     return summary
+
+
+def _has_pipelines(job: "JobView") -> bool:
+    """Whether the items of a job without outputs of its own pass pipelines."""
+    return [one.name for one in job.outputs] == [PIPELINES_ALONE.name]
 
 
 def _again(signals: _Signals, shown: View) -> bool:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from crawlog.schemas.urls import JobSpec
     from crawlog.streams.settings import Settings
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -175,12 +176,22 @@ def _is_known(key: str) -> bool:
     return key in known_keys()
 
 
-def outputs_of(settings: "Settings", names: Iterable[str]) -> tuple[OutputSpec, ...]:
-    """The outputs of these names, without doubles.
+def outputs_of(settings: "Settings", names: Iterable[str], *, pipelines: bool = False) -> tuple[OutputSpec, ...]:
+    """The outputs of these names, without doubles; without names the built-in one of a job with pipelines.
 
     Raises: Misconfigured: a name is a path or an address, or has a suffix that no format has.
     """
-    return tuple(_output(settings, name) for name in dict.fromkeys(names))
+    outputs = tuple(_output(settings, name) for name in dict.fromkeys(names))
+    return outputs or ((PIPELINES_ALONE,) if pipelines else ())
+
+
+def grown(known: "JobSpec", wanted: "JobSpec") -> "JobSpec":
+    """The record of a known job, with what a submission adds to it: a larger limit of pages, the pipelines' output."""
+    if not known.outputs and wanted.outputs == (PIPELINES_ALONE,):  # `run` made it, whose sink is its own
+        known = msgspec.structs.replace(known, outputs=wanted.outputs)
+    if known.max_pages is not None and (wanted.max_pages or 0) > known.max_pages:
+        known = msgspec.structs.replace(known, max_pages=wanted.max_pages)
+    return known
 
 
 def _output(settings: "Settings", name: str) -> OutputSpec:

@@ -25,7 +25,7 @@ from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
 from crawlog.streams.errors import Misconfigured, NotPossible
 
 from .order import job_name, refused
-from .submission import Submission, checked, of_workers, outputs_of, text_of
+from .submission import Submission, checked, grown, of_workers, outputs_of, text_of
 
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
@@ -300,7 +300,7 @@ class _Sowing:
         names = sorted(scope_names(self._source, kind))[:MAX_NAMES] if self._source is not None else ()
         return msgspec.structs.replace(
             resolve_spec(self._settings, self._spider, names),
-            outputs=outputs_of(self._settings, self._wanted.outputs),
+            outputs=outputs_of(self._settings, self._wanted.outputs, pipelines=self._spider.pipelines),
             items=self._items(),
             state="paused" if self._wanted.paused else "running",
             code=code,
@@ -342,7 +342,7 @@ class _Sowing:
             return self._begin_again(known, spec, said)
         if known.spec.state == "cancelled":
             raise NotPossible(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
-        larger = _with_limit(known.spec, spec)
+        larger = grown(known.spec, spec)
         if self._has_requests and (others := _differences(larger, spec)):
             raise NotPossible(
                 f"job {name} is there already, with other {', '.join(others)}: --job gives another name,"
@@ -377,10 +377,10 @@ class _Sowing:
         return copy
 
     def _change(self, known: JobCopy, spec: "JobSpec", by: str) -> JobCopy:
-        """Gives a job another limit of pages; one that was stopped at the former limit runs."""
+        """Gives a job what `grown` adds; one that was stopped at a lower limit of pages runs."""
         from crawlog.streams.log import apply_change
 
-        was_full = is_full(known.spec)
+        was_full = is_full(known.spec) and spec.max_pages != known.spec.max_pages
         return apply_change(
             self._settings,
             self._producer,
@@ -408,12 +408,6 @@ def way_on(copy: JobCopy) -> str:
         submitted = f"`crawlog submit --job {copy.job} --max-pages N`"
         return f"{submitted} (without `up`: the same `crawlog run`) with more than {copy.spec.max_pages}"
     return f"`crawlog jobs resume {copy.job}`"
-
-
-def _with_limit(known: "JobSpec", spec: "JobSpec") -> "JobSpec":
-    """The record of a known job, with the limit of pages of `spec` if that is larger."""
-    is_larger = known.max_pages is not None and (spec.max_pages or 0) > known.max_pages
-    return msgspec.structs.replace(known, max_pages=spec.max_pages) if is_larger else known
 
 
 def _next_epoch(known: JobCopy | None) -> int:

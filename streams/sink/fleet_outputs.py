@@ -1,7 +1,8 @@
 """Where the outputs of a job on a fleet lie. The record of a job holds plain names; this machine's settings the places.
 
     OutputSpec.name ─┬─ a file ──► <sink.folder>/<job>/<name>       in a folder of the job: two jobs may have `rows.csv`
-                     └─ declared ► sink.outputs[NAME], as `-o` takes it; `{job}` in it becomes the job's name
+                     └─ declared ► sink.outputs[NAME], as `-o` takes it; `{job}` in it becomes the job's name; `none` is
+                                   built in: pipelines run, and no rows are written
 
 Any client that can write to the log can write a record. So each name is checked again here, where the file is made: a
 name with a slash, and a link that leads out of the folder, are refused.
@@ -11,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured, RefusedOutput
 from crawlog.streams.log import STDOUT, SinkSpec, Void
 
-from .registry import is_file, sink_of
+from .registry import NOWHERE, is_file, sink_of
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -64,7 +65,7 @@ def check_names(job: str, output: OutputSpec) -> None:
 
 def _declared(settings: "Settings", job: str, output: OutputSpec) -> str:
     check_names(job, output)
-    place = settings.sink.outputs.get(output.name)
+    place = settings.sink.outputs.get(output.name, NOWHERE if output.name == PIPELINES_ALONE.name else None)
     if place is None:
         known = ", ".join(sorted(settings.sink.outputs)) or "none"
         raise Misconfigured(f"no output {output.name} is declared here (sink.outputs); there are: {known}")

@@ -211,3 +211,46 @@ def test_rows_that_come_after_the_end_of_a_job_reach_its_file(fleet: Path) -> No
         assert set(site.pages().values()) == {1}
     finally:
         site.close()
+
+
+PIPED = """
+from pathlib import Path
+from crawlog import DropItem, Spider
+
+
+class Noted:
+    def process_item(self, item):
+        with Path({noted!r}).open("a") as file:
+            print(item["url"], file=file)
+        raise DropItem("noted")
+
+
+class Piped(Spider):
+    follow_links = True
+    pipelines = [Noted]
+
+    def parse(self, response):
+        yield {{"url": response.url}}
+"""
+
+
+def test_pipelines_run_where_no_output_of_the_fleet_is_wanted(fleet: Path) -> None:
+    """By `run`, which says that its FILE has the items as they were scraped, and by `submit`."""
+    site, spider, noted = Numbered(), fleet.parent / "piped.py", fleet.parent / "noted"
+    file = fleet.parent / "rows.jsonl"
+    spider.write_text(PIPED.format(noted=str(noted)))
+    words = [site.url, *FAST, "--spider", spider, "--json", "--data", fleet]
+
+    def passed() -> int:
+        return len(noted.read_text().splitlines()) if noted.exists() else 0
+
+    try:
+        code, summary, err = ended(crawlog("run", *words, "--job", "r", "-o", file))
+        assert (code, summary["rows"]) == (0, PAGES), err
+        assert f"{file} will have the items as they were scraped" in err
+        until(lambda: passed() == PAGES, "the items in the pipelines")
+        code, _, err = ended(crawlog("submit", *words, "--job", "s", "--wait"))
+        assert code == 0, err
+        until(lambda: passed() == 2 * PAGES, "the items of the other job")
+    finally:
+        site.close()

@@ -16,7 +16,7 @@ from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
 from crawlog.schemas import urls
 from crawlog.schemas.control import Command, JobCopy, OutputNote
-from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
 from crawlog.streams import log
 from crawlog.streams.errors import Misconfigured, NotPossible
@@ -297,6 +297,41 @@ def test_the_priority_of_a_job_whose_spider_starts_is_in_its_record(cluster: Set
     for priority in (7, 8):
         submit(settings, msgspec.structs.replace(wanted, job="given", urls=("http://a.test/",), priority=priority))
     assert job(settings, "given").spec.priority == 0
+
+
+PIPED = """
+import crawlog
+
+class Drop:
+    def process_item(self, item):
+        raise crawlog.DropItem("all")
+
+class Shop(crawlog.Spider):
+    name = "shop"
+    pipelines = [Drop]
+
+    def parse(self, response): ...
+"""
+
+
+def test_a_job_with_pipelines_has_an_output_where_none_is_wanted(cluster: Settings, tmp_path: Path) -> None:
+    """Else no sink worker would run them. Also one that `run` made, whose sink was its own; it may be at its limit."""
+    (tmp_path / "data").mkdir()
+    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})
+    ensure_topics(settings)
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "spiders.py").write_text(PIPED)
+    projects.deploy(settings, tmp_path / "shop", "shop", "1")
+    wanted = Submission(project="shop", spider="shop", job="j", urls=("http://a.test/",), max_pages=3)
+    submit(settings, msgspec.structs.replace(wanted, job="file", outputs=("rows.csv",)))
+    assert [one.name for one in job(settings, "file").spec.outputs] == ["rows.csv"]
+    submit(settings, wanted)
+    full = msgspec.structs.replace(job(settings, "j").spec, rev=2, outputs=(), state="stopped", reason="max_pages")
+    assert job(settings, "j").spec.outputs == (PIPELINES_ALONE,)
+    write_job(settings, Producer(settings, "test"), Topics(settings.kafka.prefix), "j", full)
+    submit(settings, wanted)
+    spec = job(settings, "j").spec
+    assert (spec.outputs, spec.state, spec.reason) == ((PIPELINES_ALONE,), "stopped", "max_pages")
 
 
 BROKEN = """
