@@ -19,7 +19,7 @@ from crawlog.progress.pace import Pace
 from crawlog.schemas.job_orders import ENDED, PIPELINES_ALONE
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import ended
+from crawlog.streams.fleet import Finish, ended
 
 from .summary import Summary
 
@@ -204,6 +204,8 @@ class FleetFollower:
         self._began = time.monotonic()
         self._ends = Watch(settings, Picture())
         self._seeded = self._ends.ends("fetch")
+        self._finish = Finish(summary.job, self._seeded, with_sink=False)
+        self._is_left_open = False
         self._letters = Losses(settings, summary.job, self._ends.dead_end())
         self._view: FleetView = FleetView(settings).start()
         self._before: int | None = None
@@ -249,7 +251,7 @@ class FleetFollower:
             self._view.look(self._count)
             if self._shown.is_due(now):
                 self._show(now)
-        self._view.wait_until(lambda state: self._end(state) is not None, END_NOTED_S)
+        self._view.wait_until(lambda state: self._is_left_open or self._end(state) is not None, END_NOTED_S)
         self._view.look(self._sum_up)
         try:
             self._letters.catch_up(self._ends.dead_end(), LETTERS_S)
@@ -271,12 +273,34 @@ class FleetFollower:
         job, end = state.job(self._summary.job), self._end(state)
         if job is None:
             return True
+        if self._is_open(state):
+            self._is_left_open = self._is_finished(state)
+            return self._is_left_open
         if job.state not in ENDED:
             return False
         if job.state != "finished":
             return True
         covers = end is not None and all(now >= then for now, then in zip(end.urls, self._seeded, strict=False))
         return covers or (state.picture.has_passed("fetch", self._seeded) and not job.counts.queued)
+
+    def _is_open(self, state: "FleetState") -> bool:
+        """Whether nobody waits for the URLs that are left of a job, which has no end: a command stops it, or blocks."""
+        job, copy = state.job(self._summary.job), self._copy(state)
+        if job is None or copy is None or copy.spec.state != "running" or self._end(state) is not None:
+            return False
+        if state.commands.of_job(job.name).stopped:
+            return not state.commands.reason(job.name)  # the coordinator ends a job that its spider closed
+        is_blocked = any(one.action == "block" for one in state.commands.in_force)
+        return is_blocked and bool(job.counts.held) and not job.counts.queued
+
+    def _is_finished(self, state: "FleetState") -> bool:
+        """Whether nothing is left to do of an open job."""
+        job = state.job(self._summary.job)
+        self._finish.is_starting = job is not None and job.is_starting and job.state != "stopped"
+        try:
+            return self._finish.step(state.picture, self._ends.ends)
+        except EngineError:  # the broker may be restarting
+            return False
 
     def _count(self, state: "FleetState") -> None:
         if not state.picture.has_passed("fetch", self._seeded):
@@ -325,7 +349,10 @@ class FleetFollower:
         if job is None:
             summary.reason = "cancelled"
             return
-        summary.tell_end(job.state, job.reason)
+        if self._is_left_open:
+            summary.tell_open(state.commands, is_held=True)
+        else:
+            summary.tell_end(job.state, job.reason)
         summary.counts = end.counts if end is not None and end.counts is not None else job.counts
         summary.pages = max(ended(summary.counts) - (self._before or 0), 0)
         note = state.said.get(f"start/{job.name}".encode())

@@ -358,15 +358,9 @@ class Run:
         """Notes why nothing is left to do of a job whose record has no end."""
         from crawlog.streams.log import commands_in_force
 
-        summary, job = self.summary, self.job
-        orders = commands_in_force(self.supervisor.settings, job.topics)
-        if orders.of_job(job.name).stopped:
-            summary.tell_end("stopped", orders.reason(job.name))
-        elif self.supervisor.picture.counts(job.name).held:
-            hosts = [one.host for one in orders.in_force if one.action == "block"]
-            summary.reason, summary.blocked = "blocked", hosts[0] if len(hosts) == 1 else "HOST"
-        else:
-            summary.reason = "finished"
+        counts = self.supervisor.picture.counts(self.job.name)
+        orders = commands_in_force(self.supervisor.settings, self.job.topics)
+        self.summary.tell_open(orders, is_held=bool(counts.held))
 
     def _sum_stats(self) -> None:
         """Adds Scrapy's stats to the summary, as Scrapy dumps them at the end."""

@@ -1,10 +1,15 @@
 """How a run ended, as a value: the command line prints it, `crawlog.crawl` returns it."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fleet import how_ended
+
+if TYPE_CHECKING:
+    from crawlog.streams.frontier import Commands
 
 
 class Summary(msgspec.Struct):
@@ -62,6 +67,20 @@ class Summary(msgspec.Struct):
         if state == "failed":
             raise Misconfigured(f"job {self.job} failed: {reason}; `crawlog jobs logs {self.job}` tells more")
         self.reason, self.closed = how_ended(state, reason)
+
+    def tell_open(self, orders: "Commands", *, is_held: bool) -> None:
+        """Notes why nothing is left to do of a job that has not ended, by the commands in force.
+
+        Args:
+            is_held: Whether it has URLs for which nobody waits.
+        """
+        if orders.of_job(self.job).stopped:
+            self.tell_end("stopped", orders.reason(self.job))
+        elif is_held:
+            hosts = [one.host for one in orders.in_force if one.action == "block"]
+            self.reason, self.blocked = "blocked", hosts[0] if len(hosts) == 1 else "HOST"
+        else:
+            self.reason = "finished"
 
     def tell_known(self) -> None:
         """Notes that an earlier run has told of the end, unless the job is cancelled."""
