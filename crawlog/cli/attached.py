@@ -18,5 +18,5 @@ def attached(given: dict[str, Any], output: str | None, *, as_json: bool) -> int
     if output is not None:
         arguments.result_output(output)
     of_submit = {"project": "", "version": "", "outputs": (), "priority": 0, "paused": False}
-    settings, view = submitted(given | of_submit, is_run=True)
-    return followed(settings, view, as_json=as_json, output=output, began=began)
+    settings, view, before = submitted(given | of_submit, is_followed=True, is_run=True)
+    return followed(settings, view, before, as_json=as_json, output=output, began=began)

@@ -15,6 +15,7 @@ from .options import settings_of, settings_options
 from .reach import existing_log, fleet_log
 
 if TYPE_CHECKING:
+    from crawlog.commands.attached_run import Before
     from crawlog.commands.submission import Value
     from crawlog.streams.fleet import JobView
     from crawlog.streams.settings import Settings
@@ -57,26 +58,28 @@ def submit(wait: bool, as_json: bool, **given: Any) -> int:
     from . import fleet_text
 
     began = time.time()
-    settings, view = submitted(given)
+    settings, view, before = submitted(given, is_followed=wait)
     if wait:
         from .followed import followed
 
-        return followed(settings, view, as_json=as_json, began=began)
+        return followed(settings, view, before, as_json=as_json, began=began)
     answer(fleet_text.job_json(view) if as_json else view.name)
     if not as_json:
         tell(f"submitted: `crawlog jobs show {view.name}` tells how far it is")
     return outcome.FINISHED
 
 
-def submitted(given: dict[str, Any], *, is_run: bool = False) -> "tuple[Settings, JobView]":
-    """Submits the job that the values of the options describe; returns the settings of its log, too.
+def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False) -> "tuple[Settings, JobView, Before]":
+    """Submits the job that the values of the options describe; returns the settings of its log and what it had before.
 
     Args:
+        is_followed: Whether to read what the log had before.
         is_run: Whether settings of workers are no error, since `run` may have workers of its own.
 
     Raises: Misconfigured: an option is wrong, or the fleet cannot run the spider.
     """
     from crawlog.agents.seed import Source
+    from crawlog.commands.attached_run import Before
     from crawlog.commands.named_spider import arguments_in
     from crawlog.commands.submission import Submission, checked, outputs_of
     from crawlog.commands.submit import submit as act
@@ -121,7 +124,8 @@ def submitted(given: dict[str, Any], *, is_run: bool = False) -> "tuple[Settings
         if given["seeds"]:
             arguments.existing_file(given["seeds"], "--seeds")
             source = stack.enter_context(Source([*wanted.urls, str(given["seeds"])]))
-        return reached, act(reached, wanted, named=named, source=source, say=tell)
+        before = Before.read(reached) if is_followed else Before()
+        return reached, act(reached, wanted, named=named, source=source, say=tell), before
 
 
 def _apart(given: dict[str, Any], *, is_run: bool) -> "tuple[dict[str, Any], dict[str, Value]]":

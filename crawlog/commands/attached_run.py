@@ -1,6 +1,6 @@
 """`crawlog run` where a fleet is, and `submit --wait`: the fleet crawls, this command follows and writes FILE here.
 
-has_fleet ─► submit ─► FleetFollower: FleetView ─► frames ─► the job's end ─► export_job ─► FILE ─► Summary
+has_fleet ─► Before ─► submit ─► FleetFollower: FleetView ─► frames ─► the job's end ─► export_job ─► FILE ─► Summary
 │ Ctrl-C: detached, the job goes on
 └ Ctrl-C again: the job is cancelled
 """
@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog import outcome
 from crawlog.processes.hold import holder
@@ -25,7 +25,7 @@ from .summary import Summary
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Finished, JobCopy
-    from crawlog.streams.fleet import FleetState, JobView
+    from crawlog.streams.fleet import FleetState, FleetView, JobView
     from crawlog.streams.settings import Settings
 
 LOOK_S = 0.1
@@ -83,6 +83,33 @@ def has_fleet(settings: "Settings") -> bool:
     return FleetView.read(settings, until=is_told, wait_s=SIGN_S).has_fleet()
 
 
+class Before(NamedTuple):
+    """The log before a job is submitted: this command counts what the job gains from then on.
+
+    Attributes:
+        dead: The next offset of crawl.dead.
+        view: The jobs; None if the log has none.
+    """
+
+    dead: int = 0
+    view: "FleetView | None" = None
+
+    @classmethod
+    def read(cls, settings: "Settings") -> "Before":
+        """The log as it is now; it may have no topics yet."""
+        from crawlog.streams.fleet import FleetView
+        from crawlog.streams.log import Topics, log_bounds, partition_count_if_any
+
+        if not partition_count_if_any(settings):
+            return cls()
+        dead = log_bounds(settings, Topics(settings.kafka.prefix).dead, [0])[0][1]
+        return cls(dead, FleetView.read(settings))
+
+    def job(self, name: str) -> "JobView | None":
+        """A job as it was; None if there was none."""
+        return self.view.job(name) if self.view is not None else None
+
+
 class _Signals:
     """The first signal raises `Detach`, further ones are noted. Where Python drops it (in a finalizer), `look` does."""
 
@@ -114,10 +141,14 @@ class _Signals:
         raise self._detach
 
 
-def follow(settings: "Settings", job: "JobView", shown: View, *, began: float, output: str | None = None) -> Summary:
+def follow(
+    settings: "Settings", job: "JobView", before: Before, shown: View, *, began: float, output: str | None = None
+) -> Summary:
     """Follows a job of the fleet to its end, then writes its rows to `output`.
 
     Args:
+        job: As it was submitted.
+        before: The log before that.
         began: When the command began, UTC epoch seconds.
         output: As `-o` of `run`; None for no file.
 
@@ -131,7 +162,7 @@ def follow(settings: "Settings", job: "JobView", shown: View, *, began: float, o
             shown.say(f"job {job.name}, on the workers that run already")  # from here on Ctrl-C detaches
             if output is not None and _has_pipelines(job):
                 shown.say(AS_SCRAPED.format(output))
-            following = FleetFollower(settings, summary, shown)
+            following = FleetFollower(settings, summary, before, shown)
             following.until_ended(signals.look)
             if output is not None and summary.reason != "cancelled":
                 shown.close()
@@ -188,7 +219,7 @@ class FleetFollower:
         settings: With the address and the password of the log; those of the local engine change with each start.
     """
 
-    def __init__(self, settings: "Settings", summary: Summary, shown: View) -> None:
+    def __init__(self, settings: "Settings", summary: Summary, before: Before, shown: View) -> None:
         from crawlog.streams.fleet import FleetView, Losses, Picture, Watch
         from crawlog.streams.log import partition_count
 
@@ -206,9 +237,10 @@ class FleetFollower:
         self._seeded = self._ends.ends("fetch")
         self._finish = Finish(summary.job, self._seeded, with_sink=False)
         self._is_left_open = False
-        self._letters = Losses(settings, summary.job, self._ends.dead_end())
+        self._letters = Losses(settings, summary.job, before.dead)
         self._view: FleetView = FleetView(settings).start()
-        self._before: int | None = None
+        self._known = before.job(summary.job)
+        summary.is_clean = not before.dead or self._known is None
 
     def _renew(self, now: float) -> None:
         """Goes on with the clients of a local engine that was stopped and started again."""
@@ -307,7 +339,6 @@ class FleetFollower:
             return
         job = state.job(self._summary.job)
         if job is not None:
-            self._before = ended(job.counts) if self._before is None else self._before
             self._pace.look(ended(job.counts), time.monotonic())
 
     def _show(self, now: float) -> None:
@@ -354,6 +385,9 @@ class FleetFollower:
         else:
             summary.tell_end(job.state, job.reason)
         summary.counts = end.counts if end is not None and end.counts is not None else job.counts
-        summary.pages = max(ended(summary.counts) - (self._before or 0), 0)
+        known = self._known if self._known is not None and self._known.epoch == job.epoch else None
+        summary.pages = max(ended(summary.counts) - (ended(known.counts) if known is not None else 0), 0)
+        if known is not None and known.state in ENDED and known.rev == job.rev and summary.reason != "stopped":
+            summary.tell_known()
         note = state.said.get(f"start/{job.name}".encode())
         summary.start_error = getattr(note, "error", "")

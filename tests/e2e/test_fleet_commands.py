@@ -89,10 +89,12 @@ def _crawls(fleet: Path, site: Numbered) -> None:
     attached = crawlog("run", site.url, *FAST, "--job", "b", "-o", rows, "--json", "--data", fleet)
     code, summary, err = ended(attached)
     assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err
+    assert summary["pages"] == PAGES
     assert len(rows.read_text().splitlines()) == PAGES
     assert (state(fleet, "a"), state(fleet, "b")) == ("finished", "finished")
     code, summary, err = ended(crawlog("run", site.url, *FAST, "--job", "b", "-o", rows, "--json", "--data", fleet))
     assert (code, summary["rows"], site.pages()["/1"]) == (0, PAGES, 2), err
+    assert (summary["reason"], summary["pages"]) == ("already_finished", 0)
     page = json.loads(ask(fleet, "why", site.url, "--job", "a", "--json"))
     place = next(f"{one['partition']}:{one['offset']}" for one in page["events"] if one["kind"] == "page")
     assert "<title>1</title>" in ask(fleet, "pages", "cat", place)

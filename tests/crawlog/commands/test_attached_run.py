@@ -10,10 +10,12 @@ import pytest
 from crawlog.commands import attached_run
 from crawlog.commands.summary import Summary
 from crawlog.schemas import control
-from crawlog.schemas.control import Command, JobCopy
+from crawlog.schemas.control import Command, Finished, JobCopy
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.fleet import Finish, FleetState
+from crawlog.streams import fleet, log
+from crawlog.streams.fleet import Finish, FleetState, JobView
+from crawlog.streams.settings import Settings
 from tests.support.finalizing import signal_in_a_finalizer
 
 
@@ -40,7 +42,7 @@ def a_follower(*commands: Command, **counts: Any) -> Any:
         state.hear(control.key(command), command)
     state.report(Progress("fetch-0", "fetch", 0, 1.0, offset=5, jobs={"shop": JobCounts(**counts)}), 1.0)
     state.report(Progress("parse-0", "parse", 0, 1.0, offset=5), 1.0)
-    follower._summary, follower._is_left_open, follower._before = Summary("shop"), False, 0
+    follower._summary, follower._is_left_open, follower._known = Summary("shop"), False, None
     follower._seeded, follower._finish = (5,), Finish("shop", (5,), with_sink=False)
     follower._ends = SimpleNamespace(ends=lambda _: (5,))  # type: ignore[assignment]  # all that it is asked for
     follower.state = state  # type: ignore[attr-defined]  # for tests
@@ -79,3 +81,38 @@ def test_the_end_of_a_job_that_its_spider_closed_is_waited_for() -> None:
     follower = a_follower(Command("stop", job="shop", reason="enough"), held=2)
     assert follower._has_ended(follower.state)
     assert not follower._is_left_open
+
+
+@pytest.mark.parametrize(
+    ("known", "pages", "told"),
+    [
+        (None, 7, "finished"),
+        (JobView("shop", "finished", epoch=0, rev=4, counts=JobCounts(fetched=7)), 7, "finished"),  # before --fresh
+        (JobView("shop", "running", epoch=1, rev=4, counts=JobCounts(fetched=3)), 4, "finished"),
+        (JobView("shop", "finished", epoch=1, rev=4, counts=JobCounts(fetched=3)), 4, "finished"),  # new URLs
+        (JobView("shop", "finished", epoch=1, rev=9, counts=JobCounts(fetched=7)), 0, "already_finished"),
+    ],
+)
+def test_pages_count_from_before_the_job_was_submitted(known: JobView | None, pages: int, told: str) -> None:
+    """A fleet may have fetched all of them before the first report arrives here."""
+    follower = a_follower()
+    follower._known = known
+    follower.state.hear(b"job/shop", JobCopy("shop", JobSpec(rev=9, state="finished"), epoch=1))
+    end = Finished("shop", 1.0, counts=JobCounts(fetched=7), epoch=1, rev=9)
+    follower.state.hear(b"finished/shop", end)
+    follower._sum_up(follower.state)
+    assert (follower._summary.pages, follower._summary.reason) == (pages, told)
+
+
+def test_dead_letters_count_from_before_the_job_was_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pages fail before this command begins to follow."""
+    began: list[int] = []
+    monkeypatch.setattr(log, "partition_count", lambda _: 1)
+    monkeypatch.setattr(
+        fleet, "Watch", lambda *_: SimpleNamespace(ends=lambda _: (5,), dead_end=lambda: 9), raising=False
+    )
+    monkeypatch.setattr(fleet, "FleetView", lambda _: SimpleNamespace(start=lambda: None), raising=False)
+    monkeypatch.setattr(fleet, "Losses", lambda _settings, _job, start: began.append(start), raising=False)
+    before = attached_run.Before(dead=3)
+    attached_run.FleetFollower(Settings(), Summary("shop"), before, SimpleNamespace())
+    assert began == [3]
