@@ -109,6 +109,7 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
     )
     outputs_of(settings, wanted.outputs)  # a path is refused before a spider is loaded
     reached = fleet_log(settings)
+    _check_workers(settings, is_followed=is_followed)
     named = None
     if wanted.spider and not wanted.project:
         _check_local(settings, wanted.spider)
@@ -149,6 +150,24 @@ def _plain(value: object) -> "Value":
     if isinstance(value, tuple):
         return list(value)
     return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _check_workers(settings: "Settings", *, is_followed: bool) -> None:
+    """Says so where the log's only workers are those of a `run`, which fetch for its own job alone.
+
+    Raises: Misconfigured: the command would wait for the end of a job that nobody crawls.
+    """
+    from crawlog.processes.hold import holder, same_log
+
+    held = None if same_log(settings).kafka.bootstrap else holder(settings.run.data)
+    if held is None or held.what != "run":
+        return
+    why = f"`crawlog run` (pid {held.pid}) holds {settings.run.data} and crawls its own job alone"
+    if is_followed:
+        raise Misconfigured(
+            f"--wait: {why}.\nSubmit the job without --wait; when that run has ended, `crawlog up` crawls it."
+        )
+    tell(f"{why}: another job waits for `crawlog up`, when that run has ended")
 
 
 def _check_local(settings: "Settings", spider: str) -> None:

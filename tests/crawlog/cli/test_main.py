@@ -21,6 +21,7 @@ from crawlog.commands.order import job_name, refused
 from crawlog.commands.replay import ReplayOptions
 from crawlog.commands.summary import Summary
 from crawlog.processes import folder
+from crawlog.processes.hold import Hold
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.engine.engine import Engine
@@ -693,6 +694,20 @@ def test_a_spider_that_is_no_file_is_told_of_deployed_code(crawlog: Command, mon
     done = crawlog("submit", "--spider", "quotes")
     assert (done.returncode, "needs --project P" in done.stderr) == (2, True), done.stderr
     assert "--project" not in crawlog("submit", "--spider", "quotes.py").stderr
+
+
+def test_submit_beside_a_run_says_that_the_job_waits(
+    crawlog: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With --wait it would stand there for ever: the workers of a run fetch for its own job alone."""
+    monkeypatch.setattr("crawlog.cli.jobs.fleet_log", lambda settings: settings)
+    held = Hold(tmp_path / ".crawlog", "run")
+    try:
+        done = crawlog("submit", "http://a.test/", "--wait")
+        assert (done.returncode, "`crawlog up` crawls it" in done.stderr) == (2, True), done.stderr
+        assert "another job waits for `crawlog up`" in crawlog("submit", "--spider", "none.py").stderr
+    finally:
+        held.release()
 
 
 @pytest.mark.broker
