@@ -49,6 +49,7 @@ def unlike_a_crawl(settings: "Settings", spider: "NamedSpider", page: StoredPage
     meta, facts = page.meta, spider.facts
     told = []
     is_answer = meta.http is not None and (200 <= meta.http < 300 or meta.http in facts.statuses)
+    is_answer = is_answer or meta.same_as is not None  # 304: the callback gets the older page
     if not is_answer and not facts.is_scrapy:
         status = f"status {meta.http}" if meta.http is not None else meta.error
         told.append(f"{status}: no page for a callback; see handle_httpstatus_list, and the errback of its request")

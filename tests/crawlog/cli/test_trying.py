@@ -184,6 +184,14 @@ def test_the_pages_own_request_says_what_is_not_given(crawlog: Callable[..., Sai
     assert json.loads(said.out) == {"n": 8, "title": "one"}
 
 
+def test_a_page_that_was_not_modified_is_one_for_a_callback(crawlog: Callable[..., Said]) -> None:
+    """It has the older page's body."""
+    Path("same.page").write_bytes(ASKED.replace(b'"http":200', b'"http":304,"same_as":[0,1]'))
+    said = crawlog("parse", "--spider", "books.py", "same.page")
+    assert json.loads(said.out) == {"n": 5, "title": "one"}
+    assert "no page for a callback" not in said.err
+
+
 PIPED = """
 from dataclasses import dataclass
 from datetime import date
