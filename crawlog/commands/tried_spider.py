@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from .named_spider import NamedSpider
 
+TRIED_LOADER = "crawlog.streams.spiders.tried_runner:load_tried"
+"""What loads the spider in its process."""
+
 
 def parsed_page(
     settings: "Settings", spider: "NamedSpider", page: StoredPage, callback: str = "", cb_kwargs: str = ""
@@ -24,7 +27,8 @@ def parsed_page(
         callback: The method that gets the page; by default that of the page's own request.
         cb_kwargs: Its further arguments, a JSON object.
 
-    Raises: Misconfigured: the spider cannot be loaded, or ended its process; `cb_kwargs` is no object.
+    Raises: Misconfigured: the spider cannot be loaded, ended its process, or has no such method; `cb_kwargs` is no
+        object.
     """
     from crawlog.agents.sandbox import ChildRules, SpiderChild
     from crawlog.streams.log import JobSpider, resolve_spec
@@ -34,7 +38,10 @@ def parsed_page(
     if callback or cb_kwargs:
         page = page.to_callback(callback, _object(cb_kwargs))
     try:
-        with SpiderChild(ref_of("trying", 0, spec), ChildRules.of(settings, None)) as child:
+        with SpiderChild(ref_of("trying", 0, spec), ChildRules.of(settings, None), loader=TRIED_LOADER) as child:
+            if callback and not child.call("has_callback", callback.encode()):
+                name, _, _ = facts.label.partition("@")
+                raise Misconfigured(f"-c {callback}: {name} has no method {callback}")
             result = child.page(PageCall(page.meta, page.body))
     except SpiderDied as error:
         raise Misconfigured(f"--spider {ref.path}: {error}") from None

@@ -27,7 +27,7 @@ from .own_start import PAUSE, each_output, each_start
 from .own_warnings import SharedState
 from .page import SOFT_404, is_redirect, receiver
 from .pipelines import Pipelines, of_spider
-from .request_records import request_of
+from .request_records import is_method, request_of
 from .response import Response
 from .rules import is_searched, rule_requests
 from .scrapy_names import of_selector
@@ -88,6 +88,10 @@ class OwnRunner:
 
     def _item_of(self, raw: bytes) -> object:
         return self.values.unpacked(msgspec.json.decode(raw))
+
+    def has_callback(self, name: str) -> bool:
+        """Whether the spider has a method that may be a callback."""
+        return is_method(self._spider, name)
 
     async def page(self, call: PageCall) -> CallResult:
         """What the spider makes of a page."""

@@ -130,7 +130,7 @@ def callback_name(spider: object, callback: Callback | None, what: str) -> str:
     if callback is None:
         return ""
     name = callback if isinstance(callback, str) else _method_name(spider, callback)
-    if not name or not _is_method(spider, name):
+    if not name or not is_method(spider, name):
         shown = callback if isinstance(callback, str) else getattr(callback, "__qualname__", repr(callback))
         raise Untravelled(f"{what} = {shown!s:.200}: {type(spider).__name__} has no such method")
     return name
@@ -149,7 +149,7 @@ def _method_name(spider: object, callback: Callable[..., Any]) -> str:
 
 def method_of(spider: object, name: str) -> Callable[..., Any]:
     """The method of a name in a record. Raises: ValueError: this version of the spider has none."""
-    if not _is_method(spider, name):
+    if not is_method(spider, name):
         raise ValueError(
             f"{type(spider).__name__} has no method {name!r:.100}: another version of it made this request"
         )
@@ -157,7 +157,7 @@ def method_of(spider: object, name: str) -> Callable[..., Any]:
     return found
 
 
-def _is_method(spider: object, name: str) -> bool:
+def is_method(spider: object, name: str) -> bool:
     """Whether this names a method that the spider's author wrote: not one of Python's own, such as `__init__`."""
     if name.startswith("__") and name.endswith("__"):
         return False

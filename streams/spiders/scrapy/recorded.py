@@ -262,7 +262,7 @@ class Recorder:
 
     def _found(self, method: Any, request: Request, which: str) -> str:
         for name in (getattr(method, "__name__", ""), *dir(type(self._spider))):
-            if self._is_callback(name) and getattr(self._spider, name) == method:
+            if self.is_callback(name) and getattr(self._spider, name) == method:
                 return name
         what = "a lambda" if getattr(method, "__name__", "") == "<lambda>" else f"{method!r:.100}"
         raise Unsendable(
@@ -273,11 +273,11 @@ class Recorder:
     def _bound(self, name: str) -> Any:
         if not name:
             return None
-        if not self._is_callback(name):
+        if not self.is_callback(name):
             raise Unsendable(f"the spider has no method {name!r}, which a request names as its callback")
         return getattr(self._spider, name)
 
-    def _is_callback(self, name: str) -> bool:
+    def is_callback(self, name: str) -> bool:
         """Whether it names a method of the spider: of the object, of its class, or a static one."""
         found = inspect.getattr_static(self._spider, name, None)
         if isinstance(found, property | cached_property):

@@ -130,6 +130,10 @@ class ScrapyRunner:
         )
         return result
 
+    def has_callback(self, name: str) -> bool:
+        """Whether the spider has a method that may be a callback."""
+        return self._recorder.is_callback(name)
+
     async def _arrive(self, call: PageCall) -> None:
         meta = call.meta
         request = self._recorder.restored(meta.url, meta.request)

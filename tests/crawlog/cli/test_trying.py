@@ -147,6 +147,15 @@ def test_parse_shows_what_a_spider_makes_of_a_page(crawlog: Callable[..., Said],
     assert "books.py" in broken.err
 
 
+@pytest.mark.parametrize("name", ["books.py", "scraped.py"])
+def test_a_callback_that_the_spider_lacks_is_told(crawlog: Callable[..., Said], name: str) -> None:
+    """It is a slip of the user, not another version of the spider."""
+    Path("asked.page").write_bytes(ASKED)
+    Path("scraped.py").write_text("import scrapy\nclass Scraped(scrapy.Spider):\n    name = 'scraped'\n")
+    said = crawlog("parse", "--spider", name, "-c", "parse_itme", "asked.page")
+    assert (said.code, "has no method parse_itme" in said.err) == (2, True), said.err
+
+
 def test_parse_says_where_a_crawl_would_do_otherwise(crawlog: Callable[..., Said], web: str) -> None:
     """A status that no callback gets, a type that is not kept."""
     said = crawlog("parse", "--spider", "books.py", f"{web}/none", *PRIVATE)
