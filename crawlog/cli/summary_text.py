@@ -16,7 +16,7 @@ def exit_code(summary: "Summary") -> int:
     """The exit code of a run with this summary."""
     if summary.signal:
         return 128 + summary.signal
-    if summary.reason == "cancelled":
+    if summary.reason in ("cancelled", "deleted"):
         return outcome.CANCELLED
     if summary.missing:
         return outcome.DIFFERENT
@@ -48,6 +48,7 @@ def lines(summary: "Summary") -> list[str]:
         "detached": "goes on without this command; the same command follows it again,"
         f" `crawlog jobs show {summary.job}` tells how far it is, and `crawlog jobs cancel {summary.job}` ends it",
         "cancelled": "is cancelled: nothing more of it is fetched; --fresh crawls it again from its seeds",
+        "deleted": "was deleted: nothing more of it is fetched; the same command begins a new job of this name",
         "blocked": f"ended: {outcome.counted(counts.held, 'URL')} held, as commands block their hosts; "
         f"after `crawlog control unblock --host {summary.blocked}` the same command goes on",
         "closed": f"was closed by its spider: {summary.closed}",

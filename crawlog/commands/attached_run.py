@@ -164,7 +164,7 @@ def follow(
                 shown.say(AS_SCRAPED.format(output))
             following = FleetFollower(settings, summary, before, shown)
             following.until_ended(signals.look)
-            if output is not None and summary.reason != "cancelled":
+            if output is not None and summary.reason not in ("cancelled", "deleted"):
                 shown.close()
                 _write(following.settings, summary, output)
         except Detach as detach:
@@ -378,7 +378,7 @@ class FleetFollower:
         """
         summary, job, end = self._summary, state.job(self._summary.job), self._end(state)
         if job is None:
-            summary.reason = "cancelled"
+            summary.reason = "deleted"
             return
         if self._is_left_open:
             summary.tell_open(state.commands, is_held=True)

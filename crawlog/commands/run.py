@@ -160,7 +160,7 @@ class Run:
             with closing(JobTail(self.supervisor, self.job.name)) as tail:
                 self._end(tail, self.gains)
         except JobDeleted:
-            self.summary.tell_end("cancelled", "")
+            self.summary.tell_end("deleted", "")
 
     def _end(self, tail: JobTail, gains: Gains) -> None:
         """Follows the job to its end. Raises: JobDeleted: no report names the job any more, and no end is recorded."""

@@ -45,5 +45,5 @@ def test_a_run_whose_job_is_deleted_ends(site: Numbered, data: Path, there: list
     crawl = held_run(site, data, "j", there)
     done(crawlog("jobs", "delete", "j", "--data", data, *there))
     code, summary, err = ended(crawl)
-    assert (code, summary["reason"]) == (7, "cancelled"), err
+    assert (code, summary["reason"]) == (7, "deleted"), err
     assert not (data.parent / "rows.jsonl").exists()

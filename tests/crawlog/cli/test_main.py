@@ -420,10 +420,11 @@ def test_a_crawl_of_nothing_says_how_to_learn_why(counts: JobCounts, is_told: bo
         (0, "stopped", 0, JobCounts(folded=2)),
         (7, "cancelled", 0, JobCounts(folded=2)),
         (7, "cancelled", 3, JobCounts(folded=2, fetched=1)),
+        (7, "deleted", 0, None),
     ],
 )
 def test_the_exit_code_of_a_run_says_how_it_ended(code: int, reason: str, dead: int, counts: JobCounts | None) -> None:
-    """6: nothing could be fetched; 7: cancelled; both say more than 4, which is for dead letters."""
+    """6: nothing could be fetched; 7: cancelled or deleted; both say more than 4, which is for dead letters."""
     assert summary_text.exit_code(Summary("j", reason=reason, dead=dead, counts=counts)) == code
 
 
@@ -474,7 +475,14 @@ def test_only_a_run_that_ended_tells_how_many_pages_were_parsed_again(reason: st
     assert ("  parsed again, or stored before: 2 pages" in told) == is_told
 
 
-@pytest.mark.parametrize("reason", ["cancelled", "stopped", "interrupted"])
+def test_a_deleted_job_is_not_said_to_be_cancelled() -> None:
+    """--fresh would find no job to begin again."""
+    (line, *_) = summary_text.lines(Summary("j", reason="deleted"))
+    assert line.startswith("j was deleted:")
+    assert "--fresh" not in line
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "deleted", "stopped", "interrupted"])
 def test_rows_of_an_unfinished_run_are_said_to_lie_in_the_partial_file(reason: str) -> None:
     """Nobody takes them for the results."""
     ended = Summary("j", reason=reason, output="rows.csv", partial="rows.csv.partial")

@@ -83,6 +83,15 @@ def test_the_end_of_a_job_that_its_spider_closed_is_waited_for() -> None:
     assert not follower._is_left_open
 
 
+def test_following_a_job_ends_when_it_is_deleted() -> None:
+    """Nothing is left that could be exported."""
+    follower = a_follower(queued=2)
+    follower.state.hear(b"job/shop", JobCopy("shop", JobSpec(rev=9, state="deleted")))
+    assert follower._has_ended(follower.state)
+    follower._sum_up(follower.state)
+    assert follower._summary.reason == "deleted"
+
+
 @pytest.mark.parametrize(
     ("known", "pages", "told"),
     [
