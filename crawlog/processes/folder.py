@@ -44,7 +44,7 @@ def prepare(data: Path) -> None:
         if found < FORMAT:
             files.write(version, f"{FORMAT}\n")
     except OSError as error:
-        raise _unusable(data, error) from None
+        raise unusable(data, error) from None
     if found > FORMAT:
         raise Misconfigured(
             f"the data folder {data} is of a newer crawlog: its VERSION says {found}, this crawlog reads {FORMAT}.\n"
@@ -53,10 +53,11 @@ def prepare(data: Path) -> None:
     try:
         _close(data)
     except OSError as error:
-        raise _unusable(data, error) from None
+        raise unusable(data, error) from None
 
 
-def _unusable(data: Path, error: OSError) -> Misconfigured:
+def unusable(data: Path, error: OSError) -> Misconfigured:
+    """What is said of a data folder that cannot be used."""
     return Misconfigured(
         f"cannot use the data folder {data}: {error.strerror or error}.\n"
         "Name one that you may write to with --data DIR."

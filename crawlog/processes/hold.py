@@ -15,6 +15,8 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from crawlog.streams import engine, files
 from crawlog.streams.errors import Misconfigured
 
+from .folder import unusable
+
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
@@ -77,12 +79,17 @@ def _locked(file: IO[bytes]) -> bool:
 
 
 def holder(data: Path) -> Holder | None:
-    """The holder of the folder; None if it is free. Takes a shared lock, so that two calls do not collide."""
+    """The holder of the folder; None if it is free. Takes a shared lock, so that two calls do not collide.
+
+    Raises: Misconfigured: it is no folder.
+    """
     try:
         with os.fdopen(files.opened(data / "run" / "lock", os.O_RDONLY)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return None
+    except NotADirectoryError as error:
+        raise unusable(data, error) from None
     except OSError:
         with contextlib.suppress(OSError, ValueError, TypeError):
             return Holder(**json.loads(files.read(data / "run" / "holder.json")))

@@ -127,6 +127,13 @@ def test_two_looks_do_not_take_each_other_for_a_holder(tmp_path: Path) -> None:
         assert not any(holder(tmp_path) for _ in range(1000))
 
 
+def test_a_file_is_no_folder_that_somebody_holds(tmp_path: Path) -> None:
+    """The user has named a wrong one."""
+    (tmp_path / "file").touch()
+    with pytest.raises(Misconfigured, match="cannot use the data folder"):
+        holder(tmp_path / "file")
+
+
 def test_a_held_folder_is_refused_and_tells_its_holder(tmp_path: Path) -> None:
     """Also while others look."""
     held = Hold(tmp_path, "run")
