@@ -72,9 +72,11 @@ def _snapshots(settings: "Settings") -> "Snapshots":
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
     from crawlog.streams.errors import NotCopied, Unusable
     from crawlog.streams.fold import rows as r
+    from crawlog.streams.log import Topics, log_bounds
     from crawlog.streams.state import Database, StateMemory, check_database, copy_database
 
     state, memory = settings.run.data / "state", StateMemory(settings.state.memory_mb)
+    topic = Topics(settings.kafka.prefix).urls
     for folder in sorted(path for path in state.glob("*") if path.name.isdigit()):
         copy = state / f".frozen-{folder.name}-{secrets.token_hex(4)}"
         try:
@@ -85,7 +87,8 @@ def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterato
             database.close()
             if stored:
                 manifest, sent = snapshots.make(copy, r.read_meta(stored), time.time())
-                snapshots.prune(manifest.meta.partition, time.time())
+                number = manifest.meta.partition
+                snapshots.prune(number, time.time(), log_bounds(settings, topic, [number])[number][1])
                 report(f"partition {folder.name}: offset {manifest.offset:,}, {sent / 1e6:,.1f} MB sent")
                 yield manifest
         except NotCopied as error:

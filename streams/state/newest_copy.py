@@ -105,6 +105,7 @@ class States:
             RestoreInterrupted: `interrupt` was set while the former owner still had it open.
             OSError: The disk is full.
             Misconfigured: The state cannot be used or rebuilt.
+            EngineError: No answer.
         """
         self._see_space()
         path = self._settled(number)
@@ -118,13 +119,13 @@ class States:
                 if time.monotonic() > until:
                     path = self._copied(path, number)
             else:
-                state.leap(low=state.offset + 1, skipped=state.fold.skipped or None)
+                self._take_further(state, state.fold.skipped or None)
                 return state
 
     def standby(self, number: int, worker: str) -> Partition:
         """A standby fold of a partition that another worker owns. It starts from the copy with the highest offset here.
 
-        Raises: OSError: The disk is full.
+        Raises: OSError: The disk is full. EngineError: No answer.
         """
         self._see_space()
         path = self._folder / f"{number}.standby-{worker}"
@@ -134,18 +135,26 @@ class States:
             with contextlib.suppress(NotCopied):
                 copy_database(best, path)
         state = self._opened(path, number)
-        state.leap(low=state.offset + 1)
+        self._take_further(state)
         return state
+
+    def _take_further(self, state: Partition, skipped: tuple[r.Skip, ...] | None = None) -> None:
+        """Go on from a snapshot that is further than the state and lies within the log.
+
+        A log that was put back from a backup may end before snapshots that its former self has made.
+        """
+        if self.snapshots is not None:
+            state.leap(state.offset + 1, self._bounds(state.number)[1], skipped)
 
     def _opened(self, path: Path, number: int) -> Partition:
         assert self._log is not None
         assert self.places is not None
-        origin = StateOrigin(self.snapshots, partial(self._first_offset, number))
+        origin = StateOrigin(self.snapshots, partial(self._bounds, number))
         cached = self._settings.state.cached_pages
         return Partition(path, number, self.places, self._log, self._memory, cached, origin)
 
-    def _first_offset(self, number: int) -> int:
-        return log_bounds(self._settings, self._topic, [number])[number][0]
+    def _bounds(self, number: int) -> tuple[int, int]:
+        return log_bounds(self._settings, self._topic, [number])[number]
 
     def _others(self, number: int) -> list[Path]:
         return [path for path in sorted(self._folder.glob(f"{number}.*")) if (path / "CURRENT").exists()]

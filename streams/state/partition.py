@@ -167,11 +167,11 @@ class StateOrigin(NamedTuple):
 
     Attributes:
         snapshots: Snapshots of this log; None without a store.
-        first_offset: Asks the cluster for the first offset that the log still has.
+        bounds: Asks the cluster for the log's first offset and its end.
     """
 
     snapshots: Snapshots | None = None
-    first_offset: Callable[[], int] = lambda: 0
+    bounds: Callable[[], tuple[int, int | None]] = lambda: (0, None)
 
 
 FROM_THE_START = StateOrigin()
@@ -245,14 +245,10 @@ class Partition:
 
         Raises: Misconfigured: there is no snapshot, and the log does not begin at 0.
         """
-        low = self._origin.first_offset()
-        found = self._fetched(low)
+        low, high = self._origin.bounds()
+        found = self._fetched(low, high)
         if low and found is None:
-            raise Misconfigured(
-                f"the state {self._path} is {why}. It cannot be folded again: partition {self.number} of crawl.urls "
-                f"begins at offset {low}, and no snapshot goes on from there. Name snapshots with -s snapshots.to=DIR, "
-                "run the crawlog that wrote the state, or remove the folder to go on with what the log still has."
-            )
+            raise self._not_folded_again(f"it is {why}", low, "run the crawlog that wrote the state")
         aside = set_aside(self._path)
         kept = aside.with_name("aside-*")  # one text for all partitions: the user sees equal notes once
         self.note = f"the frontier's state is folded again from the log: it was {why} (the old one is kept: {kept})"
@@ -283,16 +279,29 @@ class Partition:
         same = (meta.cluster, meta.topic, meta.partition) == (self.identity.cluster, self.identity.topic, self.number)
         return meta if same else None
 
-    def rebuild(self, why: str, skipped: tuple[r.Skip, ...] = (), high: int | None = None) -> None:
+    def _not_folded_again(self, why: str, low: int, remedy: str) -> Misconfigured:
+        return Misconfigured(
+            f"the state {self._path} cannot be used: {why}. It cannot be folded again: partition {self.number} of "
+            f"crawl.urls begins at offset {low}, and no snapshot goes on from there. Name snapshots with "
+            f"-s snapshots.to=DIR, {remedy}, or remove the folder to go on with what the log still has."
+        )
+
+    def rebuild(self, why: str, skipped: tuple[r.Skip, ...] = (), low: int = 0, high: int | None = None) -> None:
         """Discard the state, and start at a snapshot or at offset 0.
 
         Args:
             skipped: Ranges that known rewinds cancel. With any, the log is the same, so the cache column stays.
+            low: The log's first offset, the lowest of a snapshot.
             high: Highest offset of a snapshot; None for any.
+
+        Raises: Misconfigured: The log has lost its first records, and no snapshot fits; the state stays.
         """
-        log.warning("state_rebuilt", partition=self.number, why=why)
-        if self.leap(high=high, skipped=skipped or None):
+        if self.leap(low, high, skipped or None):
+            log.warning("state_rebuilt", partition=self.number, why=why)
             return
+        if low:
+            raise self._not_folded_again(why, low, "put the log back that it has folded")
+        log.warning("state_rebuilt", partition=self.number, why=why)
         if skipped:
             self.db.forget()
             self._start(None, skipped)

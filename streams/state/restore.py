@@ -124,6 +124,7 @@ class Restorer:
 
         Raises:
             EngineError: The log cannot be read. DamagedLog: It is damaged, so a retry will not help.
+            Misconfigured: A state does not fit the log, which lacks its first records, and no snapshot fits.
             RestoreInterrupted: `interrupt` was set.
         """
         by_number = {partition.number: partition for partition in partitions}
@@ -138,8 +139,9 @@ class Restorer:
                 reading = _Reading(self._settings, self._topic, consumer, by_number, ends_here, handle)
                 reading.read(after, interrupt or threading.Event(), {n: low for n, (low, _) in bounds.items()})
             except _AnotherLog as error:
-                error.partition.cut = error.partition.offset
-                error.partition.rebuild(str(error), high=error.partition.offset - 1)
+                partition = error.partition
+                partition.cut = partition.offset
+                partition.rebuild(str(error), low=bounds[partition.number][0], high=partition.offset - 1)
             else:
                 folded.update(reading.folded)
                 for number, skip in reading.rewound.items():
@@ -159,14 +161,17 @@ class Restorer:
 
     @staticmethod
     def _prepare(partitions: dict[int, Partition], bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
-        """The log's ends. Repairs states whose offset lies outside the log: by a rebuild, a snapshot, or a skip."""
+        """The log's ends. Repairs states whose offset lies outside the log: by a rebuild, a snapshot, or a skip.
+
+        Raises: Misconfigured: a state lies behind the log's end, and nothing can replace it.
+        """
         ends = {}
         for number, partition in partitions.items():
             low, ends[number] = bounds[number]
             if partition.offset > ends[number]:
                 why = f"it is at offset {partition.offset}, the log ends at {ends[number]}"
                 partition.cut = partition.offset
-                partition.rebuild(why, high=ends[number])
+                partition.rebuild(why, low=low, high=ends[number])
             if partition.offset < low and not partition.leap(low, ends[number]):
                 log.error("records_gone", partition=number, missing=f"{partition.offset}..{low - 1}", log_starts=low)
                 partition.note = (

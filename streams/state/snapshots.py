@@ -162,10 +162,14 @@ class Snapshots:
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
-    def prune(self, partition: int, now: float) -> list[Manifest]:
-        """Remove old snapshots, manifests first; returns the manifests kept, the highest offset first."""
+    def prune(self, partition: int, now: float, end: int) -> list[Manifest]:
+        """Remove old snapshots, manifests first; returns the manifests kept, the highest offset first.
+
+        Args:
+            end: The log's end. A snapshot beyond it has folded records that the log has lost, and goes too.
+        """
         base, found = self._base(partition), self.of(partition)
-        kept = self._kept(found, now)
+        kept = self._kept([manifest for manifest in found if manifest.offset <= end], now)
         for manifest in found:
             if manifest not in kept:
                 self._store.remove(f"{base}/{manifest.name}")

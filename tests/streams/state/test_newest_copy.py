@@ -1,6 +1,7 @@
 """Several copies of one state: the highest offset wins, and a stopped owner and its successor never meet."""
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -10,11 +11,15 @@ import pytest
 
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import RestoreInterrupted, Unusable
+from crawlog.streams.fold import rows as r
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import newest_copy
+from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.newest_copy import States
 from crawlog.streams.state.partition import Partition
+from crawlog.streams.state.snapshots import Snapshots
+from crawlog.streams.state.stores import store_of
 from crawlog.streams.url.place import Places
 
 LOG = LogIdentity("c", "t")
@@ -173,6 +178,34 @@ def test_of_all_copies_of_a_state_one_is_kept_aside(workers: list[Worker], monke
         assert (again.offset, again.note != "") == (0, True)
         again.close()
     assert sum(path.name.startswith("aside") for path in copy._path.parent.iterdir()) == 1
+
+
+@pytest.mark.parametrize(("end", "expected"), [(29, 10), (30, 30)])
+@pytest.mark.parametrize("how", ["owned", "standby"])
+def test_a_snapshot_beyond_the_logs_end_is_left(
+    workers: list[Worker], monkeypatch: pytest.MonkeyPatch, how: str, end: int, expected: int
+) -> None:
+    """The log was put back from a backup, and the state with it: it would give way to one that fits no log."""
+    monkeypatch.setattr(newest_copy, "log_bounds", lambda *_: {0: (5, end)})
+    further = workers[0].own(30)
+    further.db.flush()
+    snapshots = Snapshots(store_of(str(further._path.parent.with_name("snapshots"))), LOG)
+    snapshots.make(copied(further), r.read_meta(further.db.get(r.META) or b""), 1.0)
+    workers[0].close()
+    shutil.rmtree(further._path)
+    workers[1].own(10)
+    workers[1].close()
+    states = workers[2].states
+    states.snapshots = snapshots
+    state = states.open(0, CALM) if how == "owned" else states.standby(0, "w")
+    assert state.offset == expected
+    state.close()
+
+
+def copied(state: Partition) -> Path:
+    """A copy of the database on disk."""
+    copy_database(state._path, state._path.parent.with_name("copy"))
+    return state._path.parent.with_name("copy")
 
 
 def test_a_copy_of_another_log_loses(workers: list[Worker], tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_a_state_that_cannot_be_folded_again_is_refused_and_stays(opened: Opened
     if harm == "damaged":
         flip("MANIFEST-*", 0.5)(opened.path)
     with pytest.raises(Misconfigured, match=rf"{harm}.*begins at offset 7.*snapshots\.to.*remove the folder"):
-        opened(origin=StateOrigin(first_offset=lambda: 7))
+        opened(origin=StateOrigin(bounds=lambda: (7, 300)))
     assert [path.name for path in opened.path.parent.iterdir()] == ["0"]
     assert opened().offset == 0
 

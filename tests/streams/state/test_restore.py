@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from crawlog.schemas import urls as u
-from crawlog.streams.errors import RestoreInterrupted
-from crawlog.streams.log import provision, topics
+from crawlog.streams.errors import Misconfigured, RestoreInterrupted
+from crawlog.streams.log import Admin, provision, topics
 from crawlog.streams.log.client import LogIdentity, kafka_config
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import restore
@@ -131,6 +131,25 @@ def test_a_state_ahead_of_the_log_is_built_again(restoring: Restoring) -> None:
     state.checkpoint()
     restoring.write(0, JOB)
     assert restoring(state) == {0: 1}
+
+
+@pytest.mark.parametrize(
+    ("records", "why"), [(3, "the log ends at 3"), (9, "is not the one it folded")], ids=["shorter", "other"]
+)
+def test_a_state_that_the_log_cannot_replace_stays(restoring: Restoring, records: int, why: str) -> None:
+    """The log lacks its first records: without the state the queue would be gone too."""
+    state = restoring.partition(0)
+    for offset, value in enumerate([JOB, *home(0, 5)]):
+        state.take(value, offset, 1.0)
+    state.checkpoint()
+    before = state.digest()
+    restoring.write(0, JOB, *home(0, 20)[-records + 1 :])
+    admin = Admin(restoring.settings)
+    for future in admin.client.delete_records([TopicPartition(restoring.topic, 0, 2)]).values():
+        admin.result(future)
+    with pytest.raises(Misconfigured, match=f"{why}.*begins at offset 2.*remove the folder"):
+        restoring(state)
+    assert (state.offset, state.digest()) == (6, before)
 
 
 def test_effects_happen_in_a_restore_too(restoring: Restoring) -> None:

@@ -184,13 +184,13 @@ def test_a_snapshot_of_a_damaged_state_is_passed_over(owner: Owner, monkeypatch:
 
 
 def test_a_state_of_another_version_begins_at_a_snapshot_where_the_log_is_trimmed(owner: Owner) -> None:
-    """Only without one is it refused."""
+    """Only without one that lies within the log is it refused."""
     owner.make(20)
     path = owner.folder / "old"
     old = Database(path, StateMemory(8))
     old.write(Changes({r.META: r.pack({"format": 1})}))
     old.close()
-    origin = StateOrigin(owner.snapshots, lambda: 20)
+    origin = StateOrigin(owner.snapshots, lambda: (20, 20))
     owner.open.append(Partition(path, 0, Places(1), LOG, StateMemory(8), 64, origin))
     assert (owner.open[-1].offset, "of another version" in owner.open[-1].note) == (20, True)
     owner.open[-1].close()
@@ -198,7 +198,9 @@ def test_a_state_of_another_version_begins_at_a_snapshot_where_the_log_is_trimme
     old.write(Changes({r.META: r.pack({"format": 1})}))
     old.close()
     with pytest.raises(Misconfigured, match="begins at offset 21"):
-        Partition(path, 0, Places(1), LOG, StateMemory(8), 64, StateOrigin(owner.snapshots, lambda: 21))
+        Partition(path, 0, Places(1), LOG, StateMemory(8), 64, StateOrigin(owner.snapshots, lambda: (21, 30)))
+    with pytest.raises(Misconfigured, match="begins at offset 7"):
+        Partition(path, 0, Places(1), LOG, StateMemory(8), 64, StateOrigin(owner.snapshots, lambda: (7, 19)))
     owner.open.pop()
 
 
@@ -285,15 +287,23 @@ def test_pruning_keeps_the_newest_and_one_an_hour(owner: Owner, monkeypatch: pyt
     keeper = Snapshots(store_of(str(owner.to)), LOG, keep=2, rewind_h=3.0)
     for number, hour in enumerate((0.0, 1.1, 1.5, 2.2, 3.4, 3.5)):
         owner.make(10 * (number + 1), at=hour * 3600)
-    assert [one.offset for one in keeper.prune(0, now=4 * 3600.0)] == [60, 50, 40, 30]
+    assert [one.offset for one in keeper.prune(0, now=4 * 3600.0, end=60)] == [60, 50, 40, 30]
     before = len(owner.files())
     monkeypatch.setattr(snapshots, "ORPHAN_S", -1.0)
-    kept = Snapshots(store_of(str(owner.to)), LOG, keep=1).prune(0, now=4 * 3600.0)
+    kept = Snapshots(store_of(str(owner.to)), LOG, keep=1).prune(0, now=4 * 3600.0, end=60)
     assert [one.offset for one in kept] == [60]
     assert len(owner.files()) == len({file.content for file in kept[0].files}) + 1 < before
     state = owner.lost()
     assert state.leap()
     assert state.offset == 60
+
+
+def test_pruning_removes_what_lies_beyond_the_logs_end(owner: Owner) -> None:
+    """The log was put back from a backup: such a snapshot would take the place of a good one."""
+    for number in (10, 20, 30, 40):
+        owner.make(number)
+    assert [one.offset for one in owner.snapshots.prune(0, now=1.0, end=29)] == [20, 10]
+    assert [one.offset for one in owner.snapshots.of(0)] == [20, 10]
 
 
 def test_snapshots_of_another_log_are_not_seen(owner: Owner) -> None:
@@ -309,7 +319,7 @@ def test_an_object_store_is_like_a_folder(tmp_path: Path) -> None:
     owner.make(20)
     _, sent = owner.make(30)
     assert sent > 0
-    assert [one.offset for one in owner.snapshots.prune(0, now=0.0)] == [30, 20]
+    assert [one.offset for one in owner.snapshots.prune(0, now=0.0, end=30)] == [30, 20]
     state = owner.lost()
     assert state.leap()
     assert state.digest() == owner.state.digest()
