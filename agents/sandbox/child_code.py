@@ -1,6 +1,6 @@
 """The code of a deployed project, as one child gets it: found in the log, in a folder that the child can read.
 
-thread: CodeSource.folder (blocks, again while the log is away) ─► the cache   └ as root: a copy for a user of its own
+thread: CodeSource.folder (blocks; some ask again while the log is away) ─► the cache   └ as root: a copy for its user
 home: a new folder below TMPDIR ─┬─ code/   the copy, of root
                                  └─ work/   working folder, HOME and TMPDIR of the child; gone when it ends
 """
@@ -69,12 +69,15 @@ class ChildCode:
         """The limits of the child, with its folder and its user."""
         return msgspec.structs.replace(limits, home=str(self._home), is_own_user=self._is_copied)
 
-    def ready(self) -> SpiderRef:
-        """The reference with the folder that the child can read. Blocks until the log answers.
+    def ready(self, *, waits: bool = True) -> SpiderRef:
+        """The reference with the folder that the child can read. Blocks.
 
-        Raises: Misconfigured: the code may not run here.
+        Args:
+            waits: Whether to ask the log again until it answers.
+
+        Raises: Misconfigured: the code may not run here. EngineError: no answer.
         """
-        folder = Path(self._ref.folder) if self._ref.folder else self._found()
+        folder = Path(self._ref.folder) if self._ref.folder else self._found(waits=waits)
         if self._is_copied:
             with self._filling:
                 if not self._closed.is_set():
@@ -82,7 +85,7 @@ class ChildCode:
                     _open_to_read(folder)
         return msgspec.structs.replace(self._ref, folder=str(folder))
 
-    def _found(self) -> Path:
+    def _found(self, *, waits: bool) -> Path:
         ref = self._ref.spec.code
         if self._source is None or ref is None:
             raise Misconfigured("code_refused: this command runs no deployed code")
@@ -90,6 +93,8 @@ class ChildCode:
             try:
                 return self._source.folder(ref).path
             except EngineError as error:
+                if not waits:
+                    raise
                 log.warning("code_not_read", project=ref.project, error=str(error))
                 if self._closed.wait(AGAIN_S):
                     raise Misconfigured("its worker stops") from None

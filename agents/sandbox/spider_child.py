@@ -20,7 +20,7 @@ from typing import Protocol, Self
 import msgspec
 
 from crawlog.schemas import pages
-from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.errors import EngineError, Misconfigured, SpiderDied
 from crawlog.streams.spiders import MOST_TIMED, TIMED_OUTPUTS, CallResult, PageCall, SpiderFacts, SpiderRef
 
 from .calls import Call, Calls, Died, Then
@@ -265,14 +265,17 @@ class BackgroundChild:
         self._write_soon()
 
     def _find_code(self, calls: Calls, code: ChildCode) -> None:
-        """Look for the code in the log, in a thread where an event loop waits."""
+        """Look for the code in the log, in a thread where an event loop waits. Raises: EngineError: without one."""
         if self._loop is not None:
             found = self._loop.run_in_executor(None, code.ready)
             found.add_done_callback(lambda done: self._found_code(calls, done))
             return
         done: Future[SpiderRef] = Future()
         try:
-            done.set_result(code.ready())
+            done.set_result(code.ready(waits=False))
+        except EngineError:  # the caller asks again: it may be the one that starts the broker again
+            self._end("the log is away")
+            raise
         except Exception as error:  # noqa: BLE001  # raised again where the result is asked for
             done.set_exception(error)
         self._found_code(calls, done)
@@ -355,7 +358,10 @@ class SpiderChild(BackgroundChild):
     """Runs one spider in a process of its own; its methods block. For processes without an event loop."""
 
     def facts(self) -> SpiderFacts:
-        """The spider as its job must know it. Blocks. Raises: Misconfigured: it cannot be loaded. SpiderDied."""
+        """The spider as its job must know it. Blocks.
+
+        Raises: Misconfigured: it cannot be loaded. SpiderDied. EngineError: the log that has its code does not answer.
+        """
         self.load()
         self._wait(lambda: self.loaded is not None or self.fault is not None or self._calls is None)
         if self.fault is not None:

@@ -184,6 +184,9 @@ class Starting:
             self._fail(str(error))
         except SpiderDied as error:
             self._begin_again(str(error))
+        except EngineError:
+            self._begin_at = time.monotonic() + AGAIN_S  # each attempt starts a process
+            raise
         else:
             self._ask(child, sower)
 

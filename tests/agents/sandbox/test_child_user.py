@@ -11,6 +11,10 @@ import pytest
 from crawlog.agents.sandbox import ChildRules, SpiderChild
 from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.child_user import FIRST_UID
+from crawlog.schemas.job_orders import CodeRef
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.code import CodeFolder
+from crawlog.streams.errors import EngineError
 from crawlog.streams.spiders import SpiderRef
 from tests.support.processes import until
 
@@ -112,6 +116,34 @@ def test_the_folder_of_a_child_goes_with_it(tmp_path: Path, monkeypatch: pytest.
         assert homes[0] != old
         assert (homes[0] / "code").exists() == (os.geteuid() == 0)
     until(lambda: not list(tmp_path.glob("crawlog-spider-*")), "the end of the folders")
+
+
+def test_a_child_without_an_event_loop_does_not_wait_for_a_log_that_is_away(tmp_path: Path) -> None:
+    """Its caller may be the thread that starts the broker again; the next attempt finds the code."""
+    (tmp_path / "one.py").write_text(
+        "import crawlog\n\nclass One(crawlog.Spider):\n    def parse(self, response): ...\n"
+    )
+    log = AwayOnce(tmp_path)
+    ref = SpiderRef("One", spec=JobSpec(spider="One", code=CodeRef("shop", "1", "00" * 32)))
+    with SpiderChild(ref, ChildRules(code=log)) as child:
+        with pytest.raises(EngineError, match="away"):
+            child.facts()
+        assert child.facts().path == "One"
+
+
+class AwayOnce:
+    """A log that does not answer the first time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._is_there = False
+
+    def folder(self, ref: CodeRef) -> CodeFolder:
+        """The folder of any version."""
+        if not self._is_there:
+            self._is_there = True
+            raise EngineError("the log is away")
+        return CodeFolder(self._folder, f"{ref.project} {ref.version}")
 
 
 def test_a_folder_of_any_depth_goes_with_its_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -317,7 +317,7 @@ def test_a_call_fails_at_once_where_the_code_cannot_be_made_ready(
 ) -> None:
     """The first call and later ones, as on a full TMPDIR: nothing else would answer them."""
 
-    def ready(_: object) -> None:
+    def ready(_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ChildCode, "ready", ready)
