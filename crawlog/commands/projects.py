@@ -78,7 +78,7 @@ class Removed(msgspec.Struct):
     """What became of deleted versions.
 
     Attributes:
-        versions: Hidden from now on.
+        versions: Hidden from now on; of a revocation, also those that were hidden and that jobs may pin.
         pinned: Jobs whose records still pin their code: its bytes stay in the log for them.
     """
 
@@ -214,25 +214,45 @@ def delete_version(settings: "Settings", project: str, version: str, by: str = "
     """Hide a version; its bytes leave the log once no job pins it.
 
     Args:
-        revoke: Whether no worker starts it any more, for jobs that pin it too.
+        revoke: Whether no worker starts it any more, for jobs that pin it too; one that is deleted can be revoked.
 
     Raises: Misconfigured: there is no such version.
     """
-    _one(settings, project, version)
+    if not (revoke and is_in_log(settings, project, version)):
+        _one(settings, project, version)
     return _hide(settings, project, version, by, revoke=revoke)
 
 
 def delete_project(settings: "Settings", project: str, by: str = "", *, revoke: bool = False) -> Removed:
     """The same for all versions of a project. Raises: Misconfigured: there is no such project."""
-    _one(settings, project, None)
+    if not (revoke and is_in_log(settings, project)):
+        _one(settings, project, None)
     return _hide(settings, project, "", by, revoke=revoke)
+
+
+def is_in_log(settings: "Settings", project: str, version: str = "") -> bool:
+    """Whether the log has a version that a trusted key has signed, hidden or not; any one if none is named."""
+    return any(version in ("", one.version) for one in _signed(settings, project))
+
+
+def _signed(settings: "Settings", project: str) -> "list[CodeManifest]":
+    """The manifests of a project in the log that a trusted key has signed, hidden or not."""
+    from crawlog.streams.code import refusal, trusted_keys
+
+    trusted = trusted_keys(settings)
+    with _code_log(settings) as log:
+        entries = log.entries
+    return [one.manifest for one in entries if one.manifest.project == project and not refusal(one.signed, trusted)]
 
 
 def _hide(settings: "Settings", project: str, version: str, by: str, *, revoke: bool) -> Removed:
     from crawlog.streams.code import code_notes
     from crawlog.streams.log import Topics, write_control
 
-    hidden = tuple(one.version for one in versions(settings, project) if version in ("", one.version))
+    seen = [one.version for one in versions(settings, project)]
+    if revoke:
+        seen = [one.version for one in _signed(settings, project) if one.version not in seen] + seen
+    gone = tuple(one for one in dict.fromkeys(seen) if version in ("", one))
     at = max(time.time(), _last_deployed(settings, project) + 0.001)
     note = CodeNote(project, version, revoked=revoke, at=at, by=by[:200], revoked_at=at if revoke else 0.0)
     before = code_notes(settings).get((project, version))
@@ -241,19 +261,12 @@ def _hide(settings: "Settings", project: str, version: str, by: str, *, revoke: 
     write_control(_producer(settings), Topics(settings.kafka.prefix), [note])
     with _code_log(settings) as log:
         pinned = _sweep(settings, log)
-    return Removed(
-        hidden, tuple(sorted(job for job, ref in pinned if ref.project == project and ref.version in hidden))
-    )
+    return Removed(gone, tuple(sorted(job for job, ref in pinned if ref.project == project and ref.version in gone)))
 
 
 def _last_deployed(settings: "Settings", project: str) -> float:
     """When a version of a project was deployed last, hidden ones included; by another machine's clock, perhaps."""
-    from crawlog.streams.code import refusal, trusted_keys
-
-    times, trusted = [one.at for one in versions(settings, project)], trusted_keys(settings)
-    with _code_log(settings) as log:
-        of_project = [entry for entry in log.entries if entry.manifest.project == project]
-    times += [entry.manifest.at for entry in of_project if not refusal(entry.signed, trusted)]
+    times = [one.at for one in versions(settings, project)] + [one.at for one in _signed(settings, project)]
     return max(times, default=0.0)
 
 

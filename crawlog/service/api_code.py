@@ -11,6 +11,7 @@ from crawlog.commands.projects import (
     delete_project,
     delete_version,
     deploy,
+    is_in_log,
     versions,
 )
 
@@ -34,9 +35,15 @@ def _versions(call: ApiCall) -> list[ProjectVersion]:
     return versions(call.settings, call.query.project)
 
 
-def _known(call: ApiCall, version: str | None = None) -> str:
-    """The project that the path names. Raises: AnswerError: there is none, or it has no such version."""
+def _known(call: ApiCall, version: str | None = None, *, revoke: bool = False) -> str:
+    """The project that the path names. Raises: AnswerError: there is none, or it has no such version.
+
+    Args:
+        revoke: Whether a deleted version that the log still has counts too.
+    """
     project = call.path["project"]
+    if revoke and is_in_log(call.settings, project, version or ""):
+        return project
     found = versions(call.settings, project)
     if not found or version not in (None, *(one.version for one in found)):
         named = project if version is None else f"{project} {version}"
@@ -53,12 +60,13 @@ def _deploy(call: ApiCall) -> Deployed:
 
 
 def _delete_version(call: ApiCall) -> Removed:
-    version = call.path["version"]
-    return delete_version(call.settings, _known(call, version), version, call.user, revoke=call.query.revoke)
+    version, revoke = call.path["version"], call.query.revoke
+    return delete_version(call.settings, _known(call, version, revoke=revoke), version, call.user, revoke=revoke)
 
 
 def _delete_project(call: ApiCall) -> Removed:
-    return delete_project(call.settings, _known(call), call.user, revoke=call.query.revoke)
+    revoke = call.query.revoke
+    return delete_project(call.settings, _known(call, revoke=revoke), call.user, revoke=revoke)
 
 
 _ONE = "/projects/{project}"

@@ -4,7 +4,8 @@ import io
 import subprocess
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -16,6 +17,8 @@ from crawlog.schemas.code import CodeManifest, SignedManifest
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import JobSpec
+from crawlog.service.answers import AnswerError
+from crawlog.service.api_code import ENDPOINTS, RemovalQuery
 from crawlog.streams.code import CodeCache, CodeLog, folder_key, make_key
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Producer, Topics, ensure_topics, log_bounds, read_records
@@ -206,6 +209,34 @@ def test_a_revoked_version_starts_nowhere(settings: Settings, shop: Path) -> Non
     projects.delete_version(settings, "shop", "1", revoke=True)
     with pytest.raises(Misconfigured, match="revoked"):
         cache.folder(ref_of(found))
+
+
+@pytest.mark.parametrize("how", ["version", "project"])
+@pytest.mark.parametrize("by", ["command", "service"])
+def test_a_deleted_version_that_a_job_still_has_can_be_revoked(
+    settings: Settings, shop: Path, how: str, by: str
+) -> None:
+    """It is found to be bad only later; without `revoke` there is no such version."""
+    found = projects.deploy(settings, shop, "shop", "1")
+    write_job(settings, "old", ref_of(found))
+    projects.delete_version(settings, "shop", "1")
+
+    def delete(*, revoke: bool) -> projects.Removed:
+        if by == "service":
+            path = "/projects/{project}" + ("/versions/{version}" if how == "version" else "")
+            (endpoint,) = (one for one in ENDPOINTS if (one.method, one.path) == ("DELETE", path))
+            query, names = RemovalQuery(revoke), {"project": "shop", "version": "1"}
+            call: Any = SimpleNamespace(settings=settings, path=names, query=query, user="ann")
+            assert endpoint.does is not None
+            return cast("projects.Removed", endpoint.does(call))
+        if how == "version":
+            return projects.delete_version(settings, "shop", "1", revoke=revoke)
+        return projects.delete_project(settings, "shop", revoke=revoke)
+
+    with pytest.raises((Misconfigured, AnswerError), match="no project"):
+        delete(revoke=False)
+    assert delete(revoke=True) == projects.Removed(("1",), ("old",))
+    assert "revoked" in str(refusal_of(settings, ref_of(found)))
 
 
 def test_a_revocation_lasts_for_older_versions_and_bars_no_later_one(settings: Settings, shop: Path) -> None:
