@@ -335,6 +335,8 @@ class _Sowing:
             Misconfigured: `fresh` without URLs.
             OrderRefused, NotAnswered: the limit could not be changed.
         """
+        from crawlog.streams.log import end_failed_start
+
         name = known.job
         if self._wanted.is_new:
             raise _taken(name)
@@ -352,6 +354,8 @@ class _Sowing:
             known = self._change(known, larger, spec.by)
         if known.spec.state in ENDED:
             self._want_again(known)
+        if end_failed_start(self._producer, self._topics, said, known):
+            self._say(f"the `start` of job {name} ended with an error: it begins again")
         if known.spec.state in HELD:
             self._say(f"job {name} is {known.spec.state}: its URLs wait; {way_on(known)} lets it go on")
         return known

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 import msgspec
 
 from crawlog.schemas import control, urls
-from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join, Rewound
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join, Rewound, StartEnded
 from crawlog.schemas.urls import MAX_BATCH_NAMES, JobSpec, RequestRules, Setting, UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError
@@ -279,6 +279,23 @@ def write_finished(producer: "Producer", topics: "Topics", record: Finished) -> 
 def write_command(producer: "Producer", topics: "Topics", command: Command, within_s: float = ACKNOWLEDGED_S) -> None:
     """Write a command. Every worker obeys it until the next command for the same target."""
     write_control(producer, topics, [command.check()], within_s)
+
+
+def end_failed_start(producer: "Producer", topics: "Topics", said: Mapping[bytes, Control], copy: JobCopy) -> bool:
+    """Remove the note that the `start` of a job ended with an error: a process of the fleet begins it again.
+
+    Args:
+        said: The content of crawl.control.
+
+    Returns: Whether there was one.
+    """
+    key = f"start/{copy.job}".encode()
+    note = said.get(key)
+    has_failed = isinstance(note, StartEnded) and note.epoch == copy.epoch and bool(note.error) and copy.spec.starts
+    if has_failed:
+        producer.send(topics.control, None, key=key, partition=0)
+        acknowledged(producer, topics.control)
+    return has_failed
 
 
 def end_closing(producer: "Producer", topics: "Topics", said: Mapping[bytes, Control], job: str) -> bool:

@@ -15,7 +15,7 @@ from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
 from crawlog.schemas import urls
-from crawlog.schemas.control import Command, JobCopy, OutputNote
+from crawlog.schemas.control import Command, JobCopy, OutputNote, StartEnded
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
 from crawlog.streams import log
@@ -332,6 +332,31 @@ def test_a_job_with_pipelines_has_an_output_where_none_is_wanted(cluster: Settin
     submit(settings, wanted)
     spec = job(settings, "j").spec
     assert (spec.outputs, spec.state, spec.reason) == ((PIPELINES_ALONE,), "stopped", "max_pages")
+
+
+def test_the_next_submission_begins_a_start_again_that_failed(cluster: Settings, tmp_path: Path) -> None:
+    """The note of its end is removed, as if it had never begun; that of one that came to its end stays."""
+    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})
+    ensure_topics(settings)
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "spiders.py").write_text(STARTS)
+    projects.deploy(settings, tmp_path / "shop", "shop", "1")
+    same, named = Submission(project="shop", spider="shop", job="j"), Submission(job="j")
+    submit(settings, same)
+    producer, topics = Producer(settings, "test"), Topics(settings.kafka.prefix)
+    failed, ended = StartEnded("j", 1.0, error="code_refused: x"), StartEnded("j", 1.0)
+    other = msgspec.structs.replace(failed, epoch=1)
+    for wanted, note, is_gone in (
+        (same, failed, True),
+        (named, failed, True),
+        (named, ended, False),
+        (named, other, False),
+    ):
+        lines: list[str] = []
+        write_control(producer, topics, [note])
+        submit(settings, wanted, say=lines.append)
+        assert (b"start/j" not in control_entries(settings, topics)) == is_gone
+        assert lines == ["the `start` of job j ended with an error: it begins again"] * is_gone
 
 
 BROKEN = """
