@@ -1,6 +1,5 @@
 """`crawlog deploy`, `projects` and `key`: code in the log, and the keys that sign it."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +8,7 @@ import rich_click as click
 from click.core import ParameterSource
 
 from crawlog import outcome
-from crawlog.streams.printable import escaped
+from crawlog.streams.printable import escaped, shown_time
 from crawlog.terminal import answer, tell
 
 from .group import CommandGroup
@@ -115,7 +114,7 @@ def _list(as_json: bool, given: dict[str, Any]) -> int:
 
 
 def _when(version: "ProjectVersion") -> str:
-    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(version.at))
+    at = f"{shown_time(version.at, None):%Y-%m-%d %H:%M}"
     by = f" by {escaped(version.by)}" if version.by else ""
     return f"{at}{by}{'' if version.is_trusted else ', key not trusted here'}"
 

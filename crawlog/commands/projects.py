@@ -36,6 +36,9 @@ LISTING = "crawlog.streams.spiders.deployed:load_listing"
 MAX_SPIDERS = 1_000
 """Spiders of a project, at most: the manifest has their names."""
 
+STRANGERS_AHEAD_S = 86_400.0
+"""How far ahead a time counts that no trusted key has signed: a deletion at that time hides what comes before it."""
+
 
 class Deployed(msgspec.Struct):
     """A version that was deployed.
@@ -125,11 +128,12 @@ def _write(
     from crawlog.streams.code import code_notes, refusal, trusted_keys
 
     project, version, by, spiders = said
-    digest = hashlib.sha256(archive.content).hexdigest()
+    digest, trusted = hashlib.sha256(archive.content).hexdigest(), trusted_keys(settings)
     with _code_log(settings) as log:
         notes = code_notes(settings)
         hidden = [note.at for note in (notes.get((project, version)), notes.get((project, ""))) if note is not None]
-        older = [entry.manifest.at for entry in log.entries if entry.manifest.project == project]
+        ours = [one for one in log.entries if one.signed.key == key.public or not refusal(one.signed, trusted)]
+        older = [one.manifest.at for one in ours if one.manifest.project == project]
         at = max([time.time(), *(before + 0.001 for before in (*hidden, *older))])
         manifest = CodeManifest(
             log.cluster, project, version, digest, len(archive.content), at, spiders, archive.settings, by[:200]
@@ -138,7 +142,7 @@ def _write(
         log.write(archive.content, signed, _producer(settings))
         log.look()
         _sweep(settings, log)
-        is_trusted = not refusal(signed, trusted_keys(settings))
+        is_trusted = not refusal(signed, trusted)
     return Deployed(project, version, digest, spiders, len(archive.content), key.public, is_trusted)
 
 
@@ -266,8 +270,8 @@ def _hide(settings: "Settings", project: str, version: str, by: str, *, revoke: 
 
 def _last_deployed(settings: "Settings", project: str) -> float:
     """When a version of a project was deployed last, hidden ones included; by another machine's clock, perhaps."""
-    times = [one.at for one in versions(settings, project)] + [one.at for one in _signed(settings, project)]
-    return max(times, default=0.0)
+    times = [min(one.at, time.time() + STRANGERS_AHEAD_S) for one in versions(settings, project)]
+    return max([*times, *(one.at for one in _signed(settings, project))], default=0.0)
 
 
 def _sweep(settings: "Settings", log: "CodeLog") -> list[tuple[str, CodeRef]]:

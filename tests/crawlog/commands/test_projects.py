@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from crawlog.agents.sandbox import ChildRules, SpiderChild
+from crawlog.cli import deploying
 from crawlog.commands import projects
 from crawlog.schemas import code, control
 from crawlog.schemas.code import CodeManifest, SignedManifest
@@ -332,6 +333,34 @@ def test_a_strangers_version_is_not_the_newest_one(settings: Settings, shop: Pat
     write(settings, code.key("shop", "1", first.sha256, "manifest"), code.encode(old[1]))
     assert projects.resolve(settings, "shop") == ref_of(second)
     assert projects.list_versions(settings, "shop") == ["1", "2"]
+
+
+def test_a_strangers_version_of_the_far_future_moves_no_later_deployment(
+    settings: Settings, shop: Path, tmp_path: Path
+) -> None:
+    """Each one was signed with that time too, and no later one was newer; a time that no calendar has is shown too."""
+    first = projects.deploy(settings, shop, "shop", "1")
+    manifest, _ = manifest_record(settings, ref_of(first))
+    stranger = make_key(tmp_path / "stranger.key")
+    forged = stranger.sign(msgspec.structs.replace(manifest, version="9", at=1e18))
+    write(settings, code.key("shop", "9", first.sha256, "manifest"), code.encode(forged))
+    second = projects.deploy(settings, shop, "shop", "2")
+    assert manifest.at < manifest_record(settings, ref_of(second))[0].at < manifest.at + 3600
+    elsewhere_seen = projects.versions(elsewhere(settings, tmp_path / "other"), "shop")
+    assert [deploying._when(one).startswith("9999-") for one in elsewhere_seen] == [False, False, True]
+
+
+def test_a_strangers_version_of_the_far_future_is_deleted_and_its_name_can_be_used(
+    settings: Settings, shop: Path, tmp_path: Path
+) -> None:
+    """A note of its time would hide all that is deployed later."""
+    stranger = elsewhere(settings, tmp_path / "stranger")
+    manifest, _ = manifest_record(settings, ref_of(projects.deploy(stranger, shop, "shop", "1")))
+    forged = folder_key(stranger.run.data).sign(msgspec.structs.replace(manifest, at=1e18))
+    write(settings, code.key("shop", "1", manifest.sha256, "manifest"), code.encode(forged))
+    assert projects.delete_project(settings, "shop").versions == ("1",)
+    projects.deploy(settings, shop, "shop", "2")
+    assert projects.list_versions(settings, "shop") == ["2"]
 
 
 def test_settings_over_the_wire_name_neither_code_nor_files(settings: Settings) -> None:
