@@ -111,7 +111,7 @@ def deploy(
     from crawlog.streams.code import folder_key, opened, pack
 
     folder = source.expanduser().absolute() if isinstance(source, Path) else None
-    project = _named("project", project or (folder.name if folder else ""))
+    project = _named("project", project or (_name(folder) if folder else ""))
     version = _named("version", version or _version(folder))
     if folder is not None and not folder.is_dir():
         raise Misconfigured(f"{folder} is no folder; deploy the folder of a project, the one with its scrapy.cfg")
@@ -314,6 +314,11 @@ def _named(what: str, name: str) -> str:
             f"{name!r:.130} is no name of a {what}: letters, digits and _ . + ! - only, at most 128 of them, and "
             "none of . + ! - at its start"
         ) from None
+
+
+def _name(folder: Path) -> str:
+    """The folder's name as it was given: a link has one of its own."""
+    return folder.resolve().name if folder.name == ".." else folder.name
 
 
 def _version(folder: Path | None) -> str:

@@ -68,7 +68,7 @@ class ProjectArchive(NamedTuple):
 def pack(folder: Path) -> ProjectArchive:
     """The archive of a folder.
 
-    Raises: Misconfigured: it has no code, too many files, a private key, or is too large.
+    Raises: Misconfigured: it has no code, too many files, a private key, a name that is not UTF-8, or is too large.
     """
     found = sorted(_files(folder))
     settings = _settings_in((folder / PROJECT).read_text(errors="replace")) if (folder / PROJECT).is_file() else ""
@@ -87,6 +87,9 @@ def pack(folder: Path) -> ProjectArchive:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in found:
             name = path.relative_to(folder).as_posix()
+            if not _is_utf_8(name):
+                shown = os.fsencode(path).decode(errors="backslashreplace")
+                raise Misconfigured(f"the name of {shown} is not UTF-8, as those in an archive are: rename it")
             content = _config(settings) if name == PROJECT and settings else path.read_bytes()
             if _is_private_key(content):
                 raise Misconfigured(f"{path} is a private key, and all readers of the log could read it: move it away")
@@ -97,6 +100,14 @@ def pack(folder: Path) -> ProjectArchive:
 def _config(settings: str) -> bytes:
     """The scrapy.cfg of an archive: its section [deploy] may have passwords, which are not for the log."""
     return f"[settings]\ndefault = {settings}\n".encode()
+
+
+def _is_utf_8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_private_key(content: bytes) -> bool:

@@ -437,3 +437,12 @@ def test_a_clean_repository_gives_the_version(settings: Settings, shop: Path) ->
     (shop / "prices.py").write_text("def price(number):\n    return 1\n")
     found = projects.deploy(settings, shop)
     assert (found.project, found.version.isdigit()) == ("shop", True)
+
+
+def test_the_folder_above_gives_its_own_name(settings: Settings, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `..`; a link gives the name that it has."""
+    (shop / "below").mkdir()
+    (shop.parent / "link").symlink_to(shop)
+    monkeypatch.chdir(shop / "below")
+    assert projects.deploy(settings, Path("..")).project == "shop"
+    assert projects._name(shop.parent / "link") == "link"

@@ -82,6 +82,13 @@ def test_a_file_that_only_names_private_keys_is_packed(project: Path) -> None:
         assert {"tiny/tls.py", "tiny/root.crt"} <= set(archive.namelist())
 
 
+def test_a_file_whose_name_is_not_utf_8_is_named(project: Path) -> None:
+    """Names in an archive are UTF-8."""
+    Path(os.fsdecode(os.fsencode(project / "tiny") + b"/caf\xe9.txt")).touch()
+    with pytest.raises(Misconfigured, match=r"tiny/caf\\xe9\.txt is not UTF-8"):
+        pack(project)
+
+
 def test_a_folder_without_code_is_no_project(tmp_path: Path) -> None:
     """Such as a home."""
     with pytest.raises(Misconfigured, match="no Python file"):
