@@ -16,7 +16,8 @@ from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import NotPossible, UnknownName
 
-from .submit import BROKEN, is_full, way_on, whoever
+from .submission import is_full
+from .submit import BROKEN, way_on, whoever
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView, JobView

@@ -185,6 +185,11 @@ def outputs_of(settings: "Settings", names: Iterable[str], *, pipelines: bool = 
     return outputs or ((PIPELINES_ALONE,) if pipelines else ())
 
 
+def is_full(spec: "JobSpec") -> bool:
+    """Whether a job was stopped at its limit of pages: with that limit it would stop again."""
+    return (spec.state, spec.reason) == ("stopped", "max_pages") and spec.max_pages is not None
+
+
 def grown(known: "JobSpec", wanted: "JobSpec") -> "JobSpec":
     """The record of a known job, with what a submission adds to it: a larger limit of pages, the pipelines' output."""
     if not known.outputs and wanted.outputs == (PIPELINES_ALONE,):  # `run` made it, whose sink is its own

@@ -25,7 +25,7 @@ from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
 from crawlog.streams.errors import Misconfigured, NotPossible
 
 from .order import job_name, refused
-from .submission import Submission, checked, grown, of_workers, outputs_of, text_of
+from .submission import Submission, checked, grown, is_full, of_workers, outputs_of, text_of
 
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
@@ -335,8 +335,6 @@ class _Sowing:
             Misconfigured: `fresh` without URLs.
             OrderRefused, NotAnswered: the limit could not be changed.
         """
-        from crawlog.streams.log import end_failed_start
-
         name = known.job
         if self._wanted.is_new:
             raise _taken(name)
@@ -352,20 +350,20 @@ class _Sowing:
             )
         if larger != known.spec:
             known = self._change(known, larger, spec.by)
-        if known.spec.state in ENDED:
-            self._want_again(known)
-        if end_failed_start(self._producer, self._topics, said, known):
-            self._say(f"the `start` of job {name} ended with an error: it begins again")
+        self._want_again(known, said)
         if known.spec.state in HELD:
             self._say(f"job {name} is {known.spec.state}: its URLs wait; {way_on(known)} lets it go on")
         return known
 
-    def _want_again(self, known: JobCopy) -> None:
-        """Has sink workers look whether the outputs of an ended job are still complete; if not, they make them anew."""
-        from crawlog.streams.log import write_control
+    def _want_again(self, known: JobCopy, said: Mapping[bytes, "Control"]) -> None:
+        """Has the outputs of an ended job looked at, which may be lost, and a `start` that failed begin again."""
+        from crawlog.streams.log import end_failed_start, write_control
 
-        notes = [OutputNote(known.job, one.name, time.time(), known.epoch) for one in known.spec.outputs]
-        write_control(self._producer, self._topics, notes)
+        if known.spec.state in ENDED:
+            notes = [OutputNote(known.job, one.name, time.time(), known.epoch) for one in known.spec.outputs]
+            write_control(self._producer, self._topics, notes)
+        if end_failed_start(self._producer, self._topics, said, known):
+            self._say(f"the `start` of job {known.job} ended with an error: it begins again")
 
     def _begin_again(self, known: JobCopy, spec: "JobSpec", said: Mapping[bytes, "Control"]) -> JobCopy:
         from crawlog.streams.log import control_entries, end_closing, rewind_job
@@ -395,11 +393,6 @@ class _Sowing:
             reason="" if was_full else spec.reason,
             by=by,
         )
-
-
-def is_full(spec: "JobSpec") -> bool:
-    """Whether a job was stopped at its limit of pages: with that limit it would stop again."""
-    return (spec.state, spec.reason) == ("stopped", "max_pages") and spec.max_pages is not None
 
 
 def way_on(copy: JobCopy) -> str:
