@@ -54,9 +54,9 @@ class Whole:
         if check.lacking >= self._before and not founds:
             self.missing = tuple(findings(check.findings(), check.missing))
             return True
-        self._before = check.lacking
-        self._has_founds = True
         self._supervisor.mend(check, founds=founds)
+        self._before = check.lacking  # only now: what was not restored is to be tried again
+        self._has_founds = True
         return False
 
     def _lacks_founds(self) -> bool:

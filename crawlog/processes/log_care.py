@@ -76,9 +76,9 @@ class LogCare:
             engine.mended()
         self._owed = lost = list(dict.fromkeys(self.lost()))
         if lost:
+            power_cut.after_cuts(self._settings, self._report, lost)
             self.cuts += lost
             self.lost_founds += self.founds(lost)
-            power_cut.after_cuts(self._settings, self._report, lost)
             self._marks.mended()
             self._owed = []
         if engine and (cut_off := engine.cut_off):

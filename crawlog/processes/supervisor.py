@@ -158,8 +158,10 @@ class Supervisor:
         assert self._care is not None
         self.stop_stage("parse")
         self.picture.forget("parse")
-        self._care.mend(check, founds=founds)
-        self.go(("parse",))
+        try:
+            self._care.mend(check, founds=founds)
+        finally:
+            self.go(("parse",))
 
     @property
     def is_unchecked(self) -> bool:
@@ -218,7 +220,8 @@ class Supervisor:
         self.watch.poll(wait_s)
         if self.engine and not self.engine.alive():
             self._revive()
-        self._take_care()
+        if not self._take_care():
+            return
         if self._producer is not None:
             self._producer.poll()
         self._disk.is_full()
@@ -286,10 +289,10 @@ class Supervisor:
             self._must_begin = True
         self._is_revived = True
 
-    def _take_care(self) -> None:
+    def _take_care(self) -> bool:
         """Restores the records that the log has lost, and has the workers begin again if they must.
 
-        If the broker dies meanwhile, the next look starts it again and comes back to this.
+        Returns: False if the broker died meanwhile: the next look starts it again and comes back to this.
         """
         assert self._care is not None
         try:
@@ -301,6 +304,8 @@ class Supervisor:
         except EngineError:
             if self.engine is None or self.engine.alive():
                 raise
+            return False
+        return True
 
     def _restore(self, found: "Sequence[CutPartition]") -> None:
         """Ends the workers and restores the records that the log has lost while they ran."""

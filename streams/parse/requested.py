@@ -111,7 +111,7 @@ def redirected(meta: PageMeta, url: str, place: Place, named: Collection[str] = 
     method = _method(before.method.upper(), meta.http)
     left_out: tuple[str, ...] = ()
     request = msgspec.structs.replace(before, method=method, cookies=(), url="")
-    if method != before.method.upper() and before.body:
+    if before.body and (method != before.method.upper() or meta.http not in REDIRECTS):
         request, left_out = msgspec.structs.replace(request, body=b""), _OF_BODY
     if place.host != origin_of(meta.url):
         left_out += _OF_ORIGIN

@@ -28,7 +28,7 @@ from pathlib import Path
 import structlog
 
 from crawlog.streams import files
-from crawlog.streams.errors import NotCopied, RestoreInterrupted, StateLocked
+from crawlog.streams.errors import EngineError, NotCopied, RestoreInterrupted, StateLocked
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity, log_bounds, log_identity, partition_count
 from crawlog.streams.settings import Settings
@@ -141,10 +141,24 @@ class States:
     def _take_further(self, state: Partition, skipped: tuple[r.Skip, ...] | None = None) -> None:
         """Go on from a snapshot that is further than the state and lies within the log.
 
-        A log that was put back from a backup may end before snapshots that its former self has made.
+        A log that was put back from a backup may end before snapshots that its former self has made. They are removed:
+        the log will pass their offsets with other records.
         """
-        if self.snapshots is not None:
-            state.leap(state.offset + 1, self._bounds(state.number)[1], skipped)
+        if self.snapshots is None:
+            return
+        number = state.number
+        try:
+            further = [one.offset for one in self.snapshots.of(number) if one.offset > state.offset]
+            end = self._bounds(number)[1] if further else 0
+            if further and max(further) > end:
+                self.snapshots.prune(number, time.time(), end)
+        except EngineError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a store may raise anything, and no crawl depends on it
+            log.warning("snapshots_unreachable", partition=number, error=str(error))
+            return
+        if further:
+            state.leap(state.offset + 1, end, skipped)
 
     def _opened(self, path: Path, number: int) -> Partition:
         assert self._log is not None
