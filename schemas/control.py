@@ -67,10 +67,15 @@ class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     rev: int = 0
 
 
+NO_EPOCH = -1
+"""Epoch of no job."""
+
+
 class StartEnded(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """The `start` of a job's spider has ended: all that it gave is in the log. The job cannot be finished before.
 
     Attributes:
+        epoch: The job's; `NO_EPOCH` if a command has a `start` that failed begin again.
         spider: Hash of the spider's code: another `start` begins again.
         args: Arguments of the spider: `start` with other ones begins again.
         requests, items: What it gave.

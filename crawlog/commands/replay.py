@@ -231,8 +231,8 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
         groups.move(admin, plan.group, plan.moves)
         return
     if plan.group.stage == "parse":
+        _await_rows(admin.settings, plan, job)  # first: killed behind the move, the same command has nothing to move
         groups.move(admin, plan.group, plan.moves, job)
-        _await_rows(admin.settings, plan, job)
         return
     if not plan.again:
         return  # a rewind to the end would only begin a new epoch
@@ -245,8 +245,8 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
 def _await_rows(settings: "Settings", plan: Plan, job: str) -> None:
     """Has the outputs of a fleet wait for the rows of pages that are parsed again.
 
-    1 parse reports that it has passed all pages → 2 it is stopped and moved → 3 jobs get a new revision → 4 `up`: the
-    coordinator takes the report of 1 and ends them at once. So the new place is reported, too, between 2 and 3.
+    1 parse reports that it has passed all pages → 2 it is stopped → 3 jobs get a new revision, and parse is moved →
+    4 `up`: the coordinator takes the report of 1 and ends them at once. So the new place is reported before 3.
     """
     if not plan.again:
         return

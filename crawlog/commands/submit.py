@@ -350,20 +350,24 @@ class _Sowing:
             )
         if larger != known.spec:
             known = self._change(known, larger, spec.by)
-        self._want_again(known, said)
+        known = self._want_again(known, said)
         if known.spec.state in HELD:
             self._say(f"job {name} is {known.spec.state}: its URLs wait; {way_on(known)} lets it go on")
         return known
 
-    def _want_again(self, known: JobCopy, said: Mapping[bytes, "Control"]) -> None:
+    def _want_again(self, known: JobCopy, said: Mapping[bytes, "Control"]) -> JobCopy:
         """Has the outputs of an ended job looked at, which may be lost, and a `start` that failed begin again."""
-        from crawlog.streams.log import end_failed_start, write_control
+        from crawlog.streams.log import apply_change, forget_failed_start, write_control
 
         if known.spec.state in ENDED:
             notes = [OutputNote(known.job, one.name, time.time(), known.epoch) for one in known.spec.outputs]
             write_control(self._producer, self._topics, notes)
-        if end_failed_start(self._producer, self._topics, said, known):
+        if forget_failed_start(self._producer, self._topics, said, known):
             self._say(f"the `start` of job {known.job} ended with an error: it begins again")
+            if known.spec.state == "finished":
+                parts = self._settings, self._producer, self._topics
+                known = apply_change(*parts, known, state="running", reason="its `start` begins again")
+        return known
 
     def _begin_again(self, known: JobCopy, spec: "JobSpec", said: Mapping[bytes, "Control"]) -> JobCopy:
         from crawlog.streams.log import control_entries, end_closing, rewind_job

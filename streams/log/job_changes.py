@@ -9,7 +9,6 @@ record itself is written (`apply_change`).
 
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -39,6 +38,11 @@ ANSWERED_S = 10.0
 """Longest wait for the answer to an order, seconds."""
 
 POLL_S = 0.2
+
+RENEWALS = 3
+"""Tries to give a job a new revision while others change it."""
+
+RUNNING: JobStateName = "running"
 
 
 class _Order(NamedTuple):
@@ -116,6 +120,7 @@ def apply_change(  # noqa: PLR0913  # the parts of an order
     spec: JobSpec | None = None,
     reason: str = "",
     by: str = "",
+    expects: int | None = None,
 ) -> JobCopy:
     """Change a job whose record is `copy`.
 
@@ -123,7 +128,7 @@ def apply_change(  # noqa: PLR0913  # the parts of an order
     that were killed count until their session has timed out, so they are looked at again after the wait for an answer.
 
     Args:
-        state, spec, reason, by: As for `change_job`; `spec` is made from `copy`.
+        state, spec, reason, by, expects: As for `change_job`; `spec` is made from `copy`, whose revision is expected.
 
     Returns: The job's record with the change.
 
@@ -131,7 +136,7 @@ def apply_change(  # noqa: PLR0913  # the parts of an order
     """
     rev = copy.spec.rev
     if has_workers(settings, "fetch"):
-        expects = rev if spec is not None else None
+        expects = rev if spec is not None else expects
         try:
             return change_job(
                 settings, producer, topics, copy.job, state=state, spec=spec, reason=reason, by=by, expects=expects
@@ -153,18 +158,32 @@ def renew_ends(settings: "Settings", topics: Topics, jobs: Iterable[str], why: s
     Args:
         why: Reason of a finished job that runs again.
 
-    Raises: Misconfigured, NotAnswered, EngineError: as `apply_change`.
+    Raises: NotAnswered, EngineError: as `apply_change`.
     """
     producer = CommandProducer(settings, "crawlog-control")
     said = settled_control(settings, producer, topics)
     for job in jobs:
         copy = said.get(f"job/{job}".encode())
-        if not isinstance(copy, JobCopy) or not copy.spec.outputs or copy.spec.state == "deleted":
-            continue
-        is_finished = copy.spec.state == "finished"
-        reason = why if is_finished else copy.spec.reason
-        with suppress(OrderRefused):  # another change came first: with that, too, the job ends later
-            apply_change(settings, producer, topics, copy, state="running" if is_finished else None, reason=reason)
+        if isinstance(copy, JobCopy):
+            _renew_end(settings, producer, topics, copy, why)
+
+
+def _renew_end(settings: "Settings", producer: Producer, topics: Topics, copy: JobCopy, why: str) -> None:
+    """As above, of one job. A change that comes first is no new end: its end may have been looked at before."""
+    now: JobCopy | None = copy
+    for tries_left in reversed(range(RENEWALS)):
+        if now is None or not now.spec.outputs or now.spec.state == "deleted":
+            return
+        is_finished = now.spec.state == "finished"
+        reason, state = (why, RUNNING) if is_finished else (now.spec.reason, None)
+        try:
+            apply_change(settings, producer, topics, now, state=state, reason=reason, expects=now.spec.rev)
+        except (OrderRefused, Misconfigured):  # changed meanwhile, or deleted
+            if not tries_left:
+                raise
+            now = known_job(settings, topics, copy.job)
+        else:
+            return
 
 
 def overruling(settings: "Settings", topics: Topics, spec: JobSpec) -> int:

@@ -5,6 +5,7 @@ in crawl.control is known to every partition. A command that was killed in betwe
 names beyond `sower.MAX_NAMES` have their own records, before the seeds: each name in the partition of its domain only.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from math import inf
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 import msgspec
 
 from crawlog.schemas import control, urls
-from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join, Rewound, StartEnded
+from crawlog.schemas.control import NO_EPOCH, Command, Control, Finished, JobCopy, Join, Rewound, StartEnded
 from crawlog.schemas.urls import MAX_BATCH_NAMES, JobSpec, RequestRules, Setting, UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError
@@ -281,20 +282,20 @@ def write_command(producer: "Producer", topics: "Topics", command: Command, with
     write_control(producer, topics, [command.check()], within_s)
 
 
-def end_failed_start(producer: "Producer", topics: "Topics", said: Mapping[bytes, Control], copy: JobCopy) -> bool:
-    """Remove the note that the `start` of a job ended with an error: a process of the fleet begins it again.
+def forget_failed_start(producer: "Producer", topics: "Topics", said: Mapping[bytes, Control], copy: JobCopy) -> bool:
+    """Replace the note that the `start` of a job ended with an error: a process of the fleet begins it again.
+
+    No tombstone: followers of crawl.control would keep what they heard.
 
     Args:
         said: The content of crawl.control.
 
     Returns: Whether there was one.
     """
-    key = f"start/{copy.job}".encode()
-    note = said.get(key)
+    note = said.get(f"start/{copy.job}".encode())
     has_failed = isinstance(note, StartEnded) and note.epoch == copy.epoch and bool(note.error) and copy.spec.starts
     if has_failed:
-        producer.send(topics.control, None, key=key, partition=0)
-        acknowledged(producer, topics.control)
+        write_control(producer, topics, [StartEnded(copy.job, time.time(), NO_EPOCH)])
     return has_failed
 
 

@@ -15,7 +15,7 @@ from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
 from crawlog.schemas import urls
-from crawlog.schemas.control import Command, JobCopy, OutputNote, StartEnded
+from crawlog.schemas.control import NO_EPOCH, Command, JobCopy, OutputNote, StartEnded
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
 from crawlog.streams import log
@@ -335,7 +335,7 @@ def test_a_job_with_pipelines_has_an_output_where_none_is_wanted(cluster: Settin
 
 
 def test_the_next_submission_begins_a_start_again_that_failed(cluster: Settings, tmp_path: Path) -> None:
-    """The note of its end is removed, as if it had never begun; that of one that came to its end stays."""
+    """The note of its end is replaced, as if it had never begun; that of one that came to its end stays."""
     settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})
     ensure_topics(settings)
     (tmp_path / "shop").mkdir()
@@ -355,7 +355,9 @@ def test_the_next_submission_begins_a_start_again_that_failed(cluster: Settings,
         lines: list[str] = []
         write_control(producer, topics, [note])
         submit(settings, wanted, say=lines.append)
-        assert (b"start/j" not in control_entries(settings, topics)) == is_gone
+        kept = control_entries(settings, topics)[b"start/j"]
+        assert isinstance(kept, StartEnded)
+        assert (kept.epoch == NO_EPOCH) == is_gone
         assert lines == ["the `start` of job j ended with an error: it begins again"] * is_gone
 
 
