@@ -297,7 +297,11 @@ class Supervisor:
         assert self._care is not None
         try:
             if found := self._care.lost() if self._is_revived else self._care.due():
-                self._restore(found)
+                self._must_begin = True
+                self._workers.end()
+                for stage in self._more:
+                    self.picture.forget(stage)
+                self._care.make_again(self.engine, found)
             if self._must_begin:
                 self._begin_again()
             self._is_revived = False
@@ -306,15 +310,6 @@ class Supervisor:
                 raise
             return False
         return True
-
-    def _restore(self, found: "Sequence[CutPartition]") -> None:
-        """Ends the workers and restores the records that the log has lost while they ran."""
-        assert self._care is not None
-        self._must_begin = True
-        self._workers.end()
-        for stage in self._more:
-            self.picture.forget(stage)
-        self._care.make_again(self.engine, found)
 
     def _begin_again(self) -> None:
         """Starts new workers with the environment of the old ones."""

@@ -483,7 +483,7 @@ class Slow:
     async def send(self, method: str, _arguments: object = None) -> dict[str, Any]:
         """The blank page."""
         said: dict[str, dict[str, Any]] = {
-            "Page.getFrameTree": {"frameTree": {"frame": {"id": "1"}}},
+            "Page.getFrameTree": {"frameTree": {"frame": {"id": "1", "url": "http://a.test/"}}},
             "Page.createIsolatedWorld": {"executionContextId": 1},
             "Runtime.evaluate": {"result": {"value": "<!DOCTYPE html><html><head></head><body></body></html>"}},
         }
