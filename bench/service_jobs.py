@@ -27,7 +27,7 @@ from bench.results import table
 from crawlog.agents.seed import Source, plant
 from crawlog.schemas import control
 from crawlog.schemas.control import Finished
-from crawlog.streams.log import Producer, Topics, consumer_config, log_bounds
+from crawlog.streams.log import Producer, Topics, consumer_config, log_end
 from crawlog.streams.settings import load
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import crawlog
@@ -69,7 +69,7 @@ class Ends:
     def __init__(self, settings: Settings) -> None:
         topic = Topics(settings.kafka.prefix).control
         self._consumer = Consumer(consumer_config(settings))
-        self._consumer.assign([TopicPartition(topic, 0, log_bounds(settings, topic, [0])[0][1])])
+        self._consumer.assign([TopicPartition(topic, 0, log_end(settings, topic))])
         self.at: dict[str, float] = {}
         self.pages: dict[str, int] = {}
 

@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition
 
 from crawlog.streams.errors import NotCopied
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log import Admin, log_bounds
+from crawlog.streams.log import Admin, log_end
 from crawlog.streams.state import Manifest, Partition, Snapshots, check_database, copy_database
 
 from .frontier_agent import Stage
@@ -105,7 +105,7 @@ class Snapshotter:
     def _copy(self, snapshots: Snapshots, frozen: Path, meta: r.Meta) -> tuple[list[Manifest], int]:
         check_database(frozen, CHECK_REST_S)  # before older snapshots, and perhaps the log, are deleted
         _, sent = snapshots.make(frozen, meta, time.time())
-        end = log_bounds(self._settings, self._stage.names.urls, [meta.partition])[meta.partition][1]
+        end = log_end(self._settings, self._stage.names.urls, meta.partition)
         kept = snapshots.prune(meta.partition, time.time(), end)
         if self._settings.snapshots.trim_log:
             self._trim(meta.partition, kept[-1].offset)

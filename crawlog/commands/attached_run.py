@@ -98,12 +98,11 @@ class Before(NamedTuple):
     def read(cls, settings: "Settings") -> "Before":
         """The log as it is now; it may have no topics yet."""
         from crawlog.streams.fleet import FleetView
-        from crawlog.streams.log import Topics, log_bounds, partition_count_if_any
+        from crawlog.streams.log import Topics, log_end, partition_count_if_any
 
         if not partition_count_if_any(settings):
             return cls()
-        dead = log_bounds(settings, Topics(settings.kafka.prefix).dead, [0])[0][1]
-        return cls(dead, FleetView.read(settings))
+        return cls(log_end(settings, Topics(settings.kafka.prefix).dead), FleetView.read(settings))
 
     def job(self, name: str) -> "JobView | None":
         """A job as it was; None if there was none."""

@@ -19,6 +19,7 @@ from crawlog.streams.log import (
     consumer_config,
     control_entries,
     log_bounds,
+    log_end,
     offset_at,
     read_records,
 )
@@ -40,7 +41,7 @@ POLL_S = 0.5
 
 def lines_end(settings: "Settings") -> int:
     """The end of crawl.logs now. Raises: EngineError: the cluster does not answer."""
-    return log_bounds(settings, Topics(settings.kafka.prefix).logs, [0])[0][1]
+    return log_end(settings, Topics(settings.kafka.prefix).logs)
 
 
 def job_log_lines(

@@ -72,7 +72,7 @@ def _snapshots(settings: "Settings") -> "Snapshots":
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
     from crawlog.streams.errors import NotCopied, Unusable
     from crawlog.streams.fold import rows as r
-    from crawlog.streams.log import Topics, log_bounds
+    from crawlog.streams.log import Topics, log_end
     from crawlog.streams.state import Database, StateMemory, check_database, copy_database
 
     state, memory = settings.run.data / "state", StateMemory(settings.state.memory_mb)
@@ -88,7 +88,7 @@ def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterato
             if stored:
                 manifest, sent = snapshots.make(copy, r.read_meta(stored), time.time())
                 number = manifest.meta.partition
-                snapshots.prune(number, time.time(), log_bounds(settings, topic, [number])[number][1])
+                snapshots.prune(number, time.time(), log_end(settings, topic, number))
                 report(f"partition {folder.name}: offset {manifest.offset:,}, {sent / 1e6:,.1f} MB sent")
                 yield manifest
         except NotCopied as error:

@@ -230,7 +230,7 @@ class _Sowing:
         source: "Source | None",
         say: Callable[[str], None],
     ) -> None:
-        from crawlog.streams.log import CommandProducer, Topics, log_bounds
+        from crawlog.streams.log import CommandProducer, Topics, log_end
 
         self._settings = settings
         self._wanted = wanted
@@ -239,7 +239,7 @@ class _Sowing:
         self._say = say
         self._producer = CommandProducer(settings, "crawlog-submit")
         self._topics = Topics(settings.kafka.prefix)
-        self._since = log_bounds(settings, self._topics.control, [0])[0][1]
+        self._since = log_end(settings, self._topics.control)
 
     @property
     def _has_requests(self) -> bool:

@@ -290,6 +290,11 @@ def log_bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[
         consumer.close()
 
 
+def log_end(settings: "Settings", topic: str, partition: int = 0) -> int:
+    """The end offset of a partition. Raises: EngineError: as `log_bounds`."""
+    return log_bounds(settings, topic, [partition])[partition][1]
+
+
 def offset_at(settings: "Settings", topic: str, partition: int, at_ms: int, end: int) -> int:
     """The first offset of a time, UTC epoch milliseconds; `end` if all records are earlier.
 

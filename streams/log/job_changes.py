@@ -23,7 +23,7 @@ from crawlog.streams.errors import EngineError, Misconfigured, NotAnswered, Orde
 from crawlog.streams.fold import ordered_spec
 
 from .admin import Admin
-from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient, log_bounds
+from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient, log_end
 from .groups import member_names
 from .job_records import acknowledged, control_entries, known_job, write_job
 from .producer import CommandProducer, Producer
@@ -194,7 +194,7 @@ def overruling(settings: "Settings", topics: Topics, spec: JobSpec) -> int:
 
     Raises: EngineError: the log does not answer.
     """
-    return max(log_bounds(settings, topics.urls, [0])[0][1], spec.rev + 2)
+    return max(log_end(settings, topics.urls), spec.rev + 2)
 
 
 def has_workers(settings: "Settings", stage: str) -> bool:
@@ -236,7 +236,7 @@ def _ordered(
     wait_s: float,
 ) -> JobCopy:
     order = msgspec.structs.replace(order, expects=before.spec.rev if expects is None else expects)
-    start = log_bounds(settings, topics.control, [0])[0][1]
+    start = log_end(settings, topics.control)
     offset = _written(producer, topics, before, order)
     given = _Order(before, order, offset, max(offset, order.expects + 1))
     answer = _answer(settings, topics, given, start, wait_s)

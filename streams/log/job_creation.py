@@ -16,7 +16,7 @@ import msgspec
 from crawlog.schemas import control
 from crawlog.schemas.control import JobCopy
 
-from .client import log_bounds
+from .client import log_end
 from .job_records import write_job
 from .read import read_records
 
@@ -56,8 +56,7 @@ def create_job(
 
 def _first_copy(settings: "Settings", topics: "Topics", own: JobCopy, since: int) -> JobCopy:
     """The first copy of a job's record in its epoch."""
-    end = log_bounds(settings, topics.control, [0])[0][1]
-    with closing(read_records(settings, topics.control, 0, since, end)) as records:
+    with closing(read_records(settings, topics.control, 0, since, log_end(settings, topics.control))) as records:
         for record in records:
             try:
                 entry = control.decode(record.key(), record.value())

@@ -31,7 +31,7 @@ async def kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[t
     store = Snapshots(store_of(str(folder / "snapshots")), LOG)
     async with running(folder, monkeypatch) as world:
         world.stage.states.snapshots = store
-        monkeypatch.setattr(snapshots, "log_bounds", lambda *_: {0: (0, 1000)})
+        monkeypatch.setattr(snapshots, "log_end", lambda *_: 1000)
         world.find("http://a.com/x")
         await world.all_done("http://a.com/x")
         yield world, store
