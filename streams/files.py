@@ -210,3 +210,12 @@ def real_path(path: Path) -> Path:
 
 def _at_once(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK)  # opening a pipe would block for ever
+
+
+def is_utf_8(text: str) -> bool:
+    """Whether the text can be encoded as UTF-8: Python keeps other bytes as lone surrogates, which cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from crawlog.processes.folder import is_utf_8
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.files import is_utf_8
 from crawlog.streams.http import without_login
 from crawlog.streams.url import InvalidUrl, serialise
 

@@ -30,7 +30,7 @@ def prepare(data: Path) -> None:
     Raises: Misconfigured: it is not writable, is no folder, has a newer format or a path that Java cannot open, or
         holds files of another user.
     """
-    if not is_utf_8(str(data.absolute())):
+    if not files.is_utf_8(str(data.absolute())):
         raise Misconfigured(
             f"cannot use the data folder: its path {str(data.absolute())!r} is not UTF-8, which Kafka cannot open.\n"
             "Name another one with --data DIR."
@@ -79,12 +79,3 @@ def _number(version: Path) -> int:
     except (FileNotFoundError, UnicodeDecodeError):
         return 0
     return int(said) if said.isascii() and said.isdigit() else 0
-
-
-def is_utf_8(text: str) -> bool:
-    """Whether the text can be encoded as UTF-8: Python keeps other bytes as lone surrogates, which cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

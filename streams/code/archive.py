@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from crawlog.schemas.code import MAX_ARCHIVE_BYTES
+from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
 PROJECT = "scrapy.cfg"
@@ -87,7 +88,7 @@ def pack(folder: Path) -> ProjectArchive:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in found:
             name = path.relative_to(folder).as_posix()
-            if not _is_utf_8(name):
+            if not files.is_utf_8(name):
                 shown = os.fsencode(path).decode(errors="backslashreplace")
                 raise Misconfigured(f"the name of {shown} is not UTF-8, as those in an archive are: rename it")
             content = _config(settings) if name == PROJECT and settings else path.read_bytes()
@@ -100,14 +101,6 @@ def pack(folder: Path) -> ProjectArchive:
 def _config(settings: str) -> bytes:
     """The scrapy.cfg of an archive: its section [deploy] may have passwords, which are not for the log."""
     return f"[settings]\ndefault = {settings}\n".encode()
-
-
-def _is_utf_8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_private_key(content: bytes) -> bool:
