@@ -2,8 +2,6 @@
 
 import fcntl
 import os
-import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,23 +11,9 @@ from crawlog.processes.hold import Hold, holder
 from crawlog.streams import files
 from crawlog.streams.engine import engine, lock
 from crawlog.streams.errors import EngineError, Misconfigured
+from tests.support.permissions import NOBODY, mode, needs_root, without_umask
 
-NOBODY = 65534
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-
-
-@pytest.fixture(autouse=True)
-def open_umask() -> Iterator[None]:
-    """A user whose new files anybody may write."""
-    before = os.umask(0)
-    yield
-    os.umask(before)
-
-
-def mode(path: Path) -> int:
-    """Its permissions."""
-    return stat.S_IMODE(path.stat().st_mode)
+open_umask = pytest.fixture(autouse=True)(without_umask)
 
 
 def test_our_folders_are_for_their_owner_alone(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Where the outputs of a job on a fleet lie, and whose the folders are."""
 
 import os
-import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,23 +10,9 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.machine import Run, Sink
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.fleet_outputs import fleet_sink_of
+from tests.support.permissions import NOBODY, mode, needs_root, without_umask
 
-NOBODY = 65534
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-
-
-@pytest.fixture(autouse=True)
-def open_umask() -> Iterator[None]:
-    """A user whose new files anybody may write."""
-    before = os.umask(0)
-    yield
-    os.umask(before)
-
-
-def mode(path: Path) -> int:
-    """Its permissions."""
-    return stat.S_IMODE(path.stat().st_mode)
+open_umask = pytest.fixture(autouse=True)(without_umask)
 
 
 def place(settings: Settings, job: str = "j") -> Path:
