@@ -56,6 +56,17 @@ def job(settings: Settings, name: str) -> JobCopy:
     return copy
 
 
+def deployed(cluster: Settings, folder: Path, code: str) -> Settings:
+    """The settings of a data folder from which version 1 of the project `shop` is deployed."""
+    (folder / "data").mkdir()
+    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": folder / "data"})})
+    ensure_topics(settings)
+    (folder / "shop").mkdir()
+    (folder / "shop" / "spiders.py").write_text(code)
+    projects.deploy(settings, folder / "shop", "shop", "1")
+    return settings
+
+
 def test_a_submission_is_a_whole_job_in_the_log(cluster: Settings) -> None:
     """Record in every partition, then the seeds with their priority; who, when, and the outputs are in it."""
     wanted = Submission(
@@ -283,12 +294,7 @@ class Shop(crawlog.Spider):
 
 def test_the_priority_of_a_job_whose_spider_starts_is_in_its_record(cluster: Settings, tmp_path: Path) -> None:
     """Its requests come later; URLs that are given have it themselves, and another one may be given with more."""
-    (tmp_path / "data").mkdir()
-    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})
-    ensure_topics(settings)
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop" / "spiders.py").write_text(STARTS)
-    projects.deploy(settings, tmp_path / "shop", "shop", "1")
+    settings = deployed(cluster, tmp_path, STARTS)
     wanted = Submission(project="shop", spider="shop", job="starts", priority=7)
     submit(settings, wanted)
     assert job(settings, "starts").spec.priority == 7
@@ -316,12 +322,7 @@ class Shop(crawlog.Spider):
 
 def test_a_job_with_pipelines_has_an_output_where_none_is_wanted(cluster: Settings, tmp_path: Path) -> None:
     """Else no sink worker would run them. Also one that `run` made, whose sink was its own; it may be at its limit."""
-    (tmp_path / "data").mkdir()
-    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})
-    ensure_topics(settings)
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop" / "spiders.py").write_text(PIPED)
-    projects.deploy(settings, tmp_path / "shop", "shop", "1")
+    settings = deployed(cluster, tmp_path, PIPED)
     wanted = Submission(project="shop", spider="shop", job="j", urls=("http://a.test/",), max_pages=3)
     submit(settings, msgspec.structs.replace(wanted, job="file", outputs=("rows.csv",)))
     assert [one.name for one in job(settings, "file").spec.outputs] == ["rows.csv"]
@@ -336,11 +337,7 @@ def test_a_job_with_pipelines_has_an_output_where_none_is_wanted(cluster: Settin
 
 def test_the_next_submission_begins_a_start_again_that_failed(cluster: Settings, tmp_path: Path) -> None:
     """The note of its end is replaced, as if it had never begun; that of one that came to its end stays."""
-    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})
-    ensure_topics(settings)
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop" / "spiders.py").write_text(STARTS)
-    projects.deploy(settings, tmp_path / "shop", "shop", "1")
+    settings = deployed(cluster, tmp_path, STARTS)
     same, named = Submission(project="shop", spider="shop", job="j"), Submission(job="j")
     submit(settings, same)
     producer, topics = Producer(settings, "test"), Topics(settings.kafka.prefix)
@@ -376,12 +373,7 @@ class Shop(crawlog.Spider):
 
 def test_a_spider_that_cannot_be_made_is_refused_or_a_job_that_failed(cluster: Settings, tmp_path: Path) -> None:
     """As the caller wants: Scrapyd takes such a job, whose log says why. It cannot go on, and its name is taken."""
-    (tmp_path / "data").mkdir()
-    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})
-    ensure_topics(settings)
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop" / "spiders.py").write_text(BROKEN)
-    projects.deploy(settings, tmp_path / "shop", "shop", "1")
+    settings = deployed(cluster, tmp_path, BROKEN)
     wanted = Submission(project="shop", spider="shop", job="j", is_new=True)
     with pytest.raises(Misconfigured, match="start_url"):
         submit(settings, wanted)
