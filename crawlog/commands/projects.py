@@ -253,11 +253,12 @@ def _hide(settings: "Settings", project: str, version: str, by: str, *, revoke: 
     from crawlog.streams.code import code_notes
     from crawlog.streams.log import Topics, write_control
 
-    seen = [one.version for one in versions(settings, project)]
+    shown, signed = versions(settings, project), _signed(settings, project)
+    seen = [one.version for one in shown]
     if revoke:
-        seen = [one.version for one in _signed(settings, project) if one.version not in seen] + seen
+        seen = [one.version for one in signed if one.version not in seen] + seen
     gone = tuple(one for one in dict.fromkeys(seen) if version in ("", one))
-    at = max(time.time(), _last_deployed(settings, project) + 0.001)
+    at = max(time.time(), _last_deployed(shown, signed) + 0.001)
     note = CodeNote(project, version, revoked=revoke, at=at, by=by[:200], revoked_at=at if revoke else 0.0)
     before = code_notes(settings).get((project, version))
     if before is not None and before.revoked and not revoke:
@@ -268,10 +269,10 @@ def _hide(settings: "Settings", project: str, version: str, by: str, *, revoke: 
     return Removed(gone, tuple(sorted(job for job, ref in pinned if ref.project == project and ref.version in gone)))
 
 
-def _last_deployed(settings: "Settings", project: str) -> float:
+def _last_deployed(shown: "list[ProjectVersion]", signed: "list[CodeManifest]") -> float:
     """When a version of a project was deployed last, hidden ones included; by another machine's clock, perhaps."""
-    times = [min(one.at, time.time() + STRANGERS_AHEAD_S) for one in versions(settings, project)]
-    return max([*times, *(one.at for one in _signed(settings, project))], default=0.0)
+    times = [min(one.at, time.time() + STRANGERS_AHEAD_S) for one in shown]
+    return max([*times, *(one.at for one in signed)], default=0.0)
 
 
 def _sweep(settings: "Settings", log: "CodeLog") -> list[tuple[str, CodeRef]]:
