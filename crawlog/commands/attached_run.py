@@ -304,8 +304,8 @@ class FleetFollower:
         job, end = state.job(self._summary.job), self._end(state)
         if job is None:
             return True
-        if self._is_open(state):
-            self._is_left_open = self._is_finished(state)
+        if end is None and self._is_open(state, job):
+            self._is_left_open = self._is_finished(state, job)
             return self._is_left_open
         if job.state not in ENDED:
             return False
@@ -314,20 +314,19 @@ class FleetFollower:
         covers = end is not None and all(now >= then for now, then in zip(end.urls, self._seeded, strict=False))
         return covers or (state.picture.has_passed("fetch", self._seeded) and not job.counts.queued)
 
-    def _is_open(self, state: "FleetState") -> bool:
-        """Whether nobody waits for the URLs that are left of a job, which has no end: a command stops it, or blocks."""
-        job, copy = state.job(self._summary.job), self._copy(state)
-        if job is None or copy is None or copy.spec.state != "running" or self._end(state) is not None:
+    def _is_open(self, state: "FleetState", job: "JobView") -> bool:
+        """Whether nobody waits for the URLs that are left of a job without an end: a command stops it, or blocks."""
+        copy = self._copy(state)
+        if copy is None or copy.spec.state != "running":
             return False
         if state.commands.of_job(job.name).stopped:
             return not state.commands.reason(job.name)  # the coordinator ends a job that its spider closed
         is_blocked = any(one.action == "block" for one in state.commands.in_force)
         return is_blocked and bool(job.counts.held) and not job.counts.queued
 
-    def _is_finished(self, state: "FleetState") -> bool:
+    def _is_finished(self, state: "FleetState", job: "JobView") -> bool:
         """Whether nothing is left to do of an open job."""
-        job = state.job(self._summary.job)
-        self._finish.is_starting = job is not None and job.is_starting and job.state != "stopped"
+        self._finish.is_starting = job.is_starting and job.state != "stopped"
         try:
             return self._finish.step(state.picture, self._ends.ends)
         except EngineError:  # the broker may be restarting
