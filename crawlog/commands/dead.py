@@ -206,7 +206,8 @@ def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, repor
     found = _groups(settings, dead_letters.chosen(choice), dead_letters.partitions)
     if execute:
         producer = CommandProducer(settings, "crawlog-dead")
-        batches = [found.going[at : at + BATCH] for at in range(0, len(found.going), BATCH)]
+        going = sorted(found.going, key=lambda group: group[0].job)  # each batch renews the ends of its jobs
+        batches = [going[at : at + BATCH] for at in range(0, len(going), BATCH)]
         found.sent = sum(_redrive(settings, producer, dead_letters, batch, report) for batch in batches)
     return found
 
