@@ -37,6 +37,7 @@ ELSEWHERE = {
     "order.": "tests/streams/log/test_job_changes.py",
     "delete.": "tests/streams/log/test_job_changes.py",
     "code.": "tests/crawlog/commands/test_projects.py",
+    "replay.": "tests/crawlog/commands/test_replay.py",
     "redrive.": "tests/crawlog/commands/test_dead.py",
     "start.": "tests/e2e/test_start.py",
     "forward.": "tests/agents/frontier/test_outgoing.py",

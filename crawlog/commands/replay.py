@@ -17,6 +17,7 @@ from crawlog.schemas import progress
 from crawlog.schemas.control import Control, JobCopy
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import DEFAULT_JOB
+from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import (
     Admin,
@@ -232,6 +233,7 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
         return
     if plan.group.stage == "parse":
         _await_rows(admin.settings, plan, job)  # first: killed behind the move, the same command has nothing to move
+        crash_points.point("replay.announced")
         groups.move(admin, plan.group, plan.moves, job)
         return
     if not plan.again:

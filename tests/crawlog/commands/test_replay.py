@@ -25,6 +25,7 @@ from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings
 from tests.support.crawls import PAGES, Numbered
+from tests.support.dying import dying
 from tests.support.processes import LIMIT_S, crawlog, ended, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -234,3 +235,28 @@ def test_outputs_wait_for_pages_that_are_parsed_again(cluster: Settings, tmp_pat
     place = progress.decode(told.value())
     assert place is not None
     assert (place.stage, place.partition, place.offset) == ("parse", 1, 2)
+
+
+def test_a_replay_that_dies_before_it_moves_parse_is_done_by_the_same_command(
+    cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jobs wait already. Were parse moved first, the command would find nothing to do, and FILE would lack rows."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
+    for _ in range(3):
+        producer.send(topics.pages, b"", partition=1)
+    assert producer.flush(30)
+    pages = [f"{topics.pages}:1"]
+    replay(settings, ReplayOptions("parse", "to-latest", topics=pages, execute=True), print)
+    write_job(settings, producer, topics, "j", JobSpec(1, outputs=(OutputSpec("rows.jsonl"),), state="finished"))
+    again = ReplayOptions("parse", "to-offset", 2, topics=pages, execute=True)
+    parse = stage_group(settings, "parse")
+    with dying(monkeypatch, "replay.announced", 1):
+        replay(settings, again, print)
+    copy = known_job(settings, topics, "j")
+    assert copy is not None
+    assert copy.spec.state == "running"
+    assert committed_offsets(settings, parse, topics.pages, [1]) == {1: (3, "")}
+    replay(settings, again, print)
+    assert committed_offsets(settings, parse, topics.pages, [1]) == {1: (2, "")}
