@@ -315,7 +315,7 @@ class FleetFollower:
         return covers or (state.picture.has_passed("fetch", self._seeded) and not job.counts.queued)
 
     def _is_open(self, state: "FleetState", job: "JobView") -> bool:
-        """Whether nobody waits for the URLs that are left of a job without an end: a command stops it, or blocks."""
+        """Whether commands hold all URLs that are left of a job without an end: they stop it, or block hosts."""
         copy = self._copy(state)
         if copy is None or copy.spec.state != "running":
             return False

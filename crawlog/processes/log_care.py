@@ -40,7 +40,7 @@ class LogCare:
         return self._marks.due()
 
     def lost(self) -> "list[CutPartition]":
-        """Partitions that have lost records since the last look, by ends or leader epochs, and earlier ones."""
+        """Partitions that have lost records, by ends or leader epochs: since the last look, or not restored yet."""
         return [*self._owed, *self._cuts(), *self._marks.look()]
 
     def _cuts(self) -> "list[CutPartition]":

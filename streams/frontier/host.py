@@ -309,7 +309,7 @@ class Host:
         per_host: Requests at a time, the least of its jobs.
         wish_s: Robots.txt's Crawl-delay, if there is one, for requests that do not come from a queue.
         failures: Requests in a row that were turned away; those of one round count once.
-        round: Counts these failures up: requests that are in flight at one of them are of its round.
+        round: Number of the present round. The first failure of a round ends it.
         tries: Vain attempts at its robots.txt, by `Manner.asking`.
         rules: Its robots.txt; None until fetched; see `knows_rules`.
         rules_of: The `Manner.asking` that they are for; empty for all.

@@ -169,7 +169,7 @@ def renew_ends(settings: "Settings", topics: Topics, jobs: Iterable[str], why: s
 
 
 def _renew_end(settings: "Settings", producer: Producer, topics: Topics, copy: JobCopy, why: str) -> None:
-    """As above, of one job. A change that comes first is no new end: its end may have been looked at before."""
+    """Gives one job a new revision. It tries again if a change came first: its end may be older than the rows."""
     now: JobCopy | None = copy
     for tries_left in reversed(range(RENEWALS)):
         if now is None or not now.spec.outputs or now.spec.state == "deleted":

@@ -55,7 +55,7 @@ class ScrapyPipelines(Pipelines):
             await self._tell(signals.spider_closed, reason=reason)
 
     def row(self, item: Any) -> bytes:
-        """As the feed exporter, an error of which is none of the pipelines': it is logged, and the item was scraped."""
+        """The row as the feed exporter makes it. Its error is logged, and the item counts as scraped."""
         try:
             return super().row(item)
         except Exception as error:  # a serializer of the project may raise anything
