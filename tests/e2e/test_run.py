@@ -355,6 +355,7 @@ def test_up_takes_what_any_producer_sends(site: Numbered, data: Path) -> None:
     from confluent_kafka import Producer
 
     options = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01"]
+    site.holds_from = 5  # so it runs until it is looked at
     done(crawlog("up", "--data", data, *options))
     log = engine.running(data)
     assert log is not None
@@ -362,8 +363,11 @@ def test_up_takes_what_any_producer_sends(site: Numbered, data: Path) -> None:
     producer.produce("crawl.urls", json.dumps({"url": site.url}).encode())
     producer.flush()
     until(site.pages, "the page to be asked for")
-    out, err = crawlog("status", "--data", data).communicate()
-    assert "job      default: running" in out, err
+    until(
+        lambda: "job      default: running" in crawlog("status", "--data", data).communicate()[0],
+        "status to tell of it, whose workers report once a second",
+    )
+    site.goes_on.set()
     done(crawlog("down", "--data", data))
     assert on_folder(data) == []
 
