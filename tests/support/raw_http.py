@@ -120,19 +120,26 @@ class Pages(Site):
     Args:
         first: The form of the first answer.
         behind: Bytes that come in the same packet behind it.
+
+    Attributes:
+        connections: How many came.
+        lines: Those with a request, in its order: a client of a broker that had this port may try it once more.
     """
 
     def __init__(self, first: Formed = sized, behind: bytes = b"") -> None:
         super().__init__()
         self.first, self.behind = first, behind
+        self.connections = 0
         self.lines: list[asyncio.StreamWriter] = []
 
     async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """One connection."""
-        self.lines.append(to_client)
+        self.connections += 1
         try:
             while True:
                 asked = (await from_client.readuntil(b"\r\n\r\n")).decode()
+                if to_client not in self.lines:
+                    self.lines.append(to_client)
                 self.requests.append(asked)
                 name = asked.split()[1].rpartition("/")[2].encode()
                 to_client.write(self.first(name) + self.behind if len(self.requests) == 1 else sized(name))

@@ -126,7 +126,7 @@ async def test_a_worker_that_may_ask_private_addresses_does_not_for_jobs_that_ma
     async with served(site) as port, client_by() as client:
         url = f"http://{host}:{port}/one"
         closed = [await client.get(HttpRequest(url, manner=manner(allow_private=False)))]
-        assert len(site.lines) == 0
+        assert site.connections == 0
         opened = await client.get(HttpRequest(url, manner=manner()))
         closed.append(await client.get(HttpRequest(url, manner=manner(allow_private=False))))
     assert opened.http == 200
