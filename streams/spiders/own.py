@@ -25,7 +25,7 @@ from .failure import failure_of
 from .own_outputs import Bounds, OutputRules, OwnOutputs, Parent, TooMuch, parent_of, row_of, start_parent
 from .own_start import PAUSE, each_output, each_start
 from .own_warnings import SharedState
-from .page import SOFT_404, is_redirect, receiver
+from .page import as_told, is_redirect, receiver
 from .pipelines import Pipelines, of_spider
 from .request_records import is_method, request_of
 from .response import Response
@@ -191,11 +191,6 @@ def _take(output: object, outputs: OwnOutputs, given: object) -> None:
     except TypeError as error:
         kind = Untravelled if isinstance(error, Untravelled) else TypeError
         raise kind(f"{error}{_where(given)}") from error
-
-
-def as_told(page: PageMeta) -> PageMeta:
-    """A page as spiders see it: a soft 404 has status 404."""
-    return msgspec.structs.replace(page, http=404, same_as=None) if page.error == SOFT_404 else page
 
 
 def failed(error: BaseException) -> CallResult:

@@ -81,6 +81,11 @@ def is_followed(meta: PageMeta) -> bool:
     return meta.same_as is not None or (meta.http is not None and 200 <= meta.http < 300)
 
 
+def as_told(meta: PageMeta) -> PageMeta:
+    """A page as spiders see it: a soft 404 has status 404."""
+    return msgspec.structs.replace(meta, http=404, same_as=None) if meta.error == SOFT_404 else meta
+
+
 def is_answer(meta: PageMeta, request: RequestRecord) -> bool:
     """Whether a request says that an answer of this status goes to its callback: a redirect is then not followed."""
     if meta.http is None:
@@ -96,6 +101,7 @@ def receiver(meta: PageMeta, statuses: Collection[int]) -> Literal["callback", "
     Args:
         statuses: Status codes beside 2xx that the spider takes (`handle_httpstatus_list`).
     """
+    meta = as_told(meta)
     record = meta.request
     if meta.kind != "page":
         return "nobody"

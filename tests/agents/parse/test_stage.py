@@ -304,6 +304,16 @@ def test_a_page_like_the_answer_to_a_probe_is_a_soft_404_whose_links_stay() -> N
     assert stage.row()["error"] is None
 
 
+def test_a_soft_404_goes_to_a_spider_that_takes_404s(tmp_path: Path) -> None:
+    """With the status 404, as a true one."""
+    stage = Stage(job=spider_job(tmp_path, "yield {'status': response.status}", traps=TrapRules(soft_404=True)))
+    with (tmp_path / "s.py").open("a") as spider:
+        spider.write("\n    handle_httpstatus_list = [404]\n")
+    stage.stage.learn(soft_site(stage))
+    stage.take(b"<title>Gone</title><p>There is nothing here, look elsewhere", url=PAGE + "?")
+    assert stage.row() == {"status": 404}
+
+
 def test_a_host_that_answers_a_probe_with_404_has_no_soft_404s() -> None:
     """Nor does one that redirects it; neither is asked again."""
     for answer in ({"http": 404}, {"http": 302, "location": "/"}, {"http": None, "error": "timeout"}):

@@ -148,6 +148,9 @@ def test_a_redirect_of_a_plain_get_stays_plain() -> None:
         (page(http=None, error="timeout", request=RequestRecord(callback="c")), False),
         (page(kind="sitemap"), False),
         (page(kept=False), False),
+        (page(error="soft_404"), False),
+        (page(error="soft_404", request=RequestRecord(answers=(404,))), True),
+        (page(error="soft_404", request=RequestRecord(answers=(200,))), False),
     ],
 )
 def test_a_spider_gets_the_pages_that_it_wants(meta: PageMeta, wanted: bool) -> None:
