@@ -82,6 +82,11 @@ class SpiderPage:
         self.errors = self.deaths = 0
         self.is_whole = False
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the body in memory; one that cannot be unpacked is there as it came."""
+        return len(self.body) or len(self.message.value or b"")
+
 
 class PagesStage(Protocol):
     """What becomes of the pages."""
@@ -172,7 +177,7 @@ class SpiderPages:
                 return
             line.fault = None
         self.count += 1
-        self.size_bytes += len(page.body)
+        self.size_bytes += page.size_bytes
         line.waiting.append(page)
         self._go(line)
 
@@ -378,7 +383,7 @@ class SpiderPages:
 
     def _left(self, page: SpiderPage) -> None:
         self.count -= 1
-        self.size_bytes -= len(page.body)
+        self.size_bytes -= page.size_bytes
 
     def _bury(self, page: SpiderPage, fault: Fault) -> None:
         self._stage.bury_page(page, fault.error.removeprefix("Misconfigured: "), fault.trace)

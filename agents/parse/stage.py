@@ -31,7 +31,7 @@ from .costly import CostlyDomains
 from .guard import Guard
 from .outputs import Outputs, Sender
 from .spider_pages import SpiderPage, SpiderPages
-from .unpacking import unpacked
+from .unpacking import plain_body, unpacked
 
 log = structlog.get_logger()
 
@@ -222,8 +222,8 @@ class ParseStage:
             self._failed(message, meta, page, error)
             self.guard.notes.release(key)
             return
-        if aside and message.value:
-            self.aside.add(message, meta, page, message.value)
+        if aside and (body := plain_body(message)):
+            self.aside.add(message, meta, page, body)
         else:
             self._handle(job, message, meta, page)
 
@@ -237,7 +237,7 @@ class ParseStage:
             tried: Whether its trial is over.
         """
         notes, key = self.guard.notes, _key(message)
-        body = body or message.value or b""
+        body = body or plain_body(message)
         if meta.same_as is not None and not body:
             self.bodiless[message.partition, message.offset] = Bodiless(message, meta, page)
             self.lacks_bodies()

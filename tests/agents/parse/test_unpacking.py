@@ -65,9 +65,9 @@ def test_a_page_in_a_coding_gives_what_the_plain_one_gives(coding: str) -> None:
     ],
 )
 def test_a_body_that_must_not_be_kept_is_a_row_with_its_reason(body: bytes, limit: int, error: str) -> None:
-    """The page ends like one that fetch did not keep: no dead letter, no links."""
+    """The page ends like one that fetch did not keep: no dead letter, no links, and it is not put aside."""
     stage = Stage()
-    stage.take(body, coding="gzip", limit=limit)
+    stage.take(body, aside=True, coding="gzip", limit=limit)
     row = stage.row()
     assert (row["status"], row["error"], row["sha256"], row["title"], row["links"]) == (200, error, None, None, 0)
     stage.log.acknowledge()
@@ -208,3 +208,20 @@ def test_a_spider_sees_the_plain_page_or_a_failure(tmp_path: Path, body: bytes, 
     meta = pages.RequestPageMeta(PAGE, "j", http=200, content_type=HTML, request=request, id=5)
     stage.stage.take(Message(3, 0, b"a.test", body, pages.headers(meta, "gzip")))
     assert stage.row() == row
+
+
+@pytest.mark.parametrize(("body", "limit"), [(GZIP, 9), (b"no gzip", 1000)])
+def test_a_page_that_cannot_be_unpacked_is_a_dead_letter_as_it_came(tmp_path: Path, body: bytes, limit: int) -> None:
+    """Sent back it fails for the same reason; without its body and its coding it would be an empty page."""
+    (tmp_path / "s.py").write_text(SPIDER.replace('yield {"lost": True}', "raise ValueError"))
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), spider=f"{tmp_path / 's.py'}:S"))
+    spiders = stage.stage.spiders
+    assert spiders is not None
+    spiders.may_go = lambda: False
+    meta = pages.RequestPageMeta(PAGE, "j", http=200, limit=limit, request=RequestRecord(errback="lost"), id=5)
+    stage.stage.take(Message(3, 0, b"a.test", body, pages.headers(meta, "gzip")))
+    assert spiders.size_bytes == len(body)
+    spiders.may_go = lambda: True
+    spiders.tend()
+    value, headers = letter(stage)
+    assert (value, headers[CODING], spiders.size_bytes) == (body, b"gzip", 0)
