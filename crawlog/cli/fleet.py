@@ -58,8 +58,10 @@ def pages_cat(place: str, headers: bool, text: bool, **given: Any) -> int:
 
     `crawlog why URL` names the place of a page.
     """
+    import msgspec
+
     from crawlog.commands.page_cat import page_of, place_of, text_of
-    from crawlog.schemas.pages import encode
+    from crawlog.streams.http import shown_page
 
     if headers and text:
         raise Misconfigured("crawlog pages cat: --headers or --text, not both")
@@ -67,7 +69,7 @@ def pages_cat(place: str, headers: bool, text: bool, **given: Any) -> int:
     with existing_log(settings_of(given)) as reached:
         page = page_of(reached, partition, offset)
     if headers:
-        answer(encode(page.meta).decode())
+        answer(msgspec.json.encode(shown_page(page.meta)).decode())
     elif text or sys.stdout.isatty():
         answer(*text_of(page).splitlines())
     else:

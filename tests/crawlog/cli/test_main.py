@@ -1,5 +1,6 @@
 """The command line: messages, exit codes, and what stays off standard output."""
 
+import contextlib
 import io
 import json
 import os
@@ -22,7 +23,9 @@ from crawlog.commands.replay import ReplayOptions
 from crawlog.commands.summary import Summary
 from crawlog.processes import folder
 from crawlog.processes.hold import Hold
+from crawlog.schemas.pages import RequestPageMeta
 from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
@@ -32,6 +35,7 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.spiders import StoredPage
 from tests.support.finalizing import signal_in_a_finalizer
 from tests.support.processes import Process
 
@@ -542,6 +546,19 @@ def test_settings_as_json_hide_secrets(crawlog: Command) -> None:
     by_key = {one["key"]: one for one in map(json.loads, answer.splitlines())}
     assert by_key["fetch.concurrency"] == {"key": "fetch.concurrency", "value": 256, "origin": "default"}
     assert "hunter2" not in answer
+
+
+def test_what_the_log_knows_of_a_page_is_shown_without_secrets(
+    crawlog: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `why --json` and `dead show` have it."""
+    request = RequestRecord("POST", headers=(("Authorization", "s3cret"),), body=b"pw=s3cret")
+    meta = RequestPageMeta("http://a.test/", "j", http=200, request=request, headers=(("Set-Cookie", "a=s3cret"),))
+    monkeypatch.setattr("crawlog.cli.fleet.existing_log", contextlib.nullcontext)
+    monkeypatch.setattr("crawlog.commands.page_cat.page_of", lambda *_: StoredPage(meta, b""))
+    shown = crawlog("pages", "cat", "0:0", "--headers").stdout
+    assert json.loads(shown)["headers"] == [["Set-Cookie", "********"]]
+    assert "s3cret" not in shown
 
 
 def test_probe_answers_line_by_line_without_faust() -> None:
