@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.http import page_of
+from crawlog.streams.http import OlderPage, older_page
 from crawlog.streams.log import (
     DAMAGE_CODES,
     ReadPatience,
@@ -44,9 +43,6 @@ Place = tuple[int, int]
 Headers = list[tuple[str, bytes]]
 """Of a record."""
 
-Found = tuple[PageMeta | None, bytes]
-"""The older page, or None, and its plain body."""
-
 
 class Bodies:
     """Reads bodies, one batch at a time; call it in a thread."""
@@ -56,7 +52,7 @@ class Bodies:
         self._topic = topic
         self._consumer: Consumer | None = None
 
-    def read(self, wanted: Mapping[Place, PageMeta]) -> dict[Place, Found]:
+    def read(self, wanted: Mapping[Place, PageMeta]) -> dict[Place, OlderPage]:
         """By place in `wanted`, the older page and its body; None and an empty body if that page is gone.
 
         One call may return only a part of `wanted`, at least one.
@@ -69,14 +65,14 @@ class Bodies:
         for at, meta in wanted.items():
             assert meta.same_as is not None
             by_place.setdefault(meta.same_as, []).append(at)
-        there, found = self._there(by_place), dict[Place, Found]()
+        there, found = self._there(by_place), dict[Place, OlderPage]()
         for place in by_place.keys() - there:
             found.update((at, (None, b"")) for at in by_place[place])
         size_bytes = 0
         for round_ in rounds(there):
             for place, headers, value in self._read(round_):
                 for at in by_place[place]:
-                    found[at] = older(headers, value, wanted[at], self._settings.body_room)
+                    found[at] = older_page(headers, value, wanted[at], self._settings.body_room)
                     size_bytes += len(found[at][1])
             if size_bytes > MOST_BYTES:
                 break
@@ -142,19 +138,3 @@ def rounds(places: Iterable[Place]) -> Iterator[dict[int, list[int]]]:
     while runs:
         yield {number: of_partition.pop(0) for number, of_partition in runs.items()}
         runs = {number: of_partition for number, of_partition in runs.items() if of_partition}
-
-
-def older(headers: Headers, value: bytes, new: PageMeta, most: int) -> Found:
-    """The older page; None if the record is another page, because a new topic gives offsets out again.
-
-    Args:
-        most: Limit of a body, unpacked.
-    """
-    try:
-        old = pages.decode(dict(headers).get(pages.HEADER))
-    except ValueError:
-        return None, b""
-    if (old.job, old.url) != (new.job, new.url) or old.same_as is not None:
-        return None, b""
-    old, body = page_of(old, value, headers, most)
-    return (old, body) if old.kept and body else (None, b"")

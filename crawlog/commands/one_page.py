@@ -12,7 +12,7 @@ from crawlog import __version__
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http import NEEDS_PRIVATE, REDIRECTS, RobotsRules, page_of
+from crawlog.streams.http import NEEDS_PRIVATE, REDIRECTS, RobotsRules, older_page, page_of
 from crawlog.streams.parse import redirected
 from crawlog.streams.spiders import StoredPage
 from crawlog.streams.url import Canonicaliser, Places
@@ -131,33 +131,46 @@ def stored_page(settings: "Settings", url: str, job: str, report: Callable[[str]
     Args:
         job: The only job of interest; empty for all.
 
-    Raises: Misconfigured: there is none.
+    Raises: Misconfigured: there is none with a body.
     """
     from .why import why
 
     story = why(settings, url, None, job, report)
     places = [(event.at, event.partition, event.offset) for event in story.events if event.kind == "page"]
+    why_not = ""
     for _, partition, offset in sorted(places, reverse=True):
-        page = page_at(settings, partition, offset)
-        if page is not None:
-            return page
-    raise Misconfigured(f"{url}: the log has no page of it; `crawlog why {url}` tells its life")
+        try:
+            return page_at(settings, partition, offset)
+        except Misconfigured as error:
+            why_not = why_not or str(error)
+    why_not = why_not or f"the log has no page of it; `crawlog why {url}` tells its life"
+    raise Misconfigured(f"{url}: {why_not}")
 
 
-def page_at(settings: "Settings", partition: int, offset: int) -> StoredPage | None:
-    """The page at a place of crawl.pages, with the body of the older page that it repeats; None if it is not there.
+def page_at(settings: "Settings", partition: int, offset: int) -> StoredPage:
+    """The page at a place of crawl.pages, with the body of the older page that it repeats.
 
-    Raises: ValueError: the record there is no page.
+    Raises: Misconfigured: it is not there, or that body is not. ValueError: the record there is no page.
     """
-    page = _read(settings, partition, offset)
-    if page is None or page.meta.same_as is None:
-        return page
-    older = _read(settings, *page.meta.same_as)
-    return None if older is None else StoredPage(pages.with_body(page.meta, older.meta), older.body)
+    found = _record(settings, partition, offset)
+    if found is None:
+        raise Misconfigured(f"there is no page at {partition}:{offset}: it is not written yet, or was trimmed")
+    headers, value = found
+    meta = pages.decode(dict(headers).get(pages.HEADER))
+    if meta.same_as is None:
+        return StoredPage(*page_of(meta, value, headers, settings.body_room))
+    its_body = "the page at {}:{} was not modified: its body, page {}:{},".format(partition, offset, *meta.same_as)
+    found = _record(settings, *meta.same_as)
+    if found is None:
+        raise Misconfigured(f"{its_body} was trimmed")
+    old, body = older_page(*found, meta, settings.body_room)
+    if old is None:
+        raise Misconfigured(f"{its_body} cannot be read, or that place has another page now")
+    return StoredPage(pages.with_body(meta, old), body)
 
 
-def _read(settings: "Settings", partition: int, offset: int) -> StoredPage | None:
-    """The page at a place; None if it is no longer there."""
+def _record(settings: "Settings", partition: int, offset: int) -> tuple[list[tuple[str, bytes]], bytes | None] | None:
+    """Headers and value of the record at a place of crawl.pages; None if it is not there."""
     from crawlog.streams.log import Topics, log_bounds, record_at, record_headers
 
     topic = Topics(settings.kafka.prefix).pages
@@ -165,8 +178,4 @@ def _read(settings: "Settings", partition: int, offset: int) -> StoredPage | Non
     if not start <= offset < end:
         return None
     record = record_at(settings, topic, partition, offset)
-    if record is None:
-        return None
-    headers = record_headers(record)
-    meta = pages.decode(dict(headers).get(pages.HEADER))
-    return StoredPage(*page_of(meta, record.value(), headers, settings.body_room))
+    return None if record is None else (record_headers(record), record.value())

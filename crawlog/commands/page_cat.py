@@ -25,7 +25,7 @@ def place_of(text: str) -> tuple[int, int]:
 def page_of(settings: "Settings", partition: int, offset: int) -> StoredPage:
     """The page at a place. A page that was not modified has the body of the older one.
 
-    Raises: Misconfigured: it is not there.
+    Raises: Misconfigured: it is not there, or that body is not.
     """
     from crawlog.streams.log import partition_count
 
@@ -33,12 +33,9 @@ def page_of(settings: "Settings", partition: int, offset: int) -> StoredPage:
     if partition >= count:
         raise Misconfigured(f"there is no partition {partition}: the log has {count}, from 0 to {count - 1}")
     try:
-        page = page_at(settings, partition, offset)
+        return page_at(settings, partition, offset)
     except ValueError as error:
         raise Misconfigured(f"{partition}:{offset} of crawl.pages is no page: {error}") from None
-    if page is None:
-        raise Misconfigured(f"there is no page at {partition}:{offset}: it is not written yet, or was trimmed")
-    return page
 
 
 def text_of(page: StoredPage) -> str:

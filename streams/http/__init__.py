@@ -25,7 +25,16 @@ from .answer import (
     all_headers,
     note,
 )
-from .coded_pages import SITEMAP_HEADERS, coding_in, likely_bytes, page_of, plain_headers, sitemap_body
+from .coded_pages import (
+    SITEMAP_HEADERS,
+    OlderPage,
+    coding_in,
+    likely_bytes,
+    older_page,
+    page_of,
+    plain_headers,
+    sitemap_body,
+)
 from .codings import BadCoding, Head, TooLarge, UnkeptBody, coding_of, decoded, decoder
 from .cookie_walls import CookieWalls
 from .cookies import CookieJar, StoredCookie, default_path
@@ -94,6 +103,7 @@ __all__ = [
     "Head",
     "HeldBytes",
     "Manner",
+    "OlderPage",
     "Posted",
     "Proxies",
     "Proxy",
@@ -133,6 +143,7 @@ __all__ = [
     "no_login",
     "note",
     "of_headers",
+    "older_page",
     "origin_of",
     "page_of",
     "plain_headers",

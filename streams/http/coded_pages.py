@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
+from crawlog.schemas import pages
 from crawlog.schemas.pages import CODING, PageMeta
 
 from .codings import GZIP_MAGIC, TooLarge, UnkeptBody, decoded
@@ -24,6 +25,9 @@ SITEMAP_HEADERS = {"Accept-Encoding": "gzip"}
 
 Headers = Iterable[tuple[str, Any]] | None
 """Of a record, as either client gives them."""
+
+OlderPage = tuple[PageMeta | None, bytes]
+"""The older page, or None, and its plain body."""
 
 
 def coding_in(headers: Headers) -> str:
@@ -48,6 +52,23 @@ def page_of(meta: PageMeta, value: bytes | None, headers: Headers, most: int) ->
         return meta, unpacked(body, coding, min(meta.limit or most, most))
     except UnkeptBody as error:
         return structs.replace(meta, error=error.word, kept=False), b""
+
+
+def older_page(headers: Headers, value: bytes | None, new: PageMeta, most: int) -> OlderPage:
+    """The page whose body `new` repeats; None if the record is another page, because offsets were given out again.
+
+    Args:
+        headers, value: Of the record that `new.same_as` names.
+        most: Limit of a body, unpacked.
+    """
+    try:
+        old = pages.decode(dict(headers or ()).get(pages.HEADER))
+    except ValueError:
+        return None, b""
+    if (old.job, old.url) != (new.job, new.url) or old.same_as is not None:
+        return None, b""
+    old, body = page_of(old, value, headers, most)
+    return (old, body) if old.kept and body else (None, b"")
 
 
 def sitemap_body(body: bytes, coding: str, limit: int) -> bytes:

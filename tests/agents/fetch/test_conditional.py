@@ -1,6 +1,5 @@
 """Pages asked for again by what their server said of them: what is sent, what is written, what becomes of the rows."""
 
-import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from crawlog.agents.client.transport import HttpRequest
-from crawlog.agents.parse.stored_bodies import NEAR, Bodies, older, rounds
+from crawlog.agents.parse.stored_bodies import NEAR, Bodies, rounds
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
@@ -240,39 +239,6 @@ def test_runs_are_read_side_by_side_and_far_ones_are_jumped_to() -> None:
     places = [(0, 5), (1, 9), (0, 6), (0, 6 + NEAR), (0, 100), (0, 5)]
     assert list(rounds(places)) == [{0: [5, 6, 6 + NEAR], 1: [9]}, {0: [100]}]
     assert list(rounds([])) == []
-
-
-@pytest.mark.parametrize(
-    ("old", "body", "is_meant"),
-    [
-        (PageMeta(URL, "j"), b"x", True),
-        (PageMeta("http://a.com/other", "j"), b"x", False),
-        (PageMeta(URL, "other"), b"x", False),
-        (PageMeta(URL, "j", kept=False), b"", False),
-        (PageMeta(URL, "j", same_as=(0, 0)), b"", False),
-    ],
-)
-def test_another_record_at_the_old_place_is_not_taken_for_the_page(old: PageMeta, body: bytes, is_meant: bool) -> None:
-    """After a power cut offsets are given out again."""
-    new = PageMeta(URL, "j", same_as=(0, 0))
-    assert older(pg.headers(old), body, new, 9) == ((old, body) if is_meant else (None, b""))
-    assert older([], body, new, 9) == (None, b"")
-
-
-@pytest.mark.parametrize(
-    ("body", "most", "found"),
-    [
-        (gzip.compress(b"x" * 9, mtime=0), 9, b"x" * 9),
-        (gzip.compress(b"x" * 9, mtime=0), 8, b""),
-        (b"no gzip", 9, b""),
-        (gzip.compress(b"x" * 9, mtime=0)[:-8] + bytes(8), 9, b""),
-    ],
-)
-def test_an_old_page_that_cannot_be_unpacked_is_gone(body: bytes, most: int, found: bytes) -> None:
-    """Its URL is fetched whole, as a page's whose body was not kept."""
-    old = PageMeta(URL, "j", limit=100)
-    said = older(pg.headers(old, "gzip"), body, PageMeta(URL, "j", same_as=(0, 0)), most)
-    assert said == ((old, found) if found else (None, b""))
 
 
 @pytest.mark.broker

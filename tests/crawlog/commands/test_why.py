@@ -143,7 +143,6 @@ def test_a_page_in_a_coding_is_told_plain_or_with_the_reason_why_not(cluster: Se
         assert event.what.startswith(told)
         assert event.detail["bytes"] == size
         stored = page_at(cluster, *place)
-        assert stored is not None
         assert (len(stored.body), stored.meta.error) == (size, "" if size else "too_large")
 
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import CODING, PageMeta
-from crawlog.streams.http.coded_pages import PACKS, coding_in, likely_bytes, page_of, plain_headers
+from crawlog.streams.http.coded_pages import PACKS, coding_in, likely_bytes, older_page, page_of, plain_headers
 from crawlog.streams.http.codings import MAX_MEMBERS, Head, UnkeptBody, coding_of, decoded, decoder
 
 PAGE = b"<html>" + b"".join(b"<p>%d paragraph %d</p>" % (n, n * 7919) for n in range(15_000))
 META = PageMeta("http://a.test/", "j", http=200, limit=1 << 20)
 MOST = 1 << 20
+URL = META.url
 
 
 def raw(body: bytes) -> bytes:
@@ -232,3 +233,36 @@ def test_the_codings_of_a_header_have_one_spelling(said: str, coding: str) -> No
     """It is the header of the record."""
     assert coding_of(said) == coding
     assert decoded(b"", said, 0) == b""
+
+
+@pytest.mark.parametrize(
+    ("old", "body", "is_meant"),
+    [
+        (PageMeta(URL, "j"), b"x", True),
+        (PageMeta("http://a.com/other", "j"), b"x", False),
+        (PageMeta(URL, "other"), b"x", False),
+        (PageMeta(URL, "j", kept=False), b"", False),
+        (PageMeta(URL, "j", same_as=(0, 0)), b"", False),
+    ],
+)
+def test_another_record_at_the_old_place_is_not_taken_for_the_page(old: PageMeta, body: bytes, is_meant: bool) -> None:
+    """After a power cut offsets are given out again."""
+    new = PageMeta(URL, "j", same_as=(0, 0))
+    assert older_page(pages.headers(old), body, new, 9) == ((old, body) if is_meant else (None, b""))
+    assert older_page([], body, new, 9) == (None, b"")
+
+
+@pytest.mark.parametrize(
+    ("body", "most", "found"),
+    [
+        (gzip.compress(b"x" * 9, mtime=0), 9, b"x" * 9),
+        (gzip.compress(b"x" * 9, mtime=0), 8, b""),
+        (b"no gzip", 9, b""),
+        (gzip.compress(b"x" * 9, mtime=0)[:-8] + bytes(8), 9, b""),
+    ],
+)
+def test_an_old_page_that_cannot_be_unpacked_is_gone(body: bytes, most: int, found: bytes) -> None:
+    """Its URL is fetched whole, as a page's whose body was not kept."""
+    old = PageMeta(URL, "j", limit=100)
+    said = older_page(pages.headers(old, "gzip"), body, PageMeta(URL, "j", same_as=(0, 0)), most)
+    assert said == ((old, found) if found else (None, b""))
