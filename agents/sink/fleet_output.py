@@ -273,11 +273,19 @@ class FleetOutput:
         with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # a store writes to itself
             return finalise(self._data, self.spec, ends, nowhere)
 
-    async def leave(self) -> int:
-        """Leave the rows of a job that did not come to its end in FILE.partial; returns their number."""
+    async def leave(self) -> int | None:
+        """Leave the rows of a job that did not come to its end in FILE.partial.
+
+        Returns: Their number, or None while pipelines make rows: the next process of theirs would begin without any.
+
+        Raises: as `open`.
+        """
         await self.open()
         assert self._results is not None
-        rows = (self._results.made or self._results).rows
+        made = self._results.made
+        if made is not None and made.has_more:
+            return None
+        rows = (made or self._results).rows
         await self.close()
         return rows
 

@@ -423,6 +423,8 @@ class FleetSink:
             await self._records.note(wanted, rev=wanted.rev, rows=rows, place=output.spec.output)
         else:
             rows = await output.leave()
+            if rows is None:
+                return
             await self._records.note(wanted, rev=wanted.rev, rows=rows, place=str(output.partial), is_partial=True)
         crash_points.point("output.noted")
         log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)

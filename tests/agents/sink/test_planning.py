@@ -24,6 +24,7 @@ from crawlog.streams.errors import EngineError, RetryLater
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import SinkState, state_of
+from crawlog.streams.spiders import MadeItem, MadeItems
 from crawlog.streams.worker import finish_within
 
 
@@ -234,3 +235,79 @@ async def test_an_output_that_takes_long_to_open_or_to_make_is_no_stuck_worker(
     assert await output.complete({}, "finished") == 0
     await output.write({})
     await output.close()
+
+
+class Child:
+    """Pipelines that make a row of each item.
+
+    Attributes:
+        calls: What they were asked for, of each process.
+        may_work: Whether they answer.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.may_work = asyncio.Event()
+
+    async def start(self, *_: Any) -> "Child":
+        """A fresh process."""
+        return self
+
+    async def call(self, name: str, argument: bytes = b"") -> bytes:
+        """As `PipelinesChild.call`."""
+        await self.may_work.wait()
+        self.calls.append(name)
+        made = [MadeItem(msgspec.Raw(line[1:])) for line in argument.splitlines()] if name == "rows" else []
+        return msgspec.json.encode(MadeItems(made))
+
+    def close(self) -> None:
+        """Ended."""
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Child:
+    """The pipelines of every job."""
+    made = Child()
+    monkeypatch.setattr(fleet_output, "pipelines_process", made.start)
+    return made
+
+
+def with_pipelines(sink: FleetSink, rev: int, state: str = "running", ends: int | None = None) -> None:
+    """Tell the worker of the job j, whose items pass pipelines; and of its end."""
+    made = {"rev": rev, "state": state, "outputs": (OutputSpec("rows.jsonl"),), "pipelines": True}
+    spec = msgspec.structs.replace(JobSpec(), **made)
+    sink._wanted.heard(JobCopy("j", spec))
+    if ends is not None:
+        sink._wanted.heard(Finished("j", 1.0, items=(ends,), rev=rev, reason=state))
+
+
+async def noted(sink: FleetSink, rev: int) -> OutputNote:
+    """What became of the output of j, behind the end of a revision."""
+    async with asyncio.timeout(30):
+        while (note := sink._wanted.note("j", "rows.jsonl")) is None or note.rev != rev:
+            await sink._turn()
+            await asyncio.sleep(0.01)
+    return note
+
+
+async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made_them(
+    sink: FleetSink, log: EmptyLog, child: Child, tmp_path: Path
+) -> None:
+    """A process that is ended before has made some, and the next one would begin with none. They stay then."""
+    log.failures = 0
+    with_pipelines(sink, 1)
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    output.take(row(1))
+    await output.write({})
+    with_pipelines(sink, 2, "cancelled", ends=2)
+    await sink._turn()
+    assert sink._wanted.note("j", "rows.jsonl") is None
+    child.may_work.set()
+    for rev in (2, 3):
+        with_pipelines(sink, rev, "cancelled", ends=2)
+        note = await noted(sink, rev)
+        assert (note.rows, note.is_partial) == (2, True)
+        assert len(output.partial.read_text().splitlines()) == 2
+    assert child.calls == ["open", "rows"]
