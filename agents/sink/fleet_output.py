@@ -146,6 +146,12 @@ class FleetOutput:
         waiting = [record.offset for record in self.pending if record.partition == partition]
         return min(waiting) if waiting else max(self.seen.get(partition, 0), read)
 
+    def want(self, wanted: "WantedOutput") -> None:
+        """Go on as it is wanted now. An order to close the pipelines ends with the end that it was given for."""
+        if wanted.end is None or wanted.rev != self.wanted.rev:
+            forget_close(self._data, self.spec)
+        self.wanted = wanted
+
     def take(self, record: Record) -> None:
         """Take a record of the job, if it is new."""
         if record.offset < self.seen.get(record.partition, 0):

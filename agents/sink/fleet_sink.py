@@ -248,7 +248,7 @@ class FleetSink:
             )
             known = self._outputs.get(key)
             if known is not None and known.spec == spec:
-                known.wanted = wanted
+                known.want(wanted)
                 return
             await self._drop([key])
             starts = places_of(wanted.spec)

@@ -311,3 +311,29 @@ async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made
         assert (note.rows, note.is_partial) == (2, True)
         assert len(output.partial.read_text().splitlines()) == 2
     assert child.calls == ["open", "rows"]
+
+
+async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(
+    sink: FleetSink, log: EmptyLog, child: Child
+) -> None:
+    """They would be closed whenever they have made all rows, and each fresh process gets all items again."""
+    log.failures = 0
+    with_pipelines(sink, 1)
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    await output.write({})
+    with_pipelines(sink, 2, "finished", ends=1)
+    await sink._turn()
+    with_pipelines(sink, 3)
+    await sink._turn()
+    child.may_work.set()
+    async with asyncio.timeout(30):
+        while "rows" not in child.calls:
+            await sink._turn()
+            await asyncio.sleep(0.01)
+    output.take(row(1))
+    await output.write({})
+    with_pipelines(sink, 4, "finished", ends=2)
+    assert (await noted(sink, 4)).rows == 2
+    assert child.calls == ["open", "rows", "rows", "close"]
