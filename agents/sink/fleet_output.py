@@ -16,7 +16,7 @@ import structlog
 
 from crawlog.agents.control import beating
 from crawlog.schemas.record import Record
-from crawlog.streams.errors import Unusable
+from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.log import LogIdentity, SinkSpec
 from crawlog.streams.sink import (
     Entry,
@@ -117,6 +117,7 @@ class FleetOutput:
         self._durable: dict[int, int] = {}
         self._results: SinkState | None = None
         self._stage: OutputStage | None = None
+        self._rows: RowMaker | None = None
         self._making: asyncio.Task[None] | None = None
 
     @property
@@ -138,6 +139,12 @@ class FleetOutput:
     def is_stuck(self) -> bool:
         """Whether rows wait since they could not be written."""
         return bool(self.error and self.pending)
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is written, or why the pipelines make no row; empty if all is well."""
+        trouble = self._rows.trouble if self._rows else ""
+        return self.error or (f"job {self.spec.job}, {trouble}" if trouble else "")
 
     def passed(self, partition: int, read: int) -> int:
         """The offset up to which all rows are durable, where the reader is at `read`."""
@@ -210,6 +217,7 @@ class FleetOutput:
         start = partial(pipelines_process, self._settings, self.spec.job)
         rows = RowMaker(stage.results, start, stage.bury, stage.close_job, stage.original, self._tools.topics[0])
         rows.goes_on = self._settings.pipelines.resume == "continue"
+        self._rows = rows
         self._making = asyncio.create_task(rows.run())
 
     async def write(self, read: Mapping[int, int]) -> None:
@@ -243,7 +251,7 @@ class FleetOutput:
     async def close(self) -> None:
         """Close the state, also if the caller's time runs out; what waits is forgotten, and read again."""
         making, results = self._making, self._results
-        self._making = self._results = self._stage = None
+        self._making = self._rows = self._results = self._stage = None
         await asyncio.shield(self._end(making, results))
 
     async def _end(self, making: "asyncio.Task[None] | None", results: SinkState | None) -> None:
@@ -263,7 +271,7 @@ class FleetOutput:
     async def complete(self, ends: Mapping[int, int], reason: str) -> int | None:
         """Make FILE, with all rows up to `ends`; returns their number, or None while pipelines make rows.
 
-        Raises: as `open` and `finalise`.
+        Raises: as `open` and `finalise`. Misconfigured: the pipelines make no row now.
         """
         if self.has_pipelines:
             await self.open()
@@ -271,9 +279,15 @@ class FleetOutput:
             order_close(self._data, self.spec, ends, reason)
             made = self._results.made
             if made is not None and not made.is_done:
+                self._check_pipelines()
                 return None
         await self.close()
         return await beating(self._tools.beat, asyncio.to_thread(self._finalised, ends))
+
+    def _check_pipelines(self) -> None:
+        """Raises: Misconfigured: the pipelines make no row now."""
+        if self._rows is not None and self._rows.trouble:
+            raise Misconfigured(self._rows.trouble)
 
     def _finalised(self, ends: Mapping[int, int]) -> int:
         with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # a store writes to itself
@@ -284,12 +298,13 @@ class FleetOutput:
 
         Returns: Their number, or None while pipelines make rows: the next process of theirs would begin without any.
 
-        Raises: as `open`.
+        Raises: as `open`. Misconfigured: the pipelines make no row now.
         """
         await self.open()
         assert self._results is not None
         made = self._results.made
         if made is not None and made.has_more:
+            self._check_pipelines()
             return None
         rows = (made or self._results).rows
         await self.close()

@@ -120,7 +120,7 @@ class FleetSink:
     def reports(self) -> list[Progress]:
         """How far the outputs of each partition are."""
         done = self._read_count, self._read_bytes
-        trouble = self._trouble or next((one.error for one in self._outputs.values() if one.error), "")
+        trouble = self._trouble or next((one.trouble for one in self._outputs.values() if one.trouble), "")
         found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble)
         for report in found:
             report.passed, report.stuck = self._passed(report.partition)

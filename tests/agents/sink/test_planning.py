@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawlog.agents import control
-from crawlog.agents.sink import fleet_output, fleet_sink
+from crawlog.agents import control, progress
+from crawlog.agents.sink import fleet_output, fleet_sink, row_maker
 from crawlog.agents.sink.fleet_sink import FleetSink
 from crawlog.agents.sink.items_reader import ItemRecord
 from crawlog.schemas import items
@@ -20,7 +20,7 @@ from crawlog.schemas.control import Finished, JobCopy, OutputNote
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.errors import EngineError, RetryLater
+from crawlog.streams.errors import EngineError, Misconfigured, RetryLater
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import SinkState, state_of
@@ -243,14 +243,18 @@ class Child:
     Attributes:
         calls: What they were asked for, of each process.
         may_work: Whether they answer.
+        error: Why they cannot be opened.
     """
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.may_work = asyncio.Event()
+        self.error = ""
 
     async def start(self, *_: Any) -> "Child":
         """A fresh process."""
+        if self.error:
+            raise Misconfigured(self.error)
         return self
 
     async def call(self, name: str, argument: bytes = b"") -> bytes:
@@ -337,3 +341,35 @@ async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(
     with_pipelines(sink, 4, "finished", ends=2)
     assert (await noted(sink, 4)).rows == 2
     assert child.calls == ["open", "rows", "rows", "close"]
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_outputs_note(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """`status` and `jobs show` say so; the output is completed once they can be opened."""
+
+    def positions(*_: Any, **told: Any) -> list[Any]:
+        return [SimpleNamespace(partition=0, **told)]
+
+    monkeypatch.setattr(progress, "positions", positions)
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
+    log.failures, child.error = 0, "open_spider: OSError: no database"
+    child.may_work.set()
+    with_pipelines(sink, 1)
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    await output.write({})
+    async with asyncio.timeout(30):
+        while not sink.reports()[0].trouble:
+            await sink._turn()
+            await asyncio.sleep(0.01)
+    assert sink.reports()[0].trouble == "job j, pipelines: open_spider: OSError: no database"
+    with_pipelines(sink, 2, state, ends=1)
+    note = await noted(sink, 0)
+    assert note.error == "pipelines: open_spider: OSError: no database"
+    child.error = ""
+    note = await noted(sink, 2)
+    assert (note.rows, note.error) == (1, "")
