@@ -27,6 +27,7 @@ from crawlog.streams.log import (
     letters_by_place,
     log_bounds,
     partition_count,
+    read_partitions,
     read_records,
     record_at,
     record_headers,
@@ -44,6 +45,9 @@ BATCH = 100
 
 REDRIVEN = "redriven records"
 """Reason of a finished job that runs again."""
+
+NEWER = "the log has newer items of its page, which it would replace; `crawlog dead drop` lays it aside"
+"""Why a record of the sink stays."""
 
 ACKNOWLEDGED_S = 60.0
 """How long a batch may take to be acknowledged, seconds."""
@@ -203,7 +207,7 @@ def _without_secrets(value: bytes | None) -> bytes | None:
 def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, report: Report) -> Redriving:
     """Sends the records of the chosen letters back to their stages; without `execute` only finds them."""
     dead_letters = Dead(settings)
-    found = _groups(settings, dead_letters.chosen(choice), dead_letters.partitions)
+    found = _groups(settings, dead_letters, choice)
     if execute:
         producer = CommandProducer(settings, "crawlog-dead")
         going = sorted(found.going, key=lambda group: group[0].job)  # each batch renews the ends of its jobs
@@ -212,11 +216,54 @@ def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, repor
     return found
 
 
-def _groups(settings: "Settings", letters: list[Letter], partitions: int) -> Redriving:
+def _groups(settings: "Settings", dead_letters: Dead, choice: LetterChoice) -> Redriving:
     """Letters by record."""
     inputs = Topics(settings.kafka.prefix).inputs
-    refused = [(group, redrive_refusal(group[0], inputs, partitions)) for group in letters_by_place(letters)]
-    return Redriving([group for group, why in refused if not why], [(group, why) for group, why in refused if why])
+    groups = letters_by_place(dead_letters.chosen(choice))
+    refused = {group[0].offset: redrive_refusal(group[0], inputs, dead_letters.partitions) for group in groups}
+    of_sink = [group[0] for group in groups if group[0].stage == "sink" and not refused[group[0].offset]]
+    refused |= dict.fromkeys(_replaced(settings, dead_letters, of_sink), NEWER)
+    told = [(group, refused[group[0].offset]) for group in groups]
+    return Redriving([group for group, why in told if not why], [(group, why) for group, why in told if why])
+
+
+def _replaced(settings: "Settings", dead_letters: Dead, letters: list[Letter]) -> set[int]:
+    """Offsets of the sink's letters whose page has other items in the log by now.
+
+    1 items fail in the pipelines → 2 the page is parsed again, and gives others → 3 the letter is redriven: its items
+    come last, and would replace those of 2. A copy that a killed command sent has the same items.
+    """
+    records = dead_letters.records({letter.offset for letter in letters})
+    buried = {record.offset(): (record.key(), hash(record.value())) for record in records}
+    newest = _newest_items(settings, letters, {key for key, _ in buried.values() if key})
+    found = set()
+    for letter in letters:
+        _, partition, offset = letter.place
+        key, value = buried[letter.offset]
+        at, newer = newest.get((partition, key or b""), (-1, value))
+        if at > offset and newer != value:
+            found.add(letter.offset)
+    return found
+
+
+def _newest_items(
+    settings: "Settings", letters: list[Letter], keys: set[bytes]
+) -> dict[tuple[int, bytes], tuple[int, int]]:
+    """Offset and hash of the newest record, by partition and key, of crawl.items behind the first of these letters."""
+    starts: dict[int, int] = {}
+    for letter in letters:
+        _, partition, offset = letter.place
+        starts[partition] = min(offset, starts.get(partition, offset))
+    if not starts:
+        return {}
+    topic = Topics(settings.kafka.prefix).items
+    bounds = log_bounds(settings, topic, list(starts))
+    ranges = {at: (max(starts[at], first), end) for at, (first, end) in bounds.items()}
+    found = {}
+    for record in read_partitions(settings, topic, ranges):
+        if (key := record.key()) in keys:
+            found[record.partition() or 0, key] = record.offset() or 0, hash(record.value())
+    return found
 
 
 def _redrive(

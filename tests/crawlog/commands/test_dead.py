@@ -281,6 +281,26 @@ def test_a_redrive_that_was_killed_before_its_mark_is_done_again(
 
 
 @pytest.mark.broker
+def test_items_that_failed_stay_where_the_log_has_newer_ones_of_their_page(
+    log: tuple[Settings, Producer, Topics],
+) -> None:
+    """They would come last, replace those of the mended spider, and fail again. A copy of a killed redrive is no
+    newer one.
+    """
+    settings, producer, names = log
+    for url, value in (("a", b"old"), ("b", b"old"), ("c", b"old"), ("a", b"new"), ("b", b"old")):
+        producer.send(names.items, value, key=b"j " + url.encode(), partition=3)
+    for offset, url in enumerate("abc"):
+        said = dead.DeadLetter(names.items, 3, offset, "sink", "KeyError: 'price'", job="j")
+        producer.send(names.dead, b"old", key=b"j " + url.encode(), partition=0, headers=said.headers())
+    producer.flush(10)
+    told = command.redriven(settings, LetterChoice(stage="sink"), execute=True, report=pytest.fail)
+    assert redrive_lines(told)[0].startswith("3 stays: the log has newer items of its page")
+    sent = read_records(settings, names.items, 3, 5, log_bounds(settings, names.items, [3])[3][1])
+    assert [one.key() for one in sent] == [b"j b", b"j c"]
+
+
+@pytest.mark.broker
 def test_a_job_with_outputs_ends_behind_what_was_redriven(
     log: tuple[Settings, Producer, Topics], monkeypatch: pytest.MonkeyPatch
 ) -> None:
