@@ -108,7 +108,7 @@ def export_job(
 
     Args:
         output: As `-o` of `run`: a file, `-`, or the address of a store.
-        follow: Whether to wait for the job's end. Ctrl-C or a SIGTERM then leaves FILE.partial.
+        follow: Whether to wait for the job's end. Ctrl-C, a SIGTERM or the job's deletion then leaves FILE.partial.
         say: Is told how the job goes on.
 
     Raises: Misconfigured: no such job, or an output that cannot be written. EngineError: the log cannot be read.
@@ -176,7 +176,8 @@ class _Export:
                 time.sleep(LOOK_S)
                 self._look()
                 is_in = self._read()
-        except (KeyboardInterrupt, SystemExit):  # SystemExit is how SIGTERM and SIGHUP end a command
+        except (KeyboardInterrupt, SystemExit, Misconfigured):
+            # SystemExit is how SIGTERM and SIGHUP end a command; the job was deleted if it is Misconfigured
             if follow:
                 self._write(is_complete=False)
             raise

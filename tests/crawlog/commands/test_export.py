@@ -181,6 +181,19 @@ def test_a_signal_that_ends_the_following_leaves_the_rows_so_far(log: Log, tmp_p
     assert json.loads((tmp_path / "rows.jsonl.partial").read_text()) == {"n": 1, "page": 0}
 
 
+def test_a_job_that_is_deleted_while_it_is_followed_leaves_the_rows_so_far(log: Log, tmp_path: Path) -> None:
+    """The log does not give them again: no command knows the job any more."""
+    log.job("j")
+    log.row(1)
+
+    def delete(_line: str) -> None:
+        log.job("j", state="deleted", rev=1)
+
+    with pytest.raises(Misconfigured, match="there is no job j"):
+        export_job(log.settings, "j", str(tmp_path / "rows.jsonl"), follow=True, say=delete)
+    assert json.loads((tmp_path / "rows.jsonl.partial").read_text()) == {"n": 1, "page": 0}
+
+
 @pytest.mark.parametrize("output", ["rows.csv", "-"])
 def test_a_sink_that_fails_is_no_bug_of_ours(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
