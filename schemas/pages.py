@@ -127,16 +127,19 @@ _encoder = msgspec.json.Encoder()
 
 
 def with_body(meta: PageMeta, old: PageMeta) -> PageMeta:
-    """A page that was not modified, with the older page's fields about the body."""
+    """A page that was not modified, with the older page's fields about the body.
+
+    The headers of a 304 count in place of the older page's (RFC 9111 3.2).
+    """
     told = {name.lower() for name, _ in meta.headers}
     return msgspec.structs.replace(
         meta,
-        headers=(*(line for line in old.headers if line[0].lower() not in told), *meta.headers),  # RFC 9111 3.2
+        headers=(*(line for line in old.headers if line[0].lower() not in told), *meta.headers),
         content_type=old.content_type,
         sniffed=old.sniffed,
-        link=old.link,
-        x_robots=old.x_robots,
-        refresh=old.refresh,
+        link=meta.link or old.link,
+        x_robots=meta.x_robots or old.x_robots,
+        refresh=meta.refresh or old.refresh,
         kept=True,
     )
 

@@ -272,3 +272,15 @@ def test_a_page_that_was_not_modified_has_the_newer_headers() -> None:
     old = pages.PageMeta("http://a.com/", "j", headers=(("Content-Type", "text/html"), ("Date", "1"), ("ETag", "x")))
     new = pages.PageMeta("http://a.com/", "j", headers=(("date", "2"),))
     assert pages.with_body(new, old).headers == (("Content-Type", "text/html"), ("ETag", "x"), ("date", "2"))
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "said"),
+    [("link", ("</a>; rel=next",), ("</b>; rel=next",)), ("x_robots", (), ("noindex",)), ("refresh", "0; /a", "0; /b")],
+)
+def test_a_page_that_was_not_modified_is_read_by_the_newer_headers(name: str, was: Any, said: Any) -> None:
+    """Its X-Robots-Tag decides on its row; an answer that does not repeat a header changes nothing (RFC 9111 3.2)."""
+    old, new = (pages.PageMeta("http://a.com/", "j", **{name: value}) for value in (was, said))
+    silent = pages.PageMeta("http://a.com/", "j")
+    assert getattr(pages.with_body(new, old), name) == said
+    assert getattr(pages.with_body(silent, old), name) == was
