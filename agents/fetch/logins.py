@@ -28,6 +28,7 @@ from crawlog.streams.http import (
     no_login,
     origin_of,
     read_form,
+    read_login,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Logins:
         self._caution = caution
         self._refusal = refusal
         self._forms = {form.origin: form for form in map(read_form, settings.fetch.forms)}
+        users = {login.origin: login.user for login in map(read_login, settings.fetch.logins)}
+        self._users = {origin: form.url for origin, form in self._forms.items()} | users
         self._sessions: dict[tuple[str, int, str], Session] = {}
 
     def session(self, task: "Task") -> Session | None:
@@ -73,6 +76,10 @@ class Logins:
             session = Session(form, rules.login_again_s, rules.attempts)
             self._sessions[key] = session
         return session
+
+    def user(self, url: str) -> str:
+        """Who asks for a URL: the user of a basic login, or the form that is posted; empty for nobody."""
+        return self._users.get(origin_of(url), "") if self._users else ""
 
     async def take(self, task: "Task", session: Session, step: Step) -> Answer:
         """Request the form's page or post the form, as the session's step says.

@@ -238,6 +238,8 @@ class Tasks:
         try:
             if unless is not None:
                 self._note_condition(task, answer, unless)
+            if answer.validators is not None:
+                answer.validators = msgspec.structs.replace(answer.validators, selected_by=self._selecting(task))
             if why:
                 await self.browsing.render(task, answer, why)
         except BaseException:
@@ -298,9 +300,15 @@ class Tasks:
         if stored is None:
             return None
         known = validators.read(stored)
+        if known.selected_by != self._selecting(task):
+            return None
         low = self._lows.get(task.partition.fold.partition, 0)
         may_ask = validators.may_ask(known, task.job.after, task.epoch, low, self.browsing.verdict(task))
         return known if may_ask else None
+
+    def _selecting(self, task: Task) -> bytes:
+        """What a server may select the representation of a plain page by."""
+        return task.manner.selecting(self._logins.user(task.row.url))
 
     # ------------------------------------------------------------------ the answer
 

@@ -71,6 +71,11 @@ class Login(NamedTuple):
     origin: str
     header: str
 
+    @property
+    def user(self) -> str:
+        """Its name, without the password."""
+        return base64.b64decode(self.header.removeprefix("Basic ")).decode().partition(":")[0]
+
 
 _PORTS = {"http": 80, "https": 443, "socks4": 1080, "socks4a": 1080, "socks5": 1080, "socks5h": 1080}
 

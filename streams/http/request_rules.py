@@ -62,6 +62,15 @@ class Manner(NamedTuple):
         silences = rules.connect_timeout_s, rules.first_byte_timeout_s, rules.chunk_timeout_s
         return _digest(rules.user_agent, rules.headers, rules.proxied, rules.min_tls, rules.timeout_s, silences)
 
+    def selecting(self, user: str) -> bytes:
+        """A digest of what a server may select a page's representation by (RFC 9110 12.1).
+
+        Args:
+            user: Of the login that is sent. Its password selects nothing, and no row may tell of it.
+        """
+        rules = self.rules
+        return _digest(rules.user_agent, rules.headers, rules.cookies, rules.proxied, user)
+
     def has(self, setting: str) -> bool:
         """Whether it uses one of the settings above."""
         return self.rules.allow_private if setting == NEEDS_PRIVATE else not self.rules.verify_tls

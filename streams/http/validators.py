@@ -1,12 +1,14 @@
 """The ETag and Last-Modified of a page, for conditional requests in a later epoch (RFC 9110 8.8, 13.1).
 
-A row of the state's cache column for each page that has one, 50–200 bytes: losing it costs a whole body. It is written
+A row of the state's cache column for each page that has one, 60–210 bytes: losing it costs a whole body. It is written
 once crawl.pages has acknowledged the page that it points to. In a later epoch the request carries it; on 304 the new
 page has no body but points to the old one, which parse reads. An epoch does this once for each URL: the row then has
-the epoch's number, so that a URL whose old page turns out to be gone is fetched whole.
+the epoch's number, so that a URL whose old page turns out to be gone is fetched whole. A job that asks in another way,
+such as for another language, may get another representation: it fetches the page whole (RFC 9111 4.1).
 
     key:   b"v" + <xxh3_64 of the job's name> + <fingerprint of the URL>, 8 bytes each, big endian
-    value: MessagePack [ETag, Last-Modified, offset in crawl.pages, epoch, is_whole]; the partition is the state's own
+    value: MessagePack [ETag, Last-Modified, offset in crawl.pages, epoch, is_whole, way of asking]; the
+           partition is the state's own
 """
 
 import re
@@ -31,6 +33,7 @@ class Validators(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         is_whole: Its HTML was examined, and needs no browser.
+        selected_by: The `Manner.selecting` that the page was asked for with; empty in older rows.
     """
 
     etag: str
@@ -38,6 +41,7 @@ class Validators(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     epoch: int
     is_whole: bool = False
+    selected_by: bytes = b""
 
     @property
     def headers(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from crawlog.agents.client.transport import HttpRequest
+from crawlog.agents.fetch.logins import Logins
 from crawlog.agents.parse.stored_bodies import NEAR, Bodies, rounds
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
@@ -20,10 +21,11 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.http import validators
 from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.validators import UNWRITTEN, Validators, of_headers
 from crawlog.streams.log.client import kafka_config
 from crawlog.streams.settings.settings import Settings
-from tests.support.fetching import Web, World, running
+from tests.support.fetching import Web, World, changed, running
 from tests.support.processes import Process, crawlog, ended, until
 from tests.support.sites import Answer as Reply
 from tests.support.sites import Site, Threaded, sites
@@ -55,10 +57,11 @@ def test_validators_are_kept_as_they_came_if_they_can_be_sent_again(
     assert (found and (found.etag, found.modified)) == kept
 
 
-def test_the_largest_row_has_two_hundred_bytes() -> None:
+def test_the_largest_row_has_two_hundred_and_ten_bytes() -> None:
     """Key and value; a usual one has half as many."""
-    longest = Validators("x" * validators.MAX_ETAG, "y" * validators.MAX_DATE, 1 << 40, u.MAX_EPOCH, is_whole=True)
-    assert len(validators.pack(longest)) + len(validators.key("job", URL)) <= 200
+    kept = "x" * validators.MAX_ETAG, "y" * validators.MAX_DATE
+    longest = Validators(*kept, 1 << 40, u.MAX_EPOCH, True, Manner(u.RequestRules()).selecting("me"))
+    assert len(validators.pack(longest)) + len(validators.key("job", URL)) <= 210
     assert validators.read(validators.pack(longest)) == longest
 
 
@@ -184,8 +187,52 @@ async def test_a_page_that_may_need_a_browser_now_is_fetched_whole_once(
 
 
 def test_a_row_of_before_says_that_nobody_looked() -> None:
-    """Written by a worker that did not know of rendering."""
+    """Written by a worker that did not know of rendering, nor noted how it asked."""
     assert validators.read(validators.pack(['"1"', "", 7, 0])) == Validators('"1"', "", 7, 0, is_whole=False)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"headers": ("Accept-Language: de",)}, {"user_agent": "other"}, {"cookies": True}, {}],
+    ids=["language", "user agent", "cookies", "none"],
+)
+async def test_a_job_that_asks_in_another_way_fetches_its_pages_whole(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may have another representation for it, of the same date (RFC 9111 4.1). A 304 then points to that."""
+    web = Web(etags={URL: '"1"'})
+    async with running(tmp_path, monkeypatch, web) as world:
+        for epoch in range(3):
+            begin(world, epoch, requests=u.RequestRules(**changes))
+            world.find(URL, epoch=epoch)
+            await world.until(partial(has_pages, world, epoch + 1))
+    (first, _), (second, _), (third, _) = world.log.pages
+    assert (first.http, second.http, third.http) == (200, 200 if changes else 304, 304)
+    assert third.same_as == (0, 1 if changes else 0)
+
+
+async def test_a_page_of_a_version_that_noted_no_way_of_asking_is_fetched_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether it was the same."""
+    web = Web(etags={URL: '"1"'})
+    async with running(tmp_path, monkeypatch, web) as world:
+        world.find(URL)
+        await world.all_done(URL)
+        world.stage.live[0].db.remember(validators.key("j", URL), validators.pack(['"1"', "", 0, 0, True]))
+        begin(world, 1)
+        world.find(URL, epoch=1)
+        await world.until(partial(has_pages, world, 2))
+    assert web.conditions == []
+
+
+def test_a_way_of_asking_has_the_user_and_not_the_password() -> None:
+    """A digest of a password, beside all else that it is made of, would be one to try passwords on."""
+    fetch = {"fetch.logins": ["https://me:word@a.com"], "fetch.forms": ["https://b.com/in#user=me&pass=word"]}
+    logins = Logins(changed(Settings(), fetch), *[None] * 4)  # type: ignore[arg-type]  # nothing is asked
+    users = [logins.user(url) for url in ("https://a.com/x", "https://b.com/x", "http://a.com/x")]
+    assert users == ["me", "https://b.com/in", ""]
+    assert len({Manner(u.RequestRules()).selecting(user) for user in users}) == 3
 
 
 async def test_a_new_job_of_a_deleted_ones_name_fetches_its_pages_whole(
