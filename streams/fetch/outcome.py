@@ -11,6 +11,7 @@ import msgspec
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import CodedPageMeta, PageMeta, RequestPageMeta
 from crawlog.streams.http import NEEDS_LAX_TLS, NEEDS_PRIVATE, REDIRECTS
+from crawlog.streams.url import fingerprint
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Host, Task
@@ -133,9 +134,19 @@ def keeps_any_type(task: "Task") -> bool:
 
 
 def is_plain(task: "Task") -> bool:
-    """Whether a task's URL alone says what its page is: then the page's validators are the URL's."""
-    request = task.request
-    return not task.row.id and (request is None or not (request.headers or request.cookies))
+    """Whether a task's URL and job alone say what its page is: then the page's validators are the URL's.
+
+    A spider's GET may be so, whatever its callback and data are, if it sends nothing of its own and may be sent twice.
+    In a job that keeps cookies it is not: a spider that logs in gets the pages of its session.
+    """
+    row, request = task.row, task.request
+    if row.id and row.id != fingerprint(row.url):
+        return False
+    if request is None:
+        return True
+    has_own = request.headers or request.without or request.cookies or request.jar or request.proxy
+    is_in_session = task.manner.rules.cookies or not request.keeps_cookies
+    return not (has_own or is_in_session or request.once)
 
 
 def wants_headers(task: "Task") -> bool:

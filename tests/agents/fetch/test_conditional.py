@@ -18,6 +18,7 @@ from crawlog.agents.parse.stored_bodies import NEAR, Bodies, rounds
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.http import validators
 from crawlog.streams.http.answer import Answer
@@ -25,7 +26,8 @@ from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.validators import UNWRITTEN, Validators, of_headers
 from crawlog.streams.log.client import kafka_config
 from crawlog.streams.settings.settings import Settings
-from tests.support.fetching import Web, World, changed, running
+from crawlog.streams.spiders import request_id
+from tests.support.fetching import URLS, Web, World, changed, running
 from tests.support.processes import Process, crawlog, ended, until
 from tests.support.sites import Answer as Reply
 from tests.support.sites import Site, Threaded, sites
@@ -144,6 +146,23 @@ async def test_a_later_epoch_asks_by_the_validators_and_its_page_points_to_the_o
     assert told[6] == ("x", 2, 200, None, True)
     assert Counter(done.status for done in world.log.dones) == {"fetched": 5, "not_modified": 2}
     assert ("http://a.com/y", '"2"') in web.conditions
+
+
+async def test_a_spiders_get_with_a_callback_is_asked_for_by_the_validators_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page has the request. Once the old page turned out to be gone, it is sent without a condition."""
+    web, request = Web(etags={URL: '"1"'}), RequestRecord(callback="item", kwargs={"a": 1})
+    found = u.FoundUrl(URL, id=request_id(URL, request), request=request)
+    gone = u.FoundUrl(URL, id=found.id, request=request, again="not_modified")
+    async with running(tmp_path, monkeypatch, web) as world:
+        for count, (epoch, one) in enumerate([(0, found), (1, found), (1, gone)], 1):
+            begin(world, epoch if one is found else 0)
+            world.log.send(URLS, u.encode(u.RequestsRecord(job="j", epoch=epoch, urls=[one])))
+            await world.until(partial(has_pages, world, count))
+    pages = [meta for meta, _ in world.log.pages]
+    assert [(meta.http, meta.same_as) for meta in pages] == [(200, None), (304, (0, 0)), (200, None)]
+    assert [(meta.id, meta.request) for meta in pages] == [(found.id, request)] * 3
 
 
 async def test_a_server_that_mistakes_a_condition_is_asked_without_one(

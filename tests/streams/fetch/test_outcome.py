@@ -7,7 +7,7 @@ import pytest
 
 from crawlog.schemas.pages import PageMeta, RequestPageMeta, decode, encode
 from crawlog.schemas.progress import JobCounts
-from crawlog.schemas.requests import RequestRecord, packed
+from crawlog.schemas.requests import CookieGiven, RequestRecord, packed
 from crawlog.schemas.urls import MAX_URL_BYTES, JobSpec, RequestRules, Result
 from crawlog.streams.fetch import outcome
 from crawlog.streams.fetch.outcome import Unasked
@@ -19,6 +19,7 @@ from crawlog.streams.frontier.host import Host, Task
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules
+from crawlog.streams.url import fingerprint
 
 NOW = 1_700_000_000.0
 URL = "http://a.com/x"
@@ -51,6 +52,28 @@ def task(row: QueueRow = ROW, spider: str = "", *, cookies: bool = False) -> Tas
     job = JobState(0, JobRow("j", 4, JobSpec(rev=3, spider=spider)), JobCounts(), Rows(InMemory()))
     partition = SimpleNamespace(manner=lambda _: Manner(RequestRules(cookies=cookies)))
     return Task(host(), job, b"q" + (7).to_bytes(8, "big"), row, partition)
+
+
+@pytest.mark.parametrize(
+    ("of_url", "request_", "plain"),
+    [
+        (True, RequestRecord(callback="item", kwargs={"a": 1}, meta={"b": 2}, errback="failed", timeout_s=9.0), True),
+        (True, RequestRecord(headers=(("Accept-Language", "de"),)), False),
+        (True, RequestRecord(without=("Accept-Language",)), False),
+        (True, RequestRecord(cookies=(CookieGiven("a", "1"),)), False),
+        (True, RequestRecord(jar="me"), False),
+        (True, RequestRecord(keeps_cookies=False), False),
+        (True, RequestRecord(proxy="http://p.test"), False),
+        (True, RequestRecord(once=True), False),
+        (False, RequestRecord("POST"), False),
+    ],
+)
+def test_a_get_that_sends_nothing_of_its_own_is_plain(of_url: bool, request_: RequestRecord, plain: bool) -> None:
+    """Its page is the one of its URL; a session or another proxy may get another, and a 304 may need a second one."""
+    identity = fingerprint(URL) if of_url else 7
+    row = QueueRow(URL, 2, 1, seed=True, id=identity, request=packed(request_))
+    assert outcome.is_plain(task(row)) == plain
+    assert not outcome.is_plain(task(row, cookies=True)), "the page may be the one of a session"
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import pydantic
 import pytest
 import scrapy
 
 from crawlog import Request, Response, Spider
-from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.pages import PageMeta, RequestPageMeta, with_body
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
@@ -69,6 +70,15 @@ def test_a_page_goes_to_the_callback_of_its_request() -> None:
     assert asked(listed) == [("http://a.test/1", record), ("http://a.test/dir/p?p=2", None)]
     assert listed.requests[0].id == fingerprint("http://a.test/1")
     item = result_of(Shop(), b"<h1>t</h1>", request=record)
+    assert rows(item) == [{"title": "t", "price": "5"}]
+
+
+def test_a_page_that_was_not_modified_goes_to_the_callback_too() -> None:
+    """With the body of the older page, as if it had been sent again."""
+    record = RequestRecord(callback="parse_item", kwargs={"price": "5"}, errback="parse")
+    old = PageMeta(PAGE, "j", http=200, content_type="text/html")
+    new = with_body(PageMeta(PAGE, "j", http=304, same_as=(0, 1), request=record, epoch=1), old)
+    item = result_of(Shop(), b"<h1>t</h1>", **msgspec.structs.asdict(new))
     assert rows(item) == [{"title": "t", "price": "5"}]
 
 
