@@ -96,7 +96,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     """What became of an output of a job on a fleet: written by the sink worker that has it.
 
     Attributes:
-        rev: Revision of the job's end after which the output was completed; 0 while it is not complete, or if a command
+        rev: Revision of the job's record that it is about, of a completed output that of the job's end; 0 if a command
             has the worker look at it again.
         is_partial: Whether the operator stopped or cancelled the job: its rows stay in `place`, FILE.partial.
         rows: Rows in it.

@@ -283,7 +283,7 @@ class FleetSink:
         rows = await asyncio.to_thread(output.made, dict(enumerate(wanted.end.items)))
         if rows is None:
             return False
-        await self._records.note(wanted, rev=wanted.rev, rows=rows, place=output.spec.output)
+        await self._records.note(wanted, rows=rows, place=output.spec.output)
         return True
 
     async def _drop(self, keys: Iterable[Key]) -> None:
@@ -420,12 +420,12 @@ class FleetSink:
             if rows is None:
                 return
             crash_points.point("output.made")
-            await self._records.note(wanted, rev=wanted.rev, rows=rows, place=output.spec.output)
+            await self._records.note(wanted, rows=rows, place=output.spec.output)
         else:
             rows = await output.leave()
             if rows is None:
                 return
-            await self._records.note(wanted, rev=wanted.rev, rows=rows, place=str(output.partial), is_partial=True)
+            await self._records.note(wanted, rows=rows, place=str(output.partial), is_partial=True)
         crash_points.point("output.noted")
         log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)
         await self._drop([wanted.key])

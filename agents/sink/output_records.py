@@ -57,7 +57,7 @@ class OutputRecords:
         """
         about = wanted.job, wanted.output.name[:MOST_NAME], time.time()
         became["error"] = " ".join(became.get("error", "").split())[:1000]
-        note = OutputNote(*about, epoch=wanted.epoch, worker=self._worker, **became)
+        note = OutputNote(*about, epoch=wanted.epoch, rev=wanted.rev, worker=self._worker, **became)
         known = wanted.note
         if known is not None and msgspec.structs.replace(known, at=note.at, worker=note.worker) == note:
             return False

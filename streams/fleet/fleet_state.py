@@ -277,9 +277,8 @@ class FleetState:
             if not isinstance(note, OutputNote) or note.epoch < copy.epoch:
                 yield OutputView(spec.name, "writing", required=spec.required)
                 continue
-            is_complete = note.rev and note.rev >= copy.spec.rev
-            ended = "partial" if note.is_partial else "complete"
-            state = "failed" if note.error else ended if is_complete else "writing"
+            became = "failed" if note.error else "partial" if note.is_partial else "complete"
+            state = became if note.rev and note.rev >= copy.spec.rev else "writing"  # an old error may be mended by now
             yield OutputView(spec.name, state, note.rows, note.place, note.error, spec.required)
 
     # ------------------------------------------------------------------ the rest

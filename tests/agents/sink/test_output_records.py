@@ -42,6 +42,17 @@ async def test_a_refusal_is_news_once() -> None:
     assert await records.note(*wanted.of("j"), error="something else")
 
 
+async def test_a_refusal_is_news_again_when_the_job_has_changed() -> None:
+    """Else nobody could tell it from one that was mended since."""
+    wanted = WantedOutputs()
+    records = _records(wanted, _Log())
+    for rev in (1, 2):
+        _job(wanted, "../x", rev=rev)
+        assert await records.note(*wanted.of("j"), error="a path")
+        assert (note := wanted.note("j", "../x")) is not None
+        assert note.rev == rev
+
+
 async def test_long_names_that_begin_alike_do_not_unsay_each_others_notes() -> None:
     """A stranger's record: a note has the beginning of a name, and each note would make the other output look again."""
     wanted, log = WantedOutputs(), _Log()

@@ -285,10 +285,10 @@ def with_pipelines(sink: FleetSink, rev: int, state: str = "running", ends: int 
         sink._wanted.heard(Finished("j", 1.0, items=(ends,), rev=rev, reason=state))
 
 
-async def noted(sink: FleetSink, rev: int) -> OutputNote:
+async def noted(sink: FleetSink, rev: int, error: str = "") -> OutputNote:
     """What became of the output of j, behind the end of a revision."""
     async with asyncio.timeout(30):
-        while (note := sink._wanted.note("j", "rows.jsonl")) is None or note.rev != rev:
+        while (note := sink._wanted.note("j", "rows.jsonl")) is None or (note.rev, note.error) != (rev, error):
             await sink._turn()
             await asyncio.sleep(0.01)
     return note
@@ -368,8 +368,6 @@ async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_ou
             await asyncio.sleep(0.01)
     assert sink.reports()[0].trouble == "job j, pipelines: open_spider: OSError: no database"
     with_pipelines(sink, 2, state, ends=1)
-    note = await noted(sink, 0)
-    assert note.error == "pipelines: open_spider: OSError: no database"
+    await noted(sink, 2, "pipelines: open_spider: OSError: no database")
     child.error = ""
-    note = await noted(sink, 2)
-    assert (note.rows, note.error) == (1, "")
+    assert (await noted(sink, 2)).rows == 1

@@ -210,6 +210,20 @@ def test_an_output_is_complete_when_its_worker_said_so_after_the_end() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("rev", "error", "is_partial", "told"),
+    [(5, "", False, "complete"), (5, "", True, "partial"), (5, "full", False, "failed"), (4, "full", False, "writing"),
+     (4, "", False, "writing"), (0, "", False, "writing")],
+)  # fmt: skip
+def test_what_was_said_of_an_output_holds_until_the_job_changes(
+    rev: int, error: str, is_partial: bool, told: str
+) -> None:
+    """An error, too: the output may be mended by now, and its worker says whether it is."""
+    copy = JobCopy("j", JobSpec(rev=5, state="finished", outputs=(OutputSpec("a.csv"),)))
+    note = OutputNote("j", "a.csv", at=1.0, rev=rev, error=error, is_partial=is_partial)
+    assert shown(state_with(copy, note)).outputs[0].state == told
+
+
 def test_a_worker_has_its_partitions_and_rates() -> None:
     """Rates are those of the last seconds; a silent worker is gone."""
     state = FleetState()
