@@ -1,6 +1,6 @@
 """`crawlog run` where a fleet is, and `submit --wait`: the fleet crawls, this command follows and writes FILE here.
 
-has_fleet ─► Before ─► submit ─► FleetFollower: FleetView ─► frames ─► the job's end ─► export_job ─► FILE ─► Summary
+has_fleet ─► Before ─► submit ─► FleetFollower: FleetView ─► frames ─► end ─► outputs ─► export_job ─► FILE ─► Summary
 │ Ctrl-C: detached, the job goes on
 └ Ctrl-C again: the job is cancelled
 """
@@ -19,13 +19,14 @@ from crawlog.progress.pace import Pace
 from crawlog.schemas.job_orders import ENDED, PIPELINES_ALONE
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import Finish, ended
+from crawlog.streams.fleet import Finish, ended, is_final
 
+from .job_outputs import JobOutputs
 from .summary import Summary
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Finished, JobCopy
-    from crawlog.streams.fleet import FleetState, FleetView, JobView
+    from crawlog.streams.fleet import FleetState, FleetView, JobView, OutputView
     from crawlog.streams.settings import Settings
 
 LOOK_S = 0.1
@@ -151,7 +152,7 @@ def follow(
         began: When the command began, UTC epoch seconds.
         output: As `-o` of `run`; None for no file.
 
-    Raises: EngineError: the log does not answer. Misconfigured: the job failed.
+    Raises: EngineError: the log does not answer, or an output of the job was not made. Misconfigured: the job failed.
     """
     signals = _Signals()
     summary = Summary(job.name, output=output, epoch=job.epoch, resumed=0 < job.submitted_at < began)
@@ -166,6 +167,7 @@ def follow(
             if output is not None and summary.reason not in ("cancelled", "deleted"):
                 shown.close()
                 _write(following.settings, summary, output)
+            following.outputs.check()
         except Detach as detach:
             shown.close()
             summary.signal, summary.reason = detach.number, "detached"
@@ -216,6 +218,7 @@ class FleetFollower:
 
     Attributes:
         settings: With the address and the password of the log; those of the local engine change with each start.
+        outputs: Those of the job.
     """
 
     def __init__(self, settings: "Settings", summary: Summary, before: Before, shown: View) -> None:
@@ -236,6 +239,7 @@ class FleetFollower:
         self._seeded = self._ends.ends("fetch")
         self._finish = Finish(summary.job, self._seeded, with_sink=False)
         self._is_left_open = False
+        self.outputs = JobOutputs(summary.job, shown.say)
         self._letters = Losses(settings, summary.job, before.dead)
         self._view: FleetView = FleetView(settings).start()
         self._known = before.job(summary.job)
@@ -269,19 +273,21 @@ class FleetFollower:
             one.close()
 
     def until_ended(self, heard: Callable[[], None]) -> None:
-        """Shows the job until it has ended; fills the summary.
+        """Shows the job until it has ended and its outputs are made; fills the summary.
 
         Args:
             heard: Called between two looks; may raise.
         """
-        while not self._view.look(self._has_ended):
+        while not self._view.look(self._is_through):
             heard()
             time.sleep(LOOK_S)
             now = time.monotonic()
             self._renew(now)
             self._view.look(self._count)
+            self.outputs.tell_wait(now)
             if self._shown.is_due(now):
                 self._show(now)
+        self.outputs.tell_unmade()
         self._view.wait_until(lambda state: self._is_left_open or self._end(state) is not None, END_NOTED_S)
         self._view.look(self._sum_up)
         try:
@@ -298,6 +304,21 @@ class FleetFollower:
     def _end(self, state: "FleetState") -> "Finished | None":
         copy = self._copy(state)
         return None if copy is None else state.end(copy)
+
+    def _is_through(self, state: "FleetState") -> bool:
+        """Whether the job has ended, and its outputs are made: FILE comes, and pipelines are closed, after the end."""
+        has_ended = self._has_ended(state)
+        views = self._made_at_end(state) if has_ended else ()
+        workers = self._view.workers() if views else ()
+        has_sink = any(one.stage == "sink" and one.supervisor != "run" for one in workers)
+        self.outputs.look(views, has_sink=has_sink)
+        return has_ended and not self.outputs.are_awaited
+
+    def _made_at_end(self, state: "FleetState") -> "tuple[OutputView, ...]":
+        """The outputs of the job that has ended; none if its rows stay in FILE.partial."""
+        job = state.job(self._summary.job)
+        is_made = job is not None and not self._is_left_open and is_final(job.state, job.reason)
+        return job.outputs if job is not None and is_made else ()
 
     def _has_ended(self, state: "FleetState") -> bool:
         """Whether the job has ended after its seeds were read; True if it is gone."""

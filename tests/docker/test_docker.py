@@ -19,7 +19,7 @@ from crawlog.streams.engine.jars import kafka_version
 from crawlog.streams.log.sink_groups import SINK_ENVIRONMENT
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.settings.sources import load
-from tests.support.processes import Process, crawlog, until
+from tests.support.processes import Process, crawlog
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker" / "compose.yaml"
@@ -220,7 +220,6 @@ def test_the_services_crawl_together(services: dict[str, Any], cluster: Settings
     workers = [start(name) for name in stages]
     try:
         assert start("client", "submit", *site.seeds, "--job", "example", "-o", "rows.jsonl", "--wait").wait() == 0
-        until(output.exists, "the finished file")
         rows = map(json.loads, output.read_text().splitlines())
         assert {row["url"]: row["status"] for row in rows} == site.expected
         assert site.forbidden() == []

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from crawlog.commands import attached_run
+from crawlog.commands.job_outputs import JobOutputs
 from crawlog.commands.summary import Summary
 from crawlog.schemas import control
-from crawlog.schemas.control import Command, Finished, JobCopy
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote
+from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import fleet, log
-from crawlog.streams.fleet import Finish, FleetState, JobView
+from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import Finish, FleetState, JobView, WorkerView
 from crawlog.streams.settings import Settings
 from tests.support.finalizing import signal_in_a_finalizer
 
@@ -113,6 +116,75 @@ def test_pages_count_from_before_the_job_was_submitted(known: JobView | None, pa
     assert (follower._summary.pages, follower._summary.reason) == (pages, told)
 
 
+ROWS = OutputSpec("rows.jsonl")
+SINK = WorkerView("sink-0", "sink", "m1", 1, supervisor="up")
+SINK_OF_A_RUN = WorkerView("sink-0", "sink", "m1", 1, supervisor="run")
+
+
+def an_ended(output: OutputSpec, *notes: OutputNote, workers: tuple[WorkerView, ...] = (SINK,), **how: Any) -> Any:
+    """A follower of a job that has ended, by default finished, with this output."""
+    follower = a_follower()
+    said: list[str] = []
+    follower._view = SimpleNamespace(workers=lambda: workers)
+    follower.outputs, follower.said = JobOutputs("shop", said.append), said
+    spec = JobSpec(rev=9, outputs=(output,), **{"state": "finished", **how})
+    records: tuple[Control, ...] = JobCopy("shop", spec), Finished("shop", 1.0, urls=(5,), rev=9), *notes
+    for record in records:
+        follower.state.hear(control.key(record), record)
+    return follower
+
+
+@pytest.mark.parametrize(
+    ("follower", "is_through"),
+    [
+        (an_ended(ROWS), False),
+        (an_ended(ROWS, workers=()), False),
+        (an_ended(ROWS, OutputNote("shop", "rows.jsonl", 1.0, rev=9)), True),
+        (an_ended(ROWS, OutputNote("shop", "rows.jsonl", 1.0, rev=7)), False),  # of an earlier end
+        (an_ended(ROWS, OutputNote("shop", "rows.jsonl", 1.0, rev=9, error="full")), True),
+        (an_ended(ROWS, state="stopped", reason="max_pages"), False),
+        (an_ended(ROWS, state="stopped", reason="operator"), True),
+        (an_ended(ROWS, state="cancelled"), True),
+        (an_ended(PIPELINES_ALONE), False),
+        (an_ended(PIPELINES_ALONE, workers=()), True),
+        (an_ended(PIPELINES_ALONE, workers=(SINK_OF_A_RUN,)), True),
+        (an_ended(PIPELINES_ALONE, OutputNote("shop", "none", 1.0, rev=9)), True),
+    ],
+)
+def test_following_ends_when_the_outputs_are_made(follower: Any, is_through: bool) -> None:
+    """FILE is made, and pipelines are closed, after the job's end; their dead letters come until then."""
+    assert follower._is_through(follower.state) == is_through
+
+
+@pytest.mark.parametrize(
+    ("output", "workers", "told"),
+    [
+        (ROWS, (SINK,), "the sink worker is not through with rows.jsonl yet"),
+        (ROWS, (), "no sink worker runs: rows.jsonl must wait for one"),
+        (PIPELINES_ALONE, (SINK,), "the sink worker is not through with the pipelines yet"),
+    ],
+)
+def test_a_long_wait_for_outputs_is_told_once(output: OutputSpec, workers: tuple[WorkerView, ...], told: str) -> None:
+    """The job has ended, and the progress shows nothing."""
+    follower = an_ended(output, workers=workers)
+    follower.outputs.tell_wait(0.0)
+    follower._is_through(follower.state)
+    for now in (1.0, 11.0, 22.0, 33.0):
+        follower.outputs.tell_wait(now)
+    assert [line.partition(";")[0] for line in follower.said] == [told]
+
+
+def test_an_output_that_could_not_be_made_is_an_error() -> None:
+    """As a FILE that a run cannot make; one of an end that makes none is no matter."""
+    note = OutputNote("shop", "rows.jsonl", 1.0, rev=9, error="the disk is full")
+    cancelled, finished = an_ended(ROWS, note, state="cancelled"), an_ended(ROWS, note)
+    for follower in (cancelled, finished):
+        follower._is_through(follower.state)
+    cancelled.outputs.check()
+    with pytest.raises(EngineError, match=r"output rows\.jsonl of job shop: the disk is full"):
+        finished.outputs.check()
+
+
 def test_dead_letters_count_from_before_the_job_was_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first pages fail before this command begins to follow."""
     began: list[int] = []
@@ -123,5 +195,5 @@ def test_dead_letters_count_from_before_the_job_was_submitted(monkeypatch: pytes
     monkeypatch.setattr(fleet, "FleetView", lambda _: SimpleNamespace(start=lambda: None), raising=False)
     monkeypatch.setattr(fleet, "Losses", lambda _settings, _job, start: began.append(start), raising=False)
     before = attached_run.Before(dead=3)
-    attached_run.FleetFollower(Settings(), Summary("shop"), before, SimpleNamespace())
+    attached_run.FleetFollower(Settings(), Summary("shop"), before, SimpleNamespace(say=print))
     assert began == [3]
