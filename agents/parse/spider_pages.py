@@ -201,13 +201,14 @@ class SpiderPages:
             self._close(line)
 
     def _line(self, job: Job) -> _Line:
-        """The line of a job. Another revision may name another spider."""
+        """The line of a job. Another revision may name another spider, or let the job begin anew."""
         line = self._lines.get(job.name)
         if line is None:
-            line = self._lines[job.name] = _Line(job, ref_of(job.name, 0, job.spec))
+            line = self._lines[job.name] = _Line(job, _ref(job))
         elif line.job is not job:
-            line.job, line.fault, ref = job, None, ref_of(job.name, 0, job.spec)
-            if ref != line.ref:
+            ref, is_anew = _ref(job), job.begun != line.job.begun
+            line.job, line.fault = job, None
+            if is_anew or ref != line.ref:  # a spider's counts and attributes are of one run, as Scrapy's
                 line.ref, line.facts = ref, None
                 self._close(line)
         return line
@@ -387,3 +388,7 @@ class SpiderPages:
 
     def _bury(self, page: SpiderPage, fault: Fault) -> None:
         self._stage.bury_page(page, fault.error.removeprefix("Misconfigured: "), fault.trace)
+
+
+def _ref(job: Job) -> SpiderRef:
+    return ref_of(job.name, job.begun.epoch, job.spec)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from crawlog.schemas import control
+from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
 from crawlog.streams.errors import Misconfigured
@@ -78,6 +79,16 @@ class Revised(NamedTuple):
     error: Misconfigured | None
 
 
+class JobMark(NamedTuple):
+    """Epoch and revision of a job's record."""
+
+    epoch: int
+    rev: int
+
+
+FIRST = JobMark(0, 1)
+
+
 class Redirect(NamedTuple):
     """The accepted target of a redirect.
 
@@ -96,11 +107,15 @@ class Job:
     Args:
         learned: Facts from crawl.control; `Jobs` keeps them up to date.
 
+    Attributes:
+        begun: The record with which it began, or last went on after its end. No process of its spider is older.
+
     Raises: Misconfigured: its scope has a wrong expression.
     """
 
-    def __init__(self, name: str, spec: JobSpec, places: Places, learned: Learned) -> None:
+    def __init__(self, name: str, spec: JobSpec, places: Places, learned: Learned, begun: JobMark = FIRST) -> None:
         self.name = name
+        self.begun = begun
         self.spider = "" if spec.spider else SPIDER
         self.spec = spec
         self.joined = learned.joined
@@ -308,9 +323,6 @@ def _failed(meta: PageMeta, error: str) -> PageMeta:
 
 Check = Callable[[str], None]
 
-Mark = tuple[int, int]
-"""Epoch and revision of a job's record."""
-
 
 class Jobs:
     """The newest revision of each job in crawl.control; a later epoch is newer, whatever its revisions.
@@ -323,8 +335,8 @@ class Jobs:
         self._places = places
         self._check = check
         self._known: dict[str, Job] = {}
-        self._marks: dict[str, Mark] = {}
-        self._broken: dict[str, tuple[Mark, str]] = {}
+        self._marks: dict[str, JobMark] = {}
+        self._broken: dict[str, tuple[JobMark, str]] = {}
         self._deleted: dict[str, int] = {}
         self._learned: dict[str, Learned] = {}
         self._learn(DEFAULT_JOB, DEFAULT_SPEC, 0)
@@ -369,9 +381,8 @@ class Jobs:
         return self._learned.setdefault(job, Learned(Names(), {}))
 
     def _learn(self, name: str, spec: JobSpec, epoch: int) -> Misconfigured | None:
-        mark, known = (epoch, spec.rev), self._known.get(name)
-        if known is not None and (mark < self._marks[name] or spec == known.spec):
-            self._marks[name] = max(mark, self._marks[name])
+        mark, known = JobMark(epoch, spec.rev), self._known.get(name)
+        if known is not None and (mark < self._marks[name] or (mark, spec) == (self._marks[name], known.spec)):
             return None
         if spec.state == "deleted" and name != DEFAULT_JOB:
             self._deleted[name] = epoch
@@ -381,9 +392,15 @@ class Jobs:
         try:
             if spec.spider and spec.code is None:  # deployed code is judged where its process starts
                 self._check(spec.spider)
-            self._known[name] = Job(name, spec, self._places, self._learned_of(name))
+            begun = mark if known is None or _begins_anew(known, mark, spec) else known.begun
+            self._known[name] = Job(name, spec, self._places, self._learned_of(name), begun)
             self._marks[name] = mark
         except Misconfigured as error:
             self._broken[name] = (mark, str(error)[:MAX_FAULT])
             return error
         return None
+
+
+def _begins_anew(known: Job, mark: JobMark, spec: JobSpec) -> bool:
+    """Whether a job begins anew with a revision: in a new epoch, or after its end."""
+    return mark.epoch != known.begun.epoch or (known.spec.state in ENDED and spec.state not in ENDED)

@@ -133,6 +133,7 @@ class NearChild:
     """A spider that runs in this process: what a `BackgroundChild` does, at once."""
 
     def __init__(self, ref: SpiderRef, rules: ChildRules, loader: str = LOADER) -> None:
+        self.ref = ref
         self.loaded: SpiderFacts | None = None
         self.fault: Fault | None = None
         self.died_of = ""

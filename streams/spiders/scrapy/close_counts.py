@@ -1,5 +1,6 @@
 """Closes a job by Scrapy's CLOSESPIDER_ settings. Each parse process, and that of `start`, counts what it sees;
-CLOSESPIDER_PAGECOUNT is a limit of the job (`run.max_pages`), which counts over all of them.
+a job that goes on after its end has new ones. CLOSESPIDER_PAGECOUNT is a limit of the job (`run.max_pages`), which
+counts over all of them.
 """
 
 from scrapy.settings import BaseSettings

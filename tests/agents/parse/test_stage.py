@@ -4,12 +4,14 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import pytest
 
 from crawlog.agents.parse import spider_pages
 from crawlog.agents.parse.guard import Guard
 from crawlog.agents.parse.stage import MAX_UNDONE
 from crawlog.schemas import control, items, pages
+from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.errors import OffsetFell
@@ -147,6 +149,45 @@ def test_a_page_of_an_earlier_epoch_does_not_close_its_job(
     ]
     assert commands == [control.Command("stop", job="j", reason="enough")] * epoch
     assert len(stage.log.values(NAMES.items)) == 1
+
+
+@pytest.mark.parametrize(
+    ("revisions", "runs"),
+    [
+        ([(0, "running")], 1),
+        ([(0, "paused"), (0, "running")], 1),
+        ([(0, "stopped")], 1),
+        ([(0, "stopped"), (0, "running")], 2),
+        ([(0, "finished"), (0, "running"), (0, "running")], 2),
+        ([(0, "deleted"), (1, "running")], 2),
+        ([(1, "running")], 2),
+        ([(1, "paused"), (1, "running")], 2),
+    ],
+)
+def test_a_job_that_begins_anew_or_goes_on_after_its_end_has_a_new_process(
+    tmp_path: Path, revisions: list[tuple[int, JobStateName]], runs: int
+) -> None:
+    """The old one has reached the limits of CLOSESPIDER_*, and would close the job at once. No page brings it back."""
+    job = spider_job(tmp_path, "yield {}")
+    stage = Stage(job=job)
+    stage.take(links("x"))
+    for number, (epoch, state) in enumerate(revisions):
+        stage.learn(msgspec.structs.replace(job, rev=2 + number, state=state), epoch=epoch)
+    last = revisions[-1][0]
+    for rev, epoch in ((2, last), (1, last), (2, last)):
+        stage.take(links("x"), rev=rev, epoch=epoch)
+    assert (len(stage.children), stage.children[-1].ref.epoch) == (runs, last)
+
+
+def test_the_same_record_in_a_new_epoch_has_a_new_process(tmp_path: Path) -> None:
+    """A rewind of the crawl may write it so. Pages of both epochs come mixed, and share the new process."""
+    job = spider_job(tmp_path, "yield {}")
+    stage = Stage(job=job)
+    stage.take(links("x"))
+    stage.learn(job, epoch=1)
+    for epoch in (1, 0, 1, 0):
+        stage.take(links("x"), epoch=epoch)
+    assert [child.ref.epoch for child in stage.children] == [0, 1]
 
 
 def test_nobody_deletes_the_job_of_bare_records() -> None:
