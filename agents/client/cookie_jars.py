@@ -26,11 +26,13 @@ class StoredJar(NamedTuple):
         fold: Identity of the state that has it.
         epoch: The job's.
         read: Reads its cookies.
+        ownership: Identity of the ownership of its partition; another worker may have changed the row before it began.
     """
 
     fold: object
     epoch: int
     read: Callable[[], tuple[StoredCookie, ...]]
+    ownership: object = None
 
 
 RowOf = Callable[[str, str, str], StoredJar | None]
@@ -42,7 +44,7 @@ def _no_row(_job: str, _url: str, _name: str) -> None:
 
 
 class _Held(NamedTuple):
-    """A jar in memory, and the state and epoch that its row was of; it does not keep that state alive.
+    """A jar in memory, and what its row was of; it does not keep that state alive.
 
     Attributes:
         epoch: None where no row was there to tell it.
@@ -51,6 +53,7 @@ class _Held(NamedTuple):
     jar: CookieJar
     fold: object | None
     epoch: int | None
+    ownership: object = None
 
     def is_of(self, row: StoredJar, *, is_stored: bool) -> bool:
         """Whether the row would give this jar. One in memory alone outlives a state."""
@@ -92,16 +95,20 @@ class CookieJars:
 
 
 def _read(row: StoredJar | None, old: _Held | None) -> _Held:
-    """The jar of a row, with what no done has named of the jar that it replaces in the same epoch."""
+    """The jar of a row, with what no done has named of the jar that it replaces in the same epoch and ownership.
+
+    1 worker A aborts an answer that set a cookie → 2 B owns the partition, its dones change the row → 3 A owns it
+    again: its cookie is older than the row.
+    """
     if row is None:
         return _Held(CookieJar(), None, None)
     jar = CookieJar(row.read())
-    if old is not None and old.epoch in (None, row.epoch):
+    if old is not None and (old.epoch is None or (old.epoch, old.ownership) == (row.epoch, row.ownership)):
         jar.apply(old.jar.changes(), time.time())
-    return _Held(jar, row.fold, row.epoch)
+    return _Held(jar, row.fold, row.epoch, row.ownership)
 
 
 def _unstored(row: StoredJar | None, old: _Held | None) -> _Held:
     """A jar in memory alone: empty, or the former one if that did not know its epoch yet."""
     jar = old.jar if old is not None and old.epoch is None else CookieJar()
-    return _Held(jar, None, row.epoch if row is not None else None)
+    return _Held(jar, None, None) if row is None else _Held(jar, None, row.epoch, row.ownership)

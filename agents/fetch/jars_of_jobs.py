@@ -29,7 +29,12 @@ class JarsOfJobs:
         if partition is None or known is None:
             return None
         rows = partition.fold.dones.jars
-        return StoredJar(rows.mark, known.epoch, lambda: rows.read(known.number, place.domain_hash, name))
+        return StoredJar(
+            rows.mark,
+            known.epoch,
+            lambda: rows.read(known.number, place.domain_hash, name),
+            self._stage.ownerships.get(place.partition),
+        )
 
 
 def with_cookies(task: "Task", result: "Result", jars: "CookieJars") -> "Result":

@@ -59,6 +59,7 @@ class Stage:
     """The partitions that this worker owns; it alone folds, checkpoints and closes them.
 
     Attributes:
+        ownerships: By partition, the identity of its ownership: a new one where another worker may have owned it since.
         listeners: Called with each record of crawl.control.
         on_changed: Called when partitions came or went, and after each command.
         on_answered: Called with the orders that the fold of partition 0 has answered.
@@ -74,6 +75,7 @@ class Stage:
             own_manner(settings), time.monotonic, time.time, only=settings.run.job, limits=limits_of(settings)
         )
         self.live: dict[int, Partition] = {}
+        self.ownerships: dict[int, object] = {}
         self.dispatching = False
         self.orders = Obedience("fetch", self._obey)
         self.obeyed = 0
@@ -139,6 +141,8 @@ class Stage:
             follow(self.app, self.orders, self._heard)
         self._close()  # what a revocation that ran out of time has left
         self._kept_rests.assigned(self.app.consumer_generation_id, partitions)
+        kept = {number: one for number, one in self.ownerships.items() if self._kept_rests.is_kept(number)}
+        self.ownerships = {number: kept.get(number, object()) for number in partitions}
         self.restoring.begin(partitions, anew=True)
 
     async def _go_live(self) -> None:

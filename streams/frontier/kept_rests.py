@@ -22,6 +22,10 @@ class KeptRests:
         self._rests = {partition: rests for partition, rests in kept if partition in partitions}
         self._generation = generation
 
+    def is_kept(self, partition: int) -> bool:
+        """Whether no other worker can have owned a given-up partition since."""
+        return partition in self._rests
+
     def given_up(self, partition: int, rests: Mapping[int, float]) -> None:
         """Keep the rests of a partition without requests in flight: times by the host's hash."""
         self._rests[partition] = rests

@@ -17,11 +17,12 @@ class Rows:
         self.cookies: tuple[StoredCookie, ...] = (SID,)
         self.fold: object | None = object()
         self.epoch = 0
+        self.ownership = object()
         self.read = 0
 
     def __call__(self, _job: str, _url: str, _name: str) -> StoredJar | None:
         """The row of every jar."""
-        return StoredJar(self.fold, self.epoch, self._read) if self.fold is not None else None
+        return StoredJar(self.fold, self.epoch, self._read, self.ownership) if self.fold is not None else None
 
     def _read(self) -> tuple[StoredCookie, ...]:
         self.read += 1
@@ -54,6 +55,15 @@ def test_another_state_is_read_again_with_what_no_done_has_named() -> None:
     assert sent(jars) == "sid=2; untold=1"
     assert [one.name for one in jars.changes("j", URL)] == ["untold"]
     assert jars.changes("j", URL) == ()
+
+
+def test_another_ownership_begins_at_its_row() -> None:
+    """The cookie of an answer that was aborted before it is older than what another owner's dones have named."""
+    rows = Rows()
+    jars = CookieJars(rows)
+    jars.of("j", URL).keep(URL, ["sid=untold"], NOW)
+    rows.fold, rows.ownership, rows.cookies = object(), object(), (SID._replace(value="2"),)
+    assert (sent(jars), jars.changes("j", URL)) == ("sid=2", ())
 
 
 def test_another_epoch_begins_at_its_row() -> None:

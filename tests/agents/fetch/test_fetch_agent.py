@@ -552,6 +552,23 @@ async def test_hosts_of_a_partition_that_comes_back_at_once_rest_no_longer_than_
         assert asked[2:] == ([] if rested else ["http://c.com/"])
 
 
+@pytest.mark.parametrize(("generation", "is_same"), [(2, True), (3, False)])
+async def test_a_partition_that_comes_back_at_once_is_of_the_same_ownership(
+    generation: int, is_same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another generation of the group another worker may have owned it."""
+    async with running(tmp_path, monkeypatch) as world:
+        stage = world.stage
+        stage._follows = True
+        monkeypatch.setattr(stage.restoring, "_until_live", lambda _: asyncio.sleep(0))
+        stage._kept_rests.assigned(1, {0})
+        stage.ownerships[0] = before = object()
+        await stage.revoking({0})
+        stage.app.consumer_generation_id = generation
+        await stage.owned({0})
+        assert (stage.ownerships[0] is before) is is_same
+
+
 async def given_back(world: World, monkeypatch: pytest.MonkeyPatch) -> Partition:
     """A partition with four hosts that comes back restored, to be taken over one host at a time."""
     stage = world.stage
