@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 from .line import COMMENT, Seed, origin_on, why_not
 from .source import Source
 from .sower import MAX_NAMES, Look, Report, Seeded, Sower
+
+FIRST_REVISION = 1
+"""Of a job's record when the job is created; that record is in each partition before any seed."""
 
 
 def plant(  # noqa: PLR0913  # all inputs of a crawl
@@ -116,27 +120,68 @@ def _job_of(said: Mapping[bytes, Control], job: str, begun: JobCopy | None) -> J
     return max(begun, known, key=lambda one: one.spec.rev)
 
 
-@contextmanager
-def kept_seeds(settings: "Settings", topics: Topics, job: str) -> Iterator[Path]:
-    """A temporary file with all seeds of a job in the log; it is deleted at the end of the `with`.
+class KeptSeeds:
+    """All seeds of a job in the log, in a file; those of a deleted job of the same name are left out.
 
-    Those of a deleted job of the same name are left out.
-
-    Raises: Misconfigured: the log has none.
+    Attributes:
+        path: The file.
     """
-    known: set[int] = set()
+
+    def __init__(self, settings: "Settings", topics: Topics, job: str, file: IO[bytes]) -> None:
+        self.path = Path(file.name)
+        self.known: set[int] = set()
+        self._settings = settings
+        self._topic = topics.urls
+        self._job = job
+        self._file = file
+        self._ends: dict[int, int] = {}
+
+    def read_on(self) -> None:
+        """Add the seeds that the log has got since the last call.
+
+        Raises: Misconfigured: the log was trimmed, and may have lost some of them.
+        """
+        every = log_bounds(self._settings, self._topic, list(range(partition_count_if_any(self._settings))))
+        for partition, (low, end) in every.items():
+            start = self._ends.get(partition, low)
+            with closing(read_records(self._settings, self._topic, partition, start, end)) as records:
+                values: Iterator[bytes | None] = (record.value() for record in records)
+                if low and partition not in self._ends:
+                    values = self._whole(values, partition, low)
+                self.known |= keep_seeds(values, self._job, self._file, self.known)
+            self._ends[partition] = end
+        self._file.flush()
+
+    def _whole(self, values: Iterator[bytes | None], partition: int, low: int) -> Iterator[bytes | None]:
+        """The records of a trimmed partition, if the job's first one there is that of its creation or deletion."""
+        for value in values:
+            record = next(_records_of([value], self._job), None)
+            if record is None:
+                continue
+            if record.spec is not None and (record.spec.rev == FIRST_REVISION or record.spec.state == "deleted"):
+                return chain([value], values)
+            break
+        raise Misconfigured(
+            f"{self._topic}[{partition}] begins at offset {low}: seeds of job {self._job} before it are gone;"
+            " give the URLs that it starts with."
+        )
+
+
+@contextmanager
+def kept_seeds(settings: "Settings", topics: Topics, job: str) -> Iterator[KeptSeeds]:
+    """All seeds of a job in the log, in a temporary file; it is deleted at the end of the `with`.
+
+    Raises: Misconfigured: the log has none, or may have lost some.
+    """
     with tempfile.NamedTemporaryFile(prefix="seeds-", suffix=".jsonl") as file:
-        every = log_bounds(settings, topics.urls, list(range(partition_count_if_any(settings))))
-        for partition, (start, end) in every.items():
-            with closing(read_records(settings, topics.urls, partition, start, end)) as records:
-                known |= keep_seeds((record.value() for record in records), job, file, known)
-        if not known:
+        seeds = KeptSeeds(settings, topics, job, file)
+        seeds.read_on()
+        if not seeds.known:
             raise Misconfigured(f"the log holds no seeds of job {job}; give the URLs that it starts with.")
-        file.flush()
-        yield Path(file.name)
+        yield seeds
 
 
-def old_seeds(settings: "Settings", prefix: str, job: str) -> AbstractContextManager[Path]:
+def old_seeds(settings: "Settings", prefix: str, job: str) -> AbstractContextManager[KeptSeeds]:
     """`kept_seeds` of the log under another prefix; its number of partitions may differ.
 
     Raises: Misconfigured: it is the log that the settings name, or it does not exist.

@@ -124,7 +124,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
         source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell)))
         reached = stack.enter_context(reachable_log(settings))
         if from_log:
-            source = Source([str(stack.enter_context(old_seeds(reached, from_log, job)))])
+            source = Source([str(stack.enter_context(old_seeds(reached, from_log, job)).path)])
         ensure_topics(reached)
         began = time.monotonic()
         login = login_of(settings, reached)

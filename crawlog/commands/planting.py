@@ -34,13 +34,16 @@ class Planting:
         from crawlog.agents.seed import Source, kept_seeds
         from crawlog.streams.log import known_job
 
-        job, source = self._job, self._job.order.source
-        known = self._write_record()
-        if known is None and job.order.starts:
-            known = self._write_new()
+        job, source, seeds = self._job, self._job.order.source, None
         with ExitStack() as kept:
             if source is None and job.is_anew and not self._starts:
-                source = Source([str(kept.enter_context(kept_seeds(self._supervisor.settings, job.topics, job.name)))])
+                seeds = kept.enter_context(kept_seeds(self._supervisor.settings, job.topics, job.name))
+                source = Source([str(seeds.path)])
+            known = self._write_record()  # after the seeds are read: it drops the queue
+            if known is None and job.order.starts:
+                known = self._write_new()
+            if seeds is not None:
+                seeds.read_on()  # others gave some until then
             if source is not None and not job.is_cancelled and (job.end is None or job.order.job):
                 self._seed(source)
         copy = known or known_job(self._supervisor.settings, job.topics, job.name)

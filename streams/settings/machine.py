@@ -132,7 +132,8 @@ class Snapshots(Section):
     rewind_h: NotNegative = 0.0
     """Hours back for which the newest snapshot of each hour is kept, too: rewinds can begin there."""
     trim_log: bool = False
-    """Whether crawl.urls is trimmed up to the oldest snapshot kept: `why`, and rewinds further back, are gone."""
+    """Whether crawl.urls is trimmed up to the oldest snapshot kept: `why`, rewinds further back, and `--fresh` without
+    URLs for jobs that began earlier are gone."""
 
 
 class Log(Section):

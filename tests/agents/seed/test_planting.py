@@ -5,8 +5,11 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,8 +17,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlog.agents.seed import planting
 from crawlog.agents.seed.line import Seed, found_on
-from crawlog.agents.seed.planting import keep_seeds, plant, scope_names
+from crawlog.agents.seed.planting import keep_seeds, kept_seeds, plant, scope_names
 from crawlog.agents.seed.source import Source, lines_of
 from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower
 from crawlog.cli.arguments import existing_file
@@ -409,6 +413,49 @@ def test_the_seeds_of_a_deleted_job_of_the_name_are_not_kept() -> None:
     assert [msgspec.json.decode(line)["url"] for line in lines[1:]] == ["http://b.test/", "http://e.test/"]
     assert len(names) == 2
     assert keep_seeds(log, "j", file, names) == set()
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The records of a log of one partition: creation and deletion of job `j` at offsets 2 and 4, seeds around them."""
+    seeds = [encode(founds(job, 0, [FoundUrl(f"http://{job}.test/", source="seed")], 0.0, 0)) for job in "ij"]
+    deletion = encode(UrlsRecord("j", 1, spec=JobSpec(2, state="deleted")))
+    again = encode(founds("j", 2, [FoundUrl("http://j.test/", source="seed")], 0.0, 0))
+    log = [seeds[0], seeds[0], encode(UrlsRecord("j", 0, spec=JobSpec(1))), seeds[1], deletion, again, seeds[0]]
+    monkeypatch.setattr(planting, "partition_count_if_any", lambda _: 1)
+
+    def read(_: object, _topic: str, _partition: int, start: int, end: int) -> Iterator[Any]:
+        yield from (SimpleNamespace(value=lambda value=value: value) for value in log[start:end])
+
+    monkeypatch.setattr(planting, "read_records", read)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("job", "low", "is_whole"), [("i", 0, True), ("i", 1, False), ("j", 2, True), ("j", 3, False), ("j", 4, True)]
+)
+def test_seeds_are_kept_unless_a_trimmed_log_may_have_lost_some(
+    job: str, low: int, is_whole: bool, stored: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that was created after the part that is gone has all of them."""
+    monkeypatch.setattr(planting, "log_bounds", lambda *_: {0: (low, len(stored))})
+    expected = (
+        nullcontext() if is_whole else pytest.raises(Misconfigured, match=rf"begins at offset {low}: .* job {job} ")
+    )
+    with expected, kept_seeds(Settings(), Topics(""), job) as seeds:
+        assert [msgspec.json.decode(line)["url"] for line in seeds.path.read_bytes().splitlines()] == [
+            f"http://{job}.test/"
+        ]
+
+
+def test_seeds_that_come_while_they_are_read_are_kept_too(stored: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once."""
+    monkeypatch.setattr(planting, "log_bounds", lambda *_: {0: (2, len(stored))})
+    with kept_seeds(Settings(), Topics(""), "j") as seeds:
+        stored += [stored[5], encode(founds("j", 2, [FoundUrl("http://late.test/", source="seed")], 0.0, 0))]
+        seeds.read_on()
+        urls = [msgspec.json.decode(line)["url"] for line in seeds.path.read_bytes().splitlines()]
+    assert urls == ["http://j.test/", "http://late.test/"]
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=3)))

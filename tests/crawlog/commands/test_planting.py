@@ -5,13 +5,30 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from crawlog.agents import seed
 from crawlog.commands.order import Order
 from crawlog.commands.planting import Planting
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Producer, Topics, ensure_topics, log_bounds, read_partitions, write_job
 from crawlog.streams.settings.settings import Settings
 from tests.support.folding import ANY, State
+
+
+def test_a_job_whose_seeds_are_gone_is_not_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue stays: the record of the new epoch, which drops it, comes after the seeds are read."""
+
+    def trimmed(*_: object) -> None:
+        raise Misconfigured("the log begins at offset 7")
+
+    written: list[object] = []
+    monkeypatch.setattr(seed, "kept_seeds", trimmed)
+    monkeypatch.setattr(Planting, "_write_record", written.append)
+    job = SimpleNamespace(name="j", topics=Topics(""), copy=JobCopy("j", ANY, 1), order=Order(), is_anew=True)
+    with pytest.raises(Misconfigured, match="offset 7"):
+        Planting(job, SimpleNamespace(settings=Settings(), lost_founds=()), print).plant()  # type: ignore[arg-type]  # as much of both as it needs
+    assert not written
 
 
 @pytest.mark.broker

@@ -599,7 +599,7 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
     assert {void.partition: void.page for void in rewinds.counting_epochs(known, "j")[1]} == {HERE: 1, THERE: 0}
     log.check(epoch=1)
     with kept_seeds(log.settings, log.topics, "j") as seeds:
-        given = [msgspec.json.decode(line)["url"] for line in seeds.read_text().splitlines()]
+        given = [msgspec.json.decode(line)["url"] for line in seeds.path.read_text().splitlines()]
     assert sorted(given) == sorted([site(HERE), site(THERE) + "z"])
     [note] = [entry for entry in known.values() if isinstance(entry, Rewound)]
     lost = msgspec.structs.replace(note, epoch=2, upto={HERE: note.upto[HERE] + 1})  # of which only the note is left
