@@ -20,6 +20,7 @@ from crawlog.streams.worker import CrawlApp
 
 from . import files
 from .errors import CrawlError, Misconfigured
+from .kernel import system_mark
 from .stages import Stage
 
 
@@ -27,13 +28,13 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
     """The app of a stage.
 
     Args:
-        worker_name: None for `CRAWLOG_WORKER`, else host and pid.
+        worker_name: None for `CRAWLOG_WORKER`, else host, system and pid.
         sink_name: None for `CRAWLOG_SINK`; each sink has its own consumer group.
 
     Raises: Misconfigured: no cluster is named and no local engine runs.
     """
     if worker_name is None:
-        worker_name = os.environ.get("CRAWLOG_WORKER") or f"{socket.gethostname()}-{os.getpid()}"
+        worker_name = os.environ.get("CRAWLOG_WORKER") or f"{socket.gethostname()}-{system_mark()}-{os.getpid()}"
     if sink_name is None:
         sink_name = sink_name_of(os.environ.get(SINK_ENVIRONMENT, ""))
     app = CrawlApp(stage, _with_log(settings), worker_name, sink_name if stage == "sink" else "")

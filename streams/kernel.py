@@ -1,4 +1,4 @@
-"""Attributes of this process in the Linux kernel, by prctl(2) and sched(7).
+"""What the Linux kernel knows of this process, by prctl(2) and sched(7), and of the system that it runs on.
 
 It adopts orphans, dies with its parent, or does batch work.
 """
@@ -7,6 +7,9 @@ import contextlib
 import ctypes
 import os
 import signal
+from pathlib import Path
+
+import xxhash
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
@@ -33,3 +36,18 @@ def work_in_batch() -> None:
     with contextlib.suppress(AttributeError, OSError):  # not Linux, or a container forbids it
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def system_mark(more: bytes = b"") -> str:
+    """Six digits for this system: machines that were cloned, and containers of one host name, have others.
+
+    It stays until the next boot, and when a container is started again: the boot's id tells machines apart, the inode
+    of the root folder containers.
+
+    Args:
+        more: What else the mark depends on.
+    """
+    boot = b""
+    with contextlib.suppress(OSError):  # not Linux
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    return xxhash.xxh3_64_hexdigest(b"%s %d %s" % (boot, Path("/").stat().st_ino, more))[:6]

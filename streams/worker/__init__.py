@@ -8,7 +8,7 @@
     watchdog   ends a worker that is stuck            lease     until when no other worker can own our partitions
     suspects   which URL was in work at each death    memory    freed memory goes back to the system
     contract   the app as these parts see it          own_process  what it tells of itself in reports
-    planned_stop  an operator's order to end
+    planned_stop  an operator's order to end          namesakes  another worker of the same name
 
 Each wait of a stop or a rebalance has a limit: `finish_within`.
 """

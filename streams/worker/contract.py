@@ -17,6 +17,9 @@ class Watched(Protocol):
     def look_at_log(self) -> Coroutine[Any, Any, None]:
         """Check whether the log can be read, after a record could not."""
 
+    def end(self, why: str, cause: BaseException | None = None) -> None:
+        """Log one line and exit."""
+
 
 class Membership(Protocol):
     """The member's thread, as the watchdog sees it."""

@@ -3,7 +3,8 @@
 Changes to Faust's thread, and why:
     hold until `place`  aiokafka would start at the commit, or fail if the group has none
     `leave`             a static member leaves at once at a planned stop; aiokafka sends no LeaveGroup for one
-    `watched`           each answered heartbeat renews the lease from when it was sent
+    `watched`           each answered heartbeat renews the lease from when it was sent; a later worker of the same name
+                        ends for good
     `paced`             a fetch waits for many bytes while records come, else for the first byte; refused fetches are
                         repeated after a pause, where aiokafka repeats them 2,500 times a second
     damage              a record that fails its CRC, or that the broker refuses, ends the worker for good
@@ -27,9 +28,11 @@ from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import HeldRange, Position, WrittenEnds, reached_offset, replay_order, written_ends
 
 from .lease import Lease, boottime
+from .namesakes import Namesakes
 
 if TYPE_CHECKING:
     from .contract import App
@@ -76,7 +79,8 @@ NEVER_MS = 24 * 3600 * 1000
 distinguishes a stuck worker from a waiting one."""
 
 _REBALANCE_IN_PROGRESS = 27
-_NOT_A_MEMBER = frozenset({22, 25, 82})  # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
+_PUT_OUT = frozenset({25, 82})  # UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
+_NOT_A_MEMBER = _PUT_OUT | {22}  # ILLEGAL_GENERATION
 
 
 class UnknownTopic(Exception):
@@ -155,7 +159,13 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         coordinator: Any = self.client()._coordinator  # aiokafka has no hook for heartbeats
         coordinator._do_rejoin_group = patient(coordinator._do_rejoin_group, coordinator._client.force_metadata_update)
         if not self.app.client_only:
-            coordinator._send_req = watched(coordinator._send_req, self.crawl.lease)
+            coordinator._send_req = watched(coordinator._send_req, self.crawl.lease, self._has_namesake)
+
+    def _has_namesake(self) -> None:
+        """In the thread: end the worker for good, since a new one would be put out too."""
+        name, group = self.crawl.worker_name, self.app.conf.id
+        why = f"another worker of {group} has the name {name} too, and each puts the other out"
+        self.crawl.watchdog.end("name_taken", Misconfigured(f"{why}: give one of them another name by CRAWLOG_WORKER."))
 
     def _create_worker_consumer(self, transport: "driver.Transport") -> AIOKafkaConsumer:
         conf = self.app.conf
@@ -363,8 +373,15 @@ def patient(
     return do_rejoin_group
 
 
-def watched(send: Callable[[Any], Awaitable[Any]], lease: Lease) -> Callable[[Any], Awaitable[Any]]:
-    """The coordinator's `_send_req`, with the lease renewed by each answer that counts us as a member."""
+def watched(
+    send: Callable[[Any], Awaitable[Any]], lease: Lease, has_namesake: Callable[[], None] = lambda: None
+) -> Callable[[Any], Awaitable[Any]]:
+    """The coordinator's `_send_req`, with the lease renewed by each answer that counts us as a member.
+
+    Args:
+        has_namesake: Called when an earlier worker of the same name puts this one out.
+    """
+    namesakes = Namesakes()
 
     async def send_req(request: Any) -> Any:
         sent_at = boottime()
@@ -373,9 +390,13 @@ def watched(send: Callable[[Any], Awaitable[Any]], lease: Lease) -> Callable[[An
             code = response.error_code
             if code == 0 or (code == _REBALANCE_IN_PROGRESS and isinstance(request, HeartbeatRequest)):
                 lease.renew(sent_at)
+                namesakes.joined(sent_at)
             elif code in _NOT_A_MEMBER:
+                is_put_out = code in _PUT_OUT and lease.held(now := boottime()) and namesakes.lost(now)
                 lease.drop()
                 log.warning("membership_lost", error=for_code(code).__name__)
+                if is_put_out:
+                    has_namesake()
         return response
 
     return send_req

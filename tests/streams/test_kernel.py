@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from crawlog.streams.kernel import work_in_batch
+from crawlog.streams.kernel import system_mark, work_in_batch
 
 TELL = "import os; print(os.sched_getscheduler(0))"
 OF_A_CHILD = (
@@ -38,3 +40,14 @@ def test_a_container_that_forbids_another_policy_stops_no_worker(monkeypatch: py
     monkeypatch.setattr(os, "sched_setscheduler", forbidden)
     work_in_batch()
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("method", "found"), [("read_bytes", b"boot"), ("stat", SimpleNamespace(st_ino=7))])
+def test_cloned_machines_and_containers_of_one_host_name_have_marks_of_their_own(
+    method: str, found: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another boot, or another root folder; a worker that is started again has the same mark."""
+    here = system_mark(b"folder")
+    assert here == system_mark(b"folder") != system_mark(b"other")
+    monkeypatch.setattr(Path, method, lambda _: found)
+    assert system_mark(b"folder") != here

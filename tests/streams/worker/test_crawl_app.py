@@ -246,6 +246,20 @@ def test_a_killed_worker_loses_nothing(ready: Settings, start: Callable[..., Pro
     wait_for(lambda: seen | set(last.offsets()) == places)
 
 
+@pytest.mark.broker
+def test_one_of_two_workers_of_one_name_ends_and_the_other_works(ready: Settings, start: Callable[..., Probe]) -> None:
+    """Each join puts the other out; for ever, if both stayed."""
+    first = start("w-0")
+    wait_for(first.owned)
+    probes = first, start("w-0")
+    wait_for(lambda: any(probe.process.poll() is not None for probe in probes))
+    ended, stays = sorted(probes, key=lambda probe: probe.process.poll() is None)
+    assert ended.process.poll() == 2
+    assert "has the name w-0 too" in ended.errors.read_text()
+    places = publish(ready, 5)
+    wait_for(lambda: set(stays.offsets()) == places)
+
+
 def generations(probe: Probe) -> list[int]:
     """Of the group, at each assignment."""
     return [line["generation"] for line in probe.lines("owned")]
@@ -457,6 +471,26 @@ async def test_only_an_answer_that_counts_us_renews(code: int, held: bool, monke
 
     await watched(send, lease)(HeartbeatRequest("g", 1, "m"))
     assert lease.held(1001.0) is held
+
+
+@pytest.mark.parametrize(
+    ("code", "late_s", "ends"), [(25, 0.0, True), (82, 0.0, True), (22, 0.0, False), (25, 6.0, False)]
+)
+async def test_a_worker_that_is_put_out_though_its_lease_is_held_has_a_namesake(
+    code: int, late_s: float, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that timed out has outlived the lease: such a worker joins again, as often as it takes."""
+    clock, codes, said = [1000.0], [0, code] * 3, list[str]()
+    monkeypatch.setattr("crawlog.streams.worker.member.boottime", lambda: clock[0])
+
+    async def send(_: object) -> object:
+        clock[0] += late_s if codes[0] else 1.0
+        return type("Response", (), {"error_code": codes.pop(0)})()
+
+    beat = watched(send, Lease(6.0), lambda: said.append("namesake"))
+    while codes:
+        await beat(HeartbeatRequest("g", 1, "m"))
+    assert said == ["namesake"] * ends
 
 
 # Positions
