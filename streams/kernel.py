@@ -38,16 +38,13 @@ def work_in_batch() -> None:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def system_mark(more: bytes = b"") -> str:
+def system_mark() -> str:
     """Six digits for this system: machines that were cloned, and containers of one host name, have others.
 
     It stays until the next boot, and when a container is started again: the boot's id tells machines apart, the inode
     of the root folder containers.
-
-    Args:
-        more: What else the mark depends on.
     """
     boot = b""
     with contextlib.suppress(OSError):  # not Linux
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
-    return xxhash.xxh3_64_hexdigest(b"%s %d %s" % (boot, Path("/").stat().st_ino, more))[:6]
+    return xxhash.xxh3_64_hexdigest(b"%s %d" % (boot, Path("/").stat().st_ino))[:6]

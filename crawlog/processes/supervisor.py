@@ -17,11 +17,12 @@ from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, Self
 
+import xxhash
+
 from crawlog import outcome
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import Picture
-from crawlog.streams.kernel import system_mark
 
 from .disk import FULL_AGAIN_S, Disk
 from .forkserver import SERVICE
@@ -379,10 +380,11 @@ def _heard() -> list[int]:
 
 
 def names(settings: "Settings", *, with_sink: bool) -> list[Name]:
-    """The workers of this machine; on a cluster of the user's, their names contain the system and the folder."""
+    """The workers of this machine; on a cluster of the user's, their names contain the machine and the folder."""
     mark = ""
     if settings.kafka.bootstrap:
-        mark = f"-{platform.node() or 'host'}-{system_mark(bytes(settings.run.data.absolute()))}"
+        folder = xxhash.xxh3_64_hexdigest(bytes(settings.run.data.absolute()))[:6]
+        mark = f"-{platform.node() or 'host'}-{folder}"
     counts = {"fetch": settings.run.fetch_workers, "parse": settings.run.parse_workers, "sink": int(with_sink)}
     numbers = range(max(counts.values()))  # workers start in this order: one of each stage first
     return [Name(stage, f"{stage}-{at}{mark}") for at in numbers for stage, count in counts.items() if at < count]

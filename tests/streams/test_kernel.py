@@ -47,7 +47,7 @@ def test_cloned_machines_and_containers_of_one_host_name_have_marks_of_their_own
     method: str, found: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another boot, or another root folder; a worker that is started again has the same mark."""
-    here = system_mark(b"folder")
-    assert here == system_mark(b"folder") != system_mark(b"other")
+    here = system_mark()
+    assert here == system_mark()
     monkeypatch.setattr(Path, method, lambda _: found)
-    assert system_mark(b"folder") != here
+    assert system_mark() != here
