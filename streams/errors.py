@@ -19,6 +19,7 @@ CrawlError
 │   ├── NotPossible      the state of the job or worker does not allow it
 │   └── OrderRefused     the job was changed by somebody else: look again, then order again
 └── EngineError          the log cannot be reached or started: exit code 3
+    ├── SnapshotsAway    try again: only a snapshot can replace the state, and their store does not answer
     ├── NotAnswered      the order is in the log, and is obeyed when a worker runs
     ├── DamagedLog       no restart helps: the log holds records that cannot be read
     │   └── OffsetFell   start the worker again: if it falls there each time, the log is damaged
@@ -127,6 +128,20 @@ class RefusedOutput(Misconfigured):
 
 class EngineError(CrawlError):
     """Kafka cannot be started or reached; the message names what, where, the likely cause and the next command."""
+
+
+class SnapshotsAway(EngineError):
+    """The store of the snapshots does not answer, and the log alone does not give the state.
+
+    Args:
+        why: The store's error.
+    """
+
+    def __init__(self, partition: int, why: str) -> None:
+        super().__init__(
+            f"the snapshots of partition {partition} cannot be read: {why}. The log no longer has its first records, so"
+            " the state cannot begin without one. Look at the store that snapshots.to names; it is asked again."
+        )
 
 
 class NotAnswered(EngineError):

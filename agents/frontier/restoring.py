@@ -14,7 +14,7 @@ import structlog
 
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points, exit_codes
-from crawlog.streams.errors import DamagedLog, EngineError, RestoreInterrupted
+from crawlog.streams.errors import DamagedLog, EngineError, RestoreInterrupted, SnapshotsAway
 from crawlog.streams.log import Producer, Topics
 from crawlog.streams.state import Partition, Restorer, States, checkpoint_due, is_machines_fault
 from crawlog.streams.worker import CrawlApp
@@ -156,11 +156,12 @@ class Restoring:
         """Whether a record of a partition that is not live has come behind what is restored."""
         return any(self._seen_end.get(n, 0) > p.offset for n, p in self.opened.items() if n not in self._live)
 
-    @staticmethod
-    async def _wait_for_the_log(error: EngineError) -> None:
-        """Pause while Kafka is away; a damaged log stays damaged, so that ends the worker."""
+    async def _wait_for_the_log(self, error: EngineError) -> None:
+        """Pause while Kafka or the snapshots are away; a damaged log stays damaged, so that ends the worker."""
         if isinstance(error, DamagedLog):
             raise error
+        if isinstance(error, SnapshotsAway):
+            self._app.watchdog.beat()
         log.warning("restore_failed", error=str(error), again_in_s=RESTORE_AGAIN_S)
         await asyncio.sleep(RESTORE_AGAIN_S)
 

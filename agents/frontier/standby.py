@@ -9,12 +9,13 @@ worker's name decides which partitions it keeps, so that several workers keep di
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import structlog
 import xxhash
 
-from crawlog.streams.errors import EngineError, RestoreInterrupted, Unusable
+from crawlog.streams.errors import EngineError, Misconfigured, NotCopied, RestoreInterrupted, Unusable
 from crawlog.streams.log import committed_offsets, stage_group
 from crawlog.streams.state import Partition, Restorer, bounding
 
@@ -26,6 +27,9 @@ log = structlog.get_logger()
 EVERY_S = 2.0
 """Between two looks at the log: a take-over has to fold the records of so many seconds."""
 
+AGAIN_S = 60.0
+"""Pause before a standby that nothing gives a start is tried again: a snapshot of its partition may come."""
+
 
 class Standby:
     """The standbys of one worker. One thread folds; `release` may be called from another."""
@@ -34,6 +38,7 @@ class Standby:
         self._stage = stage
         self._settings = stage.settings
         self._open: dict[int, Partition] = {}
+        self._again_at: dict[int, float] = {}
         self._lock = threading.Lock()
         self._interrupt = threading.Event()
         self._releasing = 0
@@ -69,7 +74,7 @@ class Standby:
         wanted = chosen(self._stage.app.worker_name, states.partitions, owned, self._settings.state.standby)
         self._close(self._open.keys() - wanted)
         for number in wanted - self._open.keys():
-            self._open[number] = states.standby(number, self._stage.app.worker_name)
+            self._begin(number)
         opened = list(self._open.values())
         bounded = bounding(self._settings.state.checkpoint_changes, opened)
         topic = self._stage.names.urls
@@ -78,6 +83,16 @@ class Standby:
         Restorer(self._settings, topic).restore(opened, lambda *_: None, bounded, self._interrupt, most=most)
         for partition in opened:
             partition.checkpoint()
+
+    def _begin(self, number: int) -> None:
+        """Open a standby; one that cannot begin is left out for a while."""
+        if time.monotonic() < self._again_at.get(number, 0.0):
+            return
+        try:
+            self._open[number] = self._stage.states.standby(number, self._stage.app.worker_name)
+        except (NotCopied, Misconfigured) as error:
+            log.info("standby_left_out", partition=number, reason=str(error), again_in_s=AGAIN_S)
+            self._again_at[number] = time.monotonic() + AGAIN_S
 
     def release(self, partitions: set[int]) -> None:
         """Close the standbys of partitions that this worker is about to open as its own."""

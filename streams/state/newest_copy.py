@@ -36,8 +36,8 @@ from crawlog.streams.url import Places
 
 from .copies import copy_database
 from .database import is_machines_fault
-from .partition import Database, Partition, StateMemory, StateOrigin, fold_version
-from .snapshots import Snapshots
+from .partition import Database, Partition, StateMemory, fold_version
+from .snapshots import Snapshots, StateOrigin
 from .stores import store_of
 
 log = structlog.get_logger()
@@ -125,7 +125,9 @@ class States:
     def standby(self, number: int, worker: str) -> Partition:
         """A standby fold of a partition that another worker owns. It starts from the copy with the highest offset here.
 
-        Raises: OSError: The disk is full. EngineError: No answer.
+        Raises:
+            NotCopied: The log has lost its first records, and nothing here goes on from its start.
+            OSError: The disk is full. EngineError: No answer.
         """
         self._see_space()
         path = self._folder / f"{number}.standby-{worker}"
@@ -134,8 +136,14 @@ class States:
             best = max((self._folder / str(number), *self._others(number)), key=self._offset)
             with contextlib.suppress(NotCopied):
                 copy_database(best, path)
-        state = self._opened(path, number)
-        self._take_further(state)
+        state = self._opened(path, number, may_lack=False)
+        try:
+            self._take_further(state)
+            if state.offset < (low := self._bounds(number)[0]):  # it would soon be further than the owner's snapshots
+                raise NotCopied(f"it ends at offset {state.offset}, the log begins at {low}, and no snapshot fits")
+        except Exception:
+            state.close()
+            raise
         return state
 
     def _take_further(self, state: Partition, skipped: tuple[r.Skip, ...] | None = None) -> None:
@@ -160,10 +168,11 @@ class States:
         if further:
             state.leap(state.offset + 1, end, skipped)
 
-    def _opened(self, path: Path, number: int) -> Partition:
+    def _opened(self, path: Path, number: int, *, may_lack: bool = True) -> Partition:
         assert self._log is not None
         assert self.places is not None
-        origin = StateOrigin(self.snapshots, partial(self._bounds, number))
+        may_lack = may_lack and not (self.snapshots and self._settings.snapshots.trim_log)
+        origin = StateOrigin(self.snapshots, partial(self._bounds, number), may_lack)
         cached = self._settings.state.cached_pages
         return Partition(path, number, self.places, self._log, self._memory, cached, origin)
 

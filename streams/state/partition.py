@@ -6,11 +6,9 @@ are not part of the fold: losing them costs a request or a body. They have a col
 """
 
 import shutil
-from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -26,14 +24,14 @@ from rocksdict import (
 )
 
 from crawlog.streams import crash_points
-from crawlog.streams.errors import HalfFolded, Misconfigured, Unusable
+from crawlog.streams.errors import HalfFolded, Misconfigured, SnapshotsAway, Unusable
 from crawlog.streams.fold import FOLD_VERSION, Changes, Effects, Fold, Rows, digest, effective
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity
 from crawlog.streams.url import Places
 
-from .database import Rocks, set_aside
-from .snapshots import Snapshots, fitting
+from .database import Rocks, is_machines_fault, set_aside
+from .snapshots import FROM_THE_START, StateOrigin, fitting
 
 log = structlog.get_logger()
 
@@ -162,22 +160,6 @@ def check_database(path: Path, rest_s: float = 0.0) -> None:
         database.close()
 
 
-class StateOrigin(NamedTuple):
-    """Where a fold may start: at a snapshot, or at the log's first offset.
-
-    Attributes:
-        snapshots: Snapshots of this log; None without a store.
-        bounds: Asks the cluster for the log's first offset and its end.
-    """
-
-    snapshots: Snapshots | None = None
-    bounds: Callable[[], tuple[int, int | None]] = lambda: (0, None)
-
-
-FROM_THE_START = StateOrigin()
-"""Start at offset 0: no snapshots, and a log with all its records."""
-
-
 class Partition:
     """The state of one owned partition: the fold, its database, and the offset of the next record.
 
@@ -246,7 +228,7 @@ class Partition:
         Raises: Misconfigured: there is no snapshot, and the log does not begin at 0.
         """
         low, high = self._origin.bounds()
-        found = self._fetched(low, high)
+        found = self._fetched(low, high, None, f"it is {why}" if low else "")
         if low and found is None:
             raise self._not_folded_again(f"it is {why}", low, "run the crawlog that wrote the state")
         aside = set_aside(self._path)
@@ -280,10 +262,11 @@ class Partition:
         return meta if same else None
 
     def _not_folded_again(self, why: str, low: int, remedy: str) -> Misconfigured:
+        once = " and start once with -s snapshots.to=" if self._origin.snapshots else ""
         return Misconfigured(
             f"the state {self._path} cannot be used: {why}. It cannot be folded again: partition {self.number} of "
             f"crawl.urls begins at offset {low}, and no snapshot goes on from there. Name snapshots with "
-            f"-s snapshots.to=DIR, {remedy}, or remove the folder to go on with what the log still has."
+            f"-s snapshots.to=DIR, {remedy}, or remove the folder{once} to go on with what the log still has."
         )
 
     def rebuild(self, why: str, skipped: tuple[r.Skip, ...] = (), low: int = 0, high: int | None = None) -> None:
@@ -296,7 +279,7 @@ class Partition:
 
         Raises: Misconfigured: The log has lost its first records, and no snapshot fits; the state stays.
         """
-        if self.leap(low, high, skipped or None):
+        if self.leap(low, high, skipped or None, needed=why if low else ""):
             log.warning("state_rebuilt", partition=self.number, why=why)
             return
         if low:
@@ -312,7 +295,13 @@ class Partition:
             self._start(None, skipped)
 
     def leap(
-        self, low: int = 0, high: int | None = None, skipped: tuple[r.Skip, ...] | None = None, *, furthest: bool = True
+        self,
+        low: int = 0,
+        high: int | None = None,
+        skipped: tuple[r.Skip, ...] | None = None,
+        *,
+        furthest: bool = True,
+        needed: str = "",
     ) -> bool:
         """Replace this state by the fitting snapshot with the highest offset. Returns whether there is one.
 
@@ -321,8 +310,13 @@ class Partition:
             high: Highest offset; None for any.
             skipped: Ranges that rewinds cancel; None where unknown.
             furthest: False for the snapshot with the lowest offset.
+            needed: Why only a snapshot can replace the state; empty where it, or the log, can do so too.
+
+        Raises:
+            SnapshotsAway: It is needed, and the store does not answer. Exception: The disk is full.
+            Misconfigured: It is needed, and there are only such as do not fit.
         """
-        found = self._fetched(low, high, skipped, furthest=furthest)
+        found = self._fetched(low, high, skipped, needed, furthest=furthest)
         if found is None:
             return False
         self.db.close()
@@ -337,33 +331,36 @@ class Partition:
         self._start(meta, skipped)
 
     def _fetched(
-        self, low: int, high: int | None = None, skipped: tuple[r.Skip, ...] | None = None, *, furthest: bool = True
+        self, low: int, high: int | None, skipped: tuple[r.Skip, ...] | None, needed: str, *, furthest: bool = True
     ) -> tuple[Path, r.Meta] | None:
         """A checked copy of the snapshot for `leap`, and its meta row; None where there is none."""
-        if self._origin.snapshots is None:
-            return None
-        try:
-            found = self._origin.snapshots.of(self.number)
-        except Exception as error:  # noqa: BLE001  # a store may raise anything, and no crawl depends on it
-            log.warning("snapshots_unreachable", partition=self.number, error=str(error))
-            return None
-        fit = fitting(found, fold_version(), low=low, high=high, skipped=skipped)
-        fresh = self._path.with_name(f"{self._path.name}.snapshot")
-        for one in fit if furthest else reversed(fit):
-            shutil.rmtree(fresh, ignore_errors=True)
+        others: list[str] = []
+        if self._origin.snapshots is not None:
+            fresh = self._path.with_name(f"{self._path.name}.snapshot")
             try:
-                self._origin.snapshots.fetch(one, fresh)
-                check_database(fresh)
-            except Exception as error:  # noqa: BLE001  # DamagedSnapshot, or anything that a store raises
-                log.warning("snapshot_not_taken", partition=self.number, offset=one.offset, error=str(error))
-                continue
-            return fresh, one.meta
+                found = self._origin.snapshots.of(self.number)
+                fit = fitting(found, fold_version(), low=low, high=high, skipped=skipped)
+                one = self._origin.snapshots.first_whole(fit if furthest else fit[::-1], fresh, check_database)
+                if one is not None:
+                    return fresh, one.meta
+                others = self._origin.snapshots.names_from(self.number, low) if needed else []
+            except Exception as error:  # a store may raise anything, and no crawl with a whole log depends on it
+                log.warning("snapshots_unreachable", partition=self.number, error=str(error))
+                if needed and not is_machines_fault(error):
+                    raise SnapshotsAway(self.number, str(error)) from error
+                if needed:
+                    raise
+        if needed and (others or not self._origin.may_lack):
+            there = f", or run what made {others[-1]} (the fold here is {fold_version()!r})" if others else ""
+            raise self._not_folded_again(needed, low, f"put one there that fits{there}")
         return None
 
     def rewind(self, skip: r.Skip) -> None:
         """Go back to an offset before the range that a rewind cancels. The caller folds the log again from there.
 
         Goes back to the checkpoint if that lies before the range and has the same earlier rewinds; else rebuilds.
+
+        Raises: Misconfigured: The log has lost its first records, and no snapshot fits; the state stays.
         """
         skipped = effective(self.fold.skipped, skip)
         stored = self.db.get(r.META)

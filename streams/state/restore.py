@@ -163,7 +163,9 @@ class Restorer:
     def _prepare(partitions: dict[int, Partition], bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
         """The log's ends. Repairs states whose offset lies outside the log: by a rebuild, a snapshot, or a skip.
 
-        Raises: Misconfigured: a state lies behind the log's end, and nothing can replace it.
+        Raises:
+            Misconfigured: A state lies outside the log, and nothing that there is can replace it.
+            SnapshotsAway: It may be replaced when the store of the snapshots answers again.
         """
         ends = {}
         for number, partition in partitions.items():
@@ -172,7 +174,8 @@ class Restorer:
                 why = f"it is at offset {partition.offset}, the log ends at {ends[number]}"
                 partition.cut = partition.offset
                 partition.rebuild(why, low=low, high=ends[number])
-            if partition.offset < low and not partition.leap(low, ends[number]):
+            lacks = f"it ends at offset {partition.offset}"
+            if partition.offset < low and not partition.leap(low, ends[number], needed=lacks):
                 log.error("records_gone", partition=number, missing=f"{partition.offset}..{low - 1}", log_starts=low)
                 partition.note = (
                     f"crawl.urls[{number}] has lost its records {partition.offset} to {low - 1}, and no snapshot goes "

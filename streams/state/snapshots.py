@@ -13,12 +13,13 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import structlog
 import xxhash
 
-from crawlog.streams.errors import DamagedSnapshot
+from crawlog.streams.errors import DamagedSnapshot, Unusable
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity
 
@@ -118,14 +119,17 @@ class Snapshots:
         return manifest, sent
 
     def of(self, partition: int) -> list[Manifest]:
-        """Manifests of a partition's snapshots, the highest offset first; other files are skipped."""
+        """Manifests of a partition's snapshots, the highest offset first; other files are skipped.
+
+        Raises: Whatever the store raises: a manifest that cannot be read now would look like one that is not there.
+        """
         base, found = self._base(partition), []
         for name in reversed(self._store.names(base)):
             if not name.endswith(".json"):
                 continue
             try:
                 manifest = _manifest(self._store.read(f"{base}/{name}"))
-            except (OSError, msgspec.DecodeError) as error:
+            except (FileNotFoundError, msgspec.DecodeError) as error:
                 log.warning("snapshot_unreadable", partition=partition, manifest=name, error=str(error))
                 continue
             if (manifest.meta.cluster, manifest.meta.topic, manifest.meta.partition) != (*self._log, partition):
@@ -161,6 +165,41 @@ class Snapshots:
             raise DamagedSnapshot(f"a file is missing: {error}") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
+
+    def first_whole(
+        self, manifests: Iterable[Manifest], target: Path, check: Callable[[Path], None]
+    ) -> Manifest | None:
+        """Copy the first snapshot that is whole to `target`; None if there is none, or each is damaged.
+
+        Args:
+            check: Reads the copy; raises Unusable if it is damaged.
+
+        Raises: Whatever the store or the disk raised, if none was copied for another reason than damage.
+        """
+        hindrance: Exception | None = None
+        shutil.rmtree(target, ignore_errors=True)
+        for one in manifests:
+            try:
+                self.fetch(one, target)
+                check(target)
+            except Exception as error:  # noqa: BLE001  # a store may raise anything
+                log.warning("snapshot_not_taken", partition=one.meta.partition, offset=one.offset, error=str(error))
+                shutil.rmtree(target, ignore_errors=True)
+                if not isinstance(error, DamagedSnapshot | Unusable):
+                    hindrance = error
+            else:
+                return one
+        if hindrance is not None:
+            raise hindrance
+        return None
+
+    def names_from(self, partition: int, low: int) -> list[str]:
+        """Names of the manifests at `low` and beyond: damaged ones and those of other folds, too."""
+        return [
+            name
+            for name in self._store.names(self._base(partition))
+            if name.endswith(".json") and name >= f"{low:020d}"
+        ]
 
     def prune(self, partition: int, now: float, end: int) -> list[Manifest]:
         """Remove old snapshots, manifests first; returns the manifests kept, the highest offset first.
@@ -208,6 +247,25 @@ def _sum(path: Path) -> str:
         while chunk := file.read(CHUNK_BYTES):
             state.update(chunk)
     return state.hexdigest()
+
+
+class StateOrigin(NamedTuple):
+    """Where a fold may start: at a snapshot, or at the log's first offset.
+
+    Attributes:
+        snapshots: Snapshots of this log; None without a store.
+        bounds: Asks the cluster for the log's first offset and its end.
+        may_lack: Whether the fold may go on at the log's first offset without the records before it, if there is no
+            snapshot. Not where the log is trimmed: there was one.
+    """
+
+    snapshots: Snapshots | None = None
+    bounds: Callable[[], tuple[int, int | None]] = lambda: (0, None)
+    may_lack: bool = True
+
+
+FROM_THE_START = StateOrigin()
+"""Start at offset 0: no snapshots, and a log with all its records."""
 
 
 def fitting(

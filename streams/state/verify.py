@@ -24,9 +24,9 @@ from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
 
 from .copies import copy_database
-from .partition import Database, Partition, StateMemory, StateOrigin, fold_version
+from .partition import Database, Partition, StateMemory, fold_version
 from .restore import Restorer, bounding
-from .snapshots import Snapshots
+from .snapshots import Snapshots, StateOrigin
 from .stores import store_of
 
 

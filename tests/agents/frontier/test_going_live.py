@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from crawlog.agents.frontier import restoring
 from crawlog.schemas import urls as u
+from crawlog.streams.errors import EngineError, SnapshotsAway
 from crawlog.streams.frontier import partition as owned_partition
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
@@ -44,3 +46,16 @@ async def test_a_record_of_a_partition_that_is_loaded_next_is_folded_too(
     assert stage.live.keys() == {0, 1}
     assert stage.live[1].fold.jobs["j"].counts.queued == 3
     stage._close()
+
+
+@pytest.mark.parametrize(("error", "beats"), [(SnapshotsAway(0, "timed out"), 1), (EngineError("no answer"), 0)])
+async def test_the_watchdog_knows_that_a_restore_waits_for_snapshots(
+    monkeypatch: pytest.MonkeyPatch, error: EngineError, beats: int
+) -> None:
+    """The log answers meanwhile: it would take the worker for stuck, and the next one would wait for them anew."""
+    monkeypatch.setattr(restoring, "RESTORE_AGAIN_S", 0.0)
+    stage, _ = alone(Settings(), monkeypatch)
+    heard: list[None] = []
+    monkeypatch.setattr(stage.app.watchdog, "beat", lambda: heard.append(None))
+    await stage.restoring._wait_for_the_log(error)
+    assert len(heard) == beats

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from crawlog.agents.frontier import standby as standbys
 from crawlog.agents.frontier.standby import Standby, chosen
 from crawlog.schemas import urls as u
-from crawlog.streams.errors import Unusable
+from crawlog.streams.errors import NotCopied, Unusable
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import LogIdentity, kafka_config
 from crawlog.streams.settings.settings import Settings
@@ -228,3 +229,28 @@ def test_a_damaged_standby_is_closed_and_begins_again(tmp_path: Path, monkeypatc
     again = machine.states.standby(0, "w")
     assert (again.offset, "damaged: Corruption" in again.note) == (0, True)
     again.close()
+
+
+def test_a_standby_that_cannot_begin_is_left_out_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are folded, and the store is not asked every two seconds."""
+    machine = Machine(Settings(), tmp_path, "w")
+    machine.states.places, machine.states.partitions = Places(8), 8
+    tried: list[int] = []
+
+    def standby(number: int, _: str) -> Partition:
+        tried.append(number)
+        raise NotCopied("it ends at offset 0, the log begins at 5")
+
+    folded: list[list[Partition]] = []
+    restorer = SimpleNamespace(restore=lambda opened, *_, **__: folded.append(opened))
+    monkeypatch.setattr(machine.states, "standby", standby)
+    monkeypatch.setattr(standbys, "committed_offsets", lambda *_: {})
+    monkeypatch.setattr(standbys, "Restorer", lambda *_: restorer)
+    for _ in range(2):
+        machine.keep_up()
+    assert (sorted(tried), folded) == (sorted(chosen("w", 8, frozenset(), 2)), [[], []])
+    monkeypatch.setattr(standbys, "AGAIN_S", 0.0)
+    machine.standby._again_at.clear()
+    machine.keep_up()
+    machine.keep_up()
+    assert len(tried) == 6

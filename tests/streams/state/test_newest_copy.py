@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crawlog.schemas import urls as u
-from crawlog.streams.errors import RestoreInterrupted, Unusable
+from crawlog.streams.errors import Misconfigured, NotCopied, RestoreInterrupted, Unusable
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
@@ -18,6 +18,7 @@ from crawlog.streams.state import newest_copy
 from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.newest_copy import States
 from crawlog.streams.state.partition import Partition
+from crawlog.streams.state.restore import Restorer
 from crawlog.streams.state.snapshots import Snapshots
 from crawlog.streams.state.stores import store_of
 from crawlog.streams.url.place import Places
@@ -246,8 +247,11 @@ def test_a_copy_that_a_killed_worker_left_goes_and_one_in_use_stays(workers: lis
     assert (old.exists(), young.exists()) == (False, True)
 
 
-def test_a_standby_that_was_killed_amid_its_first_copy_begins_again(workers: list[Worker], tmp_path: Path) -> None:
+def test_a_standby_that_was_killed_amid_its_first_copy_begins_again(
+    workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its folder has tables, and nothing that makes them a database."""
+    monkeypatch.setattr(newest_copy, "log_bounds", lambda *_: {0: (0, 100)})
     workers[0].own(10)
     half = tmp_path / "state" / "0.standby-w"
     half.mkdir()
@@ -255,3 +259,31 @@ def test_a_standby_that_was_killed_amid_its_first_copy_begins_again(workers: lis
     standby = workers[1].states.standby(0, "w")
     workers[1].open.append(standby)
     assert (standby.offset, standby._path) == (10, half)
+
+
+def test_a_standby_never_begins_without_records_that_the_log_has_lost(
+    workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be further than the owner's snapshots at a take-over, and its queue would be empty."""
+    monkeypatch.setattr(newest_copy, "log_bounds", lambda *_: {0: (5, 100)})
+    for _ in range(2):  # closed again: the second try finds it as it was
+        with pytest.raises(NotCopied, match="ends at offset 0, the log begins at 5"):
+            workers[0].states.standby(0, "w")
+    workers[1].own(10)
+    workers[1].close()
+    standby = workers[0].states.standby(0, "w")
+    workers[0].open.append(standby)
+    with pytest.raises(Misconfigured, match="it ends at offset 10"):
+        Restorer._prepare({0: standby}, {0: (11, 100)})
+
+
+@pytest.mark.parametrize(("to", "expected"), [("", True), ("snapshots", False)])
+def test_a_trimmed_log_is_gone_on_with_only_where_no_snapshots_are_named(
+    workers: list[Worker], tmp_path: Path, to: str, expected: bool
+) -> None:
+    """With `snapshots.trim_log` there was one: a folder that has none is the wrong one."""
+    states = workers[0].states
+    kept = states._settings.snapshots.model_copy(update={"to": to, "trim_log": True})
+    states._settings = states._settings.model_copy(update={"snapshots": kept})
+    states.snapshots = Snapshots(store_of(str(tmp_path / to)), LOG) if to else None
+    assert workers[0].own()._origin.may_lack is expected

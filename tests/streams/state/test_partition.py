@@ -16,14 +16,8 @@ from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import database as databases_of
 from crawlog.streams.state import partition as partition_of
-from crawlog.streams.state.partition import (
-    FROM_THE_START,
-    Database,
-    Partition,
-    StateMemory,
-    StateOrigin,
-    check_database,
-)
+from crawlog.streams.state.partition import Database, Partition, StateMemory, check_database
+from crawlog.streams.state.snapshots import FROM_THE_START, StateOrigin
 from crawlog.streams.url.place import Places
 
 PLACES = Places(1)

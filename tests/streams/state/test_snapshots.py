@@ -1,5 +1,6 @@
 """Snapshots: seen whole or not at all, sent once, pruned, and the one that fits is where a lost state begins again."""
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,16 @@ import msgspec
 import pytest
 
 from crawlog.schemas import urls as u
-from crawlog.streams.errors import DamagedSnapshot, Misconfigured
+from crawlog.streams.errors import DamagedSnapshot, Misconfigured, SnapshotsAway
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.state import partition as partition_of
 from crawlog.streams.state import snapshots
 from crawlog.streams.state.copies import copy_database
-from crawlog.streams.state.partition import Database, Partition, StateMemory, StateOrigin, fold_version
-from crawlog.streams.state.snapshots import Manifest, Snapshots, fitting
+from crawlog.streams.state.partition import Database, Partition, StateMemory, fold_version
+from crawlog.streams.state.restore import Restorer
+from crawlog.streams.state.snapshots import Manifest, Snapshots, StateOrigin, fitting
 from crawlog.streams.state.stores import FolderStore, store_of
 from crawlog.streams.url.place import Places
 
@@ -38,13 +41,14 @@ class Owner:
         self.open = [self.partition("state")]
         self.made = 0
 
-    def partition(self, name: str) -> Partition:
+    def partition(self, name: str, origin: StateOrigin | None = None) -> Partition:
         """Open a state that may begin from a snapshot."""
-        return Partition(self.folder / name, 0, Places(1), LOG, StateMemory(8), 64, StateOrigin(self.snapshots))
+        origin = origin or StateOrigin(self.snapshots)
+        return Partition(self.folder / name, 0, Places(1), LOG, StateMemory(8), 64, origin)
 
-    def lost(self) -> Partition:
+    def lost(self, origin: StateOrigin | None = None) -> Partition:
         """The state of a new machine."""
-        self.open.append(self.partition(f"new-{len(self.open)}"))
+        self.open.append(self.partition(f"new-{len(self.open)}", origin))
         return self.open[-1]
 
     @property
@@ -348,3 +352,96 @@ def test_a_store_that_is_away_stops_nobody(owner: Owner, monkeypatch: pytest.Mon
     state = owner.lost()
     assert not state.leap()
     assert state.offset == 0
+
+
+TRIMMED = {0: (15, 30)}
+"""Bounds of a log that was trimmed."""
+
+
+def fails(error: Exception) -> Callable[..., Any]:
+    """Anything of a store."""
+
+    def fail(*_: object) -> Any:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "raised"),
+    [
+        ("names", ConnectionError("no route to the store"), SnapshotsAway),
+        ("read", TimeoutError("timed out"), SnapshotsAway),
+        ("get", TimeoutError("timed out"), SnapshotsAway),
+        ("get", OSError(errno.ENOSPC, "No space left on device"), OSError),
+    ],
+)
+def test_a_lost_state_waits_for_the_snapshots_of_a_trimmed_log(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception, raised: type[Exception]
+) -> None:
+    """Nothing else has the queue. The next try, when the store or the disk is well again, has it."""
+    owner.make(20)
+    state = owner.lost()
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderStore, method, fails(error))
+        with pytest.raises(raised, match=str(error.args[-1])):
+            Restorer._prepare({0: state}, TRIMMED)
+    assert (state.offset, state.note) == (0, "")
+    Restorer._prepare({0: state}, TRIMMED)
+    assert (state.offset, "j" in state.fold.jobs) == (20, True)
+
+
+def of_another_fold(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another suffix list is installed on this machine."""
+    monkeypatch.setattr(partition_of, "fold_version", lambda: "another")
+
+
+def of_a_cut_manifest(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there, and cannot be decoded."""
+    DAMAGES["cut"](next(path for path in owner.files() if path.suffix == ".json"))
+
+
+def of_a_lost_file(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the manifest names."""
+    next(path for path in owner.files() if path.suffix != ".json").unlink()
+
+
+@pytest.mark.parametrize("misfit", [of_another_fold, of_a_cut_manifest, of_a_lost_file])
+def test_a_lost_state_is_not_begun_empty_where_a_snapshot_does_not_fit(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, misfit: Callable[[Owner, pytest.MonkeyPatch], None]
+) -> None:
+    """Its queue may still be had: the user is told which snapshot is there, and what to do."""
+    owner.make(20)
+    state = owner.lost()
+    misfit(owner, monkeypatch)
+    with pytest.raises(Misconfigured, match=r"begins at offset 15.*, or run what made 0+20\..*-s snapshots\.to= "):
+        Restorer._prepare({0: state}, TRIMMED)
+    assert (state.offset, state.note) == (0, "")
+
+
+@pytest.mark.parametrize("may_lack", [True, False])
+def test_only_what_no_snapshot_can_have_is_left_out(owner: Owner, may_lack: bool) -> None:
+    """Records that expired are said; of a log that is trimmed for snapshots there must be one somewhere."""
+    owner.make(10)
+    state = owner.lost(StateOrigin(owner.snapshots, may_lack=may_lack))
+    if may_lack:
+        Restorer._prepare({0: state}, TRIMMED)
+        assert (state.offset, "has lost its records 0 to 14" in state.note) == (15, True)
+    else:
+        with pytest.raises(Misconfigured, match=r"begins at offset 15.*-s snapshots\.to=DIR"):
+            Restorer._prepare({0: state}, TRIMMED)
+        assert state.offset == 0
+
+
+def test_a_manifest_that_cannot_be_read_now_costs_its_snapshot_no_file(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pruning would not know which files it names."""
+    owner.make(20)
+    monkeypatch.setattr(snapshots, "ORPHAN_S", -1.0)
+    before = owner.files()
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderStore, "read", fails(TimeoutError("timed out")))
+        with pytest.raises(TimeoutError):
+            owner.snapshots.prune(0, now=1.0, end=20)
+    assert owner.files() == before
