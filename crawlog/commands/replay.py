@@ -174,6 +174,10 @@ def _plan(admin: Admin, of: Group, order: ReplayOptions, now_ms: int, report: Re
         report(warning)
     if order.job and of.stage == "parse" and any(move.is_skip for move in moves):
         raise Misconfigured("--job: pages of other jobs would be skipped too; give a place before where the group is")
+    if of.stage == "fetch":
+        from crawlog.streams.state import see_rewindable
+
+        see_rewindable(admin.settings, {one.partition: one.after for one in moves if one.records})
     return Plan(of, moves, groups.times_ms(admin.settings, of.topic, moves))
 
 

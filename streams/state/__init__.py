@@ -18,6 +18,7 @@ from .database import Rocks, is_machines_fault, set_aside
 from .newest_copy import States
 from .partition import CACHE_COLUMN, Database, Partition, StateMemory, check_database
 from .restore import Restorer, bounding, checkpoint_due
+from .rewindable import see_rewindable
 from .snapshots import Manifest, Snapshots
 from .stores import SnapshotStore, store_of
 from .verify import Difference, Verdict
@@ -40,6 +41,7 @@ __all__ = [
     "checkpoint_due",
     "copy_database",
     "is_machines_fault",
+    "see_rewindable",
     "set_aside",
     "store_of",
     "verify",

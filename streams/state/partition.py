@@ -368,7 +368,8 @@ class Partition:
         if self.checkpointed <= skip.start and r.fits(meta.skipped if meta else (), self.checkpointed, skipped):
             self._start(meta, skipped)
         else:
-            self.rebuild(f"the record at offset {skip.end} rewinds it to offset {skip.start}", skipped)
+            low, _ = self._origin.bounds()
+            self.rebuild(f"the record at offset {skip.end} rewinds it to offset {skip.start}", skipped, low)
 
     def take(self, value: bytes | None, offset: int, timestamp_s: float) -> Effects:
         """Fold the record at exactly the state's offset.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.cli.replay_text import meaning
 from crawlog.commands.replay import ReplayOptions, replay
@@ -16,6 +16,7 @@ from crawlog.schemas.control import Finished
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.log import Admin
 from crawlog.streams.log.client import committed_offsets, kafka_config, log_bounds
 from crawlog.streams.log.job_records import known_job, write_control, write_job
 from crawlog.streams.log.offsets import TargetKind
@@ -212,6 +213,22 @@ def test_a_live_group_is_waited_for_and_not_moved(cluster: Settings, tmp_path: P
     leaving.join(LIMIT_S)
     assert committed_offsets(settings, parse, topic, [0, 1]) == {1: (0, "")}
     assert [plan.group.name for plan in plans] == [parse]
+
+
+def test_a_rewind_that_no_worker_could_follow_is_not_planned(cluster: Settings, tmp_path: Path) -> None:
+    """The log lost its first records, and no snapshot lies before the place; where nothing is taken back, none must."""
+    ensure_topics(cluster)
+    topic, producer = Topics(cluster.kafka.prefix).urls, Producer(cluster, "test")
+    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
+    for _ in range(3):
+        producer.send(topic, b"", partition=1)
+    assert producer.flush(30)
+    admin = Admin(settings)
+    for future in admin.client.delete_records([TopicPartition(topic, 1, 1)]).values():
+        admin.result(future)
+    with pytest.raises(Misconfigured, match=r"urls\[1\] begins at offset 1, and no snapshot lies between there and 2"):
+        replay(settings, ReplayOptions("fetch", "to-offset", 2), print)
+    assert replay(settings, ReplayOptions("fetch", "to-offset", 3), print).plans[0].again == 0
 
 
 def test_outputs_wait_for_pages_that_are_parsed_again(cluster: Settings, tmp_path: Path) -> None:

@@ -445,3 +445,24 @@ def test_a_manifest_that_cannot_be_read_now_costs_its_snapshot_no_file(
         with pytest.raises(TimeoutError):
             owner.snapshots.prune(0, now=1.0, end=20)
     assert owner.files() == before
+
+
+def test_a_rewind_that_a_trimmed_log_cannot_follow_leaves_the_state(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each snapshot has folded what it takes back, or the store is away: nothing is wiped or read for ever."""
+    owner.make(16)
+    owner.make(20)
+    owner.open.append(owner.partition("other", StateOrigin(owner.snapshots, lambda: TRIMMED[0])))
+    state = owner.open[-1]
+    assert state.leap()
+    before = state.digest()
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderStore, "names", fails(ConnectionError("no route to the store")))
+        with pytest.raises(SnapshotsAway):
+            state.rewind(r.Skip(17, 30, 1))
+    with pytest.raises(Misconfigured, match=r"the record at offset 30 rewinds it to offset 15.*begins at offset 15"):
+        state.rewind(r.Skip(15, 30, 1))
+    assert (state.offset, state.fold.skipped, state.digest()) == (20, (), before)
+    state.rewind(r.Skip(17, 30, 1))
+    assert (state.offset, state.fold.skipped) == (16, (r.Skip(17, 30, 1),))
