@@ -4,7 +4,8 @@ A standby is folded like any state, in its own folder `state/<partition>.standby
 it, forwarded or dead-lettered: the owner does that. So it is folded no further than the owner's checkpoint, the offset
 that the group has committed: the next owner may have to forward a later record. When this worker gets the partition,
 the copy with the highest offset wins, as always; on another machine than the last owner's that is the standby. A
-worker's name decides which partitions it keeps, so that several workers keep different ones.
+worker's name decides which partitions it keeps, so that several workers keep different ones. After a rebalance it may
+keep others; a standby that nobody has opened for a day is removed.
 """
 
 import asyncio
@@ -27,6 +28,9 @@ log = structlog.get_logger()
 EVERY_S = 2.0
 """Between two looks at the log: a take-over has to fold the records of so many seconds."""
 
+SWEEP_S = 3600.0
+"""Between two looks for standbys that nobody keeps any more."""
+
 AGAIN_S = 60.0
 """Pause before a standby that nothing gives a start is tried again: a snapshot of its partition may come."""
 
@@ -39,6 +43,7 @@ class Standby:
         self._settings = stage.settings
         self._open: dict[int, Partition] = {}
         self._again_at: dict[int, float] = {}
+        self._sweep_at = 0.0
         self._lock = threading.Lock()
         self._interrupt = threading.Event()
         self._releasing = 0
@@ -73,6 +78,9 @@ class Standby:
             states.ask()
         wanted = chosen(self._stage.app.worker_name, states.partitions, owned, self._settings.state.standby)
         self._close(self._open.keys() - wanted)
+        if time.monotonic() >= self._sweep_at:
+            states.forget_standbys(wanted | owned)
+            self._sweep_at = time.monotonic() + SWEEP_S
         for number in wanted - self._open.keys():
             self._begin(number)
         opened = list(self._open.values())

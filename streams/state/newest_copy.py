@@ -21,7 +21,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -49,6 +49,10 @@ LOCK_AGAIN_S = 0.1
 
 LEFT_BEHIND_S = 3600.0
 """Age from which a temporary copy counts as left by a killed process, seconds."""
+
+STANDBY_LEFT_S = 86400.0
+"""Age from which a closed standby counts as left, seconds. Not at once: a new owner may be about to open it, as
+the furthest copy."""
 
 MIN_FREE_BYTES = 16 << 20
 """Free disk space required to open a state: RocksDB's write-ahead log alone may take so much."""
@@ -145,6 +149,20 @@ class States:
             state.close()
             raise
         return state
+
+    def forget_standbys(self, keep: Collection[int]) -> None:
+        """Remove standbys that nobody has open, and nobody wrote to for long: of any worker, since their names change.
+
+        Args:
+            keep: Partitions whose copies stay: this worker has them, or follows them.
+        """
+        kept = {str(number) for number in keep}
+        for path in self._folder.glob("*.standby-*"):
+            with contextlib.suppress(FileNotFoundError):
+                is_old = time.time() - path.stat().st_mtime > STANDBY_LEFT_S
+                if is_old and path.name.partition(".")[0] not in kept and not self._is_locked(path):
+                    log.info("standby_removed", path=str(path))
+                    shutil.rmtree(path, ignore_errors=True)
 
     def _take_further(self, state: Partition, skipped: tuple[r.Skip, ...] | None = None) -> None:
         """Go on from a snapshot that is further than the state and lies within the log.

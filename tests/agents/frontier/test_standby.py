@@ -231,6 +231,23 @@ def test_a_damaged_standby_is_closed_and_begins_again(tmp_path: Path, monkeypatc
     again.close()
 
 
+def test_a_worker_looks_each_hour_for_standbys_that_nobody_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its own partitions stay, as those that it follows: they may be the furthest copies."""
+    machine = Machine(Settings(), tmp_path, "w")
+    machine.states.places, machine.states.partitions = Places(8), 8
+    kept: list[set[int]] = []
+    monkeypatch.setattr(machine.states, "forget_standbys", kept.append)
+    monkeypatch.setattr(machine.standby, "_begin", lambda _: None)
+    monkeypatch.setattr(standbys, "committed_offsets", lambda *_: {})
+    monkeypatch.setattr(standbys, "Restorer", lambda *_: SimpleNamespace(restore=lambda *_, **__: None))
+    owned = frozenset({1, 2})
+    for _ in range(2):
+        machine.standby.keep_up(owned)
+    assert kept == [chosen("w", 8, owned, 2) | owned]
+
+
 def test_a_standby_that_cannot_begin_is_left_out_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are folded, and the store is not asked every two seconds."""
     machine = Machine(Settings(), tmp_path, "w")

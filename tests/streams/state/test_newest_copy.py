@@ -287,3 +287,20 @@ def test_a_trimmed_log_is_gone_on_with_only_where_no_snapshots_are_named(
     states._settings = states._settings.model_copy(update={"snapshots": kept})
     states.snapshots = Snapshots(store_of(str(tmp_path / to)), LOG) if to else None
     assert workers[0].own()._origin.may_lack is expected
+
+
+def test_a_standby_that_nobody_keeps_is_removed_after_a_day(
+    workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that a worker has open stays, as does a young one, and one of a partition that this worker follows."""
+    monkeypatch.setattr(newest_copy, "log_bounds", lambda *_: {0: (0, 100)})
+    long_ago = time.time() - newest_copy.STANDBY_LEFT_S - 1
+    workers[0].open.append(workers[0].states.standby(0, "open"))
+    for name in ("0.standby-gone", "1.standby-gone", "0.standby-young"):
+        (tmp_path / "state" / name).mkdir()
+    for path in (tmp_path / "state").glob("*.standby-*"):
+        if "young" not in path.name:
+            os.utime(path, (long_ago, long_ago))
+    workers[1].states.forget_standbys({1})
+    left = sorted(path.name for path in (tmp_path / "state").iterdir())
+    assert left == ["0.standby-open", "0.standby-young", "1.standby-gone"]
