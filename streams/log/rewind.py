@@ -176,13 +176,21 @@ def mend(settings: "Settings", producer: Producer, topics: Topics) -> None:
 
 
 def counting_epochs(said: Mapping[bytes, Control], job: str) -> tuple[int, tuple[Void, ...]]:
-    """The first epoch whose results of a job count, and the pages that later rewinds of the crawl cancel."""
+    """The first epoch whose results of a job count, and the pages that later rewinds of the crawl cancel.
+
+    A rewind cancels no pages of a job that it does not name: that one began after it, at epoch 0. It never names the
+    job of bare records, which has no record.
+    """
     rewinds = {entry.epoch: entry for entry in counted(said) if not entry.job}
     copy = said.get(f"job/{job}".encode())
     epoch = copy.epoch if isinstance(copy, JobCopy) else 0
     while epoch in rewinds and job in rewinds[epoch].before:
         epoch = rewinds[epoch].before[job]
-    done = [rewinds[later] for later in sorted(rewinds) if later > epoch and rewinds[later].complete]
+    done = [
+        rewind
+        for later, rewind in sorted(rewinds.items())
+        if later > epoch and rewind.complete and (job in rewind.before or job == u.DEFAULT_JOB)
+    ]
     return epoch, tuple(void for partition in _partitions_of(done) for void in _voids(done, partition))
 
 

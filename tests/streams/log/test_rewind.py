@@ -391,14 +391,26 @@ def at(epoch: int, start: int, end: int, page: int, **before: int) -> Rewound:
         (2, [at(1, 50, 90, 5, j=0), at(2, 95, 99, 9, j=1)], 0, [5, 9]),
         (2, [at(1, 50, 90, 5, j=0), at(2, 60, 99, 6, j=1)], 0, [6]),
         (3, [at(1, 50, 90, 5, j=0), at(2, 40, 99, 4, j=1), at(3, 95, 120, 9, j=2)], 0, [5, 9]),
+        (0, [at(3, 50, 90, 5, k=2)], 0, []),
+        (1, [at(3, 50, 90, 5, k=2)], 1, []),
         (3, [at(3, 50, 90, 5, k=2)], 3, []),
+        (4, [at(3, 50, 90, 5, k=2), at(4, 95, 120, 9, j=0, k=3)], 0, [9]),
+        (5, [at(3, 50, 90, 5, k=2), at(4, 40, 120, 4, j=1, k=3), at(5, 130, 140, 12, j=4, k=4)], 1, [4, 12]),
     ],
 )
 def test_results_that_count(epoch: int, rewound: list[Rewound], since: int, pages: list[int]) -> None:
-    """Those since the job began from its seeds, but for those of pages that rewinds took back."""
+    """Those since the job began from its seeds, but for those of pages that rewinds took back.
+
+    A rewind that does not name the job was before it.
+    """
     known = said(JobCopy("j", u.JobSpec(), epoch), *rewound)
     counted, voids = rewinds.counting_epochs(known, "j")
     assert (counted, [void.page for void in voids]) == (since, pages)
+
+
+def test_a_rewind_takes_back_bare_records_though_it_does_not_name_their_job() -> None:
+    """The job of bare records has no record in crawl.control."""
+    assert rewinds.counting_epochs(said(at(3, 50, 90, 5, k=2)), u.DEFAULT_JOB) == (0, (Void(0, 3, 5),))
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
