@@ -31,7 +31,7 @@ DIFFERENT = 5
 NOTHING_FETCHED = 6
 """Finished, and no URL could be fetched."""
 CANCELLED = 7
-"""The job is cancelled, or deleted: its rows stay partial."""
+"""The job is cancelled, deleted, or begun again by another command: its rows stay partial."""
 PARTIAL = 8
 """`export`: not all rows of the job are in the file: it goes on, or it was stopped."""
 INTERRUPTED = 130

@@ -16,7 +16,7 @@ def exit_code(summary: "Summary") -> int:
     """The exit code of a run with this summary."""
     if summary.signal:
         return 128 + summary.signal
-    if summary.reason in ("cancelled", "deleted"):
+    if summary.reason in ("cancelled", "deleted", "begun_again"):
         return outcome.CANCELLED
     if summary.missing:
         return outcome.DIFFERENT
@@ -49,6 +49,8 @@ def lines(summary: "Summary") -> list[str]:
         f" `crawlog jobs show {summary.job}` tells how far it is, and `crawlog jobs cancel {summary.job}` ends it",
         "cancelled": "is cancelled: nothing more of it is fetched; --fresh crawls it again from its seeds",
         "deleted": "was deleted: nothing more of it is fetched; the same command begins a new job of this name",
+        "begun_again": "was begun again by another command, so no FILE is made of what it was before;"
+        f" `crawlog run --job {summary.job}` goes on with what it is now",
         "blocked": f"ended: {outcome.counted(counts.held, 'URL')} held, as commands block their hosts; "
         f"after `crawlog control unblock --host {summary.blocked}` the same command goes on",
         "closed": f"was closed by its spider: {summary.closed}",
@@ -108,7 +110,7 @@ def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
     if ended and not counts.fetched + counts.queued + counts.held:
         asked = f"`crawlog why {shlex.quote(summary.seed)}`" if summary.seed else "`crawlog why` of one of its URLs"
         told.append(f"  nothing could be fetched: {asked} tells the reason")
-    is_ended = summary.reason not in ("interrupted", "detached")  # else reports of fetch may lag behind those of parse
+    is_ended = summary.reason not in ("interrupted", "detached", "begun_again")  # else reports of fetch may lag behind
     if is_ended and summary.parsed > summary.pages:
         told.append(f"  parsed again, or stored before: {outcome.counted(summary.parsed - summary.pages, 'page')}")
     return told

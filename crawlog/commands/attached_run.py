@@ -164,7 +164,7 @@ def follow(
                 shown.say(AS_SCRAPED.format(output))
             following = FleetFollower(settings, summary, before, shown)
             following.until_ended(signals.look)
-            if output is not None and summary.reason not in ("cancelled", "deleted"):
+            if output is not None and summary.reason not in ("cancelled", "deleted", "begun_again"):
                 shown.close()
                 _write(following.settings, summary, output)
             following.outputs.check()
@@ -321,9 +321,12 @@ class FleetFollower:
         return job.outputs if job is not None and is_made else ()
 
     def _has_ended(self, state: "FleetState") -> bool:
-        """Whether the job has ended after its seeds were read; True if it is gone."""
+        """Whether the job has ended after its seeds were read; True if it is gone, or has begun again."""
         job, end = state.job(self._summary.job), self._end(state)
         if job is None:
+            return True
+        if self._has_begun_again(state):
+            self._is_left_open = True  # the end of what was submitted does not come
             return True
         if end is None and self._is_open(state, job):
             self._is_left_open = self._is_finished(state, job)
@@ -334,6 +337,12 @@ class FleetFollower:
             return True
         covers = end is not None and all(now >= then for now, then in zip(end.urls, self._seeded, strict=False))
         return covers or (state.picture.has_passed("fetch", self._seeded) and not job.counts.queued)
+
+    def _has_begun_again(self, state: "FleetState") -> bool:
+        """Whether another command has begun the job again: its rows are not those of what was submitted."""
+        from crawlog.streams.log import has_begun_again
+
+        return has_begun_again(state.said, self._summary.job, self._summary.epoch)
 
     def _is_open(self, state: "FleetState", job: "JobView") -> bool:
         """Whether commands hold all URLs that are left of a job without an end: they stop it, or block hosts."""
@@ -398,6 +407,9 @@ class FleetFollower:
         summary, job, end = self._summary, state.job(self._summary.job), self._end(state)
         if job is None:
             summary.reason = "deleted"
+            return
+        if self._has_begun_again(state):
+            summary.reason = "begun_again"
             return
         if self._is_left_open:
             summary.tell_open(state.commands, is_held=True)

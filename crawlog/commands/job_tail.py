@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from crawlog.schemas import control
-from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEnded
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, Rewound, StartEnded
 from crawlog.schemas.job_orders import ENDED
-from crawlog.streams.log import Topics, consumer_config, is_end_of, is_log_end
+from crawlog.streams.log import Topics, consumer_config, has_begun_again, is_end_of, is_log_end
 
 if TYPE_CHECKING:
     from crawlog.processes.supervisor import Supervisor
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 BATCH = 1_000
 """Records taken at a time."""
+
+_REWINDS = b"rewind/"
 
 
 class JobTail:
@@ -32,6 +34,7 @@ class JobTail:
         self.start: StartEnded | None = None
         self.command: Command | None = None
         self._end: Finished | None = None
+        self._rewinds: dict[bytes, Control] = {}
         self._keys = {f"{kind}/{job}".encode() for kind in ("job", "finished", "start", "command/job")}
         self._supervisor = supervisor
         self._is_closed = True
@@ -55,7 +58,7 @@ class JobTail:
             for message in messages:
                 if (error := message.error()) is not None:
                     self._meet(error)
-                elif (key := message.key()) in self._keys:
+                elif (key := message.key() or b"") in self._keys or key.startswith(_REWINDS):
                     self._hear(key, message.value())
 
     def _hear(self, key: bytes, value: bytes | None) -> None:
@@ -89,6 +92,8 @@ class JobTail:
             self.start = record
         elif isinstance(record, Command):
             self.command = record
+        elif isinstance(record, Rewound):
+            self._rewinds[control.key(record)] = record
 
     @property
     def end(self) -> Finished | None:
@@ -107,6 +112,11 @@ class JobTail:
     def is_deleted(self) -> bool:
         """Whether only its tombstone is left."""
         return self.copy is not None and self.copy.spec.state == "deleted"
+
+    def has_begun_again(self, epoch: int) -> bool:
+        """Whether it began again from its seeds after this epoch of it."""
+        copy = self.copy
+        return copy is not None and has_begun_again({**self._rewinds, control.key(copy): copy}, copy.job, epoch)
 
     def close(self) -> None:
         """Closes the consumer."""

@@ -54,7 +54,7 @@ MOST_VAIN_CHECKS = 3
 CATCH_UP_S = 60.0
 """How long a run that ends by itself may read crawl.dead."""
 
-UNFINISHED = frozenset({"interrupted", "blocked"}) | PARTIAL_ENDS
+UNFINISHED = frozenset({"interrupted", "blocked", "begun_again"}) | PARTIAL_ENDS
 """Ends of a run that leave rows out, so that FILE is not made."""
 
 
@@ -109,8 +109,8 @@ def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, 
         crawl.sum_up()
 
 
-class JobDeleted(Exception):
-    """Another command has deleted the job of a run."""
+class JobGone(Exception):
+    """Another command has deleted the job of a run, or begun it again: the reason of the summary."""
 
 
 class Run:
@@ -159,11 +159,11 @@ class Run:
         try:
             with closing(JobTail(self.supervisor, self.job.name)) as tail:
                 self._end(tail, self.gains)
-        except JobDeleted:
-            self.summary.tell_end("deleted", "")
+        except JobGone as gone:
+            self.summary.reason = str(gone)
 
     def _end(self, tail: JobTail, gains: Gains) -> None:
-        """Follows the job to its end. Raises: JobDeleted: no report names the job any more, and no end is recorded."""
+        """Follows the job to its end. Raises: JobGone: no report names it as it was, and no such end is recorded."""
         finish = self._follow(tail, gains, self._seeded)
         while not self._holds(finish):
             finish = self._follow(tail, gains, finish.seeded)
@@ -230,7 +230,7 @@ class Run:
     def _follow(self, tail: JobTail, gains: Gains, seeded: tuple[int, ...]) -> Finish:
         """Shows progress until nothing is left of the job, neither in the workers nor in this run's file.
 
-        Raises: JobDeleted.
+        Raises: JobGone.
         """
         finish = self._finish(seeded)
         while not self._is_finished(finish):
@@ -312,7 +312,7 @@ class Run:
 
         It looks at the same reports as this run, so it is about as fast. A job without any URL never ends by itself.
 
-        Raises: JobDeleted.
+        Raises: JobGone.
         """
         told_at = time.monotonic() + TOLD_S
         while True:
@@ -328,10 +328,12 @@ class Run:
             self.trouble.tell()
 
     def _hear(self, tail: JobTail) -> None:
-        """Takes what is new about the job. Raises: JobDeleted."""
+        """Takes what is new about the job. Raises: JobGone: FILE must not get the rows of another crawl, too."""
         tail.poll()
         if tail.is_deleted:
-            raise JobDeleted
+            raise JobGone("deleted")
+        if tail.has_begun_again(self.summary.epoch):
+            raise JobGone("begun_again")
 
     def _stays_open(self, tail: JobTail, counts: "JobCounts") -> bool:
         """Whether the coordinator leaves a running job open although nothing is left to do for this run."""

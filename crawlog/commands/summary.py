@@ -16,8 +16,8 @@ class Summary(msgspec.Struct):
     """How a run ended.
 
     Attributes:
-        reason: finished, already_finished, max_pages, interrupted, cancelled, deleted, blocked, stopped,
-            closed or detached (a fleet goes on).
+        reason: finished, already_finished, max_pages, interrupted, cancelled, deleted, begun_again (by another
+            command), blocked, stopped, closed or detached (a fleet goes on).
         seed: One of the URLs given to the run, for hints; empty if none were given.
         blocked: The host that a command blocks; HOST if there are several.
         closed: Reason with which the spider closed the job; empty if it did not.

@@ -121,7 +121,7 @@ from .read import (
     record_at,
     record_headers,
 )
-from .rewind import counting_epochs, rewind_crawl, rewind_job, settled_control
+from .rewind import counting_epochs, has_begun_again, rewind_crawl, rewind_job, settled_control
 from .seed_batches import SeedBatch, SeedBatches
 from .sink_groups import SINK_ENVIRONMENT, SINK_FILE, STDOUT, SinkSpec, Void, known_sinks, sink_from, sink_name_of
 from .topics import TOPIC_KINDS, Topics, stage_group
@@ -193,6 +193,7 @@ __all__ = [
     "foreign_config",
     "forget_failed_start",
     "groups",
+    "has_begun_again",
     "has_workers",
     "is_end_of",
     "is_log_end",

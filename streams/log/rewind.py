@@ -194,6 +194,12 @@ def counting_epochs(said: Mapping[bytes, Control], job: str) -> tuple[int, tuple
     return epoch, tuple(void for partition in _partitions_of(done) for void in _voids(done, partition))
 
 
+def has_begun_again(said: Mapping[bytes, Control], job: str, epoch: int) -> bool:
+    """Whether a job began again from its seeds after this epoch of it. A rewind of the crawl is no such beginning."""
+    copy = said.get(f"job/{job}".encode())
+    return isinstance(copy, JobCopy) and copy.epoch > epoch and counting_epochs(said, job)[0] > epoch
+
+
 def _partitions_of(rewinds: list[Rewound]) -> list[int]:
     return sorted({partition for rewound in rewinds for partition in rewound.pages})
 

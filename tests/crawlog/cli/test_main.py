@@ -425,10 +425,11 @@ def test_a_crawl_of_nothing_says_how_to_learn_why(counts: JobCounts, is_told: bo
         (7, "cancelled", 0, JobCounts(folded=2)),
         (7, "cancelled", 3, JobCounts(folded=2, fetched=1)),
         (7, "deleted", 0, None),
+        (7, "begun_again", 0, None),
     ],
 )
 def test_the_exit_code_of_a_run_says_how_it_ended(code: int, reason: str, dead: int, counts: JobCounts | None) -> None:
-    """6: nothing could be fetched; 7: cancelled or deleted; both say more than 4, which is for dead letters."""
+    """6: nothing could be fetched; 7: its job is gone; both say more than 4, which is for dead letters."""
     assert summary_text.exit_code(Summary("j", reason=reason, dead=dead, counts=counts)) == code
 
 
@@ -472,7 +473,9 @@ def test_the_summary_tells_which_rules_dropped_how_many_links() -> None:
     assert "  1,203 links dropped: 1,200 by scope, 3 by depth" in summary_text.lines(Summary("j", counts=counts))
 
 
-@pytest.mark.parametrize(("reason", "is_told"), [("finished", True), ("stopped", True), ("interrupted", False)])
+@pytest.mark.parametrize(
+    ("reason", "is_told"), [("finished", True), ("stopped", True), ("interrupted", False), ("begun_again", False)]
+)
 def test_only_a_run_that_ended_tells_how_many_pages_were_parsed_again(reason: str, *, is_told: bool) -> None:
     """An interrupted one knows newer reports of parse than of fetch."""
     told = summary_text.lines(Summary("j", reason=reason, pages=4, parsed=6, counts=JobCounts(folded=2, fetched=4)))
@@ -486,7 +489,13 @@ def test_a_deleted_job_is_not_said_to_be_cancelled() -> None:
     assert "--fresh" not in line
 
 
-@pytest.mark.parametrize("reason", ["cancelled", "deleted", "stopped", "interrupted"])
+def test_a_job_that_another_command_began_again_is_named_with_the_command_that_goes_on() -> None:
+    """The same one might give it other seeds and settings."""
+    (line, *_) = summary_text.lines(Summary("j", reason="begun_again"))
+    assert "`crawlog run --job j`" in line
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "deleted", "begun_again", "stopped", "interrupted"])
 def test_rows_of_an_unfinished_run_are_said_to_lie_in_the_partial_file(reason: str) -> None:
     """Nobody takes them for the results."""
     ended = Summary("j", reason=reason, output="rows.csv", partial="rows.csv.partial")

@@ -11,7 +11,7 @@ from crawlog.commands import attached_run
 from crawlog.commands.job_outputs import JobOutputs
 from crawlog.commands.summary import Summary
 from crawlog.schemas import control
-from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
@@ -95,6 +95,19 @@ def test_following_a_job_ends_when_it_is_deleted() -> None:
     assert follower._summary.reason == "deleted"
 
 
+def test_following_a_job_ends_when_another_command_begins_it_again() -> None:
+    """FILE would have the rows of that one's seeds; a rewind of the crawl has the job go on."""
+    follower, rewound = a_follower(queued=2), Rewound(1, start={0: 0}, before={"shop": 0})
+    follower.state.hear(control.key(rewound), rewound)
+    follower.state.hear(b"job/shop", JobCopy("shop", JobSpec(rev=2), epoch=1))
+    assert not follower._has_ended(follower.state)
+    follower._view, follower.outputs = SimpleNamespace(workers=lambda: (SINK,)), JobOutputs("shop", print)
+    follower.state.hear(b"job/shop", JobCopy("shop", JobSpec(rev=3, outputs=(ROWS,)), epoch=2))
+    assert follower._is_through(follower.state)
+    follower._sum_up(follower.state)
+    assert follower._summary.reason == "begun_again"
+
+
 @pytest.mark.parametrize(
     ("known", "pages", "told"),
     [
@@ -108,7 +121,7 @@ def test_following_a_job_ends_when_it_is_deleted() -> None:
 def test_pages_count_from_before_the_job_was_submitted(known: JobView | None, pages: int, told: str) -> None:
     """A fleet may have fetched all of them before the first report arrives here."""
     follower = a_follower()
-    follower._known = known
+    follower._known, follower._summary.epoch = known, 1
     follower.state.hear(b"job/shop", JobCopy("shop", JobSpec(rev=9, state="finished"), epoch=1))
     end = Finished("shop", 1.0, counts=JobCounts(fetched=7), epoch=1, rev=9)
     follower.state.hear(b"finished/shop", end)

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from crawlog.commands import job_tail
 from crawlog.commands.job_tail import JobTail
 from crawlog.schemas import control
-from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.control import Finished, JobCopy, Rewound
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.settings import Settings
 from crawlog.streams.settings.machine import Kafka
@@ -71,6 +71,19 @@ def test_what_is_there_counts_when_the_end_is_reached(supervisor: Any) -> None:
     ToldConsumer.said = iter([stopped, end, None])
     tail.poll()
     assert (tail.copy, tail.end) == (stopped, end)
+
+
+def test_a_job_that_another_command_begins_again_is_told_from_one_that_is_rewound(supervisor: Any) -> None:
+    """Both have a later epoch, and the same FILE may have the rows of one of them alone."""
+    rewound = Rewound(1, start={0: 5}, before={"j": 0}, mark="a")
+    ToldConsumer.said = iter([JobCopy("j", JobSpec()), END, rewound, JobCopy("j", JobSpec(rev=2), 1), None])
+    tail = JobTail(supervisor, "j")
+    tail.poll()
+    assert not tail.has_begun_again(0)
+    ToldConsumer.said = iter([Rewound(2, "j", JobSpec(rev=3), mark="b"), JobCopy("j", JobSpec(rev=3), 2), None])
+    tail.poll()
+    assert tail.has_begun_again(0)
+    assert not tail.has_begun_again(2)
 
 
 @pytest.mark.parametrize("is_reset", [False, True])

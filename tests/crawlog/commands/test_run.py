@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crawlog.cli import summary_text
-from crawlog.commands.run import UNFINISHED, Run
+from crawlog.commands.run import UNFINISHED, JobGone, Run
 from crawlog.commands.summary import Summary
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.urls import JobSpec
@@ -102,6 +102,23 @@ def test_a_run_says_how_its_job_ended_and_so_does_the_next_one(
         assert run.summary.reason == expected
         assert (run.summary.reason in UNFINISHED) == (expected in ("stopped", "cancelled"))
         assert summary_text.lines(run.summary)
+
+
+@pytest.mark.parametrize(
+    ("is_deleted", "begun_again", "told"),
+    [(True, False, "deleted"), (False, True, "begun_again"), (True, True, "deleted")],
+)
+def test_a_run_whose_job_is_gone_makes_no_file(told: str, *, is_deleted: bool, begun_again: bool) -> None:
+    """Rows of what another command began would be in it, too."""
+    run = a_run([])
+    run.summary.epoch = 3
+    tail: Any = SimpleNamespace(poll=list, is_deleted=is_deleted, has_begun_again=lambda epoch: begun_again and epoch)
+    with pytest.raises(JobGone) as gone:
+        run._hear(tail)
+    assert str(gone.value) == told
+    assert told in UNFINISHED
+    tail.is_deleted, run.summary.epoch = False, 0
+    run._hear(tail)
 
 
 def test_a_run_of_a_failed_job_says_why_it_failed() -> None:

@@ -408,6 +408,28 @@ def test_results_that_count(epoch: int, rewound: list[Rewound], since: int, page
     assert (counted, [void.page for void in voids]) == (since, pages)
 
 
+@pytest.mark.parametrize(
+    ("since", "epoch", "rewound", "begun_again"),
+    [
+        (0, 0, [], False),
+        (1, 0, [], False),  # the record of the epoch is not read yet
+        (0, 1, [], True),
+        (0, 1, [Rewound(1, "j", u.JobSpec(), mark="a")], True),
+        (0, 1, [at(1, 50, 90, 5, j=0)], False),
+        (0, 1, [Rewound(1, start={0: 50}, before={"j": 0})], False),
+        (0, 2, [at(2, 50, 90, 5, k=1)], True),
+        (0, 2, [at(2, 50, 90, 5, j=1)], True),
+        (1, 2, [at(2, 50, 90, 5, j=1)], False),
+    ],
+)
+def test_a_job_has_begun_again_if_its_epoch_is_not_that_of_a_rewind(
+    since: int, epoch: int, rewound: list[Rewound], *, begun_again: bool
+) -> None:
+    """A rewind of the crawl has the job go on, with most of its rows; a job after a deleted one has none of them."""
+    known = said(JobCopy("j", u.JobSpec(), epoch), *rewound)
+    assert rewinds.has_begun_again(known, "j", since) == begun_again
+
+
 def test_a_rewind_takes_back_bare_records_though_it_does_not_name_their_job() -> None:
     """The job of bare records has no record in crawl.control."""
     assert rewinds.counting_epochs(said(at(3, 50, 90, 5, k=2)), u.DEFAULT_JOB) == (0, (Void(0, 3, 5),))
