@@ -25,6 +25,9 @@ from .urls import MAX_EPOCH, JobSpec
 
 VERSION = 1
 
+NO_EPOCH = -1
+"""Epoch of no job."""
+
 
 class JobCopy(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """A copy of a job record, written when every partition has the record.
@@ -32,6 +35,8 @@ class JobCopy(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     Attributes:
         answers: Offset of the last order for this job that was folded, taken or refused; -1 before the first.
         refusal: Why that order was refused; empty if it was taken.
+        after: Epoch of the deleted job that had the name: pages of it and before do not count. Compaction removes its
+            own record.
     """
 
     job: str
@@ -39,6 +44,7 @@ class JobCopy(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     epoch: int = 0
     answers: int = -1
     refusal: str = ""
+    after: int = NO_EPOCH
 
 
 class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -65,10 +71,6 @@ class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     counts: JobCounts | None = None
     spider: str = ""
     rev: int = 0
-
-
-NO_EPOCH = -1
-"""Epoch of no job."""
 
 
 class StartEnded(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):

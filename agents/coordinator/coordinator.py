@@ -127,7 +127,7 @@ class Coordinator:
 
     def _send(self, job: "JobState", *, is_taken: bool = True) -> None:
         assert self._copies is not None
-        copy = JobCopy(job.name, job.spec, job.epoch, job.answers, job.refusal)
+        copy = JobCopy(job.name, job.spec, job.epoch, job.answers, job.refusal, job.after)
         given = self._given.pop(job.name, None)
         ending = None
         if given is not None and (job.spec.state, job.spec.changed_at) == ("finished", given.at):

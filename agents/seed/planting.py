@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from crawlog.schemas.control import Control, JobCopy, Join
+from crawlog.schemas.control import NO_EPOCH, Control, JobCopy, Join
 from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord, decode
 from crawlog.streams.errors import Misconfigured, NotPossible
 from crawlog.streams.log import (
@@ -73,9 +73,9 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     topics = Topics(settings.kafka.prefix)
     said = control_entries(settings, topics, joins=True)
     copy = _job_of(said, job, begun)
-    epoch = 0
+    epoch, after = 0, NO_EPOCH
     if copy is not None and copy.spec.state == "deleted":  # a new job of the name has a later epoch
-        epoch = copy.epoch + 1
+        epoch, after = copy.epoch + 1, copy.epoch
         copy = None
     kind = copy.spec.scope.kind if copy is not None else settings.scope.kind
     names = scope_names(source, kind)
@@ -83,7 +83,7 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
         listed = sorted(names)[:MAX_NAMES]
         end_closing(producer, topics, said, job)
         spec = msgspec.structs.replace(resolve_spec(settings, spider, listed, requests), at=time.time())
-        copy = write_job(settings, producer, topics, job, spec, epoch)
+        copy = write_job(settings, producer, topics, job, spec, epoch, after)
     elif line := kept_settings(job, copy.spec, settings, requests):
         report(line)
     if f"finished/{job}".encode() in said:
@@ -117,7 +117,7 @@ def _job_of(said: Mapping[bytes, Control], job: str, begun: JobCopy | None) -> J
         return known
     if known is None or known.spec.state == "deleted" or known.epoch != begun.epoch:
         raise NotPossible(f"job {job} was deleted or began again meanwhile, and got none of these URLs: try again")
-    return max(begun, known, key=lambda one: one.spec.rev)
+    return max(known, begun, key=lambda one: one.spec.rev)
 
 
 class KeptSeeds:

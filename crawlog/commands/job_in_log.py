@@ -154,7 +154,7 @@ class JobInLog:
         spec = msgspec.structs.replace(spec, rev=copy.spec.rev + 1, state="running", reason="", at=at)
         if is_anew and not is_fresh:
             self._say("the job was finished under other settings: it is crawled again")
-        return JobCopy(copy.job, spec, copy.epoch + is_anew)
+        return JobCopy(copy.job, spec, copy.epoch + is_anew, after=copy.after if self.is_known else copy.epoch)
 
     def _wanted(self, copy: JobCopy, source: "Source | None") -> "JobSpec":
         """The job's spec by this command's settings; without seeds the spec stays as it is."""

@@ -109,12 +109,13 @@ class Planting:
         if job.is_changed:
             if job.closed:  # by its spider: this command goes on
                 write_command(producer, job.topics, Command("resume", job=job.name))
-            write = rewind_job if job.is_anew and job.is_known else write_job  # a deleted job has nothing to rewind
             spec = msgspec.structs.replace(known.spec, rev=overruling(settings, job.topics, known.spec))
-            return write(settings, producer, job.topics, job.name, spec, known.epoch)
+            if job.is_anew and job.is_known:  # a deleted job has nothing to rewind
+                return rewind_job(settings, producer, job.topics, job.name, spec, known.epoch)
+            return write_job(settings, producer, job.topics, job.name, spec, known.epoch, known.after)
         if 0 in self._supervisor.watch.ends("fetch"):  # an empty partition lacks the job's record
             self._say(f"{job.topics.urls} was made anew and has lost the job: it begins again")
-            return write_job(settings, producer, job.topics, job.name, known.spec, known.epoch)
+            return write_job(settings, producer, job.topics, job.name, known.spec, known.epoch, known.after)
         write_control(producer, job.topics, [known])  # makes workers report the counts of an old job again
         return known
 

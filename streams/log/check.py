@@ -207,7 +207,7 @@ class Check:
             except ValueError:
                 ledger.page(offset, 0)
                 raise
-            needs_item = meta.kind != "robots" and meta.epoch > deleted.get(meta.job, -1)
+            needs_item = meta.kind != "robots" and meta.epoch > deleted.get(meta.job, control.NO_EPOCH)
             ledger.page(offset, page_name(meta.job, meta.url, meta.id), needs_item=needs_item)
 
         def url(message: Message) -> None:
@@ -236,7 +236,8 @@ class Check:
         """The last epoch in which each job was deleted: parse makes nothing of its pages up to that epoch.
 
         Each deletion is in partition 0 of crawl.urls before parse learns of it from crawl.control, which keeps the
-        newest record of each job only. Where the end of crawl.urls was trimmed, that record is left.
+        newest record of each job only. Where the end of crawl.urls was trimmed, that record is left: a job that has a
+        deleted one's name says of which epoch that was.
 
         Args:
             urls, said: Bounds of partition 0 of crawl.urls, and of crawl.control.
@@ -250,6 +251,7 @@ class Check:
             with suppress(ValueError):
                 entry = control.decode(message.key(), message.value())
                 if isinstance(entry, control.JobCopy):
+                    deleted[entry.job] = max(entry.after, deleted.get(entry.job, control.NO_EPOCH))
                     _note_deletion(deleted, entry)
         return deleted
 
@@ -278,7 +280,7 @@ def _note(ledger: Ledger, offset: int, record: u.UrlsRecord) -> None:
 
 def _note_deletion(deleted: dict[str, int], record: u.UrlsRecord | control.JobCopy) -> None:
     if record.job is not None and record.spec is not None and record.spec.state == "deleted":
-        deleted[record.job] = max(record.epoch, deleted.get(record.job, -1))
+        deleted[record.job] = max(record.epoch, deleted.get(record.job, control.NO_EPOCH))
 
 
 def _report(message: Message) -> None:

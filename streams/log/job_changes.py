@@ -146,7 +146,7 @@ def apply_change(  # noqa: PLR0913  # the parts of an order
                 raise
     order = JobOrder(rev, state, spec, reason, by, time.time())
     changed = ordered_spec(copy.spec, order, overruling(settings, topics, copy.spec))
-    return write_job(settings, producer, topics, copy.job, changed, copy.epoch)
+    return write_job(settings, producer, topics, copy.job, changed, copy.epoch, copy.after)
 
 
 def renew_ends(settings: "Settings", topics: Topics, jobs: Iterable[str], why: str) -> None:

@@ -46,12 +46,13 @@ def create_job(
 
     Raises: EngineError: not acknowledged in time.
     """
-    own = write_job(settings, producer, topics, job, spec, epoch)
+    after = epoch - 1  # a later epoch than the first is that of a name that a deleted job had
+    own = write_job(settings, producer, topics, job, spec, epoch, after)
     first = _first_copy(settings, topics, own, since)
     if first.spec == spec:
         return own
     again = msgspec.structs.replace(first.spec, rev=first.spec.rev + 1)
-    return write_job(settings, producer, topics, job, again, epoch)
+    return write_job(settings, producer, topics, job, again, epoch, after)
 
 
 def _first_copy(settings: "Settings", topics: "Topics", own: JobCopy, since: int) -> JobCopy:

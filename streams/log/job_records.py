@@ -215,12 +215,16 @@ def write_job(
     job: str,
     spec: JobSpec,
     epoch: int = 0,
+    after: int = NO_EPOCH,
 ) -> JobCopy:
     """Write a job record, new or changed, to every partition, then its copy; wait for the acknowledgements.
 
+    Args:
+        after: As in the copy that there is; of a new job, the epoch of the deleted one.
+
     Raises: EngineError: not acknowledged in time.
     """
-    copy = JobCopy(job, spec, epoch)
+    copy = JobCopy(job, spec, epoch, after=after)
     record = urls.encode(UrlsRecord(job=job, epoch=epoch, spec=spec))
     for partition in range(partition_count(settings)):
         crash_points.point("job.sending")

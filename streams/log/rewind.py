@@ -264,9 +264,10 @@ def _carry_out(settings: "Settings", producer: Producer, topics: Topics, begun: 
 
 def _renew_job(settings: "Settings", producer: Producer, topics: Topics, copy: JobCopy) -> None:
     there = control_entries(settings, topics).get(f"job/{copy.job}".encode())
+    after = there.after if isinstance(there, JobCopy) else copy.after
     if isinstance(there, JobCopy) and (there.epoch, there.spec.rev) > (copy.epoch, copy.spec.rev):
         copy = there  # another command has changed the job since
-    write_job(settings, producer, topics, copy.job, copy.spec, copy.epoch)
+    write_job(settings, producer, topics, copy.job, copy.spec, copy.epoch, after)
 
 
 def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch: int) -> None:
@@ -280,7 +281,7 @@ def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch:
             state = entry.spec.state if entry.spec.state in DECIDED else "running"
             reason = entry.spec.reason if state == entry.spec.state else ""
             spec = msgspec.structs.replace(entry.spec, rev=entry.spec.rev + 1, state=state, reason=reason)
-            write_job(settings, producer, topics, entry.job, spec, epoch)
+            write_job(settings, producer, topics, entry.job, spec, epoch, entry.after)
     record = u.encode(u.UrlsRecord(u.DEFAULT_JOB, epoch, spec=u.DEFAULT_SPEC))
     for partition in range(partition_count(settings)):
         producer.send(topics.urls, record, partition=partition)

@@ -364,11 +364,12 @@ class Jobs:
 
     def is_deleted(self, meta: PageMeta) -> bool:
         """Whether a page's job is deleted; a later job of its name has later epochs."""
-        return meta.epoch <= self._deleted.get(meta.job, -1)
+        return meta.epoch <= self._deleted.get(meta.job, control.NO_EPOCH)
 
     def learn(self, record: control.Control) -> Revised | None:
         """Apply a record of crawl.control: a job's revision, a name that joined a scope, a host's answer to a probe."""
         if isinstance(record, control.JobCopy):
+            self._deleted[record.job] = max(record.after, self._deleted.get(record.job, control.NO_EPOCH))
             return Revised(record.job, record.spec.rev, self._learn(record.job, record.spec, record.epoch))
         if isinstance(record, control.Join):
             self._learned_of(record.job).joined.update(record.names)
@@ -385,7 +386,7 @@ class Jobs:
         if known is not None and (mark < self._marks[name] or (mark, spec) == (self._marks[name], known.spec)):
             return None
         if spec.state == "deleted" and name != DEFAULT_JOB:
-            self._deleted[name] = epoch
+            self._deleted[name] = max(epoch, self._deleted.get(name, control.NO_EPOCH))
             for of_job in (self._known, self._marks, self._broken, self._learned):
                 of_job.pop(name, None)
             return None

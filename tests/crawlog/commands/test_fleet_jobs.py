@@ -2,21 +2,29 @@
 
 import gc
 import time
+from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from crawlog.commands.control import give
 from crawlog.commands.fleet_jobs import delete_job, pause_job, resume_job, show_job, stop_job
+from crawlog.commands.submission import Submission
+from crawlog.commands.submit import submit
 from crawlog.schemas.control import Command
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.errors import NotPossible, UnknownName
+from crawlog.streams.log import rewind_crawl
 from crawlog.streams.log.job_records import commands_in_force, known_job, write_command, write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from tests.support.living_clients import living_clients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.broker
 
@@ -67,6 +75,25 @@ def test_a_delete_that_was_killed_is_completed_by_the_next_one(cluster: Settings
     assert not commands_in_force(cluster, topics).of_job("j").stopped
     with pytest.raises(UnknownName):
         delete_job(cluster, "j")
+
+
+def test_each_copy_of_a_job_names_the_epoch_of_the_deleted_one_of_its_name(cluster: Settings) -> None:
+    """By it parse tells their pages apart once the copy that says `deleted` is compacted away."""
+    ensure_topics(cluster)
+    wanted = Submission(urls=("http://a.test/",), job="j")
+    changes: list[Callable[[], object]] = [
+        lambda: submit(cluster, wanted),
+        lambda: pause_job(cluster, "j"),
+        lambda: rewind_crawl(cluster, dict.fromkeys(range(8), 0)),
+        lambda: submit(cluster, msgspec.structs.replace(wanted, fresh=True)),
+    ]
+    submit(cluster, wanted)
+    delete_job(cluster, "j")
+    for change in changes:
+        change()
+        copy = known_job(cluster, Topics(cluster.kafka.prefix), "j")
+        assert copy is not None
+        assert (copy.spec.state == "deleted", copy.after) == (False, 0)
 
 
 def test_a_job_is_stopped_and_resumed_where_no_fetch_worker_runs(cluster: Settings) -> None:

@@ -237,7 +237,7 @@ def test_a_log_that_is_whole_passes(log: Log) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("said_in", ["urls", "control"])
+@pytest.mark.parametrize("said_in", ["urls", "control", "next"])
 def test_a_page_of_a_deleted_job_needs_no_result(log: Log, said_in: str) -> None:
     """Nobody makes anything of it. A later job of the name has later epochs, and its pages need one."""
     log.page(8)
@@ -247,6 +247,7 @@ def test_a_page_of_a_deleted_job_needs_no_result(log: Log, said_in: str) -> None
     if said_in == "urls":
         log.write(log.names.urls, u.encode(u.UrlsRecord("j", spec=copy.spec)))
     else:
+        copy = copy if said_in == "control" else JobCopy("j", u.JobSpec(), 1, after=0)
         log.write(log.names.control, control.encode(copy), key=control.key(copy))
     assert [one["start"] for one in log.said()[1]] == [PAGES + 1]
 

@@ -199,6 +199,15 @@ def test_what_a_scope_and_a_host_are_known_by_outlives_a_revision() -> None:
         assert job_of(jobs).refusal(outlink("http://c.test/"), 1) == "scope"
 
 
+def test_pages_of_a_deleted_job_are_not_those_of_the_next_one_of_its_name() -> None:
+    """Compaction leaves the next one's copy alone."""
+    jobs = Jobs(PLACES, Guard().check)
+    jobs.learn(Copy("j", SPEC, 3, after=1))
+    assert [jobs.of(PageMeta(PAGE, "j", epoch=epoch)) is None for epoch in (0, 1, 2, 3)] == [True, True, False, False]
+    jobs.learn(Copy("j", SPEC, 4))
+    assert jobs.is_deleted(PageMeta(PAGE, "j", epoch=1))
+
+
 def test_what_nobody_parses_gives_nothing() -> None:
     """A sitemap is no page for the HTML parser, and an empty one lists nothing."""
     job = known()[1]
