@@ -27,6 +27,7 @@ from crawlog.streams.log import (
     partition_count,
     partition_count_if_any,
     read_records,
+    remove_notes,
     resolve_spec,
     write_control,
     write_job,
@@ -77,6 +78,8 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     if copy is not None and copy.spec.state == "deleted":  # a new job of the name has a later epoch
         epoch, after = copy.epoch + 1, copy.epoch
         copy = None
+        remove_notes(settings, producer, topics, job)
+        said = control_entries(settings, topics, joins=True)
     kind = copy.spec.scope.kind if copy is not None else settings.scope.kind
     names = scope_names(source, kind)
     if copy is None:

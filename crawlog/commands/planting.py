@@ -99,7 +99,7 @@ class Planting:
 
     def _write_record(self) -> JobCopy | None:
         """Writes a known job's record again, if need be; None for a new job, whose record is written with the seeds."""
-        from crawlog.streams.log import overruling, rewind_job, write_command, write_control, write_job
+        from crawlog.streams.log import overruling, remove_notes, rewind_job, write_command, write_control, write_job
 
         job, known = self._job, self._job.copy
         if known is None:
@@ -112,6 +112,8 @@ class Planting:
             spec = msgspec.structs.replace(known.spec, rev=overruling(settings, job.topics, known.spec))
             if job.is_anew and job.is_known:  # a deleted job has nothing to rewind
                 return rewind_job(settings, producer, job.topics, job.name, spec, known.epoch)
+            if job.is_anew:
+                remove_notes(settings, producer, job.topics, job.name)
             return write_job(settings, producer, job.topics, job.name, spec, known.epoch, known.after)
         if 0 in self._supervisor.watch.ends("fetch"):  # an empty partition lacks the job's record
             self._say(f"{job.topics.urls} was made anew and has lost the job: it begins again")

@@ -8,7 +8,8 @@ record itself is written (`apply_change`).
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -306,21 +307,40 @@ def _refusal(given: _Order, answer: JobCopy) -> str:
 
 
 def remove_notes(settings: "Settings", producer: Producer, topics: Topics, job: str) -> int:
-    """Remove what crawl.control has of a deleted job, but the record that says so.
+    """Remove what crawl.control has of a deleted job, but the record that says so; nothing if its name is taken again.
 
-    It may be called again after a kill.
+    A command that takes the name calls it too, before it writes its record: the one that deleted the job may have been
+    killed, or the order obeyed when that one had ended. It may be called again after a kill.
 
     Returns: The number of records that were removed, without commands that hold nothing: a removed one reads as such.
 
     Raises: EngineError: the log does not answer.
     """
-    said = control_entries(settings, topics, joins=True).items()
-    notes = {key: entry for key, entry in said if _is_note_of(entry, job)}
+    notes = _notes_of(control_entries(settings, topics, joins=True), job)
     for key in notes:
         crash_points.point("delete.removing")
         producer.send(topics.control, None, key=key, partition=0)
     acknowledged(producer, topics.control)
     return sum(not isinstance(entry, control.Command) or entry.holds for entry in notes.values())
+
+
+def _notes_of(said: Mapping[bytes, Control], job: str) -> dict[bytes, Control]:
+    """What is left of a deleted job. A command that an operator gave after the deletion is for the next job.
+
+    Args:
+        said: In the log's order.
+    """
+    name = f"job/{job}".encode()
+    copy = said.get(name)
+    if not isinstance(copy, JobCopy) or copy.spec.state != "deleted":
+        return {}
+    before = set(takewhile(lambda key: key != name, said))
+    notes = {key: entry for key, entry in said.items() if _is_note_of(entry, job)}
+    return {
+        key: entry
+        for key, entry in notes.items()
+        if key in before or not isinstance(entry, control.Command) or entry.reason
+    }
 
 
 def _is_note_of(entry: Control, job: str) -> bool:

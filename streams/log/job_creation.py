@@ -17,6 +17,7 @@ from crawlog.schemas import control
 from crawlog.schemas.control import JobCopy
 
 from .client import log_end
+from .job_changes import remove_notes
 from .job_records import write_job
 from .read import read_records
 
@@ -47,6 +48,8 @@ def create_job(
     Raises: EngineError: not acknowledged in time.
     """
     after = epoch - 1  # a later epoch than the first is that of a name that a deleted job had
+    if epoch:
+        remove_notes(settings, producer, topics, job)
     own = write_job(settings, producer, topics, job, spec, epoch, after)
     first = _first_copy(settings, topics, own, since)
     if first.spec == spec:

@@ -2,21 +2,31 @@
 
 import gc
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
+from crawlog.agents.seed import Source, plant
 from crawlog.commands.control import give
 from crawlog.commands.fleet_jobs import delete_job, pause_job, resume_job, show_job, stop_job
+from crawlog.commands.planting import Planting
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
-from crawlog.schemas.control import Command
+from crawlog.schemas.control import Command, JobCopy, Join
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.errors import NotPossible, UnknownName
 from crawlog.streams.log import rewind_crawl
-from crawlog.streams.log.job_records import commands_in_force, known_job, write_command, write_job
+from crawlog.streams.log.job_records import (
+    commands_in_force,
+    control_entries,
+    known_job,
+    write_command,
+    write_control,
+    write_job,
+)
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
@@ -94,6 +104,41 @@ def test_each_copy_of_a_job_names_the_epoch_of_the_deleted_one_of_its_name(clust
         copy = known_job(cluster, Topics(cluster.kafka.prefix), "j")
         assert copy is not None
         assert (copy.spec.state == "deleted", copy.after) == (False, 0)
+
+
+def submitted(cluster: Settings, producer: Producer) -> None:
+    """A submission takes the name."""
+    submit(cluster, Submission(urls=("http://a.test/",), job="j"))
+
+
+def seeded(cluster: Settings, producer: Producer) -> None:
+    """Seeds take the name."""
+    plant(cluster, producer, "j", Source(["http://b.test/"]), report=pytest.fail)
+
+
+def run(cluster: Settings, producer: Producer) -> None:
+    """A run takes the name."""
+    copy = JobCopy("j", JobSpec(rev=3), 1, after=0)
+    topics, kinds = Topics(cluster.kafka.prefix), {"is_changed": True, "is_anew": True, "is_known": False}
+    job = SimpleNamespace(name="j", topics=topics, copy=copy, closed="", **kinds)
+    supervisor = SimpleNamespace(settings=cluster, producer=producer, lost_founds=(), watch=object())
+    Planting(job, supervisor, print)._write_record()  # type: ignore[arg-type]  # as much of both as it needs
+
+
+@pytest.mark.parametrize("take", [submitted, seeded, run])
+def test_the_next_job_of_a_name_has_no_notes_of_the_deleted_one(
+    cluster: Settings, take: "Callable[[Settings, Producer], None]"
+) -> None:
+    """1 a delete gives up, as no worker answers → 2 one obeys its order → 3 the name is taken: the notes are there."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    write_job(cluster, producer, topics, "j", JobSpec())
+    write_control(producer, topics, [Join("j", "b.test"), Command("pause", job="j")])
+    write_job(cluster, producer, topics, "j", JobSpec(2, state="deleted"))
+    take(cluster, producer)
+    said = control_entries(cluster, topics, joins=True)
+    assert {key for key in said if b"/j" in key} - {b"command/job/j"} == {b"job/j"}
+    assert not commands_in_force(cluster, topics).in_force
 
 
 def test_a_job_is_stopped_and_resumed_where_no_fetch_worker_runs(cluster: Settings) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join, StartEnded
 from crawlog.schemas.job_orders import OutputSpec
@@ -208,6 +209,7 @@ def test_the_notes_of_a_deleted_job_are_removed_and_others_stay(
     for job in ("j", "k"):
         notes: list[Control] = [Finished(job, 1.0), StartEnded(job, 1.0), Join(job, "a.com"), Command("pause", job=job)]
         write_control(fleet.producer, fleet.topics, notes)
+    write_job(fleet.settings, fleet.producer, fleet.topics, "j", u.JobSpec(2, state="deleted"))
     with dying(monkeypatch, "delete.removing", 2):
         remove_notes(fleet.settings, fleet.producer, fleet.topics, "j")
     remove_notes(fleet.settings, fleet.producer, fleet.topics, "j")
@@ -216,6 +218,31 @@ def test_the_notes_of_a_deleted_job_are_removed_and_others_stay(
     own = {key for key in said if b"/j" in key and not key.startswith(b"command/")}  # without it a command has ended
     assert own == {b"job/j"}
     assert sum(b"/k" in key for key in said) == 5
+
+
+DELETED = JobCopy("j", u.JobSpec(2, state="deleted"))
+PAUSE = Command("pause", job="j")
+
+
+@pytest.mark.parametrize(
+    ("records", "left"),
+    [
+        (
+            [Join("j", "a.com"), PAUSE, DELETED, Finished("j", 1.0)],
+            {b"join/j/a.com", control.key(PAUSE), b"finished/j"},
+        ),
+        ([DELETED, Join("j", "a.com")], {b"join/j/a.com"}),
+        ([DELETED, PAUSE], set()),
+        ([DELETED, Command("stop", job="j", reason="enough")], {control.key(PAUSE)}),  # by a page of the deleted job
+        ([Join("j", "a.com"), PAUSE, JobCopy("j", ANY, 1, after=0), Finished("j", 1.0, epoch=1)], set()),
+        ([Join("j", "a.com"), PAUSE], set()),
+    ],
+)
+def test_notes_are_those_of_a_deleted_job_until_its_name_is_taken_again(
+    records: list[Control], left: set[bytes]
+) -> None:
+    """The next job has its own; what an operator commands after the deletion is for that one."""
+    assert job_changes._notes_of({control.key(record): record for record in records}, "j").keys() == left
 
 
 OUTPUTS = (OutputSpec("rows.jsonl"),)
