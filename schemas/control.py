@@ -81,7 +81,8 @@ class StartEnded(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
         spider: Hash of the spider's code: another `start` begins again.
         args: Arguments of the spider: `start` with other ones begins again.
         requests, items: What it gave.
-        error: With which it ended, one line; empty without one. The next command begins it again.
+        error: With which it ended, or else the first beside which it went on, one line; empty without one. The next
+            command begins it again.
     """
 
     job: str

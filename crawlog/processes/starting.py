@@ -98,7 +98,7 @@ class Starting:
 
     Attributes:
         is_running: Whether it may give more.
-        error: With which it ended, one line; empty without one.
+        error: With which it ended, or else the first beside which it went on, one line; empty without one.
     """
 
     def __init__(self, copy: JobCopy, follower: LogFollower, say: Callable[[str], None]) -> None:
@@ -272,7 +272,9 @@ class Starting:
         self._has_part = True
         for line in result.warnings:
             self._say_once(line)
-        if result.error:
+        if result.error and result.goes_on:
+            self._note_error(f"{result.error}; it went on", result.trace)
+        elif result.error:
             self._fail(result.error, result.trace)
         if result.closes:
             self._closes = result.closes
@@ -292,7 +294,7 @@ class Starting:
             self._fail(reason)
             return
         self._say(f"`start` of job {self._copy.job}: {reason}; it begins again")
-        self._sower = None
+        self._sower, self.error = None, ""
         self._begin_at = time.monotonic() + AGAIN_S
 
     def _begin_anew(self) -> None:
@@ -307,11 +309,20 @@ class Starting:
         self._is_unsure = self._has_ended = False
         self._closes = self.error = ""
 
+    def _note_error(self, error: str, trace: str) -> None:
+        """Says an error beside which it goes on, each text once."""
+        self.error = self.error or error
+        if error not in self._said and len(self._said) < MAX_WARNINGS:
+            self._said.add(error)
+            self._tell_error(error, trace)
+
     def _fail(self, error: str, trace: str = "") -> None:
+        self.error, self._has_ended = error, True
+        self._tell_error(error, trace)
+
+    def _tell_error(self, error: str, trace: str) -> None:
         from crawlog.schemas.log_lines import MAX_LINE, LogLine
 
-        self.error = error
-        self._has_ended = True
         text = "\n".join((error, *trace.splitlines()[-TRACE_LINES:]))[:MAX_LINE]
         self._lines.add(self._copy.job, LogLine(time.time(), text, "error", "start_failed"))
         self._say(f"`start` of job {self._copy.job} failed: {error}")

@@ -159,6 +159,7 @@ class CallResult(msgspec.Struct, omit_defaults=True):
         error: One line; empty without an error. Items and requests beside it are kept (Scrapy); crawlog's own spiders
             give none.
         is_final: Whether the error would come again, so that the page is not tried again.
+        goes_on: Of a part of `start`: whether more follows although it has an error.
         trace: Traceback of the error.
         closes: Reason of a CloseSpider; empty for none.
         stats: Stats that the page changed, as differences.
@@ -170,6 +171,7 @@ class CallResult(msgspec.Struct, omit_defaults=True):
     requests: list[RequestOut] = []
     error: str = ""
     is_final: bool = False
+    goes_on: bool = False
     trace: str = ""
     closes: str = ""
     stats: dict[str, float] = {}

@@ -212,21 +212,26 @@ class Scraping:
     async def answer(self) -> None:
         """Tell the spider of responses that middlewares made, and of requests that cannot be sent.
 
-        Raises: Unsendable: There is no end of them.
+        An error of one is remembered, as is that there is no end of them.
         """
         for _ in range(MAX_ANSWERED):
             if not self._answers:
                 return
             answer, request = self._answers.popleft()
-            if isinstance(answer, Response):
-                await self.response(answer, request)
-            else:
-                await self.arrived(answer, request)
-        raise Unsendable(
+            try:
+                if isinstance(answer, Response):
+                    await self.response(answer, request)
+                else:
+                    await self.arrived(answer, request)
+            except Exception as error:  # noqa: BLE001  # as above
+                self.failed(error, None)
+        self._answers.clear()
+        endless = Unsendable(
             f"{MAX_ANSWERED:,} requests of one page were answered by downloader middlewares or could not be sent: such "
             "requests are not filtered over pages; let crawlog fetch them, with -s render.mode=always where they need "
             "a browser"
         )
+        self.failed(endless, None)
 
     def _gave(self) -> None:
         """An output was added to the result."""

@@ -153,7 +153,10 @@ class ScrapyRunner:
             meta["retry_times"] = meta.get("retry_times", 0) + retried
 
     async def start(self) -> AsyncIterator[CallResult]:
-        """The first requests, and items, in small batches; may be endless."""
+        """The first requests, and items, in small batches; may be endless.
+
+        It ends with an error of `start` itself, or with a request of it that cannot travel.
+        """
         await self.open()
         parent = xxhash.xxh3_64_intdigest(f"{self._ref.job} {self._ref.epoch}".encode()) or 1
         scraping = self._scraping
@@ -171,6 +174,7 @@ class ScrapyRunner:
                         await scraping.take(one, None)
                     await scraping.answer()
                     result = scraping.end()
+                    result.goes_on = True  # an error is that of an item, a callback or an errback
                     result.closes = result.closes or self._counts.of_start(result, time.monotonic())
                     yield result
                     if result.closes:

@@ -193,6 +193,22 @@ def test_an_error_that_closes_the_job_does_both(start: Start, monkeypatch: pytes
     assert (stop.action, stop.reason, note.error) == ("stop", "closespider_errorcount", "ValueError: no price")
 
 
+def test_it_goes_on_after_an_error_beside_it(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of a callback that Scrapy's adapter calls at once. The note has the first one; each is said once."""
+    errors = iter(["no price", "no price", "no title", ""])
+
+    def given(answer: SpiderFrame) -> CallResult:
+        error = next(errors, "")
+        return msgspec.structs.replace(result_of(answer), error=error, goes_on=True)
+
+    monkeypatch.setattr(sandbox, "result_of", given)
+    made = start('for n in range(20): yield Request(f"http://a.test/{n}")')
+    note = made.ended()
+    assert (note.requests, note.error) == (20, "no price; it went on")
+    assert made.said == [f"`start` of job j failed: {error}; it went on" for error in ("no price", "no title")]
+    assert start_ended({b"start/j": note}, made.copy) is None
+
+
 @pytest.mark.parametrize(
     "result",
     [

@@ -507,7 +507,40 @@ def test_an_error_of_start_is_said_and_what_came_before_is_kept() -> None:
 
     results = started(runner_of(spider(None, start=start)))
     assert [out.url for result in results for out in result.requests] == [f"{SITE}/1"]
-    assert results[-1].error == "ValueError: no more"
+    assert (results[-1].error, results[-1].goes_on) == ("ValueError: no more", False)
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (lambda own: Request("ftp://shop.test/list", errback=own.failed), "no page of a failure"),
+        (lambda own: Request(f"{SITE}/ignored", errback=own.failed), "no page of a failure"),
+        (lambda _: Request(f"{SITE}/invented"), "no price"),
+        (lambda own: Request("ftp://shop.test/again", errback=own.failed), "1,000 requests of one page"),
+        (lambda _: {"n": object()}, "an item is lost"),
+    ],
+    ids=["cannot be sent", "ignored", "answered", "endless", "item"],
+)
+def test_start_goes_on_after_an_error_beside_it(output: Any, said: str) -> None:
+    """Of a callback, an errback or an item: in Scrapy none of them ends it."""
+
+    async def start(self: Any) -> Any:  # a method
+        yield output(self)
+        for number in range(60):
+            yield Request(f"{SITE}/{number}")
+
+    def parse(self: Any, response: Any) -> Any:
+        raise ValueError("no price")
+
+    def failed(self: Any, failure: Any) -> Any:
+        if "again" in failure.request.url:
+            return failure.request.replace(dont_filter=True)
+        raise ValueError("no page of a failure")
+
+    pipelines = {"ITEM_PIPELINES": {f"{HERE}.Dropping": 1}}
+    results = started(runner_of(spider(parse, start=start, failed=failed), MIDDLEWARES | pipelines))
+    assert sum(len(result.requests) for result in results) == 60
+    assert [(said in result.error, result.goes_on) for result in results if result.error] == [(True, True)]
 
 
 # Failures.
