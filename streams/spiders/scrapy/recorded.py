@@ -79,11 +79,11 @@ class Recorder:
         self._timeout_s = facts.timeout_of(settings, crawler.spider)
         self._names: dict[Callable[..., Any], str] = {}
 
-    def recorded(self, request: Request, *, is_sent_anyway: bool = False) -> RequestRecord:
+    def recorded(self, request: Request, *, is_filtered: bool) -> RequestRecord:
         """The request as a record.
 
         Args:
-            is_sent_anyway: Whether it is sent although its fingerprint may be known, whatever its `dont_filter`.
+            is_filtered: Whether it is sent only if its identity is not known, whatever its `dont_filter`.
 
         Raises: UnsendableUrl: Its URL cannot be sent. Unsendable: Part of it cannot travel.
         """
@@ -106,8 +106,8 @@ class Recorder:
             callback=self._method(request, "callback"),
             errback=self._method(request, "errback"),
             kwargs=self._tagged(request._cb_kwargs or {}, request, "cb_kwargs"),  # noqa: SLF001  # as above
-            meta=self._tagged(self._kept(meta, request, is_sent_anyway), request, "meta"),
-            unfiltered=request.dont_filter or is_sent_anyway,
+            meta=self._tagged(self._kept(meta, request, is_filtered), request, "meta"),
+            unfiltered=not is_filtered,
             attempts=self._attempts(meta),
             timeout_s=_timeout(meta, self._timeout_s),
             proxy=_proxy(request, str(meta.get("proxy") or "")),
@@ -202,7 +202,7 @@ class Recorder:
                 found.append(CookieGiven(decoded["name"], decoded["value"], domain, path, secure))
         return tuple(found)
 
-    def _kept(self, meta: dict[str, Any], request: Request, is_sent_anyway: bool) -> dict[str, Any]:
+    def _kept(self, meta: dict[str, Any], request: Request, is_filtered: bool) -> dict[str, Any]:
         """The meta that travels, with what else of the request has no field."""
         kept = {key: value for key, value in meta.items() if key not in LEFT_BEHIND}
         slot = kept.get("download_slot")
@@ -211,8 +211,8 @@ class Recorder:
         if kept.get("download_timeout") == self._timeout_s:
             del kept["download_timeout"]
         beside = self._beside(request)
-        if is_sent_anyway and not request.dont_filter:
-            beside["dont_filter"] = False
+        if bool(request.dont_filter) == is_filtered:
+            beside["dont_filter"] = is_filtered
         if beside:
             kept[BESIDE] = beside
         return kept

@@ -174,6 +174,7 @@ class Scraping:
         Raises: Unsendable: It cannot travel.
         """
         known: set[int] = set()
+        filtered = 0  # the last fingerprint that Scrapy's filter would see; 0 if it sees none
         for _ in range(MAX_REPLACED):
             if self._is_dropped(request):
                 return
@@ -181,6 +182,7 @@ class Scraping:
             if fingerprint in known and not request.dont_filter:
                 return  # Scrapy's filter would know it
             known.add(fingerprint)
+            filtered = filtered if request.dont_filter else fingerprint
             try:
                 other = await self._crawler.downloading.leave(request)
             except Exception as error:  # as above
@@ -189,20 +191,20 @@ class Scraping:
                 await self.failure(failure_of(error), request)
                 return
             if other is None:
-                self._send(request, fingerprint, hops)
+                self._send(request, fingerprint, filtered, hops)
                 return
             if isinstance(other, Response):
-                self._answer(other, request, fingerprint)
+                self._answer(other, request, fingerprint, filtered)
                 self._warn("a downloader middleware answers requests by itself: they are filtered within one page only")
                 return
             request = other
         raise Unsendable(f"{request}: process_request put {MAX_REPLACED} requests in its place, one after the other")
 
-    def _answer(self, answer: Response | Exception, request: Request, fingerprint: int) -> None:
+    def _answer(self, answer: Response | Exception, request: Request, fingerprint: int, filtered: int) -> None:
         """A middleware answered a request, or it cannot be sent: the spider is told in the same call."""
-        if fingerprint in self._answered and not request.dont_filter:
+        if filtered in self._answered:
             return
-        self._answered.add(fingerprint)
+        self._answered.add(filtered or fingerprint)
         self._answers.append((answer, request))
 
     def _warn(self, told: str) -> None:
@@ -349,22 +351,22 @@ class Scraping:
         self._gave()
         return True
 
-    def _send(self, request: Request, fingerprint: int, hops: int) -> None:
+    def _send(self, request: Request, fingerprint: int, filtered: int, hops: int) -> None:
         self._shared.next_request()
-        is_sent_anyway = not self._filters or bool(hops and self._origin.redirects_post)
+        is_filtered = bool(filtered) and self._filters and not (hops and self._origin.redirects_post)
         try:
-            record = self._recorder.recorded(request, is_sent_anyway=is_sent_anyway)
+            record = self._recorder.recorded(request, is_filtered=is_filtered)
         except UnsendableUrl as error:
-            self._answer(raised(f"bad_url: {error}"), request, fingerprint)
+            self._answer(raised(f"bad_url: {error}"), request, fingerprint, filtered)
             if request.errback is None:
                 self._warn(f"{error.kind}; they are left out")
             return
         slot = request.meta.get("download_slot")
         if slot is not None and slot not in (self.slot, urlparse_cached(request).hostname):
             self._warn(NO_SLOTS)
-        identity = fingerprint
-        if not record.unfiltered:
-            self._new.add(fingerprint)
+        identity = filtered
+        if is_filtered:
+            self._new.add(filtered)
         else:
             count = self._given.get(fingerprint, 0)
             self._given[fingerprint] = count + 1

@@ -709,6 +709,8 @@ class Signing:
             raise IgnoreRequest("as agreed")
         if "moved" in request.url:
             return request.replace(url=f"{SITE}/elsewhere")
+        if "wrapped" in request.url:
+            return request.replace(url=f"{SITE}/api?page={request.url[-1]}", dont_filter=True)
         if "looping" in request.url:
             return request.replace(dont_filter=True)
         if "invented" in request.url:
@@ -756,6 +758,33 @@ def test_process_request_runs_when_a_request_leaves() -> None:
     assert all(("X-Signed", "yes") in out.request.headers for out in result.requests if out.request)
     assert rows(result) == ['{"failed": "IgnoreRequest"}', '{"text": "<h1>invented</h1>"}']
     assert any("answers requests by itself" in line for line in result.warnings)
+
+
+def test_a_request_is_filtered_as_it_was_made_whatever_takes_its_place() -> None:
+    """Middlewares of scraping services set `dont_filter`: Scrapy's filter has seen the first request already."""
+    first, second = (runner_of(spider(asks("/wrapped/1", "/wrapped/2"), failed=failed), MIDDLEWARES) for _ in range(2))
+    one, two = given_by(first, page_of(asking(), "<p>")).requests
+    assert one.request is not None
+    assert (one.url, one.request.unfiltered) == (f"{SITE}/api?page=1", False)
+    assert one.id != two.id
+    again, _ = given_by(second, page_of(msgspec.structs.replace(asking(), id=8), "<p>")).requests
+    assert again.id == one.id
+    known, _ = given_by(first, page_of(msgspec.structs.replace(asking(), id=8), "<p>")).requests
+    assert (known.id, known.is_known) == (one.id, True)
+
+
+def test_a_request_that_took_a_place_comes_back_with_its_dont_filter() -> None:
+    """A redirect of it is sent without the filter, too."""
+    seen: list[Request] = []
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        seen.append(response.request)
+        yield Request(f"{SITE}/wrapped/1")
+
+    runner = runner_of(spider(parse), MIDDLEWARES)
+    [out] = given_by(runner, page_of(asking(), "<p>")).requests
+    given_by(runner, page_of(out, "<p>"))
+    assert seen[1].dont_filter is True
 
 
 def test_requests_that_are_replaced_without_end_are_refused() -> None:
