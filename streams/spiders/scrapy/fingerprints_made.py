@@ -60,3 +60,23 @@ class Earlier:
         if len(self._all) >= MOST:
             self._all.clear()
         self._all |= fingerprints
+
+
+class RefusedRequests:
+    """Fingerprints of requests that middlewares refused, each with the page whose request it was.
+
+    Parsed once more, that page gives the same: what its errback made of the request has no other row.
+    """
+
+    def __init__(self) -> None:
+        self._pages: dict[int, int] = {}
+
+    def is_elsewhere(self, fingerprint: int, page: int) -> bool:
+        """Whether a request of another page was refused."""
+        return self._pages.get(fingerprint, page) != page
+
+    def add(self, fingerprint: int, page: int) -> None:
+        """Remember a request of a page."""
+        if len(self._pages) >= MOST:
+            self._pages.clear()
+        self._pages[fingerprint] = page

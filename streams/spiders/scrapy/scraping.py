@@ -30,7 +30,7 @@ from .crawler import StandInCrawler, reason_of
 from .downloading import MAX_ANSWERED, MAX_REPLACED
 from .exported import Exporter, raw_item
 from .failures import raised
-from .fingerprints_made import Earlier, Fingerprints
+from .fingerprints_made import Earlier, Fingerprints, RefusedRequests
 from .formatted_lines import write_line
 from .kinds import Kinds
 from .recorded import Recorder, Unsendable, UnsendableUrl
@@ -89,6 +89,7 @@ class Scraping:
         self._shared = SharedState(crawler.spider)
         kinds.values.on_mutable = self._shared.meet
         self._earlier = Earlier()
+        self._refused = RefusedRequests()
         self._fingerprints = Fingerprints(crawler.request_fingerprinter)
 
     def begin(self, origin: Origin, *, is_whole: bool = False, gives_more: Callable[[], None] = lambda: None) -> None:
@@ -179,7 +180,7 @@ class Scraping:
             if self._is_dropped(request):
                 return
             fingerprint = self._fingerprints.of(request)
-            if fingerprint in known and not request.dont_filter:
+            if not request.dont_filter and (fingerprint in known or self._is_refused(fingerprint)):
                 return  # Scrapy's filter would know it
             known.add(fingerprint)
             filtered = filtered if request.dont_filter else fingerprint
@@ -188,6 +189,7 @@ class Scraping:
             except Exception as error:  # as above
                 if isinstance(error, Unsendable):
                     raise
+                self._refuse(filtered)
                 await self.failure(failure_of(error), request)
                 return
             if other is None:
@@ -199,6 +201,17 @@ class Scraping:
                 return
             request = other
         raise Unsendable(f"{request}: process_request put {MAX_REPLACED} requests in its place, one after the other")
+
+    def _refuse(self, filtered: int) -> None:
+        """A middleware refused a request, which is not in the log: this process alone can filter it."""
+        if filtered:
+            self._answered.add(filtered)
+            self._refused.add(filtered, self._origin.id)
+
+    def _is_refused(self, fingerprint: int) -> bool:
+        """Whether a middleware refused the same request of this page or of another one, or answered it in this page."""
+        is_met = fingerprint in self._answered or self._refused.is_elsewhere(fingerprint, self._origin.id)
+        return self._filters and is_met
 
     def _answer(self, answer: Response | Exception, request: Request, fingerprint: int, filtered: int) -> None:
         """A middleware answered a request, or it cannot be sent: the spider is told in the same call."""

@@ -787,6 +787,26 @@ def test_a_request_that_took_a_place_comes_back_with_its_dont_filter() -> None:
     assert seen[1].dont_filter is True
 
 
+def test_a_request_that_a_middleware_refuses_goes_to_its_errback_once() -> None:
+    """Each page that links to it called it. That of the first one gives it again when it is parsed again."""
+    runner = runner_of(spider(asks("/ignored", "/ignored"), failed=failed), MIDDLEWARES)
+    first, other = (page_of(msgspec.structs.replace(asking(), id=number), "<p>") for number in (7, 8))
+    told = ['{"failed": "IgnoreRequest"}']
+    assert [rows(given_by(runner, page)) for page in (first, other, first)] == [told, [], told]
+
+
+def test_a_request_without_a_filter_goes_to_its_errback_each_time() -> None:
+    """As with Scrapy."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        for _ in range(2):
+            yield Request(f"{SITE}/ignored", errback=self.failed, dont_filter=True)
+
+    assert len(outs(parse, MIDDLEWARES, failed=failed).items) == 2
+    unfiltered = {"DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter"}
+    assert len(outs(asks("/ignored", "/ignored"), MIDDLEWARES | unfiltered, failed=failed).items) == 2
+
+
 def test_requests_that_are_replaced_without_end_are_refused() -> None:
     """A middleware that always returns a request."""
     assert "one after the other" in outs(asks("/looping"), MIDDLEWARES, failed=failed).error
