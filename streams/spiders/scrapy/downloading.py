@@ -37,8 +37,8 @@ DEFAULTS = (f"{_ROOM}defaultheaders.DefaultHeadersMiddleware", f"{_ROOM}useragen
 MAX_REPLACED = 50
 """Requests that middlewares put in place of one request, one after the other, at most."""
 
-MAX_ANSWERED = 1000
-"""Requests of one page that middlewares answer by themselves, at most."""
+MAX_REPEATED = 1000
+"""Requests in a row that middlewares answer by themselves, each not for the first time, without an output, at most."""
 
 
 class Downloading(DownloaderMiddlewareManager):

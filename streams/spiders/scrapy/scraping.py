@@ -27,7 +27,7 @@ from ..identity import unfiltered_id
 from ..own_warnings import SharedState
 from .counted import taken
 from .crawler import StandInCrawler, reason_of
-from .downloading import MAX_ANSWERED, MAX_REPLACED
+from .downloading import MAX_REPEATED, MAX_REPLACED
 from .exported import Exporter, raw_item
 from .failures import raised
 from .fingerprints_made import Earlier, Fingerprints, RefusedRequests
@@ -45,6 +45,11 @@ MAX_WARNINGS = 100
 NO_SLOTS = (
     "meta['download_slot'] has no effect: requests are limited by host; politeness.per_ip and politeness.ip_rate limit "
     "addresses, too"
+)
+
+ENDLESS = (
+    f"{MAX_REPEATED:,} requests with dont_filter were answered by downloader middlewares or could not be sent, each "
+    "not for the first time, and gave neither items nor requests"
 )
 
 MAX_HOPS = 255
@@ -108,7 +113,7 @@ class Scraping:
         self._new: set[int] = set()
         self._given: dict[int, int] = {}
         self._answered: set[int] = set()
-        self._answers: deque[tuple[Response | Exception, Request]] = deque()
+        self._answers: deque[tuple[Response | Exception, Request, bool]] = deque()
         self.result = CallResult(is_raw=self._exporter is None)
 
     def end(self) -> CallResult:
@@ -217,22 +222,28 @@ class Scraping:
         """A middleware answered a request, or it cannot be sent: the spider is told in the same call."""
         if filtered in self._answered:
             return
+        is_repeated = not filtered and fingerprint in self._answered
         self._answered.add(filtered or fingerprint)
-        self._answers.append((answer, request))
+        self._answers.append((answer, request, is_repeated))
 
     def _warn(self, told: str) -> None:
         if told not in self.result.warnings and len(self.result.warnings) < MAX_WARNINGS:
             self.result.warnings.append(told)
 
-    async def answer(self) -> None:
+    async def answer(self, most: int) -> bool:
         """Tell the spider of responses that middlewares made, and of requests that cannot be sent.
 
         An error of one is remembered, as is that there is no end of them.
+
+        Args:
+            most: Items and requests that come of them, after which it pauses.
+
+        Returns: Whether there are more.
         """
-        for _ in range(MAX_ANSWERED):
-            if not self._answers:
-                return
-            answer, request = self._answers.popleft()
+        idle, end = 0, self._count + most
+        while self._answers and self._count < end and not self.result.closes:
+            answer, request, is_repeated = self._answers.popleft()
+            before = self._count
             try:
                 if isinstance(answer, Response):
                     await self.response(answer, request)
@@ -240,13 +251,11 @@ class Scraping:
                     await self.arrived(answer, request)
             except Exception as error:  # noqa: BLE001  # as above
                 self.failed(error, None)
-        self._answers.clear()
-        endless = Unsendable(
-            f"{MAX_ANSWERED:,} requests of one page were answered by downloader middlewares or could not be sent: such "
-            "requests are not filtered over pages; let crawlog fetch them, with -s render.mode=always where they need "
-            "a browser"
-        )
-        self.failed(endless, None)
+            idle = idle + 1 if is_repeated and self._count == before else 0
+            if idle == MAX_REPEATED:
+                self._answers.clear()
+                self.failed(Unsendable(ENDLESS), None)
+        return bool(self._answers) and not self.result.closes
 
     def _gave(self) -> None:
         """An output was added to the result."""

@@ -19,7 +19,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.url import fingerprint
 
-from ..exchange import CallResult, PageCall, SpiderFacts, SpiderRef
+from ..exchange import MOST_TIMED, CallResult, PageCall, SpiderFacts, SpiderRef
 from ..page import is_redirect
 from . import facts
 from .arrived import response_of
@@ -31,7 +31,7 @@ from .item_processing import ScrapyPipelines
 from .kinds import Kinds
 from .loop_reactor import start_if_installed
 from .project import FoundSpider
-from .recorded import Recorder
+from .recorded import Recorder, Unsendable
 from .scraping import Origin, Scraping
 
 BATCH = 50
@@ -119,7 +119,11 @@ class ScrapyRunner:
         )
         try:
             await self._arrive(call)
-            await scraping.answer()
+            if await scraping.answer(MOST_TIMED):
+                raise Unsendable(
+                    f"{MOST_TIMED:,} items and requests came of requests of a page that downloader middlewares answer; "
+                    "crawlog fetches such requests by itself, with -s render.mode=always in a browser"
+                )
         except Exception as error:  # noqa: BLE001  # whatever it is, it is an error of this page
             scraping.failed(error, None)
         result = scraping.end()
@@ -172,13 +176,15 @@ class ScrapyRunner:
                 async for given in batches:
                     for one in given:
                         await scraping.take(one, None)
-                    await scraping.answer()
-                    result = scraping.end()
-                    result.goes_on = True  # an error is that of an item, a callback or an errback
-                    result.closes = result.closes or self._counts.of_start(result, time.monotonic())
-                    yield result
-                    if result.closes:
-                        return
+                    has_more = True
+                    while has_more:
+                        has_more = await scraping.answer(BATCH)
+                        result = scraping.end()
+                        result.goes_on = True  # an error is that of an item, a callback or an errback
+                        result.closes = result.closes or self._counts.of_start(result, time.monotonic())
+                        yield result
+                        if result.closes:
+                            return
         except Exception as error:  # noqa: BLE001  # the user's code may raise anything
             scraping.failed(error, None)
             yield scraping.end()

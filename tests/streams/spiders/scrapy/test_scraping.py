@@ -24,7 +24,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Sources, resolve
 from crawlog.streams.sink.scraped import plain_row
 from crawlog.streams.spiders.exchange import CallResult, PageCall
-from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of, scraping
+from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of, scraping, scrapy_runner
 from crawlog.streams.spiders.scrapy.failures import RAISED
 from tests.support.adapting import HTML, SITE, asking, failed_page_of, given_by, page_of, runner_of, started
 
@@ -516,7 +516,7 @@ def test_an_error_of_start_is_said_and_what_came_before_is_kept() -> None:
         (lambda own: Request("ftp://shop.test/list", errback=own.failed), "no page of a failure"),
         (lambda own: Request(f"{SITE}/ignored", errback=own.failed), "no page of a failure"),
         (lambda _: Request(f"{SITE}/invented"), "no price"),
-        (lambda own: Request("ftp://shop.test/again", errback=own.failed), "1,000 requests of one page"),
+        (lambda own: Request("ftp://shop.test/again", errback=own.failed), "1,000 requests with dont_filter"),
         (lambda _: {"n": object()}, "an item is lost"),
     ],
     ids=["cannot be sent", "ignored", "answered", "endless", "item"],
@@ -636,7 +636,7 @@ def test_an_errback_that_asks_for_what_cannot_be_sent_again_comes_to_an_end() ->
     def failed(self: Any, failure: Any) -> Any:  # a method
         yield failure.request.replace(dont_filter=True)
 
-    assert "1,000 requests of one page" in outs(parse, failed=failed).error
+    assert "1,000 requests with dont_filter" in outs(parse, failed=failed).error
 
 
 # Redirects.
@@ -805,6 +805,52 @@ def test_a_request_without_a_filter_goes_to_its_errback_each_time() -> None:
     assert len(outs(parse, MIDDLEWARES, failed=failed).items) == 2
     unfiltered = {"DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter"}
     assert len(outs(asks("/ignored", "/ignored"), MIDDLEWARES | unfiltered, failed=failed).items) == 2
+
+
+def chain(self: Any, response: Any) -> Any:  # a method
+    """A callback of invented pages, each of which leads to the next one."""
+    number = int(response.url.rpartition("/")[2] or 0)
+    yield {"n": number}
+    if number < self.last:
+        yield Request(f"{SITE}/invented/{number + 1}")
+    elif self.closes:
+        raise CloseSpider("enough")
+
+
+def chained(last: int, *, closes: bool = False, **attributes: Any) -> ScrapyRunner:
+    """A spider of such pages."""
+    return runner_of(spider(chain, last=last, closes=closes, **attributes), MIDDLEWARES)
+
+
+def test_a_page_may_lead_to_many_that_middlewares_answer() -> None:
+    """All pages of a project whose middleware drives a browser are such: a chain of them, or many from one page."""
+    result = given_by(chained(1500), page_of(asking(), "<p>"))
+    assert (len(result.items), result.error) == (1501, "")
+
+    seen: list[str] = []
+
+    def parse(self: Any, response: Any) -> Any:  # a method that gives nothing, but may write files
+        seen.append(response.url)
+        return [] if "invented" in response.url else [Request(f"{SITE}/invented/{n}") for n in range(1500)]
+
+    assert (outs(parse, MIDDLEWARES).error, len(seen)) == ("", 1501)
+
+
+def test_what_follows_from_one_page_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its answer can hold; that is kept."""
+    monkeypatch.setattr(scrapy_runner, "MOST_TIMED", 10)
+    result = given_by(chained(50), page_of(asking(), "<p>"))
+    assert len(result.items) == 11
+    assert "10 items and requests came of requests of a page" in result.error
+
+
+def test_what_follows_from_start_comes_in_parts() -> None:
+    """Without a limit; a CloseSpider ends it."""
+    start_urls = [f"{SITE}/invented/{n}" for n in (1, 1001)]
+    parts = started(chained(130, start_urls=start_urls[:1]))
+    assert [len(part.items) for part in parts] == [50, 50, 30]
+    [closed] = started(chained(130, closes=True, start_urls=start_urls[::-1]))
+    assert (closed.closes, len(closed.items)) == ("enough", 1)
 
 
 def test_requests_that_are_replaced_without_end_are_refused() -> None:
