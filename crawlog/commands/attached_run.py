@@ -321,7 +321,10 @@ class FleetFollower:
         return job.outputs if job is not None and is_made else ()
 
     def _has_ended(self, state: "FleetState") -> bool:
-        """Whether the job has ended after its seeds were read; True if it is gone, or has begun again."""
+        """Whether the job has ended after its seeds were read; True if it is gone, or has begun again.
+
+        At a limit the coordinator orders the state first: pages are in flight and to be parsed until the end is noted.
+        """
         job, end = state.job(self._summary.job), self._end(state)
         if job is None:
             return True
@@ -334,7 +337,7 @@ class FleetFollower:
         if job.state not in ENDED:
             return False
         if job.state != "finished":
-            return True
+            return end is not None or not is_final(job.state, job.reason)
         covers = end is not None and all(now >= then for now, then in zip(end.urls, self._seeded, strict=False))
         return covers or (state.picture.has_passed("fetch", self._seeded) and not job.counts.queued)
 

@@ -185,13 +185,14 @@ class _Export:
         return self._write(is_complete=is_in and now.end is not None and is_final(now.state, now.reason))
 
     def _goes_on(self, *, follow: bool) -> bool:
-        """Whether to wait for the job's end, or for the note about it, which comes just behind its state."""
-        if self._now.state not in ENDED:
+        """Whether to wait for the job's end: at a limit its note comes when parse has caught up, else at once."""
+        is_made = is_final(self._now.state, self._now.reason)
+        if self._now.state not in ENDED or (follow and is_made and self._now.end is None):
             self._ended_at = None
             return follow
         now = time.monotonic()
         self._ended_at = self._ended_at or now
-        return (follow or self._now.state == "finished") and now < self._ended_at + END_S
+        return (follow or is_made) and now < self._ended_at + END_S
 
     def _look(self) -> None:
         """Reads the job again; if it began again meanwhile, so does its state."""

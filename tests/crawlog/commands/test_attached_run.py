@@ -82,8 +82,19 @@ def test_following_ends_where_commands_hold_all_that_is_left(
 def test_the_end_of_a_job_that_its_spider_closed_is_waited_for() -> None:
     """The coordinator records it."""
     follower = a_follower(Command("stop", job="shop", reason="enough"), held=2)
+    assert not follower._has_ended(follower.state)
+    follower.state.hear(b"finished/shop", Finished("shop", 1.0, reason="enough"))
     assert follower._has_ended(follower.state)
     assert not follower._is_left_open
+
+
+def test_a_job_at_its_limit_has_ended_when_parse_has_caught_up() -> None:
+    """The coordinator stops it first, and notes its end when the rows of all pages are in the log."""
+    follower = a_follower(held=2, fetched=12)
+    follower.state.hear(b"job/shop", JobCopy("shop", JobSpec(rev=9, state="stopped", reason="max_pages")))
+    assert not follower._has_ended(follower.state)
+    follower.state.hear(b"finished/shop", Finished("shop", 1.0, reason="max_pages", rev=9))
+    assert follower._has_ended(follower.state)
 
 
 def test_following_a_job_ends_when_it_is_deleted() -> None:

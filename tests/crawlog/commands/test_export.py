@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 import msgspec
 import pytest
 
+from crawlog.commands import export
 from crawlog.commands.export import export_job
 from crawlog.commands.items import ItemRow, items_of
 from crawlog.schemas import items
@@ -152,15 +153,19 @@ def test_a_partial_file_that_a_crawl_writes_is_not_replaced(log: Log, tmp_path: 
         export_job(log.settings, "j", own.output)
 
 
-def test_following_waits_for_the_end(log: Log, tmp_path: Path) -> None:
-    """A row that comes meanwhile is in the file."""
-    log.job("j")
+@pytest.mark.parametrize("how", [{}, {"state": "stopped", "reason": "max_pages", "rev": 2}])
+def test_following_waits_for_the_end(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    """A row that comes meanwhile is in the file. A limit is reached long before the end where parse is behind."""
+    monkeypatch.setattr(export, "END_S", 0.0)
+    log.job("j", **how)
     log.row(1)
 
     def then(_line: str) -> None:
         if log.ends() == ends:
             log.row(2)
-            log.end("j")
+            log.end("j", how.get("reason", "finished"), how.get("rev", 0))
 
     ends = log.ends()
     made = export_job(log.settings, "j", str(tmp_path / "rows.jsonl"), follow=True, say=then)
