@@ -30,6 +30,19 @@ Value = str | int | float | bool | None | list[str | int]
 OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")
 """Names of Scrapy's settings."""
 
+_OWN = ("rev", "state", "reason", "by", "at", "changed_at", "scope", "items")
+"""Fields of a job's record in which two submissions of one job may differ."""
+
+_OPTIONS = {
+    "spider": "--spider",
+    "args": "-a",
+    "outputs": "-o",
+    "code": "--version",
+    "scrapy": "-s of Scrapy",
+    "priority": "--priority",
+}
+"""Options that fields of a job's record are made of; most others are made of settings."""
+
 
 class Submission(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job for a fleet.
@@ -74,6 +87,23 @@ class Submission(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
     def own(self) -> dict[str, Value]:
         """The settings of crawlog's."""
         return {key: value for key, value in self.settings.items() if not OF_SCRAPY.fullmatch(key)}
+
+    @property
+    def given(self) -> set[str]:
+        """What it gives itself, in the words of `differences`."""
+        from crawlog.streams.settings import SHORT
+
+        options = {
+            "--spider": self.spider,
+            "-a": self.args,
+            "-o": self.outputs,
+            "--version": self.project,
+            "-s of Scrapy": self.scrapy,
+            "--priority": self.priority,
+            "run.depth": self.depth is not None,
+            "run.max_pages": self.max_pages,
+        }
+        return {SHORT.get(key, key) for key in self.own} | {name for name, value in options.items() if value}
 
 
 def text_of(value: Value) -> str:
@@ -197,6 +227,21 @@ def grown(known: "JobSpec", wanted: "JobSpec") -> "JobSpec":
     if known.max_pages is not None and (wanted.max_pages or 0) > known.max_pages:
         known = msgspec.structs.replace(known, max_pages=wanted.max_pages)
     return known
+
+
+def differences(known: "JobSpec", spec: "JobSpec", wanted: Submission | None = None) -> list[str]:
+    """In what two submissions differ that one job cannot have: options, and settings by their dotted names.
+
+    Args:
+        wanted: The second one, if it has no requests: only what it gives counts, for the job keeps the rest.
+    """
+    from crawlog.streams.log import job_values
+
+    fields = [one for one in spec.__struct_fields__ if one not in _OWN and getattr(known, one) != getattr(spec, one)]
+    before, after = job_values(known), job_values(spec)
+    keys = [key for key in after if (fields or wanted) and before.get(key) != after[key]]
+    found = [_OPTIONS[one] for one in fields if one in _OPTIONS] + keys or fields
+    return found if wanted is None else [one for one in found if one in wanted.given]
 
 
 def _output(settings: "Settings", name: str) -> OutputSpec:

@@ -25,7 +25,7 @@ from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
 from crawlog.streams.errors import Misconfigured, NotPossible
 
 from .order import job_name, refused
-from .submission import Submission, checked, grown, is_full, of_workers, outputs_of, text_of
+from .submission import Submission, checked, differences, grown, is_full, of_workers, outputs_of, text_of
 
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
@@ -42,21 +42,8 @@ if TYPE_CHECKING:
 BROKEN = "spider_broken"
 """Reason of a job that failed before its first request: its spider cannot be made."""
 
-_OWN = ("rev", "state", "reason", "by", "at", "changed_at", "scope", "items")
-"""Fields of a job's record in which two submissions of one job may differ."""
-
 HELD = ("paused", "stopped", "failed")
 """States of jobs whose new URLs wait until somebody lets the job go on."""
-
-_OPTIONS = {
-    "spider": "--spider",
-    "args": "-a",
-    "outputs": "-o",
-    "code": "--version",
-    "scrapy": "-s of Scrapy",
-    "priority": "--priority",
-}
-"""Options that fields of a job's record are made of; most others are made of settings."""
 
 
 def submit(
@@ -304,7 +291,7 @@ class _Sowing:
             items=self._items(),
             state="paused" if self._wanted.paused else "running",
             code=code,
-            priority=self._wanted.priority if self._spider.starts else 0,
+            priority=self._wanted.priority if self._source is None else 0,
             by=by,
             at=now,
             changed_at=now,
@@ -343,7 +330,7 @@ class _Sowing:
         if known.spec.state == "cancelled":
             raise NotPossible(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
         larger = grown(known.spec, spec)
-        if self._has_requests and (others := _differences(larger, spec)):
+        if others := differences(larger, spec, self._wanted if not self._has_requests else None):
             raise NotPossible(
                 f"job {name} is there already, with other {', '.join(others)}: --job gives another name,"
                 " --fresh begins it again with these"
@@ -418,16 +405,6 @@ def _next_epoch(known: JobCopy | None) -> int:
 
 def _taken(name: str) -> NotPossible:
     return NotPossible(f"job {name} is there already: `crawlog jobs show {name}`; --job gives another name")
-
-
-def _differences(known: "JobSpec", spec: "JobSpec") -> list[str]:
-    """In what two submissions differ that one job cannot have: options, and settings by their dotted names."""
-    from crawlog.streams.log import job_values
-
-    fields = [one for one in spec.__struct_fields__ if one not in _OWN and getattr(known, one) != getattr(spec, one)]
-    before, after = job_values(known), job_values(spec)
-    keys = [key for key in after if fields and before.get(key) != after[key]]
-    return [_OPTIONS[one] for one in fields if one in _OPTIONS] + keys or fields
 
 
 def _source(urls: tuple[str, ...], priority: int) -> "Source":

@@ -111,6 +111,30 @@ def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster:
     assert job(cluster, name).spec.max_depth == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "others"),
+    [
+        (Submission(max_pages=4), ["run.max_pages"]),
+        (Submission(depth=2, priority=3), ["--priority", "run.depth"]),
+        (Submission(settings={"politeness.delay_s": 9, "scope": "host"}), ["scope.kind", "politeness.delay_s"]),
+        (Submission(outputs=("rows.csv",)), ["-o"]),
+        (Submission(max_pages=5, depth=1), []),
+        (Submission(), []),
+    ],
+)
+def test_a_submission_without_urls_has_no_settings_but_the_jobs(
+    cluster: Settings, given: Submission, others: list[str]
+) -> None:
+    """Other ones would be left out without a word. What it does not give is as the job has it."""
+    submit(cluster, Submission(urls=("http://a.test/",), job="j", max_pages=5, depth=1, priority=7))
+    again = msgspec.structs.replace(given, job="j")
+    if not others:
+        assert submit(cluster, again).name == "j"
+        return
+    with pytest.raises(NotPossible, match=f"with other {', '.join(others)}: "):
+        submit(cluster, again)
+
+
 @pytest.mark.parametrize("depths", [(1, 2), (2, 1)])
 @pytest.mark.parametrize("is_new", [True, False])
 def test_the_first_of_two_submissions_at_one_instant_has_the_name(
