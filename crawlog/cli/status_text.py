@@ -46,7 +46,8 @@ def lines(found: Status) -> list[str]:
             counts = "its counts are not known: not all partitions have been reported yet"
         elif job.get("reported", 0) < job.get("partitions", 0):
             counts += f" (only {job['reported']} of {job['partitions']} partitions have reported)"
-        lines.append(f"job      {job['name']}: {job['state']}{', ' + counts if counts else ''}")
+        state = f"{job['state']} ({job['reason']})" if job.get("reason") else job["state"]
+        lines.append(f"job      {job['name']}: {state}{', ' + counts if counts else ''}")
     return [*lines, *(f"command  {command}" for command in map(described, found.commands))]
 
 

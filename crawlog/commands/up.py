@@ -68,8 +68,8 @@ class Status(msgspec.Struct):
     Attributes:
         bootstrap: Address of the log; empty if none runs.
         engine: The pid of the local engine.
-        jobs: Each with its name, epoch and state, and with its counts if workers have ever reported; `is_counted` says
-            whether these are those of all reported partitions.
+        jobs: Each with its name, epoch, state and reason, and with its counts if workers have ever reported;
+            `is_counted` says whether these are those of all reported partitions.
         commands: The commands in force.
         fleet: Workers of all machines, jobs, stages and hosts; None if no log runs.
     """
@@ -191,10 +191,8 @@ def _jobs(state: "FleetState", count: int) -> list[dict[str, Any]]:
         copy = state.copy(name) or JobCopy(name, DEFAULT_SPEC)
         end = state.end(copy)
         view = state.job(name)
-        is_plain = view is None or view.state in ("pending", "running")
-        job = {"name": name, "epoch": copy.epoch, "state": copy.spec.state if is_plain or view is None else view.state}
-        if end is not None:
-            job["state"] = end.reason
+        now = "running" if view is None or view.state == "pending" else view.state
+        job = {"name": name, "epoch": copy.epoch, "state": now, "reason": view.reason if view is not None else ""}
         if reported:
             counts = state.counts(copy, end)
             job |= {field: getattr(counts, field) for field in (*COUNTS, "dropped", "needs")}

@@ -13,7 +13,7 @@ from crawlog.cli import status_text
 from crawlog.commands.up import Status, _jobs, status
 from crawlog.processes.hold import Hold, holder
 from crawlog.schemas import control, progress
-from crawlog.schemas.control import JobCopy
+from crawlog.schemas.control import Control, Finished, JobCopy
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
@@ -110,6 +110,29 @@ def test_status_says_that_counts_are_not_known(tmp_path: Path) -> None:
     assert told() == (True, True)
     state.report(Progress("v", "fetch", 1, 1.0, is_partial=True), 1.0)
     assert told() == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "end", "told"),
+    [
+        (JobSpec(2, state="stopped", reason="max_pages"), "max_pages", "stopped (max_pages)"),
+        (JobSpec(2, state="stopped", reason="cancelled"), "cancelled", "stopped (cancelled)"),
+        (JobSpec(2, state="finished"), "finished", "finished"),
+        (JobSpec(2, reason="new URLs"), None, "running (new URLs)"),
+        (JobSpec(2), None, "running"),
+    ],
+)
+def test_a_job_has_its_state_and_why_as_in_the_list_of_jobs(
+    tmp_path: Path, spec: JobSpec, end: str | None, told: str
+) -> None:
+    """A spider may close its job with a reason that reads as another state."""
+    state = FleetState()
+    records: list[Control] = [JobCopy("j", spec), *([Finished("j", 1.0, reason=end, rev=2)] if end else [])]
+    for record in records:
+        state.hear(control.key(record), record)
+    found = Status(tmp_path, jobs=_jobs(state, 1))
+    assert status_text.lines(found)[-1] == f"job      j: {told}"
+    assert (found.jobs[0]["state"], found.jobs[0]["reason"]) == (spec.state, spec.reason)
 
 
 def test_a_look_at_the_holder_keeps_nobody_from_holding(tmp_path: Path) -> None:
