@@ -383,10 +383,10 @@ class FleetFollower:
     def _frame(self, state: "FleetState", lag: dict[str, int], now: float) -> Frame | None:
         """The job as it stands; None if it was deleted just now."""
         name, picture = self._summary.job, state.picture
-        job = state.job(name)
+        job, copy = state.job(name), self._copy(state)
         passed, count = picture.passed("fetch", self._seeded), len(self._seeded)
         naming, unanswered = picture.strangers()
-        if job is None:
+        if job is None or copy is None:
             return None
         return Frame(
             job=name,
@@ -400,6 +400,7 @@ class FleetFollower:
             is_starting=job.is_starting,
             naming=naming,
             unanswered=unanswered,
+            state=copy.spec.state,
         )
 
     def _sum_up(self, state: "FleetState") -> None:

@@ -241,7 +241,7 @@ class Run:
             gains.look(has_read_seeds=self.supervisor.picture.has_passed("fetch", self._seeded))
             self.trouble.tell()
             if self._shown.is_due(time.monotonic()):
-                self._show(gains)
+                self._show(tail, gains)
         return finish
 
     def _finish(self, seeded: tuple[int, ...]) -> Finish:
@@ -277,7 +277,7 @@ class Run:
             self._shown.say(line)
         self._said = line
 
-    def _show(self, gains: Gains) -> None:
+    def _show(self, tail: JobTail, gains: Gains) -> None:
         picture, now = self.supervisor.picture, time.monotonic()
         try:
             ends = self.watch.all_ends()
@@ -304,6 +304,7 @@ class Run:
                 is_starting=self.planting.is_starting,
                 naming=naming,
                 unanswered=unanswered,
+                state=tail.copy.spec.state if tail.copy is not None else "running",
             )
         )
 

@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from crawlog.outcome import counted
+from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.fleet import by_rule, needed
 from crawlog.streams.printable import escaped
@@ -32,7 +33,7 @@ class Frame(NamedTuple):
         rate: Pages per second over the last seconds.
         lag: Records that each stage has not read yet.
         hosts: Slowest host queues: (host, queued, seconds until the next request), the longest first.
-        paused: Parts that commands have paused, in words; empty if there are none.
+        paused: Parts that are paused, in words; empty if there are none.
         dead: Records that could not be handled in this run.
         commonest: Their commonest error; None if there is none.
         reading: How much of the log is folded, in words; empty once all of it is. Counts are valid only then.
@@ -40,6 +41,7 @@ class Frame(NamedTuple):
         unanswered: Requests in flight to hosts that have not answered yet, or not recently.
         is_starting: Whether the spider's `start` may give more requests.
         left_s: Estimated time until all queued URLs are fetched, seconds; None if unknown.
+        state: Of the job's record, which commands in force do not change.
     """
 
     job: str
@@ -56,6 +58,7 @@ class Frame(NamedTuple):
     reading: str = ""
     naming: int = 0
     unanswered: int = 0
+    state: str = "running"
 
 
 class View(Protocol):
@@ -154,7 +157,8 @@ def line(frame: Frame) -> str:
         f"{counted(count, WAITING[stage][1])} {WAITING[stage][0]}" for stage, count in frame.lag.items()
     )
     slowest = f", slowest {frame.hosts[0][0]} ({frame.hosts[0][1]} queued)" if frame.hosts else ""
-    paused = f" ({frame.paused}: see `crawlog control list`)" if frame.paused else ""
+    way_on = f"`{_resume(frame)}` lets it go on" if frame.state == "paused" else "see `crawlog control list`"
+    paused = f" ({frame.paused}: {way_on})" if frame.paused else ""
     needs = f" ({told})" if (told := needed(counts.needs)) else ""
     left = f" (about {span(frame.left_s)})" if frame.left_s is not None else ""
     left += ", `start` goes on" if frame.is_starting else ""
@@ -168,6 +172,11 @@ def line(frame: Frame) -> str:
         + f"{counts.in_flight} in flight{strangers}, {done(counts)} done, {counts.failed} failed"
         + f"{not_handled}{dropped}; waiting: {waiting}{slowest}"
     )
+
+
+def _resume(frame: Frame) -> str:
+    """The command that lets a job go on whose record says that it is paused."""
+    return f"crawlog jobs resume {frame.job}"
 
 
 def _strangers(frame: Frame) -> str:
@@ -218,12 +227,14 @@ def table(frame: Frame) -> "Table":
         shown.add_row("the log", "is read", frame.reading)
         return shown
     shown.add_row("pages/s", f"{frame.rate:,.1f}")
-    paused = f"{frame.paused}: crawlog control list" if frame.paused else ""
+    way_on = _resume(frame) if frame.state == "paused" else "crawlog control list"
+    paused = f"{frame.paused}: {way_on}" if frame.paused else ""
     shown.add_row(
         "queued", f"{counts.queued:,}", Text(escaped(", ".join(filter(None, (paused, needed(counts.needs))))))
     )
     if counts.held:
-        shown.add_row("held", f"{counts.held:,}", "not waited for: crawlog control list")
+        why = f"the job is {frame.state}" if frame.state in ENDED else "crawlog control list"
+        shown.add_row("held", f"{counts.held:,}", f"not waited for: {why}")
     for row in _ahead(frame):
         shown.add_row(*row)
     shown.add_row("in flight", f"{counts.in_flight:,}", _strangers(frame))

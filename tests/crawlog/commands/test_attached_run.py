@@ -10,6 +10,7 @@ import pytest
 from crawlog.commands import attached_run
 from crawlog.commands.job_outputs import JobOutputs
 from crawlog.commands.summary import Summary
+from crawlog.progress.pace import Pace
 from crawlog.schemas import control
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
@@ -53,6 +54,7 @@ def a_follower(*commands: Command, **counts: Any) -> Any:
 
 
 BLOCK = Command("block", host="a.test")
+PAUSE = Command("pause", job="shop")
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,18 @@ def test_a_job_at_its_limit_has_ended_when_parse_has_caught_up() -> None:
     assert not follower._has_ended(follower.state)
     follower.state.hear(b"finished/shop", Finished("shop", 1.0, reason="max_pages", rev=9))
     assert follower._has_ended(follower.state)
+
+
+@pytest.mark.parametrize(("spec", "commands"), [(JobSpec(rev=9, state="paused"), ()), (JobSpec(), (PAUSE,))])
+def test_progress_tells_a_paused_job_from_one_that_a_command_pauses(
+    spec: JobSpec, commands: tuple[Command, ...]
+) -> None:
+    """Another command lets it go on."""
+    follower = a_follower(*commands, queued=2, paused=2)
+    follower.state.hear(b"job/shop", JobCopy("shop", spec))
+    follower._pace, follower._began = Pace(), 0.0
+    frame = follower._frame(follower.state, {}, 1.0)
+    assert (frame.paused, frame.state) == ("paused", spec.state)
 
 
 def test_following_a_job_ends_when_it_is_deleted() -> None:

@@ -140,3 +140,22 @@ def test_what_urls_need_that_their_owners_may_not_ask_for_is_shown(text: Callabl
     """A run waits for them: until a worker with that setting has their partition."""
     frame = Frame("j", 1.0, JobCounts(queued=5, needs={"network.allow_private=true": 3}), 1.0, {}, [])
     assert "3 wait for a worker with network.allow_private=true" in text(frame)
+
+
+@pytest.mark.parametrize(
+    ("state", "paused", "said"), [("paused", "paused", "jobs resume shop"), ("running", "parse paused", "control list")]
+)
+@pytest.mark.parametrize("text", [line, shown])
+def test_a_paused_job_names_the_command_that_helps(
+    text: Callable[[Frame], str], state: str, paused: str, said: str
+) -> None:
+    """What `jobs pause` did is no command in force: `control list` says that there is none."""
+    told = text(Frame("shop", 1.0, JobCounts(queued=5), 1.0, {}, [], paused, state=state))
+    assert f"{paused}: " in told
+    assert f"crawlog {said}" in told
+
+
+@pytest.mark.parametrize(("state", "why"), [("running", "crawlog control list"), ("stopped", "the job is stopped")])
+def test_held_urls_say_why_nobody_waits_for_them(state: str, why: str) -> None:
+    """No command in force holds those of a job at its limit, whose last pages are parsed still."""
+    assert f"not waited for: {why}" in shown(Frame("shop", 1.0, JobCounts(held=5), 1.0, {}, [], state=state))
