@@ -27,6 +27,9 @@ MAX_URLS = 10_000
 Value = str | int | float | bool | None | list[str | int]
 """Value of a setting: as in a configuration file, or the text of `-s`."""
 
+MAX_PRIORITY = (1 << 31) - 1
+"""Of what a job's record can hold; the lowest one is its negative, less 1."""
+
 OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")
 """Names of Scrapy's settings."""
 
@@ -72,7 +75,7 @@ class Submission(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
     job: str = ""
     max_pages: Annotated[int, msgspec.Meta(ge=1)] | None = None
     depth: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] = 0
+    priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY - 1, le=MAX_PRIORITY)] = 0
     paused: bool = False
     fresh: bool = False
     is_new: bool = False
@@ -129,6 +132,7 @@ def checked(wanted: Submission) -> Submission:
     for name in wanted.args:
         if not name.isidentifier():
             raise Misconfigured(f"-a {name!r:.100}: an argument of a spider is NAME=VALUE, such as -a section=books")
+    _check_priority(wanted.priority)
     if wanted.version and not wanted.project:
         raise Misconfigured("--version: name the project, too (--project)")
     if wanted.project and not wanted.spider:
@@ -151,6 +155,12 @@ def named_job(name: str) -> str:
             " and starts with a letter or digit"
         )
     return name
+
+
+def _check_priority(priority: int) -> None:
+    """Raises: Misconfigured: no record can hold it."""
+    if not -MAX_PRIORITY - 1 <= priority <= MAX_PRIORITY:
+        raise Misconfigured(f"--priority {priority}: from {-MAX_PRIORITY - 1} to {MAX_PRIORITY}")
 
 
 def _check_url(url: str) -> None:

@@ -28,6 +28,8 @@ from crawlog.streams.spiders import SpiderFacts
         (Submission(settings={"DOWNLOAD_DELAY": 1}), "give --spider"),
         (Submission(project="p"), "name one of its spiders"),
         (Submission(urls=("http://a.test/",), args={"a-b": ""}), "NAME=VALUE"),
+        (Submission(urls=("http://a.test/",), priority=1 << 31), "--priority 2147483648: from -2147483648"),
+        (Submission(urls=("http://a.test/",), priority=-(1 << 31) - 1), "--priority -2147483649: from -2147483648"),
     ],
 )
 def test_what_no_job_may_have_is_refused_with_what_to_do(wanted: Submission, said: str) -> None:
