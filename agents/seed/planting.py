@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -156,18 +155,23 @@ class KeptSeeds:
         self._file.flush()
 
     def _whole(self, values: Iterator[bytes | None], partition: int, low: int) -> Iterator[bytes | None]:
-        """The records of a trimmed partition, if the job's first one there is that of its creation or deletion."""
+        """The records of a trimmed partition, which has all of a job that was created there, or after a deletion there.
+
+        Raises: Misconfigured: at their end, if it has not.
+        """
+        is_whole: bool | None = None
         for value in values:
             record = next(_records_of([value], self._job), None)
-            if record is None:
-                continue
-            if record.spec is not None and (record.spec.rev == FIRST_REVISION or record.spec.state == "deleted"):
-                return chain([value], values)
-            break
-        raise Misconfigured(
-            f"{self._topic}[{partition}] begins at offset {low}: seeds of job {self._job} before it are gone;"
-            " give the URLs that it starts with."
-        )
+            if record is not None:
+                spec = record.spec
+                is_first = is_whole is None and spec is not None and spec.rev == FIRST_REVISION
+                is_whole = is_whole or is_first or (spec is not None and spec.state == "deleted")
+            yield value
+        if not is_whole:
+            raise Misconfigured(
+                f"{self._topic}[{partition}] begins at offset {low}: seeds of job {self._job} before it may be gone;"
+                " give the URLs that it starts with."
+            )
 
 
 @contextmanager

@@ -335,21 +335,25 @@ class Partition:
     ) -> tuple[Path, r.Meta] | None:
         """A checked copy of the snapshot for `leap`, and its meta row; None where there is none."""
         others: list[str] = []
+        has_changed = False
         if self._origin.snapshots is not None:
             fresh = self._path.with_name(f"{self._path.name}.snapshot")
             try:
+                others = self._origin.snapshots.names_from(self.number, low) if needed else []
                 found = self._origin.snapshots.of(self.number)
                 fit = fitting(found, fold_version(), low=low, high=high, skipped=skipped)
                 one = self._origin.snapshots.first_whole(fit if furthest else fit[::-1], fresh, check_database)
                 if one is not None:
                     return fresh, one.meta
-                others = self._origin.snapshots.names_from(self.number, low) if needed else []
+                has_changed = bool(needed) and self._origin.snapshots.names_from(self.number, low) != others
             except Exception as error:  # a store may raise anything, and no crawl with a whole log depends on it
                 log.warning("snapshots_unreachable", partition=self.number, error=str(error))
                 if needed and not is_machines_fault(error):
                     raise SnapshotsAway(self.number, str(error)) from error
                 if needed:
                     raise
+        if has_changed:  # by the former owner, which may have removed the one that was read
+            raise SnapshotsAway(self.number, "they changed meanwhile")
         if needed and (others or not self._origin.may_lack):
             there = f", or run what made {others[-1]} (the fold here is {fold_version()!r})" if others else ""
             raise self._not_folded_again(needed, low, f"put one there that fits{there}")

@@ -15,6 +15,7 @@ Changes to Faust's thread, and why:
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -28,6 +29,7 @@ from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from crawlog.schemas.progress import SUPERVISOR
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import HeldRange, Position, WrittenEnds, reached_offset, replay_order, written_ends
 
@@ -165,7 +167,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         """In the thread: end the worker for good, since a new one would be put out too."""
         name, group = self.crawl.worker_name, self.app.conf.id
         why = f"another worker of {group} has the name {name} too, and each puts the other out"
-        self.crawl.watchdog.end("name_taken", Misconfigured(f"{why}: give one of them another name by CRAWLOG_WORKER."))
+        remedy = "give one of them another name by CRAWLOG_WORKER"
+        if os.environ.get(SUPERVISOR):  # which names its workers by machine and folder
+            remedy = "give one machine another host name, or the command there another folder by --data"
+        self.crawl.watchdog.end("name_taken", Misconfigured(f"{why}: {remedy}."))
 
     def _create_worker_consumer(self, transport: "driver.Transport") -> AIOKafkaConsumer:
         conf = self.app.conf

@@ -432,12 +432,12 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("job", "low", "is_whole"), [("i", 0, True), ("i", 1, False), ("j", 2, True), ("j", 3, False), ("j", 4, True)]
+    ("job", "low", "is_whole"), [("i", 0, True), ("i", 1, False), ("j", 2, True), ("j", 3, True), ("j", 5, False)]
 )
 def test_seeds_are_kept_unless_a_trimmed_log_may_have_lost_some(
     job: str, low: int, is_whole: bool, stored: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that was created after the part that is gone has all of them."""
+    """A job that was created after the part that is gone has all of them, and one that has a deleted job's name."""
     monkeypatch.setattr(planting, "log_bounds", lambda *_: {0: (low, len(stored))})
     expected = (
         nullcontext() if is_whole else pytest.raises(Misconfigured, match=rf"begins at offset {low}: .* job {job} ")

@@ -391,6 +391,25 @@ def test_a_lost_state_waits_for_the_snapshots_of_a_trimmed_log(
     assert (state.offset, "j" in state.fold.jobs) == (20, True)
 
 
+def test_a_lost_state_waits_where_snapshots_change_meanwhile(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The former owner, which keeps one, has made the next and removed the one that is being copied."""
+    owner.make(20)
+    state = owner.lost()
+    old = next(path for path in owner.files() if path.suffix == ".json")
+    with monkeypatch.context() as patched:
+
+        def get(_store: FolderStore, name: str, _target: Path) -> None:
+            owner.make(25)
+            old.unlink()
+            raise FileNotFoundError(name)
+
+        patched.setattr(FolderStore, "get", get)
+        with pytest.raises(SnapshotsAway, match="they changed meanwhile"):
+            Restorer._prepare({0: state}, TRIMMED)
+    Restorer._prepare({0: state}, TRIMMED)
+    assert (state.offset, "j" in state.fold.jobs) == (25, True)
+
+
 def of_another_fold(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another suffix list is installed on this machine."""
     monkeypatch.setattr(partition_of, "fold_version", lambda: "another")
