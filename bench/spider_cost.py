@@ -28,7 +28,7 @@ from crawlog.agents.parse.guard import Guard
 from crawlog.agents.parse.spider_pages import SpiderPages
 from crawlog.agents.parse.stage import ParseStage
 from crawlog.agents.sandbox import BackgroundChild, ChildRules, Died, SpiderFrame, result_of
-from crawlog.agents.sandbox.spider_child import cpu_s
+from crawlog.agents.sandbox.zygote_process import cpu_s
 from crawlog.schemas import pages
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta

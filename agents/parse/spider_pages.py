@@ -59,7 +59,10 @@ class Child(Protocol):
         """Send a page."""
 
     def close(self) -> None:
-        """End the process."""
+        """Let the process end, without waiting for it."""
+
+    def wait_ended(self) -> None:
+        """Wait until it has ended. Blocks."""
 
 
 class SpiderPage:
@@ -194,11 +197,13 @@ class SpiderPages:
         self._epoch += 1
         self.count = self.size_bytes = 0
 
-    def close(self) -> None:
-        """End all processes, and forget all pages."""
+    def close(self) -> list[Child]:
+        """Let all processes end, and forget all pages; returns those that end."""
         self.clear()
+        ending = [line.child for line in self._lines.values() if line.child is not None]
         for line in self._lines.values():
             self._close(line)
+        return ending
 
     def _line(self, job: Job) -> _Line:
         """The line of a job. Another revision may name another spider, or let the job begin anew."""

@@ -177,7 +177,8 @@ class PageTurns:
                     self._app.watchdog.beat()
                     spiders.tend()
         finally:
-            spiders.close()
+            for child in spiders.close():  # the files that a spider writes are whole when a run has ended
+                await asyncio.to_thread(child.wait_ended)
 
     # Bodies.
 

@@ -8,8 +8,9 @@
                        └ printed ◄─ its output                     limits: memory, processes, time of a page
 
 A trial has limits of time and memory; a worker never parses a page that its child did not survive. A spider's code runs
-in its own process only: a crash, an endless loop or a leak costs that process and one page. Deployed code is found in
-the log first (`child_code`), and runs as a user of its own where the worker is root (`child_user`).
+in its own process only: a crash, an endless loop or a leak costs that process and one page. At a planned end that
+process writes out its files and ends by itself, or is killed a second later. Deployed code is found in the log first
+(`child_code`), and runs as a user of its own where the worker is root (`child_user`).
 
     with SpiderChild(ref, ChildRules.of(settings, trust)) as child:       # blocks: supervisor, commands, tests
         child.facts()                   → SpiderFacts, or Misconfigured: it cannot be loaded

@@ -8,13 +8,10 @@ The process starts with the first call. After a death the next call starts a new
 """
 
 import asyncio
-import contextlib
-import os
 import select
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Protocol, Self
 
 import msgspec
@@ -29,8 +26,7 @@ from .child_code import ChildCode
 from .child_rules import ChildRules
 from .frames import CALL, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
 from .spider_process import Fault, LoadOrder, error_line, error_trace
-from .zygote import ChildGone
-from .zygote_process import ZygoteProcess
+from .zygote_process import ZygoteProcess, cpu_s
 
 LOADER = "crawlog.streams.spiders:load_runner"
 """Loads a `Runner`."""
@@ -90,6 +86,7 @@ class BackgroundChild:
         self._loader = loader
         self._loop = loop
         self._zygote: ZygoteProcess | None = None
+        self._ending: ZygoteProcess | None = None
         self._calls: Calls | None = None
         self._code: ChildCode | None = None
         self._pid = 0
@@ -123,8 +120,11 @@ class BackgroundChild:
         calls = self._started()
         if calls.is_held and self.fault is not None:
             then(SpiderFrame(FAILED, _encode(self.fault)))
-        else:
-            self._put(calls, Call(frame, then, limit_s))
+            return
+        if not calls.open:
+            self._begin_call()
+        calls.put(Call(frame, then, limit_s))
+        self._write_soon()
 
     def submit_page(self, call: PageCall, then: Then) -> None:
         """Send a page."""
@@ -142,8 +142,16 @@ class BackgroundChild:
             self._zygote.kill()
 
     def close(self) -> None:
-        """End the processes; each call without an answer gets a `Died`."""
+        """Let the processes end, without waiting for it; each call without an answer gets a `Died`.
+
+        The spider's process ends by itself, as its files may have to be written out; `kill` it before, and it does not.
+        """
         self._end("its worker stops")
+
+    def wait_ended(self) -> None:
+        """Wait until the processes have ended, after `close`. Blocks."""
+        if self._ending is not None:
+            self._ending.wait()
 
     # Its files.
 
@@ -169,12 +177,6 @@ class BackgroundChild:
             self._write()
         if self._loop is None and time.monotonic() - self._ticked_s >= TICK_S:
             self._tick()
-
-    def _put(self, calls: Calls, call: Call) -> None:
-        if not calls.open:
-            self._begin_call()
-        calls.put(call)
-        self._write_soon()
 
     def _write_soon(self) -> None:
         if self._loop is not None and not self._is_writing:
@@ -224,7 +226,7 @@ class BackgroundChild:
                     self._pid = word.forked.pid
                 elif word.gone is not None:
                     self._read()  # answers that it gave before
-                    self._end(self.died_of or _reason(word.gone), zygote=False)
+                    self._end(self.died_of or word.gone.reason, zygote=False)
         except EOFError as error:
             self._end(str(error))
 
@@ -341,8 +343,9 @@ class BackgroundChild:
             self._timer.cancel()
         if zygote and self._zygote is not None:
             self._unwatch(self._zygote, self._zygote.printed)
-            self._zygote.close()
-            self._zygote = None
+            self._ending, self._zygote = self._zygote, None
+            self._ending.close(code.close if code is not None else lambda: None)
+            code = None
         if calls is not None:
             self._unwatch(calls)
             calls.close()
@@ -430,18 +433,3 @@ def _of_page(call: PageCall) -> SpiderFrame:
 
 def _misconfigured(fault: Fault) -> Misconfigured:
     return Misconfigured(fault.error.removeprefix("Misconfigured: "))
-
-
-def _reason(gone: ChildGone) -> str:
-    if not gone.signal:
-        return f"its process exited with code {gone.code}"
-    memory = ", for want of memory as a rule" if gone.signal == 9 else ""
-    return f"its process was ended by signal {gone.signal}{memory}"
-
-
-def cpu_s(pid: int) -> float:
-    """CPU seconds that a process has taken; 0 if it is gone."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0

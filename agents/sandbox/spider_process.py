@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import faulthandler
 import gc
-import os
+import io
 import socket
 import sys
 import traceback
@@ -209,8 +209,21 @@ def _first(data: socket.socket, frames: FrameReader) -> SpiderFrame:
     return frame
 
 
+def _write_out() -> None:
+    """Write out the files that the spider left open: Python forgets some at its end, and first waits for threads."""
+    gc.unfreeze()
+    for thing in gc.get_objects():
+        if issubclass(type(thing), io.IOBase):
+            with contextlib.suppress(Exception):  # it is closed, or is of a class of the user
+                thing.flush()
+
+
 def run(data: socket.socket) -> None:
-    """Load the spider that the first frame names, and answer frames until the worker's socket closes."""
+    """Load the spider that the first frame names, and answer frames until the worker's socket closes.
+
+    Then this process ends as any Python process does, with the files of the spider written out, in the time that the
+    zygote gives it.
+    """
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # both are text files
@@ -221,12 +234,14 @@ def run(data: socket.socket) -> None:
     setproctitle("crawlog: spider")
     first = _first(data, frames)
     assert first.kind == LOAD
-    for part in service.load(first).parts():
-        data.sendall(part)
+    loaded = b"".join(service.load(first).parts())
+    with contextlib.suppress(ConnectionError):  # the worker has closed its socket: that is read next
+        data.sendall(loaded)
     data.setblocking(False)
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
-    loop.run_until_complete(_serve(service, data, frames))
-    sys.stdout.flush()
-    os._exit(0)  # whatever threads a spider left
+    closed = contextlib.suppress(ConnectionError)  # the worker closed its socket before an answer
+    with asyncio.Runner(loop_factory=lambda: loop) as runner, closed:  # its end cancels the tasks that a spider left
+        runner.run(_serve(service, data, frames))
+    _write_out()

@@ -1,7 +1,8 @@
 """Forks the process that runs one user's spider: `python -P -m crawlog.agents.sandbox.zygote`, its input a socket.
 
     worker ── fork, limits, a socket ─► zygote ── fork ─► spider_process: runs the user's code
-           ◄─ pid; how it ended ───────┘  └─ kills it with all that it started: at an order, at its end, at the worker's
+           ◄─ pid; how it ended ───────┘  └─ kills it with all that it started: at an order, at its end, and `GRACE_S`
+                                             after the worker has closed its sockets, if it has not ended by itself
 
 The zygote is a fresh interpreter, so nothing of the worker is inherited: no thread, no file, no credentials. It has
 imported what each spider needs and runs no code of a user, so a child that ended is replaced in milliseconds. It is the
@@ -31,6 +32,9 @@ CONTROL = 0
 DATA = 3
 """Number of the child's socket."""
 
+GRACE_S = 1.0
+"""Time for a child to end by itself once its worker has no more for it: it writes out its files, `atexit` runs."""
+
 SWEEPS = 200
 """Rounds of killing the processes that a child left. Each takes some milliseconds; more help only if new ones start as
 fast as they are killed."""
@@ -54,6 +58,14 @@ class ChildGone(msgspec.Struct):
     signal: int
     code: int
     cpu_s: float
+
+    @property
+    def reason(self) -> str:
+        """How it ended, in words."""
+        if not self.signal:
+            return f"its process exited with code {self.code}"
+        memory = ", for want of memory as a rule" if self.signal == signal.SIGKILL else ""
+        return f"its process was ended by signal {self.signal}{memory}"
 
 
 class ZygoteWord(msgspec.Struct, omit_defaults=True):
@@ -127,6 +139,7 @@ class Zygote:
     def _obey(self) -> tuple[socket.socket, ChildLimits] | None:
         told, files, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
         if not told:
+            self._await_child()
             self._end_all()
             self._corral.remove()
             os._exit(0)
@@ -195,6 +208,13 @@ class Zygote:
                     number = os.WTERMSIG(status) if by_signal else 0
                     self._gone = ChildGone(number, code, used.ru_utime + used.ru_stime)
                     self._child = 0
+
+    def _await_child(self) -> None:
+        """Wait until the child has ended by itself, or `GRACE_S` are over."""
+        until_s = time.monotonic() + GRACE_S
+        while self._child and time.monotonic() < until_s:
+            time.sleep(0.002)
+            self._reap()
 
     def _end_all(self) -> None:
         """Kill the child, and every process below this one; a fork bomb first loses its right to fork."""

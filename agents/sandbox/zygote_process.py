@@ -5,13 +5,16 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 
 import msgspec
 
 from .limits import ChildLimits
 from .printed import Printed
-from .zygote import ForkOrder, ZygoteWord
+from .zygote import GRACE_S, ForkOrder, ZygoteWord
 
 PASSED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH"),
@@ -21,6 +24,9 @@ PASSED = (
 
 CLOSE_S = 1.0
 """Time for a zygote to kill what is below it, before it is killed itself."""
+
+LOOK_S = 0.01
+"""Time between two looks at a zygote that ends."""
 
 _decode = msgspec.json.Decoder(ZygoteWord).decode
 _encode = msgspec.json.Encoder().encode
@@ -40,6 +46,7 @@ class ZygoteProcess:
 
     def __init__(self, path: str, env: Collection[str], job: str = "") -> None:
         self.printed = Printed(path, job)
+        self._ending: threading.Thread | None = None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         environment = {name: os.environ[name] for name in (*PASSED, *env) if name in os.environ}
@@ -92,11 +99,40 @@ class ZygoteProcess:
                 raise EOFError("the zygote ended")
             yield _decode(told)
 
-    def close(self) -> None:
-        """End it, with its child."""
+    def close(self, then: Callable[[], None] = lambda: None) -> None:
+        """End it, with its child, which has `GRACE_S` to end by itself. Does not wait: a thread does.
+
+        Args:
+            then: Called by that thread once they have ended.
+        """
         self._control.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_S)
+        self.printed.read()
+        self._ending = threading.Thread(target=self._end, args=(then,), name="zygote-ends")
+        try:
+            self._ending.start()
+        except RuntimeError:  # no thread left
+            self._ending = None
+            self._end(then)
+
+    def _end(self, then: Callable[[], None]) -> None:
+        until_s = time.monotonic() + GRACE_S + CLOSE_S
+        while self._process.poll() is None and time.monotonic() < until_s:
+            self.printed.read()
+            time.sleep(LOOK_S)
         self._process.kill()
         self._process.wait()
         self.printed.close()
+        then()
+
+    def wait(self) -> None:
+        """Wait for the end, after `close`. Blocks."""
+        if self._ending is not None:
+            self._ending.join()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has taken; 0 if it is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0

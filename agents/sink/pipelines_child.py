@@ -40,7 +40,7 @@ class PipelinesChild:
             async with asyncio.timeout(self._patience_s):
                 answer = await asked
         except TimeoutError:
-            self._child.close()
+            self.kill()
             raise SpiderDied(f"the pipelines took more than pipelines.timeout_s = {self._patience_s:g}") from None
         if isinstance(answer, Died):
             raise SpiderDied(answer.reason)
@@ -49,7 +49,17 @@ class PipelinesChild:
         return answer.body
 
     def close(self) -> None:
-        """End the child."""
+        """Let the child end by itself, without waiting for it."""
+        self._child.close()
+
+    async def end(self) -> None:
+        """Let it end by itself, and wait until it has, which takes a second or two at most."""
+        self._child.close()
+        await asyncio.to_thread(self._child.wait_ended)
+
+    def kill(self) -> None:
+        """End the child at once."""
+        self._child.kill("it is not needed any more")
         self._child.close()
 
 

@@ -53,7 +53,13 @@ class PipelinesProcess(Protocol):
         """The answer of a call. Raises: SpiderDied: the child ended. Misconfigured: the user's code failed."""
 
     def close(self) -> None:
-        """End the child."""
+        """Let the child end by itself, without waiting for it."""
+
+    async def end(self) -> None:
+        """Let it end by itself, and wait until it has, which takes a second or two at most."""
+
+    def kill(self) -> None:
+        """End the child at once."""
 
 
 class RowMaker:
@@ -105,7 +111,7 @@ class RowMaker:
             self.drop()
 
     def drop(self) -> None:
-        """End the child."""
+        """Let the child end."""
         child, self._child = self._child, None
         if child is not None:
             child.close()
@@ -166,7 +172,8 @@ class RowMaker:
             log.info("rows_anew", reason="items were replaced that the pipelines had")
             now = time.monotonic()
             self._rests_until_s = now + min(now - self._began_s, MOST_REST_S)
-            self.drop()
+            self._child.kill()  # a fresh child may open the same files at once
+            self._child = None
         return made.meta.is_stale and self._note() is None and time.monotonic() < self._rests_until_s
 
     def _note(self) -> CloseNote | None:
@@ -272,10 +279,12 @@ class RowMaker:
         except Misconfigured as error:
             log.warning("pipelines_close_failed", error=str(error))  # as in Scrapy: the rows stay
         crash_points.point("pipelines.closed")
+        child, self._child = self._child, None
+        assert child is not None
+        await child.end()  # files that the pipelines left open are whole when the job has finished
         if self._results.made is made and not made.has_more and not made.meta.is_stale:
             made.closed(self._taken_stats())
             self._say_closed(made, note)
-        self.drop()
 
     def _say_closed(self, made: MadeRows, note: CloseNote) -> None:
         path, note = self._results.closed_note, CloseNote(note.offsets, note.reason, made.meta.stats)

@@ -1,6 +1,7 @@
 """Runners for tests of spiders' processes: each misbehaves in its way, named by the reference's path."""
 
 import asyncio
+import atexit
 import ctypes
 import os
 import re
@@ -75,6 +76,10 @@ def _kills_zygote() -> None:
     time.sleep(60)
 
 
+def _stays() -> None:
+    atexit.register(time.sleep, 600)
+
+
 def _files() -> list[int]:
     return sorted(int(path.name) for path in Path("/proc/self/fd").iterdir())[:-1]
 
@@ -93,6 +98,7 @@ DEEDS: dict[str, Callable[[], object]] = {
     "sum": _sum_in_c,
     "sleep": lambda: time.sleep(600),
     "pause": lambda: time.sleep(0.05),
+    "stays": _stays,
     "memory": _much_memory,
     "bomb": _bomb,
     "threads": _threads,
@@ -109,6 +115,15 @@ class HostileRunner:
     def __init__(self, ref: SpiderRef) -> None:
         self.facts = SpiderFacts(ref.path, "hostile@1", is_scrapy="scrapy" in ref.path)
         self._left: list[object] = []
+        if ref.path.endswith(".txt"):
+            self._writes(Path(ref.path))
+
+    def _writes(self, path: Path) -> None:
+        """Leave a file open, which lies in a cycle of objects."""
+        file = path.open("w")
+        self._left += [self, file]
+        print("a row", file=file)
+        atexit.register((path.parent / "atexit").touch)
 
     async def page(self, call: PageCall) -> CallResult:
         """An item, a deed, or an error."""

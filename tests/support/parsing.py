@@ -160,6 +160,9 @@ class NearChild:
     def close(self) -> None:
         """Nothing."""
 
+    def wait_ended(self) -> None:
+        """There is no process."""
+
 
 class Stage:
     """A stage, its log, and what it said to be done."""

@@ -70,6 +70,9 @@ class FarChild:
         self.is_closed = True
         self.die("closed")
 
+    def wait_ended(self) -> None:
+        """It has."""
+
 
 class World:
     """Lines, their processes, and what became of the pages."""

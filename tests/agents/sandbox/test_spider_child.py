@@ -20,6 +20,8 @@ from crawlog.agents.sandbox.child_answers import MAX_TEXT, facts_of
 from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.frames import CALL, DONE, FAILED, PAGE, FrameReader, SpiderFrame, TooLong
 from crawlog.agents.sandbox.limits import ChildLimits, Corral
+from crawlog.agents.sandbox.zygote import GRACE_S
+from crawlog.agents.sandbox.zygote_process import CLOSE_S
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.errors import Misconfigured, SpiderDied
@@ -286,6 +288,59 @@ def test_the_child_ends_with_its_worker(child: SpiderChild) -> None:
     wait_gone(pid)
 
 
+@pytest.mark.parametrize(("deed", "ends_by_itself"), [(b"", True), (b"threads", False)])
+def test_files_that_a_spider_left_open_are_written_out_at_its_end(
+    tmp_path: Path, deed: bytes, ends_by_itself: bool
+) -> None:
+    """Its process ends as a Python process does, with `atexit`, unless threads hold it up."""
+    file = tmp_path / "rows.txt"
+    with child_of(str(file)) as child:
+        child.page(call_of(deed))
+        assert not file.read_text()
+    child.wait_ended()
+    assert file.read_text() == "a row\n"
+    assert (tmp_path / "atexit").exists() == ends_by_itself
+
+
+def test_a_child_whose_worker_does_not_wait_for_its_answer_ends_without_a_word(tmp_path: Path) -> None:
+    """It has its files written out, too."""
+    file = tmp_path / "rows.txt"
+    with capture_logs() as logs, child_of(str(file)) as child:
+        child.page(call_of(b""))
+        child.submit_page(call_of(b"pause"), lambda _: None)
+        child.pump()
+        child.close()
+        child.wait_ended()
+    assert file.read_text() == "a row\n"
+    assert [entry for entry in logs if entry["event"] == "spider_printed"] == []
+
+
+def test_a_child_that_was_killed_writes_nothing_out(tmp_path: Path) -> None:
+    """The next one may have opened its files."""
+    file = tmp_path / "rows.txt"
+    with child_of(str(file)) as child:
+        child.page(call_of(b""))
+        child.kill("its rows are made anew")
+    child.wait_ended()
+    assert not file.read_text()
+
+
+@pytest.mark.parametrize("deed", ["stays", "threads", "endless"])
+def test_a_child_that_does_not_end_holds_nothing_up(deed: str) -> None:
+    """Nobody waits for it, and it is killed soon."""
+    child = child_of()
+    child.facts()
+    child.submit_page(call_of(deed.encode()), lambda _: None)
+    child.pump()
+    time.sleep(0.1)
+    pid, began_s = child.pid, time.monotonic()
+    child.close()
+    assert time.monotonic() - began_s < GRACE_S / 2
+    child.wait_ended()
+    assert is_gone(pid)
+    assert GRACE_S < time.monotonic() - began_s < GRACE_S + CLOSE_S + 0.5
+
+
 OWNER = """
 import sys, time
 from crawlog.agents.sandbox import SpiderChild
@@ -397,6 +452,7 @@ def test_calls_are_answered_before_the_folder_of_their_child_is_removed(
     child = SpiderChild(SpiderRef("", folder=str(tmp_path)), ChildRules(LIMIT_S), LOADER)
     child.submit(SpiderFrame(CALL, b"spiders"), answers.append, LIMIT_S)
     child.close()
+    child.wait_ended()
     assert answered == [len(answers)] == [1]
 
 

@@ -267,6 +267,12 @@ class Child:
     def close(self) -> None:
         """Ended."""
 
+    async def end(self) -> None:
+        """Ended."""
+
+    def kill(self) -> None:
+        """Ended."""
+
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> Child:

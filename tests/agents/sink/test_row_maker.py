@@ -70,6 +70,7 @@ class Process:
 
         self._service = PipelinesService(SimpleNamespace(facts=None, pipelines=make))
         self.is_alive = True
+        self.has_ended = self.was_killed = False
 
     async def call(self, name: str, argument: bytes = b"") -> bytes:
         """As `PipelinesChild.call`."""
@@ -89,6 +90,16 @@ class Process:
     def close(self) -> None:
         """Ended."""
         self.is_alive = False
+
+    async def end(self) -> None:
+        """Ended."""
+        self.close()
+        self.has_ended = True
+
+    def kill(self) -> None:
+        """Ended."""
+        self.close()
+        self.was_killed = True
 
 
 class Bench:
@@ -233,7 +244,7 @@ async def test_rows_are_made_anew_when_a_page_gives_other_items(bench: Bench) ->
     await bench.work()
     assert bench.numbers() == [1, 2, 5]
     assert bench.rows()[0] == {"n": 1, "by": 1}
-    assert len(bench.started) == 2
+    assert [process.was_killed for process in bench.started] == [True, False], "both may write to the same files"
 
 
 async def test_by_the_setting_it_goes_on_behind_the_last_row(bench: Bench) -> None:
@@ -304,6 +315,7 @@ async def test_they_are_closed_once_behind_all_items(bench: Bench) -> None:
     await bench.close()
     await bench.close()
     assert Seen.said == ["open", "open", "close", "finished"]
+    assert bench.started[-1].has_ended, "files that it left open are whole when the job has finished"
     assert is_closed(bench.data, bench.sink, {0: 1})
     bench.results.close()
     assert finalise(bench.data, bench.sink, {0: 1}, io.BytesIO()) == 1
