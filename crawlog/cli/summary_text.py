@@ -20,9 +20,17 @@ def exit_code(summary: "Summary") -> int:
         return outcome.CANCELLED
     if summary.missing:
         return outcome.DIFFERENT
-    if summary.reason in ("finished", "already_finished") and summary.counts and not summary.counts.fetched:
+    if summary.start_error:
+        return outcome.DEAD_LETTERS
+    if summary.reason in ("finished", "already_finished") and summary.counts and _is_in_vain(summary, summary.counts):
         return outcome.NOTHING_FETCHED
-    return outcome.DEAD_LETTERS if summary.dead or summary.start_error else outcome.FINISHED
+    return outcome.DEAD_LETTERS if summary.dead else outcome.FINISHED
+
+
+def _is_in_vain(summary: "Summary", counts: JobCounts) -> bool:
+    """Whether nothing could be fetched. Items may come without a request: of `start`, or where a middleware answers."""
+    has_items = summary.rows or summary.stats.get("item_scraped_count")
+    return not counts.fetched and bool(counts.failed or counts.refused or not has_items)
 
 
 def as_json(summary: "Summary") -> str:
@@ -82,7 +90,7 @@ def _finish(summary: "Summary", counts: JobCounts) -> str:
     """The failures of a finished job; without any, whether each allowed URL was answered, if that is certain."""
     if summary.missing:
         return ", but the log is damaged, and some of it could not be made again"
-    if not counts.fetched:
+    if _is_in_vain(summary, counts) and not summary.start_error:
         return ", and nothing could be fetched"
     lacks = [f"{outcome.counted(counts.failed, 'URL')} could not be fetched"] if counts.failed else []
     lacks += ["its `start` failed"] if summary.start_error else []
@@ -107,7 +115,7 @@ def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
             told.append(f"  {lost} dropped: {by_rule(counts.dropped)}")
         told.append(f"  this run: {outcome.counted(summary.pages, 'page')} in {summary.took_s:.1f} s{rate}")
     ended = counts.failed + counts.refused + counts.redirected + sum(counts.dropped.values())
-    if ended and not counts.fetched + counts.queued + counts.held:
+    if ended and _is_in_vain(summary, counts) and not counts.queued + counts.held:
         asked = f"`crawlog why {shlex.quote(summary.seed)}`" if summary.seed else "`crawlog why` of one of its URLs"
         told.append(f"  nothing could be fetched: {asked} tells the reason")
     is_ended = summary.reason not in ("interrupted", "detached", "begun_again")  # else reports of fetch may lag behind

@@ -434,6 +434,29 @@ def test_the_exit_code_of_a_run_says_how_it_ended(code: int, reason: str, dead: 
 
 
 @pytest.mark.parametrize(
+    ("code", "said", "counts", "about"),
+    [
+        (0, "has been answered", JobCounts(folded=1), {"rows": 3}),
+        (0, "has been answered", JobCounts(folded=1, dropped={"known": 1}), {"rows": 3}),
+        (0, "has been answered", JobCounts(folded=1), {"stats": {"item_scraped_count": 3.0}}),
+        (4, "but 1 record could not be handled", JobCounts(folded=1), {"rows": 3, "dead": 1}),
+        (6, "and nothing could be fetched", JobCounts(folded=1), {"rows": 0}),
+        (6, "and nothing could be fetched", JobCounts(folded=2, failed=1), {"rows": 1}),
+        (6, "and nothing could be fetched", JobCounts(folded=2, refused=1), {"rows": 1}),
+        (4, "but its `start` failed", JobCounts(folded=1), {"rows": 0, "start_error": "ValueError: no"}),
+        (4, "but 1 URL could not be fetched, its `start` failed", JobCounts(failed=1), {"start_error": "no"}),
+    ],
+)
+def test_items_without_a_request_are_no_failure_and_a_failed_start_is_one(
+    code: int, said: str, counts: JobCounts, about: dict[str, Any]
+) -> None:
+    """A middleware may answer all requests, and `start` may give items alone."""
+    summary = Summary("j", reason="finished", counts=counts, **about)
+    assert summary_text.exit_code(summary) == code
+    assert summary_text.lines(summary)[0].endswith(said)
+
+
+@pytest.mark.parametrize(
     ("said", "dead", "counts"),
     [
         ("every URL that was found and allowed has been answered", 0, JobCounts(folded=2, fetched=1)),
