@@ -36,12 +36,26 @@ def classes_of(modules: Iterable[tuple[str, ModuleType]]) -> dict[str, type]:
     Args:
         modules: Names, as they shall stand in the log, and modules.
     """
-    return {
-        f"{name}:{kind.__qualname__}": kind
-        for name, module in modules
-        for kind in list(vars(module).values())
-        if isinstance(kind, type) and kind.__module__ == module.__name__ and _travels(kind)
-    }
+    return {name: kind for name, kind in named_classes(modules).items() if _travels(kind)}
+
+
+def named_classes(modules: Iterable[tuple[str, ModuleType]]) -> dict[str, type]:
+    """All classes at the top of some modules, by `MODULE:Class`: their own, and those of libraries that they import.
+
+    One of a library has the name that it has in the module; crawlog's own are left out.
+    """
+    modules = tuple(modules)
+    homes = {module.__name__ for _, module in modules}
+    own, imported = {}, {}
+    for name, module in modules:
+        for word, kind in list(vars(module).items()):
+            if not isinstance(kind, type):
+                continue
+            if kind.__module__ == module.__name__:
+                own[f"{name}:{kind.__qualname__}"] = kind
+            elif not str(kind.__module__).startswith("crawlog.") and kind.__module__ not in homes:
+                imported[f"{name}:{word}"] = kind
+    return imported | own
 
 
 def _travels(kind: type) -> bool:

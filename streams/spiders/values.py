@@ -173,8 +173,8 @@ class Values:
         name = self._names.get(kind)
         if name is None:
             raise Untravelled(
-                f"{place:.300} is a {kind.__module__}.{kind.__qualname__}: objects of a class travel if its module is"
-                " the project's and is imported when the spider is loaded; pass a dict"
+                f"{place:.300} is a {kind.__module__}.{kind.__qualname__}: objects of a class travel if it is defined"
+                " or imported at the top of a module of the project; pass a dict"
             )
         return name
 

@@ -1,6 +1,8 @@
-"""The classes that may travel by name: those of the project's modules, and Scrapy's own requests. No other is resolved.
+"""The classes that may travel by name: those at the top of the project's modules, and Scrapy's own requests.
 
-modules of the project ─► items, enums, requests ─► names in the log, `MODULE:Class`
+No other is resolved, and nothing is imported by name.
+
+modules of the project, and what they import ─► items, enums, requests ─► names in the log, `MODULE:Class`
 """
 
 from collections.abc import Iterable
@@ -11,7 +13,7 @@ from scrapy import http
 from scrapy.http import Request
 from scrapy.item import Item
 
-from ..item_classes import classes_of
+from ..item_classes import classes_of, named_classes
 from ..values import Carrier, Values
 
 OF_SCRAPY: tuple[type[Request], ...] = (http.FormRequest, http.JsonRequest, http.XmlRpcRequest)
@@ -30,16 +32,11 @@ class Kinds:
     def __init__(self, modules: Iterable[tuple[str, ModuleType]]) -> None:
         modules = tuple(modules)
         self._modules = {"scrapy.spidermiddlewares.referer", *(name for name, _ in modules)}
-        own = {
-            f"{name}:{kind.__qualname__}": kind
-            for name, module in modules
-            for kind in list(vars(module).values())
-            if isinstance(kind, type) and kind.__module__ == module.__name__
-        }
+        named = named_classes(modules)
         scrapys = {f"{kind.__module__}:{kind.__qualname__}": kind for kind in OF_SCRAPY}
-        self._requests = scrapys | {name: kind for name, kind in own.items() if issubclass(kind, Request)}
-        self._items = {name: kind for name, kind in own.items() if issubclass(kind, Item)} | {_name(Item): Item}
-        self._names = {kind: name for name, kind in (self._requests | self._items).items()}
+        self._requests = {name: kind for name, kind in named.items() if issubclass(kind, Request)} | scrapys
+        self._items = {name: kind for name, kind in named.items() if issubclass(kind, Item)} | {_name(Item): Item}
+        self._names = {kind: name for name, kind in (self._requests | self._items).items()}  # Scrapy's own names last
         self.values = Values(
             classes_of(modules), (Carrier("item", lambda kind: issubclass(kind, Item), self._fields, self._item),)
         )
@@ -64,8 +61,8 @@ class Kinds:
     def _name(self, kind: type) -> str:
         if kind not in self._names:
             raise TypeError(
-                f"its class {kind.__module__}.{kind.__qualname__} is not of the project's modules, which alone are "
-                "loaded by name: define it at the top of a module of the project"
+                f"its class {kind.__module__}.{kind.__qualname__} is not at the top of a module of the project, where "
+                "alone classes are looked up by name: define or import it there"
             )
         return self._names[kind]
 

@@ -10,6 +10,7 @@ from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import partial
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -22,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parsel import Selector
 
+from crawlog import Settings
 from crawlog.schemas.requests import RequestRecord, packed, unpacked
 from crawlog.streams.spiders import Carrier, Untravelled, Values
 from crawlog.streams.spiders.item_classes import classes_of
@@ -286,9 +288,21 @@ def test_what_cannot_travel_is_refused_by_name_and_type(value: Any, says: str) -
 def test_a_class_outside_the_project_is_refused() -> None:
     """Its name could not be looked up by another process."""
     with pytest.raises(
-        Untravelled, match=r"test_values\.Book: objects of a class travel if its module is the project's"
+        Untravelled, match=r"test_values\.Book: objects of a class travel if it is defined or imported at the top"
     ):
         Values().packed({"book": Book("x")}, "meta")
+
+
+def test_a_class_that_a_module_of_the_project_imports_travels() -> None:
+    """By its name there, however often; a class of another module of the project keeps its own name."""
+    items, spider = ModuleType("shop.items"), ModuleType("shop.spider")
+    own = type("Own", (Book,), {"__module__": "shop.items"})
+    vars(items).update(Own=own)
+    vars(spider).update(Own=own, Volume=Book, Settings=Settings, number=1)
+    classes = classes_of([("shop.items", items), ("spider", spider)])
+    assert classes == {"shop.items:Own": own, "spider:Volume": Book}
+    assert Values(classes).packed(Book("x"))["$object"][0] == "spider:Volume"
+    assert there_and_back(Book("x"), Values(classes)) == Book("x")
 
 
 def test_keys_are_text() -> None:
