@@ -56,7 +56,7 @@ def ordered(
     if seeds_file:
         existing_file(seeds_file, "--seeds")
     order = Order(checked, seeds_file, facts.path, job, output, fresh, facts.digest, starts=starts, notes=facts.notes)
-    order.pipelines, order.is_scrapy = facts.has_pipelines, facts.is_scrapy
+    order.pipelines, order.dumps_stats = facts.has_pipelines, facts.dumps_stats
     if spider:
         order = replace(order, args=spider.ref.args, scrapy=spider.ref.scrapy)
     return settings.with_logins(logins) if logins else settings, order

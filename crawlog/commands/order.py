@@ -68,7 +68,7 @@ class Order:
         args, scrapy: Arguments of the spider, and settings of Scrapy.
         starts: Whether the spider's `start` gives the first requests, as no seeds were given.
         pipelines: Whether items pass pipelines before they are rows.
-        is_scrapy: Whether the spider is Scrapy's.
+        dumps_stats: Whether Scrapy's stats are shown at the end.
         notes: Lines about the spider that are said first.
     """
 
@@ -83,7 +83,7 @@ class Order:
     scrapy: tuple[tuple[str, str], ...] = ()
     starts: bool = False
     pipelines: bool = False
-    is_scrapy: bool = False
+    dumps_stats: bool = False
     notes: tuple[str, ...] = ()
 
     def name(self) -> str:
@@ -101,11 +101,6 @@ class Order:
         from crawlog.streams.log import JobSpider
 
         return JobSpider(self.spider, self.args, self.scrapy, self.starts, self.pipelines)
-
-    @property
-    def dumps_stats(self) -> bool:
-        """Whether Scrapy's stats are shown at the end."""
-        return self.is_scrapy and dict(self.scrapy).get("STATS_DUMP", "True").lower() not in ("false", "0")
 
     @property
     def may_need_sink(self) -> bool:

@@ -71,6 +71,7 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         has_pipelines: Whether items pass pipelines before they are rows.
         statuses: Further status codes, beside 2xx, whose pages go to the spider.
         notes: Lines that are said at the start: what differs from Scrapy, and why.
+        dumps_stats: Whether Scrapy's stats are shown at the end of the job.
         reads_proxies: Whether Scrapy would take proxies from the environment, which this process does not get.
     """
 
@@ -85,6 +86,7 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     has_pipelines: bool = False
     statuses: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    dumps_stats: bool = False
     reads_proxies: bool = False
 
 

@@ -1,8 +1,11 @@
 """Counts what a page changed in Scrapy's stats, so that the changes of all workers can be added up."""
 
+import inspect
+from collections.abc import Callable
 from numbers import Number
 from typing import TYPE_CHECKING, Any, cast
 
+from scrapy import Spider
 from scrapy.statscollectors import StatsCollector
 
 if TYPE_CHECKING:
@@ -53,6 +56,21 @@ def _spider(spider: Any) -> dict[str, Any]:
 def counted(kind: type[StatsCollector], crawler: "Crawler") -> StatsCollector:
     """A collector of this class that remembers differences."""
     return cast("StatsCollector", type(kind.__name__, (CountedStats, kind), {})(crawler))
+
+
+def hears_end(kind: type[StatsCollector]) -> bool:
+    """Whether code of the project runs when the collector is opened or closed."""
+    told = ("open_spider", "close_spider", "_persist_stats")
+    return any(not getattr(kind, name).__module__.startswith("scrapy.") for name in told)
+
+
+def tell(method: Callable[..., object], spider: Spider, **what: str) -> None:
+    """Call `open_spider` or `close_spider` of a collector. Those of older projects take the spider."""
+    wanted = inspect.signature(method).parameters.get("spider")
+    if wanted is not None and wanted.default is wanted.empty:
+        method(spider=spider, **what)
+    else:
+        method(**what)
 
 
 def taken(stats: StatsCollector) -> dict[str, float]:

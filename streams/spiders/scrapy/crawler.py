@@ -17,7 +17,7 @@ from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from . import facts
-from .counted import counted
+from .counted import counted, hears_end
 from .downloading import Downloading
 from .noted_signals import NotedSignals
 
@@ -112,13 +112,22 @@ class StandInCrawler(Crawler):
 
     def hears_end(self) -> bool:
         """Whether the spider, or a component of the project, is told of the end of the job."""
-        return callable(getattr(self.spider, "closed", None)) or self.signals.has_of_project(signals.spider_closed)
+        is_heard = callable(getattr(self.spider, "closed", None)) or self.signals.has_of_project(signals.spider_closed)
+        return is_heard or self.has_own_stats
+
+    @property
+    def has_own_stats(self) -> bool:
+        """Whether the stats collector is the project's, and is told of the start and the end."""
+        return hears_end(load_object(self.settings["STATS_CLASS"]))
 
     def in_vain(self) -> Iterator[str]:
         """A line for each part of the project that waits for what never comes."""
         yield from self.signals.in_vain()
         for path in self._left_out:
             yield f"EXTENSIONS: {path} needs the engine and does not run here"
+        if self.has_own_stats:
+            path = path_of(self.settings["STATS_CLASS"])
+            yield f"STATS_CLASS: {path} is opened and closed in the pipelines' process, and has its counts alone"
         for one in self.spidermw.middlewares:
             if hasattr(one, "process_start_requests") and not hasattr(one, "process_start"):
                 name = type(one).__qualname__

@@ -14,7 +14,7 @@ from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from ..pipelines import Pipelines
-from .counted import taken
+from .counted import taken, tell
 from .crawler import StandInCrawler, reason_of
 from .exported import Exporter, item_of
 from .formatted_lines import write_line
@@ -40,6 +40,8 @@ class ScrapyPipelines(Pipelines):
             await self._manage("open_spider")
         except CloseSpider as error:
             closes = reason_of(error)
+        if self._crawler.has_own_stats:
+            tell(self._crawler.stats.open_spider, self.spider)
         opened = await self._crawler.open()
         return closes or opened
 
@@ -53,6 +55,8 @@ class ScrapyPipelines(Pipelines):
             await self._manage("close_spider")
         finally:
             await self._tell(signals.spider_closed, reason=reason)
+            if self._crawler.has_own_stats:
+                tell(self._crawler.stats.close_spider, self.spider, reason=reason)
 
     def row(self, item: Any) -> bytes:
         """The row as the feed exporter makes it. Its error is logged, and the item counts as scraped."""

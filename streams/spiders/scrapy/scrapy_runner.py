@@ -93,6 +93,7 @@ class ScrapyRunner:
             takes_errors=True,
             has_pipelines=self.has_pipelines,
             notes=(*facts.notes(settings, self.spider), *self.crawler.in_vain()),
+            dumps_stats=settings.getbool("STATS_DUMP"),
             reads_proxies=facts.reads_proxies(settings),
         )
 

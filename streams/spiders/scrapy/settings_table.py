@@ -262,7 +262,9 @@ SETTINGS: dict[str, SettingRow] = {
     "SPIDER_MIDDLEWARES_BASE": _mapped("as SPIDER_MIDDLEWARES"),
     "SPIDER_MODULES": _mapped("finds the spider by its name"),
     "STATSMAILER_RCPTS": _said(_EXTENSION, operator.not_),
-    "STATS_CLASS": _mapped("stats of each process; what pages change is added up per job"),
+    "STATS_CLASS": _mapped(
+        "opened and closed in the pipelines' process; changes of all processes are added up per job"
+    ),
     "STATS_DUMP": _mapped("the sums are written at the end of the job"),
     "TELNETCONSOLE_ENABLED": _kept(_EXTENSION),
     "TELNETCONSOLE_HOST": _kept(_EXTENSION),

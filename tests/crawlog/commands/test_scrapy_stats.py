@@ -7,7 +7,6 @@ import pytest
 
 from crawlog.cli import summary_text
 from crawlog.cli.main import main
-from crawlog.commands.order import Order
 from crawlog.commands.scrapy_stats import job_stats
 from crawlog.commands.summary import Summary
 from crawlog.schemas import items
@@ -45,14 +44,11 @@ def test_what_pages_changed_is_added_up_and_each_page_counts_once(cluster: Setti
 
 
 def test_they_are_told_with_the_summary() -> None:
-    """As Scrapy dumps them; STATS_DUMP turns that off there, too."""
+    """As Scrapy dumps them."""
     summary = Summary("j", reason="finished", counts=JobCounts(fetched=1), stats={"a/b": 1234.0, "c": 0.5})
     lines = summary_text.lines(summary)
     assert lines[-3:] == ["  Scrapy's stats of the job:", "    a/b: 1,234", "    c: 0.5"]
     assert msgspec.json.decode(summary_text.as_json(summary))["stats"] == summary.stats
-    assert Order(is_scrapy=True).dumps_stats
-    assert not Order(is_scrapy=True, scrapy=(("STATS_DUMP", "False"),)).dumps_stats
-    assert not Order().dumps_stats
 
 
 SPIDER = """

@@ -274,3 +274,58 @@ async def test_a_receiver_of_spider_closed_is_called_by_that_process(
     await service.call("open", b"")
     await service.call("close", b"finished")
     assert sys.modules[type(runner.spider).__module__].SAID == ["hears finished"]
+
+
+STATS = """
+import scrapy
+from scrapy.statscollectors import MemoryStatsCollector, StatsCollector
+
+SAID = []
+
+class Told(StatsCollector):
+    def open_spider(self, spider):
+        SAID.append(f"opened {spider.name}")
+
+    def _persist_stats(self, stats):
+        SAID.append(stats)
+
+class Counting(MemoryStatsCollector):
+    def inc_value(self, *args, **kwargs):
+        super().inc_value(*args, **kwargs)
+
+class Stats(scrapy.Spider):
+    name = "stats"
+    custom_settings = {"STATS_CLASS": Told, "STATS_DUMP": False}
+
+class Plain(scrapy.Spider):
+    name = "plain"
+    custom_settings = {"STATS_CLASS": Counting}
+"""
+
+
+@pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
+async def test_a_stats_collector_of_the_project_is_opened_and_closed_once_a_job(tmp_path: Path) -> None:
+    """In the pipelines' process, which runs for it alone too; the start says that it has the counts of that process."""
+    file = tmp_path / "stats.py"
+    file.write_text(STATS)
+    runner: Any = load_runner(SpiderRef(f"{file}:Stats"))
+    assert runner.facts.has_pipelines
+    assert any("Told is opened and closed in the pipelines' process" in note for note in runner.facts.notes)
+    assert not runner.facts.dumps_stats
+    said = sys.modules[type(runner.spider).__module__].SAID
+    await runner.open()
+    assert said == []
+    service = PipelinesService(runner)
+    for name, argument in (("open", b""), ("rows", b'={"n":1}'), ("close", b"enough")):
+        await service.call(name, argument)
+    opened, stats = said
+    assert opened == "opened stats"
+    assert (stats["item_scraped_count"], stats["finish_reason"]) == (1, "enough")
+
+
+def test_a_stats_collector_that_waits_for_no_end_needs_no_process(tmp_path: Path) -> None:
+    """Nor does Scrapy's own."""
+    file = tmp_path / "stats.py"
+    file.write_text(STATS)
+    facts = load_runner(SpiderRef(f"{file}:Plain")).facts
+    assert (facts.has_pipelines, facts.dumps_stats) == (False, True)
