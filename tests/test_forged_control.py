@@ -19,8 +19,7 @@ from structlog.testing import capture_logs
 from crawlog.agents.control import Obedience
 from crawlog.agents.sink.wanted_outputs import WantedOutputs
 from crawlog.cli.fleet_text import job_details, job_lines
-from crawlog.processes import starting
-from crawlog.processes.starting import Starts
+from crawlog.processes.starts import Starts
 from crawlog.schemas import control
 from crawlog.schemas.control import (
     CodeNote,
@@ -327,7 +326,7 @@ def test_no_start_of_a_strangers_file_is_run(ground: Ground, monkeypatch: pytest
     """Only that of deployed code goes on, whose child asks for a signature before it loads anything."""
     said = dict(heard(ground))
     monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_, **__: said)
-    monkeypatch.setattr(starting, "Starting", _Begun)
+    monkeypatch.setattr("crawlog.processes.starts.Starting", _Begun)
     monkeypatch.setattr(_Begun, "made", [])
     starts = Starts(_FakeSupervisor(ground.settings), lambda _: None)  # type: ignore[arg-type]  # as much as is needed
     starts.look()

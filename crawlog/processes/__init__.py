@@ -6,7 +6,7 @@
       ▼
     supervisor      main thread: signals, engine, workers, reports
       ├─ log_care   detects records that the log has lost, and restores them before a worker writes
-      ├─ starting   runs the `start` of a spider in a child, and sends what it gives (startable: of which jobs)
+      ├─ starting   runs the `start` of a spider in a child, and sends what it gives (starts, startable: of which jobs)
       ├─ disk       tells whether a disk is full
       └─ workers    starts, watches, restarts and stops the worker processes
            ▼

@@ -13,7 +13,7 @@ from crawlog.terminal import tell
 
 from .forkserver import SERVICE
 from .service_note import service_note
-from .starting import Starts
+from .starts import Starts
 from .supervisor import Stop, Supervisor, names, with_service
 
 LOOK_S = 0.5

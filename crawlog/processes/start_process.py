@@ -17,7 +17,7 @@ from crawlog.streams import files
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import RECENT_S, Picture
 
-from .starting import Starts
+from .starts import Starts
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import Watch

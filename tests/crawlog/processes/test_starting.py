@@ -15,10 +15,9 @@ from crawlog.agents.sandbox import SpiderFrame, result_of
 from crawlog.agents.sandbox.zygote_process import ZygoteProcess
 from crawlog.processes import starting
 from crawlog.processes.startable import start_ended, startable
-from crawlog.processes.starting import MOST_WAITING, Starting, Starts
+from crawlog.processes.starting import MOST_WAITING, Starting
 from crawlog.schemas import control, log_lines, urls
 from crawlog.schemas.control import Command, Control, JobCopy, StartEnded
-from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, ScopeSpec
@@ -376,50 +375,3 @@ def test_what_it_prints_and_raises_are_lines_about_its_job(start: Start) -> None
     (failed,) = (line for line in made.producer.lines if line.source == "start_failed")
     assert failed.level == "error"
     assert "KeyError" in failed.text
-
-
-def test_the_start_of_a_former_epoch_ends_before_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its requests would be taken for seeds of the new epoch, which may have other arguments."""
-    events: list[tuple[str, int]] = []
-    said: dict[bytes, Control] = {}
-
-    def begun(copy: JobCopy, *_: object) -> Any:
-        events.append(("begins", copy.epoch))
-
-        def event(what: str) -> Callable[[], None]:
-            return lambda: events.append((what, copy.epoch))
-
-        return SimpleNamespace(is_running=True, look=event("gives"), close=event("ends"))
-
-    ends = iter(range(9))
-    monkeypatch.setattr(starting, "Starting", begun)
-    monkeypatch.setattr(starting, "JOBS_LOOK_S", 0.0)
-    monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_: said)
-    watch = SimpleNamespace(control_end=lambda: next(ends))
-    starts = Starts(SimpleNamespace(settings=Settings(), watch=watch), list[str]().append)
-    spec = JobSpec(starts=True, code=CodeRef("shop", "1", "00" * 32))
-    for epoch in (0, 1):
-        said[b"job/j"] = JobCopy("j", spec, epoch)
-        starts.look()
-    said[b"job/j"] = JobCopy("j", msgspec.structs.replace(spec, state="stopped"), 1)
-    starts.look()
-    assert events == [("begins", 0), ("gives", 0), ("ends", 0), ("begins", 1), ("gives", 1), ("ends", 1)]
-
-
-def test_jobs_that_cannot_be_looked_at_end_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`crawlog up` goes on, says the error, and looks again."""
-    monkeypatch.setattr(starting, "BROKEN_S", 0.0)
-    ends: list[Any] = []
-    said: list[str] = []
-
-    def control_end() -> int:
-        ends.append(None)
-        if len(ends) == 1:
-            raise OSError(errno.EMFILE, "Too many open files")
-        return -1  # as before: nothing to begin
-
-    starts = Starts(SimpleNamespace(settings=Settings(), watch=SimpleNamespace(control_end=control_end)), said.append)
-    starts.look()
-    starts.look()
-    assert len(ends) == 2
-    assert "Too many open files" in said[-1]

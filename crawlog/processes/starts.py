@@ -1,0 +1,86 @@
+"""Which jobs' `start` runs in this process, as crawl.control tells it: no command stops it, and it has not ended.
+
+    crawl.control ─► startable ─► Starts ─► a Starting for each job
+
+It only reads crawl.control if that has grown: its process has workers to watch.
+"""
+
+import time
+import traceback
+from collections.abc import Callable
+
+from crawlog.schemas.control import StartEnded
+from crawlog.streams.errors import EngineError
+
+from .startable import startable
+from .starting import LogFollower, Starting
+
+JOBS_LOOK_S = 0.5
+"""Time between two looks whether crawl.control has grown: then a job's `start` may be due, seconds."""
+
+BROKEN_S = 10.0
+"""Pause after an error of that look, seconds."""
+
+
+class Starts:
+    """The `start` of each job in the log whose spider may run here, for `crawlog up` and `crawlog worker start`.
+
+    Another process of the cluster may give the same requests at the same time; what is known falls away.
+    """
+
+    def __init__(self, follower: LogFollower, say: Callable[[str], None]) -> None:
+        self._follower = follower
+        self._say = say
+        self._running: dict[tuple[str, int], Starting] = {}
+        self._look_at = 0.0
+        self._read_to = -1
+
+    def look(self) -> None:
+        """Begins those that are due, and lets each go on."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + JOBS_LOOK_S
+            try:
+                self._look_at_control()
+            except EngineError:  # as in `Starting`
+                pass
+            except Exception as error:  # noqa: BLE001  # the process has workers, and other jobs
+                self._look_at = now + BROKEN_S
+                self._say("no `start` can be begun:")
+                for line in traceback.format_exception(error):
+                    self._say(line.rstrip())
+        for one, starting in list(self._running.items()):
+            starting.look()
+            if not starting.is_running:
+                del self._running[one]
+
+    def close(self) -> None:
+        """Ends all children."""
+        for starting in self._running.values():
+            starting.close()
+
+    def _look_at_control(self) -> None:
+        """Ends what is due no more and begins what is due, if crawl.control has grown since the last look."""
+        assert self._follower.watch is not None
+        end = self._follower.watch.control_end()
+        if end != self._read_to:
+            self._begin()
+            self._read_to = end
+
+    def _begin(self) -> None:
+        from crawlog.streams.log import Topics, control_entries
+        from crawlog.streams.spiders import code_of, trust_of
+
+        settings = self._follower.settings
+        trust = trust_of(settings)
+        said = control_entries(settings, Topics(settings.kafka.prefix))
+        due = startable(said)
+        for one in self._running.keys() - due.keys():  # first: else a former epoch's requests would be the next one's
+            self._running.pop(one).close()
+        for one, copy in due.items():
+            code = code_of(copy.spec.spider)
+            ended = said.get(f"start/{copy.job}".encode())
+            is_ended = isinstance(ended, StartEnded) and (ended.epoch, ended.args) == (copy.epoch, copy.spec.args)
+            may_run = copy.spec.code is not None or (code is not None and not trust.refusal(code))
+            if one not in self._running and not is_ended and may_run:  # deployed code is judged where it is run
+                self._running[one] = Starting(copy, self._follower, self._say)
