@@ -12,13 +12,13 @@ in its own process only: a crash, an endless loop or a leak costs that process a
 process writes out its files and ends by itself, or is killed a second later. Deployed code is found in the log first
 (`child_code`), and runs as a user of its own where the worker is root (`child_user`).
 
-    with SpiderChild(ref, ChildRules.of(settings, trust)) as child:       # blocks: supervisor, commands, tests
+    with SpiderChild(ref, ChildRules.of(settings, trust)) as child:       # blocks: commands, tests
         child.facts()                   → SpiderFacts, or Misconfigured: it cannot be loaded
         child.page(PageCall(meta, body)) → CallResult
         child.parts()                   → iterator of CallResult: `Runner.start`, which goes on when asked
         child.call("name", argument)    → bytes: `await loaded.call(name, argument)` of what `loader=` gave
                                           each raises SpiderDied if the process ended
-    BackgroundChild(ref, rules, loop=loop).submit_page(call, then)        # an event loop waits: parse, sink
+    BackgroundChild(ref, rules, loop=loop).submit_page(call, then)        # an event loop waits (parse, sink), or `pump`
         then(SpiderFrame) or then(Died)     other calls: `submit(SpiderFrame(CALL, b"name", argument), then, limit_s)`
 
 Names are imported at their first use: the processes of spiders import a few modules of this room, and no settings.
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .calls import Died as Died
     from .child_answers import MAX_TEXT as MAX_TEXT
     from .child_answers import fault_of as fault_of
+    from .child_answers import misconfigured as misconfigured
     from .child_answers import result_of as result_of
     from .child_rules import ChildRules as ChildRules
     from .frames import CALL as CALL
@@ -69,6 +70,7 @@ __all__ = [
     "error_line",
     "error_trace",
     "fault_of",
+    "misconfigured",
     "result_of",
 ]
 
@@ -92,6 +94,7 @@ _HOMES = {
     "error_line": "spider_process",
     "error_trace": "spider_process",
     "fault_of": "child_answers",
+    "misconfigured": "child_answers",
     "result_of": "child_answers",
 }
 

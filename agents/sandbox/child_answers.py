@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import msgspec
 
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import CallResult, SpiderFacts
 
 from .frames import SpiderFrame
@@ -40,6 +41,11 @@ def fault_of(answer: SpiderFrame) -> Fault:
     """The error in an answer of the kind FAILED, or that it is none."""
     found = _read(_fault, answer)
     return msgspec.structs.replace(found, error=found.error[:MAX_TEXT])
+
+
+def misconfigured(fault: Fault) -> Misconfigured:
+    """The error of a caller whose spider cannot be loaded."""
+    return Misconfigured(fault.error.removeprefix("Misconfigured: "))
 
 
 def _read(decoder: "msgspec.json.Decoder[T]", answer: SpiderFrame) -> T | Fault:

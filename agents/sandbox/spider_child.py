@@ -21,7 +21,7 @@ from crawlog.streams.errors import EngineError, Misconfigured, SpiderDied
 from crawlog.streams.spiders import MOST_TIMED, TIMED_OUTPUTS, CallResult, PageCall, SpiderFacts, SpiderRef
 
 from .calls import Call, Calls, Died, Then
-from .child_answers import facts_of, fault_of, result_of
+from .child_answers import facts_of, fault_of, misconfigured, result_of
 from .child_code import ChildCode
 from .child_rules import ChildRules
 from .frames import CALL, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
@@ -368,7 +368,7 @@ class SpiderChild(BackgroundChild):
         self.load()
         self._wait(lambda: self.loaded is not None or self.fault is not None or self._calls is None)
         if self.fault is not None:
-            raise _misconfigured(self.fault)
+            raise misconfigured(self.fault)
         if self.loaded is None:
             raise SpiderDied(f"spider_died while it was loaded: {self.died_of}")
         return self.loaded
@@ -400,7 +400,7 @@ class SpiderChild(BackgroundChild):
         if isinstance(answer, Died):
             raise SpiderDied(answer.reason)
         if answer.kind == FAILED:
-            raise _misconfigured(fault_of(answer))
+            raise misconfigured(fault_of(answer))
         return answer
 
     def __enter__(self) -> Self:
@@ -429,7 +429,3 @@ class SpiderChild(BackgroundChild):
 
 def _of_page(call: PageCall) -> SpiderFrame:
     return SpiderFrame(WHOLE if call.is_whole else PAGE, pages.encode(call.meta), call.body)
-
-
-def _misconfigured(fault: Fault) -> Misconfigured:
-    return Misconfigured(fault.error.removeprefix("Misconfigured: "))

@@ -23,7 +23,7 @@ from crawlog.streams.errors import EngineError, GiveUp, Misconfigured, SpiderDie
 from .startable import startable
 
 if TYPE_CHECKING:
-    from crawlog.agents.sandbox import Died, SpiderChild, SpiderFrame
+    from crawlog.agents.sandbox import BackgroundChild, Died, SpiderFrame
     from crawlog.agents.seed import StartSower
     from crawlog.streams.fleet import Picture, Watch
     from crawlog.streams.log import JobLines, Producer
@@ -104,7 +104,7 @@ class Starting:
         self._topics = Topics(follower.settings.kafka.prefix)
         self._producer = follower.producer
         self._say = say
-        self._child: SpiderChild | None = None
+        self._child: BackgroundChild | None = None
         self._sower: StartSower | None = None
         self._asked = 0
         self._answers: deque[SpiderFrame | Died] = deque()  # not taken yet
@@ -172,7 +172,7 @@ class Starting:
     def _go_on(self) -> None:
         try:
             child = self._child or self._begin()
-            sower = self._sower or self._sowing(child.facts().label)
+            sower = self._sower or self._loaded(child)
         except Misconfigured as error:
             self._fail(str(error))
         except SpiderDied as error:
@@ -181,16 +181,31 @@ class Starting:
             self._begin_at = time.monotonic() + AGAIN_S  # each attempt starts a process
             raise
         else:
-            self._ask(child, sower)
+            if sower is not None:
+                self._ask(child, sower)
 
-    def _begin(self) -> "SpiderChild":
-        from crawlog.agents.sandbox import ChildRules, SpiderChild
+    def _begin(self) -> "BackgroundChild":
+        from crawlog.agents.sandbox import BackgroundChild, ChildRules
         from crawlog.streams.spiders import ref_of, trust_of
 
         copy, settings = self._copy, self._settings
         ref = ref_of(copy.job, copy.epoch, copy.spec)
-        self._child = SpiderChild(ref, ChildRules.of(settings, trust_of(settings)))
+        self._child = BackgroundChild(ref, ChildRules.of(settings, trust_of(settings)))
         return self._child
+
+    def _loaded(self, child: "BackgroundChild") -> "StartSower | None":
+        """The sower, once the spider is loaded. Raises: Misconfigured: it cannot be loaded. SpiderDied. EngineError."""
+        from crawlog.agents.sandbox import misconfigured
+
+        child.load()
+        child.pump()
+        if child.fault is not None:
+            raise misconfigured(child.fault)
+        if child.loaded is not None:
+            return self._sowing(child.loaded.label)
+        if not child.waiting:
+            raise SpiderDied(f"spider_died while it was loaded: {child.died_of}")
+        return None
 
     def _sowing(self, label: str) -> "StartSower":
         from crawlog.agents.seed import StartSower
@@ -203,7 +218,7 @@ class Starting:
         self._sower = StartSower(self._producer, self._topics, count, self._copy, label, names)
         return self._sower
 
-    def _ask(self, child: "SpiderChild", sower: "StartSower") -> None:
+    def _ask(self, child: "BackgroundChild", sower: "StartSower") -> None:
         """Takes the parts that are there, then asks for as many as may be on their way."""
         from crawlog.agents.sandbox import NEXT, SpiderFrame
 

@@ -282,6 +282,36 @@ def test_it_begins_again_with_another_producer(start: Start) -> None:
     assert (note.requests, note.items, note.error) == (3, 1, "")
 
 
+def test_its_spider_is_loaded_while_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that looks also restarts workers and the broker."""
+    made = Started(tmp_path, monkeypatch, 'yield Request("http://a.test/")')
+    go, file = tmp_path / "go", tmp_path / "numbers.py"
+    file.write_text(
+        f"import time, pathlib\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n{file.read_text()}"
+    )
+    made.starting.look()
+    go.touch()
+    assert not made.ended().error
+    assert not made.said
+
+
+@pytest.mark.parametrize(
+    ("top", "error"),
+    [
+        ("raise KeyError('x')", "KeyError"),
+        ("import os; os._exit(3)", "spider_died while it was loaded: its process exited with code 3"),
+    ],
+)
+def test_one_whose_spider_cannot_be_loaded_ends_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, top: str, error: str
+) -> None:
+    """The next command tries it again."""
+    made = Started(tmp_path, monkeypatch, "yield {}")
+    (tmp_path / "numbers.py").write_text(top)
+    assert error in made.ended().error
+    assert not made.producer.founds
+
+
 def test_a_part_comes_at_once_though_the_next_one_never_does(start: Start) -> None:
     """A spider may wait for work of others."""
     made = start('yield Request("http://a.test/")\nawait asyncio.sleep(1000)')
