@@ -314,6 +314,7 @@ class _Begun:
 
     made: ClassVar[list[JobCopy]] = []
     is_running = True
+    is_loading = False
 
     def __init__(self, copy: JobCopy, *_: Any) -> None:
         self.made.append(copy)

@@ -56,7 +56,7 @@ TRACE_LINES = 20
 
 
 @cache
-def _lines() -> "JobLines":
+def start_lines() -> "JobLines":
     """The lines of this process about jobs: what their `start` prints, and its errors."""
     from crawlog.streams import logs
     from crawlog.streams.log import JobLines
@@ -118,7 +118,12 @@ class Starting:
         self._read_to = -1
         self._has_ended = False
         self._said: set[str] = set()
-        self._lines = _lines()
+        self._lines = start_lines()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether its spider is not loaded yet, or is loaded again."""
+        return self.is_running and self._sower is None and not self._has_ended
 
     def look(self) -> None:
         """Takes the parts that are there, and asks for more if the job has few requests waiting. Does not wait."""

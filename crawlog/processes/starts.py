@@ -1,19 +1,23 @@
 """Which jobs' `start` runs in this process, as crawl.control tells it: no command stops it, and it has not ended.
 
-    crawl.control ─► startable ─► Starts ─► a Starting for each job
+    crawl.control ─► startable ─► those that wait, by the time they were submitted ─► `spider.starts` that run
 
-It only reads crawl.control if that has grown: its process has workers to watch.
+It only reads crawl.control if that has grown: its process has workers to watch. A `start` may be endless, and cannot go
+on later where it was: none makes room for another, so the jobs that wait are told of it.
 """
 
 import time
 import traceback
 from collections.abc import Callable
 
-from crawlog.schemas.control import StartEnded
+from crawlog.schemas.control import JobCopy, StartEnded
 from crawlog.streams.errors import EngineError
 
 from .startable import startable
-from .starting import LogFollower, Starting
+from .starting import LogFollower, Starting, start_lines
+
+MOST_LOADING = 4
+"""Spiders that are loaded at a time: each takes a CPU second or more beside the workers, with a limit by the clock."""
 
 JOBS_LOOK_S = 0.5
 """Time between two looks whether crawl.control has grown: then a job's `start` may be due, seconds."""
@@ -32,6 +36,8 @@ class Starts:
         self._follower = follower
         self._say = say
         self._running: dict[tuple[str, int], Starting] = {}
+        self._waiting: dict[tuple[str, int], JobCopy] = {}
+        self._told: set[tuple[str, int]] = set()  # those of which it was said that they wait
         self._look_at = 0.0
         self._read_to = -1
 
@@ -42,6 +48,7 @@ class Starts:
             self._look_at = now + JOBS_LOOK_S
             try:
                 self._look_at_control()
+                self._begin()
             except EngineError:  # as in `Starting`
                 pass
             except Exception as error:  # noqa: BLE001  # the process has workers, and other jobs
@@ -60,14 +67,14 @@ class Starts:
             starting.close()
 
     def _look_at_control(self) -> None:
-        """Ends what is due no more and begins what is due, if crawl.control has grown since the last look."""
+        """Ends what is due no more and notes what is due, if crawl.control has grown since the last look."""
         assert self._follower.watch is not None
         end = self._follower.watch.control_end()
         if end != self._read_to:
-            self._begin()
+            self._read_control()
             self._read_to = end
 
-    def _begin(self) -> None:
+    def _read_control(self) -> None:
         from crawlog.streams.log import Topics, control_entries
         from crawlog.streams.spiders import code_of, trust_of
 
@@ -77,10 +84,32 @@ class Starts:
         due = startable(said)
         for one in self._running.keys() - due.keys():  # first: else a former epoch's requests would be the next one's
             self._running.pop(one).close()
-        for one, copy in due.items():
+        self._waiting.clear()
+        for one, copy in sorted(due.items(), key=lambda item: item[1].spec.at):
             code = code_of(copy.spec.spider)
             ended = said.get(f"start/{copy.job}".encode())
             is_ended = isinstance(ended, StartEnded) and (ended.epoch, ended.args) == (copy.epoch, copy.spec.args)
             may_run = copy.spec.code is not None or (code is not None and not trust.refusal(code))
             if one not in self._running and not is_ended and may_run:  # deployed code is judged where it is run
+                self._waiting[one] = copy
+        self._told &= self._waiting.keys()
+
+    def _begin(self) -> None:
+        """Begins those for which there is room."""
+        most = self._follower.settings.spider.starts
+        for one, copy in list(self._waiting.items()):
+            if len(self._running) >= most:
+                self._tell(one, most)
+            elif sum(starting.is_loading for starting in self._running.values()) < MOST_LOADING:
                 self._running[one] = Starting(copy, self._follower, self._say)
+                del self._waiting[one]
+
+    def _tell(self, one: tuple[str, int], most: int) -> None:
+        """Says once, also to the job's own log, that its `start` waits for the end of another one."""
+        from crawlog.schemas.log_lines import LogLine
+
+        if one not in self._told:
+            self._told.add(one)
+            why = f"waits until one of {most:,} others here has ended (spider.starts)"
+            start_lines().add(one[0], LogLine(time.time(), f"its `start` {why}", "warning", "start_waits"))
+            self._say(f"`start` of job {one[0]} {why}")

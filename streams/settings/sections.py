@@ -377,6 +377,9 @@ class Spider(Section):
     the worker's user."""
     children: Count = 4
     """Processes of spiders at once in a parse worker, at most; each job has its own."""
+    starts: Count = 32
+    """Jobs whose `start` runs at once in `crawlog up` or `crawlog worker start`, at most: each has a process. Further
+    ones wait, in the order in which they were submitted."""
     max_items: Count = 10_000
     """Items and requests of one page, at most; a page that gives more goes to crawl.dead."""
 

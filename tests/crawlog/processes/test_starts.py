@@ -13,6 +13,7 @@ from crawlog.processes.starts import Starts
 from crawlog.schemas.control import Control, JobCopy
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.log import JobLines
 from crawlog.streams.settings.settings import Settings
 
 
@@ -27,7 +28,7 @@ def test_the_start_of_a_former_epoch_ends_before_the_next_one_begins(monkeypatch
         def event(what: str) -> Callable[[], None]:
             return lambda: events.append((what, copy.epoch))
 
-        return SimpleNamespace(is_running=True, look=event("gives"), close=event("ends"))
+        return SimpleNamespace(is_running=True, is_loading=False, look=event("gives"), close=event("ends"))
 
     ends = iter(range(9))
     monkeypatch.setattr(starts, "Starting", begun)
@@ -42,6 +43,75 @@ def test_the_start_of_a_former_epoch_ends_before_the_next_one_begins(monkeypatch
     said[b"job/j"] = JobCopy("j", msgspec.structs.replace(spec, state="stopped"), 1)
     looks.look()
     assert events == [("begins", 0), ("gives", 0), ("ends", 0), ("begins", 1), ("gives", 1), ("ends", 1)]
+
+
+class Begun:
+    """A `start` that goes on."""
+
+    is_running, is_loading = True, False
+
+    def __init__(self, copy: JobCopy, *_: object) -> None:
+        self.job = copy.job
+
+    def look(self) -> None:
+        """Nothing."""
+
+
+class Waiting:
+    """Six jobs, the last one submitted first, and which of them have begun."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int = 32) -> None:
+        self.begun, self.told, self.lines = list[Begun](), list[str](), JobLines("host", "start")
+        spec = JobSpec(starts=True, code=CodeRef("shop", "1", "00" * 32))
+        copies = [JobCopy(f"j{n}", msgspec.structs.replace(spec, at=10.0 - n)) for n in range(6)]
+        said = {f"job/{copy.job}".encode(): copy for copy in copies}
+        monkeypatch.setattr(starts, "Starting", self._begin)
+        monkeypatch.setattr(starts, "JOBS_LOOK_S", 0.0)
+        monkeypatch.setattr(starts, "start_lines", lambda: self.lines)
+        monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_: said)
+        settings = Settings.model_validate({"spider": {"starts": most}})
+        watch = SimpleNamespace(control_end=lambda: 1)
+        self._starts = Starts(SimpleNamespace(settings=settings, watch=watch), self.told.append)
+
+    def _begin(self, copy: JobCopy, *_: object) -> Begun:
+        self.begun.append(Begun(copy))
+        return self.begun[-1]
+
+    def look(self) -> list[str]:
+        """Looks; the jobs that have begun so far."""
+        self._starts.look()
+        return [one.job for one in self.begun]
+
+
+def test_no_more_begin_than_may_run_in_the_order_in_which_they_were_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a process: a hundred jobs that are submitted at once would take the machine's memory."""
+    jobs = Waiting(monkeypatch, most=2)
+    assert jobs.look() == ["j5", "j4"]
+    assert jobs.look() == ["j5", "j4"]
+    jobs.begun[0].is_running = False
+    jobs.look()
+    assert jobs.look() == ["j5", "j4", "j3"]
+
+
+def test_few_spiders_are_loaded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them would come to the limit of time for loading, and take the CPU of the workers."""
+    monkeypatch.setattr(Begun, "is_loading", True)
+    jobs = Waiting(monkeypatch)
+    assert jobs.look() == ["j5", "j4", "j3", "j2"]
+    jobs.begun[1].is_loading = False
+    assert jobs.look() == ["j5", "j4", "j3", "j2", "j1"]
+    assert not jobs.told
+
+
+def test_a_job_whose_start_waits_for_another_one_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others may be endless."""
+    jobs = Waiting(monkeypatch, most=5)
+    jobs.look()
+    jobs.look()
+    assert jobs.told == ["`start` of job j0 waits until one of 5 others here has ended (spider.starts)"]
+    [record] = jobs.lines.take()
+    assert record.job == "j0"
+    assert [line.source for line in record.lines] == ["start_waits"]
 
 
 def test_jobs_that_cannot_be_looked_at_end_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
