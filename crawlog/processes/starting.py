@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import Picture, Watch
     from crawlog.streams.log import JobLines, Producer
     from crawlog.streams.settings import Settings
-    from crawlog.streams.spiders import CallResult
+    from crawlog.streams.spiders import CallResult, SpiderFacts
 
 MOST_WAITING = 10_000
 """Requests of a job that are queued or not yet folded, from which on `start` waits."""
@@ -177,7 +177,9 @@ class Starting:
     def _go_on(self) -> None:
         try:
             child = self._child or self._begin()
-            sower = self._sower or self._loaded(child)
+            sower = self._sower
+            if sower is None and (facts := _facts(child)) is not None:
+                sower = self._sowing(facts.label)
         except Misconfigured as error:
             self._fail(str(error))
         except SpiderDied as error:
@@ -197,20 +199,6 @@ class Starting:
         ref = ref_of(copy.job, copy.epoch, copy.spec)
         self._child = BackgroundChild(ref, ChildRules.of(settings, trust_of(settings)))
         return self._child
-
-    def _loaded(self, child: "BackgroundChild") -> "StartSower | None":
-        """The sower, once the spider is loaded. Raises: Misconfigured: it cannot be loaded. SpiderDied. EngineError."""
-        from crawlog.agents.sandbox import misconfigured
-
-        child.load()
-        child.pump()
-        if child.fault is not None:
-            raise misconfigured(child.fault)
-        if child.loaded is not None:
-            return self._sowing(child.loaded.label)
-        if not child.waiting:
-            raise SpiderDied(f"spider_died while it was loaded: {child.died_of}")
-        return None
 
     def _sowing(self, label: str) -> "StartSower":
         from crawlog.agents.seed import StartSower
@@ -396,3 +384,16 @@ class Starting:
         if line not in self._said and len(self._said) < MAX_WARNINGS:
             self._said.add(line)
             self._say(line)
+
+
+def _facts(child: "BackgroundChild") -> "SpiderFacts | None":
+    """What a child says of its spider, once that is loaded. Raises: Misconfigured: it cannot be loaded. SpiderDied."""
+    from crawlog.agents.sandbox import misconfigured
+
+    child.load()
+    child.pump()
+    if child.fault is not None:
+        raise misconfigured(child.fault)
+    if child.loaded is None and not child.waiting:
+        raise SpiderDied(f"spider_died while it was loaded: {child.died_of}")
+    return child.loaded
