@@ -32,7 +32,7 @@ AGAIN_S = 5.0
 """Pause before pipelines that cannot be opened are tried again, seconds."""
 
 DEATHS = 2
-"""Deaths of the child at one item, after which the item is left out."""
+"""Deaths of the child at one item, after which the item is left out; in `close`, after which the rows stay."""
 
 MOST_REST_S = 60.0
 """Longest pause before rows are made anew because items were replaced, seconds."""
@@ -100,6 +100,7 @@ class RowMaker:
         self._began_s = self._rests_until_s = 0.0
         self._careful = (0, 0)
         self._deaths: dict[tuple[int, int], int] = {}
+        self._deaths_in_close = 0
 
     async def run(self) -> None:
         """Make rows until cancelled."""
@@ -189,7 +190,10 @@ class RowMaker:
             made.begin_again()
         self._made, self._began_s, self._stats = made, time.monotonic(), {}
         self._child = await self._start()
-        closes = (await self._call("open")).closes[:MAX_TEXT]
+        try:
+            closes = (await self._call("open")).closes[:MAX_TEXT]
+        except SpiderDied as error:
+            raise Misconfigured(f"not opened: {error}") from error
         if closes and self._note() is None:  # else the job has ended
             await self._close_job(closes)
         self.trouble = ""
@@ -274,10 +278,19 @@ class RowMaker:
         )
 
     async def _close(self, made: MadeRows, note: CloseNote) -> None:
+        failed = ""  # as in Scrapy: the rows stay
         try:
             await self._call("close", note.reason.encode())
+        except SpiderDied as error:
+            self._deaths_in_close += 1
+            if self._deaths_in_close < DEATHS:
+                raise
+            failed = str(error)
         except Misconfigured as error:
-            log.warning("pipelines_close_failed", error=str(error))  # as in Scrapy: the rows stay
+            failed = str(error)
+        if failed:
+            log.warning("pipelines_close_failed", job=self._results.sink.job, error=failed)
+        self._deaths_in_close = 0
         crash_points.point("pipelines.closed")
         child, self._child = self._child, None
         assert child is not None

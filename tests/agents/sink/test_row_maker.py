@@ -388,6 +388,45 @@ async def test_pipelines_that_cannot_be_opened_are_told_and_tried_again(
     assert (bench.numbers(), bench.maker.trouble) == ([1], "")
 
 
+async def test_pipelines_whose_process_dies_while_they_are_opened_cannot_be_opened(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of memory, or out of time: a process after the other would be started, without a word."""
+
+    async def dies(*_: object) -> bytes:
+        raise SpiderDied("spider_died: out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Process, "call", dies)
+        bench.give("a", {"n": 1})
+        assert await bench.maker._pause_s() == AGAIN_S
+        assert bench.maker.trouble == "pipelines: not opened: spider_died: out of memory"
+    await bench.work()
+    assert (bench.numbers(), bench.maker.trouble) == ([1], "")
+
+
+async def test_the_rows_stay_where_the_process_dies_twice_while_the_pipelines_are_closed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fresh process gets all items again, and would die again. Once may be by chance."""
+    whole, calls = Process.call, list[str]()
+
+    async def call(self: Process, name: str, argument: bytes = b"") -> bytes:
+        calls.append(name)
+        if name == "close":
+            raise SpiderDied("spider_died: out of memory")
+        return await whole(self, name, argument)
+
+    monkeypatch.setattr(Process, "call", call)
+    bench.give("a", {"n": 1})
+    order_close(bench.data, bench.sink, {0: bench.offset}, "finished")
+    for _ in range(10):
+        await bench.maker._pause_s()
+    assert calls == ["open", "rows", "close"] * 2
+    assert bench.numbers() == [1]
+    assert is_closed(bench.data, bench.sink, {0: 1})
+
+
 async def test_pipelines_that_close_the_spider_stop_a_job_that_runs(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
