@@ -119,6 +119,7 @@ class FleetOutput:
         self._stage: OutputStage | None = None
         self._rows: RowMaker | None = None
         self._making: asyncio.Task[None] | None = None
+        self._wanted_at = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -157,6 +158,8 @@ class FleetOutput:
         """Go on as it is wanted now. An order to close the pipelines ends with the end that it was given for."""
         if wanted.end is None or wanted.rev != self.wanted.rev:
             forget_close(self._data, self.spec)
+        if wanted.rev != self.wanted.rev or (wanted.note != self.wanted.note and not wanted.has_failed):
+            self._wanted_at = time.monotonic()
         self.wanted = wanted
 
     def take(self, record: Record) -> None:
@@ -285,8 +288,8 @@ class FleetOutput:
         return await beating(self._tools.beat, asyncio.to_thread(self._finalised, ends))
 
     def _check_pipelines(self) -> None:
-        """Raises: Misconfigured: the pipelines make no row now."""
-        if self._rows is not None and self._rows.trouble:
+        """Raises: Misconfigured: the pipelines make no row now, by a try since the output was wanted as it is."""
+        if self._rows is not None and self._rows.trouble and self._rows.tried_at >= self._wanted_at:
             raise Misconfigured(self._rows.trouble)
 
     def _finalised(self, ends: Mapping[int, int]) -> int:

@@ -75,6 +75,7 @@ class RowMaker:
     Attributes:
         goes_on: Whether a fresh child goes on behind the last row; else the rows are made anew.
         trouble: Why no row is made; empty if all is well.
+        tried_at: When the try began that met the trouble, by a monotonic clock.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class RowMaker:
     ) -> None:
         self.goes_on = False
         self.trouble = ""
+        self.tried_at = 0.0
         self._results = results
         self._start = start
         self._bury = bury
@@ -118,6 +120,7 @@ class RowMaker:
             child.close()
 
     async def _pause_s(self) -> float:
+        began_at = time.monotonic()
         try:
             has_worked = await self.step()
         except SpiderDied as error:
@@ -125,16 +128,16 @@ class RowMaker:
             self._die()
             return LOOK_S
         except (CrawlError, OSError) as error:  # such as a full disk, or a broker that is away
-            self._fail_for_now(str(error))
+            self._fail_for_now(str(error), began_at)
             return AGAIN_S
         except Exception as error:
             log.exception("pipelines_broken")
-            self._fail_for_now(f"{type(error).__name__}: {error}")
+            self._fail_for_now(f"{type(error).__name__}: {error}", began_at)
             return AGAIN_S
         return 0.0 if has_worked else LOOK_S
 
-    def _fail_for_now(self, why: str) -> None:
-        self.trouble = f"pipelines: {why}"
+    def _fail_for_now(self, why: str, began_at: float) -> None:
+        self.trouble, self.tried_at = f"pipelines: {why}", began_at
         log.warning("pipelines_failed", error=why, again_in_s=AGAIN_S)
         self._die()
 

@@ -54,6 +54,11 @@ class WantedOutput(msgspec.Struct, frozen=True):
         return self.end is not None and self.note is not None and not self.note.error and self.note.rev == self.rev
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the newest note says that it cannot be written."""
+        return self.note is not None and bool(self.note.error)
+
+    @property
     def is_final(self) -> bool:
         """Whether FILE is made once the job has ended; else its rows stay in FILE.partial."""
         return is_final(self.spec.state, self.spec.reason)

@@ -13,6 +13,7 @@ import pytest
 
 from crawlog.agents import control, progress
 from crawlog.agents.sink import fleet_output, fleet_sink, row_maker
+from crawlog.agents.sink.fleet_output import FleetOutput
 from crawlog.agents.sink.fleet_sink import FleetSink
 from crawlog.agents.sink.items_reader import ItemRecord
 from crawlog.schemas import items
@@ -349,6 +350,26 @@ async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(
     assert child.calls == ["open", "rows", "rows", "close"]
 
 
+NOT_OPENED = "pipelines: open_spider: OSError: no database"
+
+
+async def not_opened(sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch) -> FleetOutput:
+    """The output of j, which goes on: it has an item, and its pipelines cannot be opened."""
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
+    log.failures, child.error = 0, "open_spider: OSError: no database"
+    with_pipelines(sink, 1)
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    await output.write({})
+    async with asyncio.timeout(30):
+        while not output.trouble:
+            await sink._turn()
+            await asyncio.sleep(0.01)
+    return output
+
+
 @pytest.mark.parametrize("state", ["finished", "stopped"])
 async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_outputs_note(
     sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, state: str
@@ -359,21 +380,29 @@ async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_ou
         return [SimpleNamespace(partition=0, **told)]
 
     monkeypatch.setattr(progress, "positions", positions)
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
-    monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
-    log.failures, child.error = 0, "open_spider: OSError: no database"
-    child.may_work.set()
-    with_pipelines(sink, 1)
-    await sink._turn()
-    [output] = sink._outputs.values()
-    output.take(row(0))
-    await output.write({})
-    async with asyncio.timeout(30):
-        while not sink.reports()[0].trouble:
-            await sink._turn()
-            await asyncio.sleep(0.01)
-    assert sink.reports()[0].trouble == "job j, pipelines: open_spider: OSError: no database"
+    await not_opened(sink, log, child, monkeypatch)
+    assert sink.reports()[0].trouble == f"job j, {NOT_OPENED}"
     with_pipelines(sink, 2, state, ends=1)
-    await noted(sink, 2, "pipelines: open_spider: OSError: no database")
+    await noted(sink, 2, NOT_OPENED)
     child.error = ""
+    child.may_work.set()
+    assert (await noted(sink, 2)).rows == 1
+
+
+async def test_the_same_command_is_told_of_a_try_since_it_was_given(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user has mended the cause; that the pipelines are opened may take as long as it likes."""
+    await not_opened(sink, log, child, monkeypatch)
+    with_pipelines(sink, 2, "finished", ends=1)
+    await noted(sink, 2, NOT_OPENED)
+    sink._wanted.heard(OutputNote("j", "rows.jsonl", 2.0))
+    await noted(sink, 2, NOT_OPENED)
+    child.error = ""
+    sink._wanted.heard(OutputNote("j", "rows.jsonl", 3.0))
+    for _ in range(3):
+        await sink._turn()
+    assert (note := sink._wanted.note("j", "rows.jsonl")) is not None
+    assert not note.error
+    child.may_work.set()
     assert (await noted(sink, 2)).rows == 1
