@@ -143,9 +143,9 @@ class FleetOutput:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is written, or why the pipelines make no row; empty if all is well."""
+        """Why the pipelines make no row, or why nothing is written; empty if all is well."""
         trouble = self._rows.trouble if self._rows else ""
-        return self.error or (f"job {self.spec.job}, {trouble}" if trouble else "")
+        return f"job {self.spec.job}, {trouble}" if trouble else self.error
 
     def passed(self, partition: int, read: int) -> int:
         """The offset up to which all rows are durable, where the reader is at `read`."""
@@ -282,15 +282,16 @@ class FleetOutput:
             order_close(self._data, self.spec, ends, reason)
             made = self._results.made
             if made is not None and not made.is_done:
-                self._check_pipelines()
+                if trouble := self._pipelines_trouble():
+                    raise Misconfigured(trouble)
                 return None
         await self.close()
         return await beating(self._tools.beat, asyncio.to_thread(self._finalised, ends))
 
-    def _check_pipelines(self) -> None:
-        """Raises: Misconfigured: the pipelines make no row now, by a try since the output was wanted as it is."""
-        if self._rows is not None and self._rows.trouble and self._rows.tried_at >= self._wanted_at:
-            raise Misconfigured(self._rows.trouble)
+    def _pipelines_trouble(self) -> str:
+        """Why the pipelines make no row, by a try since the output was wanted as it is; empty if they may."""
+        rows = self._rows
+        return rows.trouble if rows is not None and rows.tried_at >= self._wanted_at else ""
 
     def _finalised(self, ends: Mapping[int, int]) -> int:
         with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # a store writes to itself
@@ -299,16 +300,19 @@ class FleetOutput:
     async def leave(self) -> int | None:
         """Leave the rows of a job that did not come to its end in FILE.partial.
 
+        Rows that the pipelines cannot make now are left out: nobody waits for them.
+
         Returns: Their number, or None while pipelines make rows: the next process of theirs would begin without any.
 
-        Raises: as `open`. Misconfigured: the pipelines make no row now.
+        Raises: as `open`.
         """
         await self.open()
         assert self._results is not None
         made = self._results.made
         if made is not None and made.has_more:
-            self._check_pipelines()
-            return None
+            if not (trouble := self._pipelines_trouble()):
+                return None
+            log.warning("rows_left_out", job=self.spec.job, error=trouble)
         rows = (made or self._results).rows
         await self.close()
         return rows

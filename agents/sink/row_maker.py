@@ -189,8 +189,6 @@ class RowMaker:
     async def _opened(self, made: MadeRows) -> None:
         if self._child is not None:
             return
-        if not self.goes_on and (made.meta.at or made.meta.is_stale):
-            made.begin_again()
         self._made, self._began_s, self._stats = made, time.monotonic(), {}
         self._child = await self._start()
         try:
@@ -200,6 +198,9 @@ class RowMaker:
         if closes and self._note() is None:  # else the job has ended
             await self._close_job(closes)
         self.trouble = ""
+        is_anew = not self.goes_on and (made.meta.at or made.meta.is_stale)
+        if is_anew and self._results.made is made:  # the rows of the process before stay until this one can make some
+            made.begin_again()
 
     async def _call(self, name: str, argument: bytes = b"") -> MadeItems:
         assert self._child is not None

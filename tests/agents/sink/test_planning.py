@@ -370,9 +370,8 @@ async def not_opened(sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: 
     return output
 
 
-@pytest.mark.parametrize("state", ["finished", "stopped"])
 async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_outputs_note(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, state: str
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`status` and `jobs show` say so; the output is completed once they can be opened."""
 
@@ -382,11 +381,40 @@ async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_ou
     monkeypatch.setattr(progress, "positions", positions)
     await not_opened(sink, log, child, monkeypatch)
     assert sink.reports()[0].trouble == f"job j, {NOT_OPENED}"
-    with_pipelines(sink, 2, state, ends=1)
+    with_pipelines(sink, 2, "finished", ends=1)
     await noted(sink, 2, NOT_OPENED)
+    assert sink.reports()[0].trouble == f"job j, {NOT_OPENED}"
     child.error = ""
     child.may_work.set()
     assert (await noted(sink, 2)).rows == 1
+
+
+@pytest.mark.parametrize("state", ["stopped", "cancelled"])
+async def test_the_rows_of_a_job_that_was_stopped_are_left_though_its_pipelines_cannot_be_opened(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """They would be tried for ever, and nobody waits for them. Once they can be opened they make the rest."""
+    monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
+    log.failures = 0
+    child.may_work.set()
+    with_pipelines(sink, 1)
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    await output.write({})
+    with_pipelines(sink, 2, state, ends=1)
+    assert (await noted(sink, 2)).rows == 1
+    for rev, error, rows in ((3, "open_spider: OSError: no database", 1), (4, "", 2)):
+        child.error = error
+        with_pipelines(sink, rev)
+        await sink._turn()
+        [output] = sink._outputs.values()
+        output.take(row(1))
+        await output.write({})
+        with_pipelines(sink, rev, state, ends=2)
+        note = await noted(sink, rev)
+        assert (note.rows, note.is_partial) == (rows, True)
+        assert len(output.partial.read_text().splitlines()) == rows
 
 
 async def test_the_same_command_is_told_of_a_try_since_it_was_given(
