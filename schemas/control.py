@@ -100,7 +100,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
 
     Attributes:
         rev: Revision of the job's record that it is about, of a completed output that of the job's end; 0 if a command
-            has the worker look at it again.
+            has the worker look at it again, and of an output that had failed and is being written.
         is_partial: Whether the operator stopped or cancelled the job: its rows stay in `place`, FILE.partial.
         rows: Rows in it.
         place: For people: the file's path on that worker's machine, or the declared output's name.

@@ -147,6 +147,11 @@ class FleetOutput:
         trouble = self._rows.trouble if self._rows else ""
         return f"job {self.spec.job}, {trouble}" if trouble else self.error
 
+    @property
+    def is_mended(self) -> bool:
+        """Whether its pipelines make rows, and its newest note says that they cannot."""
+        return self.wanted.has_failed and self._rows is not None and self._rows.works
+
     def passed(self, partition: int, read: int) -> int:
         """The offset up to which all rows are durable, where the reader is at `read`."""
         if self.goes_back:

@@ -415,16 +415,15 @@ class FleetSink:
         await output.write(self._reader.at)
         if output.goes_back:
             return
+        rows = await (output.complete(dict(enumerate(end.items)), end.reason) if wanted.is_final else output.leave())
+        if rows is None:
+            if output.is_mended:
+                await self._records.note(wanted, rev=0)
+            return
         if wanted.is_final:
-            rows = await output.complete(dict(enumerate(end.items)), end.reason)
-            if rows is None:
-                return
             crash_points.point("output.made")
             await self._records.note(wanted, rows=rows, place=output.spec.output)
         else:
-            rows = await output.leave()
-            if rows is None:
-                return
             await self._records.note(wanted, rows=rows, place=str(output.partial), is_partial=True)
         crash_points.point("output.noted")
         log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)

@@ -47,17 +47,19 @@ class OutputRecords:
             self._wanted.heard(record)
         return bool(new)
 
-    async def note(self, wanted: WantedOutput, **became: Any) -> bool:
+    async def note(self, wanted: WantedOutput, *, rev: int | None = None, **became: Any) -> bool:
         """Write what became of an output to crawl.control, unless it says so already.
 
         Args:
+            rev: 0 while the output is being written; else that of the job.
             became: Fields of `OutputNote`.
 
         Returns: Whether it is news.
         """
         about = wanted.job, wanted.output.name[:MOST_NAME], time.time()
         became["error"] = " ".join(became.get("error", "").split())[:1000]
-        note = OutputNote(*about, epoch=wanted.epoch, rev=wanted.rev, worker=self._worker, **became)
+        rev = wanted.rev if rev is None else rev
+        note = OutputNote(*about, epoch=wanted.epoch, rev=rev, worker=self._worker, **became)
         known = wanted.note
         if known is not None and msgspec.structs.replace(known, at=note.at, worker=note.worker) == note:
             return False

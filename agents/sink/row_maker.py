@@ -75,6 +75,7 @@ class RowMaker:
     Attributes:
         goes_on: Whether a fresh child goes on behind the last row; else the rows are made anew.
         trouble: Why no row is made; empty if all is well.
+        works: Whether the pipelines were opened, and met no trouble since.
         tried_at: When the try began that met the trouble, by a monotonic clock.
     """
 
@@ -89,6 +90,7 @@ class RowMaker:
     ) -> None:
         self.goes_on = False
         self.trouble = ""
+        self.works = False
         self.tried_at = 0.0
         self._results = results
         self._start = start
@@ -137,7 +139,7 @@ class RowMaker:
         return 0.0 if has_worked else LOOK_S
 
     def _fail_for_now(self, why: str, began_at: float) -> None:
-        self.trouble, self.tried_at = f"pipelines: {why}", began_at
+        self.trouble, self.tried_at, self.works = f"pipelines: {why}", began_at, False
         log.warning("pipelines_failed", error=why, again_in_s=AGAIN_S)
         self._die()
 
@@ -197,7 +199,7 @@ class RowMaker:
             raise Misconfigured(f"not opened: {error}") from error
         if closes and self._note() is None:  # else the job has ended
             await self._close_job(closes)
-        self.trouble = ""
+        self.trouble, self.works = "", True
         is_anew = not self.goes_on and (made.meta.at or made.meta.is_stale)
         if is_anew and self._results.made is made:  # the rows of the process before stay until this one can make some
             made.begin_again()

@@ -244,12 +244,14 @@ class Child:
     Attributes:
         calls: What they were asked for, of each process.
         may_work: Whether they answer.
+        may_open: Whether they are opened at any time.
         error: Why they cannot be opened.
     """
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.may_work = asyncio.Event()
+        self.may_open = False
         self.error = ""
 
     async def start(self, *_: Any) -> "Child":
@@ -260,7 +262,8 @@ class Child:
 
     async def call(self, name: str, argument: bytes = b"") -> bytes:
         """As `PipelinesChild.call`."""
-        await self.may_work.wait()
+        if name != "open" or not self.may_open:
+            await self.may_work.wait()
         self.calls.append(name)
         made = [MadeItem(msgspec.Raw(line[1:])) for line in argument.splitlines()] if name == "rows" else []
         return msgspec.json.encode(MadeItems(made))
@@ -385,6 +388,19 @@ async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_ou
     await noted(sink, 2, NOT_OPENED)
     assert sink.reports()[0].trouble == f"job j, {NOT_OPENED}"
     child.error = ""
+    child.may_work.set()
+    assert (await noted(sink, 2)).rows == 1
+
+
+async def test_an_output_is_no_failed_one_any_more_when_its_pipelines_are_opened(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may work for hours, and `submit --wait` waits for no failed output."""
+    await not_opened(sink, log, child, monkeypatch)
+    with_pipelines(sink, 2, "finished", ends=1)
+    await noted(sink, 2, NOT_OPENED)
+    child.error, child.may_open = "", True
+    await noted(sink, 0)
     child.may_work.set()
     assert (await noted(sink, 2)).rows == 1
 
