@@ -37,6 +37,10 @@ SCRAPY = ("crawlog.streams.spiders.scrapy.scrapy_runner",)
 TICK_S = 0.25
 """Time between two checks of the call that runs."""
 
+LONGEST_TICK_S = 1.0
+"""Most time that counts between two checks where nobody's loop makes them: a supervisor pumps twice a second, and may
+have been stopped."""
+
 PATIENCE = 3
 """Multiple of the CPU limit that a call may take by the clock: it may sleep, or get little CPU on a busy machine."""
 
@@ -313,7 +317,9 @@ class BackgroundChild:
 
     def _tick(self) -> None:
         """End the child if the running call takes too long. A process that was stopped counts no ticks meanwhile."""
-        self._ticked_s = time.monotonic()
+        now_s = time.monotonic()
+        ticks = 1 if self._loop is not None else max(1, round(min(now_s - self._ticked_s, LONGEST_TICK_S) / TICK_S))
+        self._ticked_s = now_s
         self._tick_later()
         if self._closed:
             self._closed_ticks += 1
@@ -322,8 +328,8 @@ class BackgroundChild:
         if self._calls is None or not self._calls.open or self.died_of or self._calls.is_held:
             return
         limit_s = self._calls.open[0].limit_s
-        self._ticks += 1
-        if limit_s is None or self._ticks == 1:
+        is_first, self._ticks = not self._ticks, self._ticks + ticks
+        if limit_s is None or is_first:
             return
         used_s = cpu_s(self._pid)
         if self._used_s < 0:

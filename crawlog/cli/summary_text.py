@@ -28,9 +28,10 @@ def exit_code(summary: "Summary") -> int:
 
 
 def _is_in_vain(summary: "Summary", counts: JobCounts) -> bool:
-    """Whether nothing could be fetched. Items may come without a request: of `start`, or where a middleware answers."""
-    has_items = summary.rows or summary.stats.get("item_scraped_count")
-    return not counts.fetched and bool(counts.failed or counts.refused or not has_items)
+    """Whether nothing could be fetched. Where nothing was asked for, `start` may have given items all the same: by
+    itself, or as a middleware answered its requests.
+    """
+    return not counts.fetched and bool(counts.failed or counts.refused or not summary.start_items)
 
 
 def as_json(summary: "Summary") -> str:

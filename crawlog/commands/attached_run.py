@@ -408,6 +408,8 @@ class FleetFollower:
 
         Raises: Misconfigured: the job failed.
         """
+        from crawlog.schemas.control import StartEnded
+
         summary, job, end = self._summary, state.job(self._summary.job), self._end(state)
         if job is None:
             summary.reason = "deleted"
@@ -425,4 +427,5 @@ class FleetFollower:
         if known is not None and known.state in ENDED and known.rev == job.rev and summary.reason != "stopped":
             summary.tell_known()
         note = state.said.get(f"start/{job.name}".encode())
-        summary.start_error = getattr(note, "error", "")
+        if isinstance(note, StartEnded) and note.epoch == job.epoch:
+            summary.start_error, summary.start_items = note.error, note.items

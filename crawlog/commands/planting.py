@@ -85,6 +85,12 @@ class Planting:
         """The error with which `start` ended, one line; empty without one."""
         return self._starting.error if self._starting is not None else ""
 
+    @property
+    def start_items(self) -> int:
+        """Items that `start` gave: of this command, or else of an earlier one."""
+        ended = self._starting or self._job.start
+        return ended.items if ended is not None else 0
+
     def look(self) -> bool:
         """Takes what `start` gives; whether it has just ended, or seeds were sent again: crawl.urls has a new end."""
         was_starting = self.is_starting

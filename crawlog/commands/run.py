@@ -413,7 +413,7 @@ class Run:
         """Fills the summary with the counts known by now, however the run ended."""
         picture, summary = self.supervisor.picture, self.summary
         summary.counts = summary.counts or picture.counts(summary.job)
-        summary.start_error = self.planting.start_error
+        summary.start_error, summary.start_items = self.planting.start_error, self.planting.start_items
         summary.pages, summary.parsed = self.gains.pages() if self.gains else 0, picture.parsed(summary.job)
         is_interrupted = summary.reason == "interrupted"
         if is_interrupted and not self.supervisor.engine:

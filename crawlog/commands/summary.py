@@ -22,6 +22,7 @@ class Summary(msgspec.Struct):
         blocked: The host that a command blocks; HOST if there are several.
         closed: Reason with which the spider closed the job; empty if it did not.
         start_error: The error with which the spider's `start` ended, one line; empty without one.
+        start_items: Items that `start` gave.
         stats: Scrapy's stats of the job, by name.
         signal: The signal that ended the run; 0 if none did.
         resumed: Whether the log knew the job before.
@@ -41,6 +42,7 @@ class Summary(msgspec.Struct):
     reason: str = "interrupted"
     closed: str = ""
     start_error: str = ""
+    start_items: int = 0
     stats: dict[str, float] = {}
     signal: int = 0
     epoch: int = 0

@@ -92,6 +92,7 @@ class Starting:
     Attributes:
         is_running: Whether it may give more.
         error: With which it ended, or else the first beside which it went on, one line; empty without one.
+        items: That it gave, once it has ended.
     """
 
     def __init__(self, copy: JobCopy, follower: LogFollower, say: Callable[[str], None]) -> None:
@@ -99,6 +100,7 @@ class Starting:
 
         self.is_running = True
         self.error = ""
+        self.items = 0
         self._copy = copy
         self._follower = follower
         self._topics = Topics(follower.settings.kafka.prefix)
@@ -123,7 +125,8 @@ class Starting:
     @property
     def is_loading(self) -> bool:
         """Whether its spider is not loaded yet, or is loaded again."""
-        return self.is_running and self._sower is None and not self._has_ended
+        is_begun = self.is_running and time.monotonic() >= self._begin_at
+        return is_begun and self._sower is None and not self._has_ended
 
     def look(self) -> None:
         """Takes the parts that are there, and asks for more if the job has few requests waiting. Does not wait."""
@@ -315,18 +318,18 @@ class Starting:
         self.error = self.error or error
         if error not in self._said and len(self._said) < MAX_WARNINGS:
             self._said.add(error)
-            self._tell_error(error, trace)
+            self._tell_error(error, trace, "has an error beside it", "start_error")
 
     def _fail(self, error: str, trace: str = "") -> None:
         self.error, self._has_ended = error, True
-        self._tell_error(error, trace)
+        self._tell_error(error, trace, "failed", "start_failed")
 
-    def _tell_error(self, error: str, trace: str) -> None:
+    def _tell_error(self, error: str, trace: str, what: str, code: str) -> None:
         from crawlog.schemas.log_lines import MAX_LINE, LogLine
 
         text = "\n".join((error, *trace.splitlines()[-TRACE_LINES:]))[:MAX_LINE]
-        self._lines.add(self._copy.job, LogLine(time.time(), text, "error", "start_failed"))
-        self._say(f"`start` of job {self._copy.job} failed: {error}")
+        self._lines.add(self._copy.job, LogLine(time.time(), text, "error", code))
+        self._say(f"`start` of job {self._copy.job} {what}: {error}")
         for line in trace.splitlines()[-TRACE_LINES:]:
             self._say(f"  {line}")
 
@@ -361,6 +364,7 @@ class Starting:
         crash_points.point("start.noting")
         write_control(self._producer, self._topics, [record], NOTE_S)
         crash_points.point("start.noted")
+        self.items = record.items
         if sower and sower.refused:
             self._say(f"`start` of job {self._copy.job} gave {sower.refused:,} requests whose URL is none")
         self.close()

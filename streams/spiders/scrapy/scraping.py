@@ -113,6 +113,7 @@ class Scraping:
         self._new: set[int] = set()
         self._given: dict[int, int] = {}
         self._answered: set[int] = set()
+        self._answered_unfiltered: set[int] = set()
         self._answers: deque[tuple[Response | Exception, Request, bool]] = deque()
         self.result = CallResult(is_raw=self._exporter is None)
 
@@ -222,8 +223,11 @@ class Scraping:
         """A middleware answered a request, or it cannot be sent: the spider is told in the same call."""
         if filtered in self._answered:
             return
-        is_repeated = not filtered and fingerprint in self._answered
-        self._answered.add(filtered or fingerprint)
+        is_repeated = not filtered and fingerprint in self._answered_unfiltered
+        if filtered:
+            self._answered.add(filtered)
+        else:  # Scrapy's filter does not see it
+            self._answered_unfiltered.add(fingerprint)
         self._answers.append((answer, request, is_repeated))
 
     def _warn(self, told: str) -> None:

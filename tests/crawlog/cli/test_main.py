@@ -436,13 +436,12 @@ def test_the_exit_code_of_a_run_says_how_it_ended(code: int, reason: str, dead: 
 @pytest.mark.parametrize(
     ("code", "said", "counts", "about"),
     [
-        (0, "has been answered", JobCounts(folded=1), {"rows": 3}),
-        (0, "has been answered", JobCounts(folded=1, dropped={"known": 1}), {"rows": 3}),
-        (0, "has been answered", JobCounts(folded=1), {"stats": {"item_scraped_count": 3.0}}),
-        (4, "but 1 record could not be handled", JobCounts(folded=1), {"rows": 3, "dead": 1}),
+        (0, "has been answered", JobCounts(folded=1), {"start_items": 3}),
+        (0, "has been answered", JobCounts(folded=1, dropped={"known": 1}), {"start_items": 3}),
+        (4, "but 1 record could not be handled", JobCounts(folded=1), {"start_items": 3, "dead": 1}),
         (6, "and nothing could be fetched", JobCounts(folded=1), {"rows": 0}),
-        (6, "and nothing could be fetched", JobCounts(folded=2, failed=1), {"rows": 1}),
-        (6, "and nothing could be fetched", JobCounts(folded=2, refused=1), {"rows": 1}),
+        (6, "and nothing could be fetched", JobCounts(folded=2, failed=1), {"start_items": 1}),
+        (6, "and nothing could be fetched", JobCounts(folded=2, refused=1), {"start_items": 1}),
         (4, "but its `start` failed", JobCounts(folded=1), {"rows": 0, "start_error": "ValueError: no"}),
         (4, "but 1 URL could not be fetched, its `start` failed", JobCounts(failed=1), {"start_error": "no"}),
     ],

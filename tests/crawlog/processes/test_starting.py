@@ -204,7 +204,8 @@ def test_it_goes_on_after_an_error_beside_it(start: Start, monkeypatch: pytest.M
     made = start('for n in range(20): yield Request(f"http://a.test/{n}")')
     note = made.ended()
     assert (note.requests, note.error) == (20, "no price; it went on")
-    assert made.said == [f"`start` of job j failed: {error}; it went on" for error in ("no price", "no title")]
+    begin = "`start` of job j has an error beside it: "
+    assert made.said == [f"{begin}{error}; it went on" for error in ("no price", "no title")]
     assert start_ended({b"start/j": note}, made.copy) is None
 
 

@@ -807,6 +807,20 @@ def test_a_request_without_a_filter_goes_to_its_errback_each_time() -> None:
     assert len(outs(asks("/ignored", "/ignored"), MIDDLEWARES | unfiltered, failed=failed).items) == 2
 
 
+def test_an_answer_without_the_filter_leaves_a_request_with_it_to_be_made() -> None:
+    """A middleware may answer the first URLs, which have no filter in Scrapy, by a stand-in: it never saw those."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        if "first" not in response.meta:
+            yield Request(f"{SITE}/invented", dont_filter=True, meta={"first": True})
+        elif response.meta["first"]:
+            yield Request(f"{SITE}/invented", meta={"first": False})
+        else:
+            yield {"text": response.text}
+
+    assert rows(outs(parse, MIDDLEWARES)) == ['{"text": "<h1>invented</h1>"}']
+
+
 def chain(self: Any, response: Any) -> Any:  # a method
     """A callback of invented pages, each of which leads to the next one."""
     number = int(response.url.rpartition("/")[2] or 0)
