@@ -100,11 +100,7 @@ def test_urls_are_dropped_and_dead_letters_laid_aside() -> None:
     ]
 
 
-LIVE = {
-    ("live.py", ": crawlog control list"),
-    ("live.py", "not waited for: crawlog control list"),
-    ("live.py", "crawlog dead list"),
-}
+LIVE = {("live.py", "crawlog control list"), ("live.py", "crawlog dead list")}
 """Cells of a table on the screen of a running crawl, which has no room for more."""
 
 

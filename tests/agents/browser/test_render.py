@@ -485,7 +485,7 @@ async def test_a_page_that_never_stops_asking_is_taken_as_it_is(browser: Chromiu
     html = "<p id=n><script>setInterval(() => fetch('/lib.js?' + Math.random()).then(() => n.append('.')), %d)</script>"
     async with stage(browser, render__timeout_s=5.0, render__settle_s=4.0, render__max_requests=10) as one:
         slow = await one.show(html % 60, f"{base}/x")
-    async with stage(browser, render__max_requests=10) as one:
+    async with stage(browser, render__settle_s=4.0, render__max_requests=10) as one:
         fast = await one.show(html % 20, f"{base}/x")
     assert (slow.rendered, slow.render_error) == ("always", "render_timeout")
     assert (fast.rendered, fast.render_error) == ("always", "render_requests")
