@@ -94,6 +94,10 @@ class StartEnded(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     items: int = 0
     error: str = ""
 
+    def is_of(self, copy: JobCopy) -> bool:
+        """Whether it is about the present `start` of a job."""
+        return (self.epoch, self.args) == (copy.epoch, copy.spec.args)
+
 
 class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """What became of an output of a job on a fleet: written by the sink worker that has it.

@@ -24,6 +24,9 @@ VERSION = 1
 REQUESTS_VERSION = 2
 """Version of a record of founds with a request: a worker of an older version must not send a POST as a GET."""
 
+MAX_PRIORITY = (1 << 31) - 1
+"""The lowest priority is its negative, less 1: a state's row has 32 bits for it."""
+
 MAX_BATCH_URLS = 500
 """URLs or results in one record, at most."""
 

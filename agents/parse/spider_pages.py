@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from crawlog.agents.sandbox import DONE, Died, Fault, SpiderFrame, fault_of, result_of
+from crawlog.agents.sandbox import DONE, Died, Fault, SpiderFrame, fault_of, misconfigured, result_of
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.parse import Job, Message, Page, are_known, parsed_of, wants_spider
 from crawlog.streams.spiders import NOTHING, CallResult, PageCall, Parsed, SpiderFacts, SpiderRef, ref_of
@@ -392,7 +392,7 @@ class SpiderPages:
         self.size_bytes -= page.size_bytes
 
     def _bury(self, page: SpiderPage, fault: Fault) -> None:
-        self._stage.bury_page(page, fault.error.removeprefix("Misconfigured: "), fault.trace)
+        self._stage.bury_page(page, str(misconfigured(fault)), fault.trace)
 
 
 def _ref(job: Job) -> SpiderRef:

@@ -35,6 +35,9 @@ DATA = 3
 GRACE_S = 1.0
 """Time for a child to end by itself once its worker has no more for it: it writes out its files, `atexit` runs."""
 
+GRACE_LOOK_S = 0.002
+"""Time between two looks whether it has ended: as a rule it takes a few milliseconds, and a run waits for it."""
+
 SWEEPS = 200
 """Rounds of killing the processes that a child left. Each takes some milliseconds; more help only if new ones start as
 fast as they are killed."""
@@ -213,7 +216,7 @@ class Zygote:
         """Wait until the child has ended by itself, or `GRACE_S` are over."""
         until_s = time.monotonic() + GRACE_S
         while self._child and time.monotonic() < until_s:
-            time.sleep(0.002)
+            time.sleep(GRACE_LOOK_S)
             self._reap()
 
     def _end_all(self) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from crawlog.schemas.codec import decoded
 from crawlog.schemas.requests import RequestRecord
-from crawlog.schemas.urls import MAX_URL_BYTES, FoundUrl
+from crawlog.schemas.urls import MAX_PRIORITY, MAX_URL_BYTES, FoundUrl
 from crawlog.streams.spiders import Request, Untravelled, Values, record_of, request_id
 
 COMMENT = ord("#")
@@ -33,7 +33,7 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
     url: str
     depth: Annotated[int, msgspec.Meta(ge=0)] = 0
-    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY - 1, le=MAX_PRIORITY)] | None = None
     method: str = "GET"
     headers: dict[str, str | list[str]] = {}
     body: str = ""

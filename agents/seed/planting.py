@@ -161,11 +161,10 @@ class KeptSeeds:
         """
         is_whole: bool | None = None
         for value in values:
-            record = next(_records_of([value], self._job), None)
-            if record is not None:
+            if not is_whole and (record := next(_records_of([value], self._job), None)) is not None:
                 spec = record.spec
-                is_first = is_whole is None and spec is not None and spec.rev == FIRST_REVISION
-                is_whole = is_whole or is_first or (spec is not None and spec.state == "deleted")
+                is_created = is_whole is None and spec is not None and spec.rev == FIRST_REVISION
+                is_whole = is_created or (spec is not None and spec.state == "deleted")
             yield value
         if not is_whole:
             raise Misconfigured(

@@ -17,7 +17,7 @@ import msgspec
 from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import Progress
-from crawlog.schemas.urls import FoundUrl, encode, founds
+from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, encode, founds
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.fetch import Sown
@@ -27,9 +27,6 @@ from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, hashed
 
 if TYPE_CHECKING:
     from crawlog.streams.log import Producer
-
-MAX_PRIORITY = (1 << 31) - 1
-"""Of a URL: a queue row has 32 bits for it."""
 
 NAMES_S = 2.0
 """How long the acknowledgement of new scope names is waited for, seconds: the caller restarts a broker that died."""

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from crawlog.agents.sandbox import CALL, FAILED, BackgroundChild, ChildRules, Died, SpiderFrame, fault_of
+from crawlog.agents.sandbox import CALL, FAILED, BackgroundChild, ChildRules, Died, SpiderFrame, fault_of, misconfigured
 from crawlog.streams.errors import Misconfigured, SpiderDied
 from crawlog.streams.log import Topics, known_job
 from crawlog.streams.spiders import ref_of, trust_of
@@ -45,7 +45,7 @@ class PipelinesChild:
         if isinstance(answer, Died):
             raise SpiderDied(answer.reason)
         if answer.kind == FAILED:
-            raise Misconfigured(fault_of(answer).error.removeprefix("Misconfigured: "))
+            raise misconfigured(fault_of(answer))
         return answer.body
 
     def close(self) -> None:

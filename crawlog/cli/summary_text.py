@@ -16,7 +16,7 @@ def exit_code(summary: "Summary") -> int:
     """The exit code of a run with this summary."""
     if summary.signal:
         return 128 + summary.signal
-    if summary.reason in ("cancelled", "deleted", "begun_again"):
+    if summary.is_gone:
         return outcome.CANCELLED
     if summary.missing:
         return outcome.DIFFERENT

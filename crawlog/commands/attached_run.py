@@ -164,7 +164,7 @@ def follow(
                 shown.say(AS_SCRAPED.format(output))
             following = FleetFollower(settings, summary, before, shown)
             following.until_ended(signals.look)
-            if output is not None and summary.reason not in ("cancelled", "deleted", "begun_again"):
+            if output is not None and not summary.is_gone:
                 shown.close()
                 _write(following.settings, summary, output)
             following.outputs.check()

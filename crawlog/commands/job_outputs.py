@@ -35,7 +35,7 @@ class JobOutputs:
         """Takes the outputs as they are.
 
         Args:
-            views: None while the job goes on, and of an end that leaves the rows in FILE.partial.
+            views: Empty while the job goes on, and at an end that leaves the rows in FILE.partial.
             has_sink: Whether a sink worker of the fleet runs.
         """
         self._views, self._has_sink = tuple(views), has_sink

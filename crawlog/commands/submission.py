@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
-from crawlog.schemas.urls import DEFAULT_JOB
+from crawlog.schemas.urls import DEFAULT_JOB, MAX_PRIORITY
 from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ MAX_URLS = 10_000
 
 Value = str | int | float | bool | None | list[str | int]
 """Value of a setting: as in a configuration file, or the text of `-s`."""
-
-MAX_PRIORITY = (1 << 31) - 1
-"""Of what a job's record can hold; the lowest one is its negative, less 1."""
 
 OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")
 """Names of Scrapy's settings."""

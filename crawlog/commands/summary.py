@@ -61,6 +61,11 @@ class Summary(msgspec.Struct):
     has_others: bool = False
     missing: tuple[str, ...] = ()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the job of the command is no more: no FILE is made."""
+        return self.reason in ("cancelled", "deleted", "begun_again")
+
     def tell_end(self, state: str, reason: str) -> None:
         """Notes how the job has ended, by the state and the reason of its record.
 

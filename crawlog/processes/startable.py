@@ -16,7 +16,7 @@ def start_ended(said: Mapping[bytes, Control], copy: JobCopy, digest: str = "") 
         digest: Of the spider's code; empty if it is not known.
     """
     ended = said.get(f"start/{copy.job}".encode())
-    if not isinstance(ended, StartEnded) or ended.epoch != copy.epoch or ended.args != copy.spec.args or ended.error:
+    if not isinstance(ended, StartEnded) or not ended.is_of(copy) or ended.error:
         return None
     return None if digest and ended.spider and digest != ended.spider else ended
 

@@ -88,7 +88,7 @@ class Starts:
         for one, copy in sorted(due.items(), key=lambda item: item[1].spec.at):
             code = code_of(copy.spec.spider)
             ended = said.get(f"start/{copy.job}".encode())
-            is_ended = isinstance(ended, StartEnded) and (ended.epoch, ended.args) == (copy.epoch, copy.spec.args)
+            is_ended = isinstance(ended, StartEnded) and ended.is_of(copy)
             may_run = copy.spec.code is not None or (code is not None and not trust.refusal(code))
             if one not in self._running and not is_ended and may_run:  # deployed code is judged where it is run
                 self._waiting[one] = copy

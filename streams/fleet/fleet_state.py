@@ -253,7 +253,7 @@ class FleetState:
         if not copy.spec.starts or copy.spec.state != "running":
             return False
         note = self.said.get(f"start/{copy.job}".encode())
-        is_ended = isinstance(note, StartEnded) and (note.epoch, note.args) == (copy.epoch, copy.spec.args)
+        is_ended = isinstance(note, StartEnded) and note.is_of(copy)
         return not is_ended
 
     def _state(self, copy: JobCopy, end: Finished | None, counts: JobCounts) -> tuple[str, str]:

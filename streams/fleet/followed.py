@@ -10,7 +10,6 @@ import msgspec
 
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEnded
 from crawlog.schemas.job_orders import ENDED, JobStateName
-from crawlog.schemas.urls import JobSpec
 
 
 class JobRevision(NamedTuple):
@@ -53,7 +52,7 @@ class _Known:
 
     def followed(self) -> Followed:
         copy, spec = self.copy, self.copy.spec
-        has_started = self.start is not None and is_of(self.start, copy.epoch, spec)
+        has_started = self.start is not None and self.start.is_of(copy)
         return Followed(
             copy.job,
             JobRevision(copy.epoch, spec.rev),
@@ -66,11 +65,6 @@ class _Known:
             answers=copy.answers,
             required=tuple(number for number, output in enumerate(spec.outputs) if output.required),
         )
-
-
-def is_of(start: StartEnded, epoch: int, spec: JobSpec) -> bool:
-    """Whether a note that `start` has ended is about the present `start` of a job."""
-    return (start.epoch, start.args) == (epoch, spec.args)
 
 
 class FollowedJobs:

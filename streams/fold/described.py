@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from crawlog.schemas.urls import MAX_PRIORITY
 from crawlog.streams.http import shown_found
 from crawlog.streams.printable import HIDDEN
 
@@ -81,7 +82,7 @@ def decoded(key: bytes, value: bytes) -> DescribedRow:
     if key[at:]:
         named["name"] = key[at:].decode(errors="backslashreplace")
     if kind == "queued":
-        named["priority"] = r.MAX_PRIORITY - named["priority"]
+        named["priority"] = MAX_PRIORITY - named["priority"]
     return DescribedRow(kind, named, _value(kind, value))
 
 

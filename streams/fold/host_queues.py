@@ -179,5 +179,5 @@ class HostQueues:
 
 def bounded_priority(priority: int) -> int:
     """A priority as keys can hold it: -2^31..2^31-1."""
-    most = r.MAX_PRIORITY
+    most = u.MAX_PRIORITY
     return priority if -most <= priority <= most else min(max(priority, -most - 1), most)

@@ -38,7 +38,7 @@ from struct import Struct as Layout
 import msgspec
 
 from crawlog.schemas.progress import JobCounts
-from crawlog.schemas.urls import FoundUrl, JobSpec
+from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, JobSpec
 from crawlog.streams.http import StoredCookie
 
 FORMAT = 7
@@ -66,9 +66,6 @@ _page = Layout(">cIHI")
 QUEUE_KEY_BYTES = _queue.size
 QUEUE_PREFIX_BYTES = _host_queue.size
 _LAST_SEQUENCE = (1 << 64) - 1
-
-MAX_PRIORITY = (1 << 31) - 1
-"""Priorities are four bytes in the state's keys."""
 
 
 class Skip(msgspec.Struct, frozen=True, array_like=True):
