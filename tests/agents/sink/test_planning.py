@@ -295,6 +295,17 @@ def with_pipelines(sink: FleetSink, rev: int, state: str = "running", ends: int 
         sink._wanted.heard(Finished("j", 1.0, items=(ends,), rev=rev, reason=state))
 
 
+async def scraped(sink: FleetSink, *, rows: int) -> FleetOutput:
+    """The output of a job with pipelines that goes on, and has scraped some items."""
+    with_pipelines(sink, 1)
+    await sink._turn()
+    [output] = sink._outputs.values()
+    for number in range(rows):
+        output.take(row(number))
+    await output.write({})
+    return output
+
+
 async def noted(sink: FleetSink, rev: int, error: str = "") -> OutputNote:
     """What became of the output of j, behind the end of a revision."""
     async with asyncio.timeout(30):
@@ -309,12 +320,7 @@ async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made
 ) -> None:
     """A process that is ended before has made some, and the next one would begin with none. They stay then."""
     log.failures = 0
-    with_pipelines(sink, 1)
-    await sink._turn()
-    [output] = sink._outputs.values()
-    output.take(row(0))
-    output.take(row(1))
-    await output.write({})
+    output = await scraped(sink, rows=2)
     with_pipelines(sink, 2, "cancelled", ends=2)
     await sink._turn()
     assert sink._wanted.note("j", "rows.jsonl") is None
@@ -332,11 +338,7 @@ async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(
 ) -> None:
     """They would be closed whenever they have made all rows, and each fresh process gets all items again."""
     log.failures = 0
-    with_pipelines(sink, 1)
-    await sink._turn()
-    [output] = sink._outputs.values()
-    output.take(row(0))
-    await output.write({})
+    output = await scraped(sink, rows=1)
     with_pipelines(sink, 2, "finished", ends=1)
     await sink._turn()
     with_pipelines(sink, 3)
@@ -361,11 +363,7 @@ async def not_opened(sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: 
     monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
     monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
     log.failures, child.error = 0, "open_spider: OSError: no database"
-    with_pipelines(sink, 1)
-    await sink._turn()
-    [output] = sink._outputs.values()
-    output.take(row(0))
-    await output.write({})
+    output = await scraped(sink, rows=1)
     async with asyncio.timeout(30):
         while not output.trouble:
             await sink._turn()
@@ -413,11 +411,7 @@ async def test_the_rows_of_a_job_that_was_stopped_are_left_though_its_pipelines_
     monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
     log.failures = 0
     child.may_work.set()
-    with_pipelines(sink, 1)
-    await sink._turn()
-    [output] = sink._outputs.values()
-    output.take(row(0))
-    await output.write({})
+    output = await scraped(sink, rows=1)
     with_pipelines(sink, 2, state, ends=1)
     assert (await noted(sink, 2)).rows == 1
     for rev, error, rows in ((3, "open_spider: OSError: no database", 1), (4, "", 2)):

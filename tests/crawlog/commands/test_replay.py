@@ -231,8 +231,8 @@ def test_a_rewind_that_no_worker_could_follow_is_not_planned(cluster: Settings, 
     assert replay(settings, ReplayOptions("fetch", "to-offset", 3), print).plans[0].again == 0
 
 
-def test_outputs_wait_for_pages_that_are_parsed_again(cluster: Settings, tmp_path: Path) -> None:
-    """The coordinator hears where parse is now. A job that had ended before the pages that are read stays as it is."""
+def parsed(cluster: Settings, tmp_path: Path) -> tuple[Settings, Topics, Producer, list[str]]:
+    """A log of three pages that group parse is behind; the topic and the partition that they are in."""
     ensure_topics(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
@@ -241,6 +241,12 @@ def test_outputs_wait_for_pages_that_are_parsed_again(cluster: Settings, tmp_pat
     assert producer.flush(30)
     pages = [f"{topics.pages}:1"]
     replay(settings, ReplayOptions("parse", "to-latest", topics=pages, execute=True), print)
+    return settings, topics, producer, pages
+
+
+def test_outputs_wait_for_pages_that_are_parsed_again(cluster: Settings, tmp_path: Path) -> None:
+    """The coordinator hears where parse is now. A job that had ended before the pages that are read stays as it is."""
+    settings, topics, producer, pages = parsed(cluster, tmp_path)
     spec = JobSpec(1, outputs=(OutputSpec("rows.jsonl"),), state="finished")
     for job, passed in (("before", 2), ("among", 3)):
         write_job(settings, producer, topics, job, spec)
@@ -258,14 +264,7 @@ def test_a_replay_that_dies_before_it_moves_parse_is_done_by_the_same_command(
     cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The jobs wait already. Were parse moved first, the command would find nothing to do, and FILE would lack rows."""
-    ensure_topics(cluster)
-    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
-    for _ in range(3):
-        producer.send(topics.pages, b"", partition=1)
-    assert producer.flush(30)
-    pages = [f"{topics.pages}:1"]
-    replay(settings, ReplayOptions("parse", "to-latest", topics=pages, execute=True), print)
+    settings, topics, producer, pages = parsed(cluster, tmp_path)
     write_job(settings, producer, topics, "j", JobSpec(1, outputs=(OutputSpec("rows.jsonl"),), state="finished"))
     again = ReplayOptions("parse", "to-offset", 2, topics=pages, execute=True)
     parse = stage_group(settings, "parse")
