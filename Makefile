@@ -3,6 +3,7 @@
 #   make crawl                                  the demo site in examples/
 #   make crawl URLS="https://example.com/"      your own; ARGS="--depth 2 -s politeness.delay_s=2 -o pages.csv" goes to `crawlog run`
 #   make test | check | bench                   the suite | what CI checks | the measurements of bench/
+#   make test-long                              what the suite leaves out: more deaths, damages and loads, each a crawl of its own
 #   make faults                                 every fault that we can cause, judged by the site's access log: hours
 #   make lock | kafka-lock                      new versions of the Python packages | of the engine's jars
 
@@ -16,7 +17,7 @@ OUT    ?= pages.jsonl
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help crawl test check format bench faults lock kafka-lock setup setup-dev clean
+.PHONY: help crawl test test-long check format bench faults lock kafka-lock setup setup-dev clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -29,8 +30,13 @@ else
 endif
 
 # Three workers for two cores: a test that starts a crawl spends a third of its time waiting.
+PYTEST = $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+
 test: setup-dev
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m 'not long' $(ARGS)
+
+test-long: setup-dev
+	$(PYTEST) -m long $(ARGS)
 
 check: setup-dev build/typing
 	$(BIN)/ruff check .

@@ -106,6 +106,7 @@ def test_a_deed_changes_the_file_it_is_done_to(deed: str, tmp_path: Path) -> Non
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_crawl_whose_log_is_damaged_is_complete_or_says_where(tmp_path: Path) -> None:
     """Two points of one crawl; `python -m bench.faults.damage` does 250."""
     size = Size(hosts=3, pages=6, delay_s=0.1, latency_s=(0.0, 0.02), fetch=1, concurrency=16)

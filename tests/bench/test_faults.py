@@ -258,6 +258,7 @@ def test_the_small_site_has_every_kind() -> None:
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_crawl_under_faults_keeps_every_promise(tmp_path: Path) -> None:
     """A kill of each kind of process, poison and a zombie, in one crawl; `make faults` does more of all."""
     size = Size(hosts=10, pages=20, delay_s=0.5, latency_s=(0.0, 0.05), concurrency=8)

@@ -9,6 +9,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 JOBS = 5
 
 
+@pytest.mark.long
 def test_small_jobs_under_one_up_all_end_after_and_beside_each_other() -> None:
     """And the benchmark can say how fast."""
     ways = both(JOBS)

@@ -12,6 +12,7 @@ LIMIT_S = 60.0
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_crawl_with_many_seeds_goes_on_when_everything_is_killed(tmp_path: Path) -> None:
     """Requests come again after either kill, and a seeder that was under way ends: all of its URLs are folded."""
     result = backlog.measure(tmp_path, urls=20_000, hosts=2_000, limit_s=LIMIT_S)

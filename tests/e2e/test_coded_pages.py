@@ -100,6 +100,7 @@ class Coded:
         return found
 
 
+@pytest.mark.long
 def test_pages_in_codings_are_one_crawl_with_plain_ones(site: Threaded, cluster: Settings, tmp_path: Path) -> None:
     """Rows, a replay of the stored pages, and a crawl again that is told what has not changed."""
     crawl = Coded(site, cluster, tmp_path)

@@ -127,6 +127,7 @@ def items_of(cluster: Settings) -> Counter[tuple[str, str]]:
     return found
 
 
+@pytest.mark.long
 def test_a_coordinator_that_dies_at_every_step_ends_each_of_100_jobs_once(
     site: Numbered, data: Path, there: list[str], cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_coordinator_that_dies_at_every_step_ends_each_of_100_jobs_once(
     assert {one for one, _ in items_of(cluster)} == set(jobs)
 
 
+@pytest.mark.long
 def test_a_coordinator_that_was_stopped_cannot_end_a_job_that_was_resumed(
     site: Numbered, data: Path, there: list[str], cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

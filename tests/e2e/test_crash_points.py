@@ -82,6 +82,7 @@ def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_p
 @pytest.mark.broker
 @pytest.mark.slow
 @needs_site
+@pytest.mark.long
 def test_a_page_whose_done_was_lost_is_not_requested_again(tmp_path: Path, cluster: Settings) -> None:
     """The page is in the log when its worker dies; the next one writes the done, and dies of that twice."""
     deaths = {"fetch.page.acknowledged": 5, "fetch.done.sending": 9} | dict.fromkeys(LOST_DONES, 1)
@@ -102,6 +103,7 @@ def test_a_page_whose_done_was_lost_is_not_requested_again(tmp_path: Path, clust
 @pytest.mark.broker
 @pytest.mark.slow
 @needs_site
+@pytest.mark.long
 def test_a_worker_that_dies_after_a_checkpoint_amid_a_restore_goes_on_from_there(
     tmp_path: Path, cluster: Settings
 ) -> None:

@@ -76,6 +76,7 @@ def crawled(site: Site, folder: Path) -> "asyncio.Task[Summary]":
     return asyncio.ensure_future(crawl([site.url], settings=settings, output=folder / "rows.jsonl"))
 
 
+@pytest.mark.long
 async def test_a_cancelled_crawl_stops_cleanly_and_the_next_call_goes_on(site: Site, tmp_path: Path) -> None:
     """Nothing is left running; then all rows are there, and no page but one in flight was fetched twice."""
     site.holds_from = 5

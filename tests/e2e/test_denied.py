@@ -92,6 +92,7 @@ def log_of(guarded: Guarded, folder: Path, prefix: str) -> list[str | Path]:
     return ["--bootstrap", guarded.bootstrap, "--data", folder / "data", *pairs]
 
 
+@pytest.mark.long
 def test_a_command_that_may_not_write_says_so_and_ends_as_the_others_do(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +114,7 @@ def test_a_command_that_may_not_write_says_so_and_ends_as_the_others_do(
         assert "last words" not in err, (words, err)
 
 
-@pytest.mark.parametrize("how", ["permission", "password"])
+@pytest.mark.parametrize("how", ["permission", pytest.param("password", marks=pytest.mark.long)])
 def test_a_run_whose_access_is_taken_away_says_so_once_and_ends(
     guarded: Guarded, chain: Numbered, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

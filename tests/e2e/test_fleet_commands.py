@@ -63,6 +63,7 @@ def test_a_fleet_works_off_what_is_submitted_and_obeys(fleet: Path) -> None:
         site.close()
 
 
+@pytest.mark.long
 def test_who_follows_a_job_goes_on_after_down_and_up(fleet: Path) -> None:
     """The engine has another password then; the command hung for ever."""
     site, rows = Numbered(), fleet.parent / "rows.jsonl"
@@ -180,6 +181,7 @@ class Late(Spider):
 """
 
 
+@pytest.mark.long
 def test_rows_that_come_after_the_end_of_a_job_reach_its_file(fleet: Path) -> None:
     """Of a page that was redriven, and of pages that were parsed again; the same command makes a lost FILE again."""
     site, spider, mended = Numbered(), fleet.parent / "late.py", fleet.parent / "mended"
@@ -239,6 +241,7 @@ class Piped(Spider):
 """
 
 
+@pytest.mark.long
 def test_pipelines_run_where_no_output_of_the_fleet_is_wanted(fleet: Path) -> None:
     """By `run`, which says that its FILE has the items as they were scraped, and by `submit`; both wait for them."""
     site, spider, noted = Numbered(), fleet.parent / "piped.py", fleet.parent / "noted"

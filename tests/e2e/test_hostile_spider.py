@@ -93,6 +93,7 @@ def errors(log: Settings) -> dict[int, str]:
     return found
 
 
+@pytest.mark.long
 def test_the_worst_that_a_spider_does_costs_its_page_alone(
     site: Numbered, data: Path, cluster: Settings, there: list[str]
 ) -> None:

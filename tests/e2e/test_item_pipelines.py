@@ -193,6 +193,7 @@ def test_the_rows_are_those_of_scrapy(text: str, tmp_path: Path, quotes: Quotes,
         assert [log.count(word) for word in ("seen opened", "seen closed", "spider closed finished")] == [1, 1, 1]
 
 
+@pytest.mark.long
 def test_kills_lose_and_double_no_row(tmp_path: Path, quotes: Quotes, cluster: Settings) -> None:
     """The sink three times, parse behind the items of a page and before its commit, each of its own points too."""
     file = written(tmp_path, SPIDER, quotes)
@@ -217,6 +218,7 @@ def test_kills_lose_and_double_no_row(tmp_path: Path, quotes: Quotes, cluster: S
     assert summary["dead"] == 0
 
 
+@pytest.mark.long
 def test_mended_pipelines_make_the_rows_anew_without_a_request(
     tmp_path: Path, quotes: Quotes, cluster: Settings
 ) -> None:
@@ -268,6 +270,7 @@ class Authors(Spider):
 """
 
 
+@pytest.mark.long
 def test_pipelines_of_a_job_without_a_file_keep_its_items(tmp_path: Path, quotes: Quotes, cluster: Settings) -> None:
     """As with Scrapy: without -o the items pass the pipelines all the same, and once."""
     kept, reasons = tmp_path / "kept.json", tmp_path / "reasons"

@@ -107,6 +107,7 @@ def seed(url: str) -> bytes:
     return json.dumps({"url": url}).encode()
 
 
+@pytest.mark.long
 def test_records_of_kcat_are_crawled_wherever_they_land_and_its_garbage_is_a_dead_letter(up: Up) -> None:
     """Three kinds of garbage on each topic. Without a key, under kcat's own partitioner, and in each partition by hand:
     one crawl of each host, whole.

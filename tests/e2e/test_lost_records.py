@@ -53,6 +53,7 @@ def test_a_partition_is_suspect_with_another_leader_or_a_lower_end(now: EndMark,
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_records_that_were_lost_are_named_though_the_log_is_longer_than_before(lossy: Lossy, log: Settings) -> None:
     """Once, and to each command until it is made again. A leader with all records lost none; trimming is no loss."""
     names = Topics(log.kafka.prefix)
@@ -174,6 +175,7 @@ def test_founds_that_were_lost_while_a_run_goes_on_are_found_again(lossy: Lossy,
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long
 def test_pages_and_items_that_were_lost_while_nobody_looked_are_made_again(
     lossy: Lossy, log: Settings, tree: Numbered
 ) -> None:
@@ -205,6 +207,7 @@ def test_pages_and_items_that_were_lost_while_nobody_looked_are_made_again(
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long
 def test_seeds_that_were_lost_while_a_run_goes_on_are_sent_again(lossy: Lossy, log: Settings, tree: Numbered) -> None:
     """Nothing else finds them. A command that was given none says that some may be missing, and ends with 5."""
     topic = Topics(log.kafka.prefix).urls

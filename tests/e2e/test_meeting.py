@@ -70,6 +70,7 @@ def seeded(url: str, job: str, data: Path, there: list[str], **settings: object)
     done(crawlog("seed", url, "--job", job, "--data", data, *there, *pairs))
 
 
+@pytest.mark.long
 def test_a_job_given_to_running_workers_keeps_its_own_delay(site: Site, data: Path, there: list[str]) -> None:
     """The workers' own is a hundredth of it, and stays that of jobs that ask for so little."""
     polite = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01", "-s", "politeness.ip_rate=0"]
@@ -80,6 +81,7 @@ def test_a_job_given_to_running_workers_keeps_its_own_delay(site: Site, data: Pa
     assert min(later - earlier for earlier, later in pairwise(times)) > 0.98
 
 
+@pytest.mark.long
 def test_jobs_that_meet_on_a_host_are_each_asked_for_as_their_records_say(
     site: Site, data: Path, there: list[str]
 ) -> None:
@@ -114,6 +116,7 @@ def test_jobs_that_meet_on_a_host_are_each_asked_for_as_their_records_say(
     assert all(times[index + 1] - times[index] > 0.39 for index in slow if index + 1 < len(times))
 
 
+@pytest.mark.long
 def test_what_the_workers_may_not_ask_stays_queued_for_those_that_may(site: Site, data: Path, there: list[str]) -> None:
     """`status` and `why` say which setting they would need; workers that have it crawl on."""
     here = ["--data", data, *there, "-s", "politeness.delay_s=0", "-s", "robots.obey=false"]

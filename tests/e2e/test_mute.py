@@ -11,6 +11,7 @@ from tests.support.cluster import needs_site
 @pytest.mark.broker
 @pytest.mark.slow
 @needs_site
+@pytest.mark.long
 def test_good_hosts_go_on_beside_mute_ones_mute_names_and_slow_ones(tmp_path: Path) -> None:
     """All of their pages come while four places would be held for a quarter of an hour by those before them."""
     with (
@@ -33,6 +34,7 @@ def test_good_hosts_go_on_beside_mute_ones_mute_names_and_slow_ones(tmp_path: Pa
 @pytest.mark.broker
 @pytest.mark.slow
 @needs_site
+@pytest.mark.long
 def test_hosts_whose_first_answer_takes_12_s_are_not_lost_beside_mute_ones(tmp_path: Path) -> None:
     """They have 3 s at first, then 12, for mute ones hold all that strangers may; their last attempt is enough."""
     with mute.never_answering() as port, mute.waking(12.1) as (slow, sent):

@@ -102,6 +102,7 @@ def site() -> Iterator[Site]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_partitions_added_while_a_crawl_runs_end_it_and_misplace_nothing(
     site: Site, tmp_path: Path, cluster: Settings
 ) -> None:

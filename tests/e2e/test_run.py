@@ -42,6 +42,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 EVERY_PAGE = [str(number) for number in range(1, PAGES + 1)]
 
 
+@pytest.mark.long
 def test_a_run_ends_at_its_limit_a_higher_one_by_itself_and_again_says_so(site: Numbered, data: Path) -> None:
     """What was fetched is not fetched again: every page once. The third run asks the site for nothing."""
     code, summary, err = ended(run(site, data, "--max-pages", 5, delay_s=0.3))
@@ -79,6 +80,7 @@ def age(state: Path) -> None:
     database.close()
 
 
+@pytest.mark.long
 def test_states_that_cannot_be_used_are_folded_again_and_the_terminal_says_so(
     site: Numbered, data: Path, there: list[str]
 ) -> None:
@@ -101,6 +103,7 @@ def test_states_that_cannot_be_used_are_folded_again_and_the_terminal_says_so(
     assert err.count("the rows are read again from the log: the sink's state was damaged: ") == 1
 
 
+@pytest.mark.long
 def test_a_state_that_cannot_be_folded_again_ends_the_run_with_the_reason(
     site: Numbered, data: Path, cluster: Settings, there: list[str]
 ) -> None:
@@ -145,6 +148,7 @@ def dones(settings: Settings) -> int:
     return sum(result.page is not None for one in records for result in u.decode(one.value()).results or ())
 
 
+@pytest.mark.long
 def test_the_numbers_of_a_run_come_from_the_log(
     site: Numbered, data: Path, cluster: Settings, there: list[str]
 ) -> None:
@@ -319,6 +323,7 @@ def has_row(log: Settings, job: str, url: str) -> bool:
     return any(record.key() == f"{job} {url}".encode() for record in records)
 
 
+@pytest.mark.long
 def test_workers_run_the_operators_spider_and_no_strangers(
     site: Numbered, data: Path, cluster: Settings, there: list[str]
 ) -> None:
@@ -435,6 +440,7 @@ def before_page(settings: Settings, count: int) -> dict[int, int]:
     raise AssertionError(f"{dones} pages")
 
 
+@pytest.mark.long
 def test_a_crawl_is_rewound_and_a_job_begun_again(
     site: Numbered, data: Path, cluster: Settings, there: list[str]
 ) -> None:

@@ -63,6 +63,7 @@ def test_two_workers_of_each_stage_give_the_same(
     assert _paths(quotes) == asked
 
 
+@pytest.mark.long
 def test_three_kills_of_everything_give_the_same(
     project: Path, quotes: Quotes, theirs: tuple[Items, Counter[str]], tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_three_kills_of_everything_give_the_same(
     assert again.total() <= 12, again
 
 
+@pytest.mark.long
 def test_deaths_at_every_point_give_the_same(
     project: Path, quotes: Quotes, theirs: tuple[Items, Counter[str]], there: list[str], tmp_path: Path
 ) -> None:
@@ -102,6 +104,7 @@ def test_deaths_at_every_point_give_the_same(
     quotes.take()
 
 
+@pytest.mark.long
 def test_a_session_outlives_its_worker(project: Path, quotes: Quotes, there: list[str], tmp_path: Path) -> None:
     """The fetch workers are stopped in turn, so that another takes the session over, then killed: one login."""
     theirs = by_scrapy(copied("quotes", tmp_path, quotes), {"login": {}})["login"]

@@ -69,6 +69,7 @@ MORE = """
 """
 
 
+@pytest.mark.long
 def test_replays_run_changed_code_over_stored_pages(offers: Replayed) -> None:
     """Unchanged code gives the same rows: a `seen` set does not meet its own items.
 

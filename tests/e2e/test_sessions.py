@@ -177,11 +177,14 @@ def kill(run: Process) -> None:
 @pytest.mark.parametrize(
     "deaths",
     [
-        "fetch.page.acknowledged:1",
-        "fetch.done.acknowledged:1",
-        "fetch.page.acknowledged:1 restore.dones.sending:1 restore.dones.acknowledged:1",
+        pytest.param("fetch.page.acknowledged:1", id="page", marks=pytest.mark.long),
+        pytest.param("fetch.done.acknowledged:1", id="done"),
+        pytest.param(
+            "fetch.page.acknowledged:1 restore.dones.sending:1 restore.dones.acknowledged:1",
+            id="restores",
+            marks=pytest.mark.long,
+        ),
     ],
-    ids=["page", "done", "restores"],
 )
 def test_a_session_outlives_the_worker_that_got_it(tmp_path: Path, cluster: Settings, shop: Shop, deaths: str) -> None:
     """Also if the page is all that the log has of it."""
@@ -195,6 +198,7 @@ def test_a_session_outlives_the_worker_that_got_it(tmp_path: Path, cluster: Sett
     assert ("sid" in out, "HttpOnly" in out, "s3cr3t" in out) == (True, False, False)
 
 
+@pytest.mark.long
 def test_a_session_goes_to_the_next_owner(tmp_path: Path, shop: Shop) -> None:
     """Both workers are told to stop while the host rests, one after the other; the partition goes to and fro."""
     crawl = Crawl(tmp_path, None, f"{shop.origin}/start", "--workers", "fetch=2", "-spoliteness.delay_s=20", NO_ROBOTS)
@@ -229,15 +233,14 @@ LOGIN = ["GET /login", "POST /login", "GET /home", "POST /buy"]
 @pytest.mark.parametrize(
     ("deaths", "heard", "last"),
     [
-        ("fetch.page.acknowledged:1", LOGIN, "bought"),
-        ("fetch.page.acknowledged:2", LOGIN, "bought"),
-        ("fetch.page.acknowledged:3", LOGIN, "bought"),
-        ("fetch.page.acknowledged:4", LOGIN, "bought"),
-        ("fetch.began.sending:1", LOGIN, "bought"),
-        ("fetch.began.acknowledged:1", LOGIN[:3], "lost"),
-        ("fetch.page.sending:4", LOGIN, "lost"),
+        pytest.param("fetch.page.acknowledged:1", LOGIN, "bought", id="form", marks=pytest.mark.long),
+        pytest.param("fetch.page.acknowledged:2", LOGIN, "bought", id="posted"),
+        pytest.param("fetch.page.acknowledged:3", LOGIN, "bought", id="home", marks=pytest.mark.long),
+        pytest.param("fetch.page.acknowledged:4", LOGIN, "bought", id="bought", marks=pytest.mark.long),
+        pytest.param("fetch.began.sending:1", LOGIN, "bought", id="beginning", marks=pytest.mark.long),
+        pytest.param("fetch.began.acknowledged:1", LOGIN[:3], "lost", id="begun", marks=pytest.mark.long),
+        pytest.param("fetch.page.sending:4", LOGIN, "lost", id="answered", marks=pytest.mark.long),
     ],
-    ids=["form", "posted", "home", "bought", "beginning", "begun", "answered"],
 )
 def test_a_login_and_an_order_are_sent_once(
     tmp_path: Path, cluster: Settings, shop: Shop, deaths: str, heard: list[str], last: str

@@ -144,7 +144,7 @@ def test_workers_of_others_are_known_before_they_report(cluster: Settings, monke
     watch.close()
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_runs_with_different_jobs_on_one_cluster_all_end(runs: Runs, hosts: Hosts, count: int) -> None:
     """Started together: each page once, each FILE complete, and every host keeps its rest whoever asks it."""
     for job in range(count):
@@ -155,6 +155,7 @@ def test_runs_with_different_jobs_on_one_cluster_all_end(runs: Runs, hosts: Host
     assert hosts.shortest_rest() >= DELAY_S
 
 
+@pytest.mark.long
 def test_a_run_that_is_interrupted_or_killed_stops_no_other_run(runs: Runs, hosts: Hosts) -> None:
     """The others go on with its job too, and end; the same command goes on and ends with all its rows.
 
@@ -187,6 +188,7 @@ def test_a_run_that_is_interrupted_or_killed_stops_no_other_run(runs: Runs, host
     assert hosts.shortest_rest() >= DELAY_S
 
 
+@pytest.mark.long
 def test_the_greater_delay_of_two_runs_holds_for_a_host_of_both(runs: Runs, hosts: Hosts) -> None:
     """While both have pages there, whichever worker asks; before and after, the fast one has its own pace."""
     hosts.last = 1_000_000

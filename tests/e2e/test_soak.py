@@ -11,6 +11,7 @@ from tests.support.cluster import needs_site
 @pytest.mark.broker
 @pytest.mark.slow
 @needs_site
+@pytest.mark.long
 def test_a_crawl_that_is_killed_at_half_is_measured_to_its_end(tmp_path: Path) -> None:
     """Every tenth of the pages has its line, and the rows are those of the site."""
     looks, wrong = soak.crawl(tmp_path, hosts=10, pages=60)

@@ -115,6 +115,7 @@ def kill_all(process: Process) -> None:
     process.communicate()
 
 
+@pytest.mark.long
 def test_a_start_that_is_killed_halfway_begins_again_and_what_is_known_falls_away(
     tmp_path: Path, pages: Pages, command: Command
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_start_that_is_killed_halfway_begins_again_and_what_is_known_falls_awa
     assert sum(pages.asked.values()) == sum(before.values()) + 60
 
 
+@pytest.mark.long
 def test_a_command_that_dies_at_each_of_its_writes_goes_on(
     tmp_path: Path, pages: Pages, command: Command, there: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +158,7 @@ def test_a_command_that_dies_at_each_of_its_writes_goes_on(
     assert set(pages.asked) == {f"/{number}" for number in range(60)}
 
 
+@pytest.mark.long
 def test_an_endless_start_goes_at_the_pace_of_the_job(
     tmp_path: Path, pages: Pages, command: Command, there: list[str]
 ) -> None:
@@ -199,6 +202,7 @@ def test_a_start_that_fails_keeps_what_it_gave(
     assert pages.asked == Counter(["/1", "/2"])
 
 
+@pytest.mark.long
 def test_up_goes_on_with_the_start_of_a_run_that_was_killed(tmp_path: Path, pages: Pages, command: Command) -> None:
     """It has every job of its data folder."""
     process = command(SLOWLY)
@@ -245,6 +249,7 @@ class Numbers(scrapy.Spider):
 """
 
 
+@pytest.mark.long
 def test_a_spider_that_closes_its_job_ends_the_run(tmp_path: Path, pages: Pages, there: list[str]) -> None:
     """`start` ends with it; FILE is made. The same command has nothing to do, `--fresh` crawls again."""
     (tmp_path / "numbers.py").write_text(CLOSING)

@@ -128,6 +128,7 @@ def gone(process: psutil.Process) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip, cut])
+@pytest.mark.long
 def test_pages_that_a_killed_broker_has_lost_while_parse_lags_are_fetched_again(
     crawl: Crawl, damage: Callable[[Crawl], None]
 ) -> None:
@@ -147,6 +148,7 @@ def test_pages_that_a_killed_broker_has_lost_while_parse_lags_are_fetched_again(
     assert crawl.verified()[0] == 0, crawl.verified()
 
 
+@pytest.mark.long
 def test_a_run_of_a_log_that_lost_pages_while_nobody_looked_ends_complete(crawl: Crawl) -> None:
     """Everything is killed, crawl.pages is cut, and the same command goes on."""
     process = crawl.start()
@@ -164,6 +166,7 @@ def test_a_run_of_a_log_that_lost_pages_while_nobody_looked_ends_complete(crawl:
     assert crawl.verified()[0] == 0, crawl.verified()
 
 
+@pytest.mark.long
 def test_items_that_no_sink_had_read_are_made_again(crawl: Crawl) -> None:
     """Only parse knew that they were in the log: its commits say so."""
     process = crawl.start()
@@ -183,6 +186,7 @@ def test_items_that_no_sink_had_read_are_made_again(crawl: Crawl) -> None:
 
 
 @pytest.mark.parametrize("topic", ["pages", "items"])
+@pytest.mark.long
 def test_a_partition_that_is_deleted_after_the_crawl_is_made_again(crawl: Crawl, topic: str) -> None:
     """A finished job's run notices, and both its old FILE and a new one are complete."""
     done(crawl.start())
@@ -197,6 +201,7 @@ def test_a_partition_that_is_deleted_after_the_crawl_is_made_again(crawl: Crawl,
     assert crawl.verified()[0] == 0, crawl.verified()
 
 
+@pytest.mark.long
 def test_a_file_that_is_changed_after_the_crawl_is_made_again(crawl: Crawl) -> None:
     """Bytes flipped in the middle of files that a broker trusts: the next run of the finished job has them checked."""
     done(crawl.start())

@@ -69,6 +69,7 @@ def has_joined(log: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_any_number_of_workers_gives_the_same_pages(crawl: Cluster) -> None:
     """Two of each share the partitions, a third joins and leaves: no page is lost or asked twice, no host too soon."""
     crawl.start("--workers", "fetch=2,parse=2")

@@ -72,6 +72,7 @@ async def test_a_server_is_waited_for_as_long_as_the_job_says(rules: dict[str, A
         assert (await asked(client, port, **rules)).error == error
 
 
+@pytest.mark.long
 async def test_a_body_that_stops_is_waited_for_as_long_as_the_job_says() -> None:
     """Between two of its parts."""
     async with served(Pages(lambda _: chunked(b"x")[:-5])) as port, client_by() as client:

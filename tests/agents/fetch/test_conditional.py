@@ -389,6 +389,7 @@ def _rows(data: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_crawl_again_asks_for_what_changed_and_has_all_rows_whatever_is_killed(
     book: Book, tmp_path: Path, cluster: Settings
 ) -> None:

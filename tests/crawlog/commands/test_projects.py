@@ -240,6 +240,7 @@ def test_a_deleted_version_that_a_job_still_has_can_be_revoked(
     assert "revoked" in str(refusal_of(settings, ref_of(found)))
 
 
+@pytest.mark.long
 def test_a_revocation_lasts_for_older_versions_and_bars_no_later_one(settings: Settings, shop: Path) -> None:
     """Of a version, and of the whole project: deleting a later one plainly does not lift it."""
     first = projects.deploy(settings, shop, "shop", "1")
@@ -301,6 +302,7 @@ def forgeries(settings: Settings, ref: CodeRef, tmp_path: Path) -> dict[str, For
     }
 
 
+@pytest.mark.long
 def test_what_a_stranger_writes_into_the_topic_runs_nowhere(settings: Settings, shop: Path, tmp_path: Path) -> None:
     """Unsigned, signed by a stranger, signed under another name, cut, swapped: refused, and nothing is written."""
     ref = ref_of(projects.deploy(settings, shop, "shop", "1"))

@@ -41,6 +41,7 @@ def repair(data: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) -> None:
     """What lies before it stays, and other partitions too. A broker that cannot start on its files is told the way."""
     data = tmp_path / "data"
@@ -119,6 +120,7 @@ def test_founds_behind_damage_are_given_to_the_log_again(cluster: Settings, engi
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long
 def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path) -> None:
     """A broker trusts what it left. A command that only looks has nothing cut; what works on the log does."""
     engine = local.start(Settings(), tmp_path, lambda _: None)

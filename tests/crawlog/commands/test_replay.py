@@ -110,6 +110,7 @@ class Words(Spider):
 """
 
 
+@pytest.mark.long
 def test_stored_pages_are_parsed_again_by_the_spider_as_it_is_now(crawl: Crawl) -> None:
     """Plan, execution, and the next run works it off; then the sink alone, with a file that was lost.
 
@@ -152,6 +153,7 @@ def test_stored_pages_are_parsed_again_by_the_spider_as_it_is_now(crawl: Crawl) 
     assert crawl.site.asked.total() == asked
 
 
+@pytest.mark.long
 def test_a_job_alone_is_replayed(crawl: Crawl) -> None:
     """Pages of others in the same log are passed over, and rows of others stay as they were made."""
     told: list[str] = []

@@ -179,6 +179,7 @@ def test_a_cold_start_takes_a_new_password_and_a_broker_without_one_is_started_a
     assert any("without a password" in line for line in said)
 
 
+@pytest.mark.long
 def test_who_writes_while_the_engine_is_killed_logs_in_at_the_next_one(tmp_path: Path) -> None:
     """The next engine has another password: a seeder asks for it, and its records and the workers' reports arrive."""
     first = local.start(Settings(), tmp_path, quiet)
@@ -393,6 +394,7 @@ def note(data: Path) -> dict[str, Any]:
 
 @needs_site
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_password_shows_nowhere(tmp_path: Path) -> None:
     """Not in the arguments of any process, in no log, in nothing that the command says or writes."""
     with Cluster(tmp_path, hosts=2, pages=5, settings={"politeness.delay_s": 0.5}) as crawl:

@@ -178,6 +178,7 @@ async def test_a_worker_leaves_old_finished_jobs_out_until_something_of_them_is_
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_of_a_job_that_ended_long_ago_ends(
     site: Numbered, data: Path, there: list[str], cluster: Settings
 ) -> None:
