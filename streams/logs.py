@@ -45,6 +45,9 @@ AGAIN_S = 10.0
 """Least time between two lines of a library that differ in their arguments only."""
 
 
+HEARD = logging.INFO
+"""Least level of what listeners hear, however little is shown: the lines of jobs go to the topic through them."""
+
 _listeners: list[Callable[[Mapping[str, Any]], None]] = []
 
 
@@ -71,16 +74,14 @@ class Seldom(logging.Filter):
         return True
 
 
-def configure(level: str, form: str = "text", *, heard: str = "", **worker: str) -> None:
-    """Send everything at `level` and above to standard error.
+def configure(level: str, form: str = "text", **worker: str) -> None:
+    """Send everything at `level` and above to standard error. Listeners hear what is at HEARD and above, too.
 
     Args:
         form: `text` or `json`.
-        heard: Least level of what listeners hear; empty for `level`.
         worker: Fields of every JSON line.
     """
-    levels = logging.getLevelNamesMapping()
-    severity = levels[level.upper()]
+    severity = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%f", utc=False, key="time"),
@@ -88,9 +89,7 @@ def configure(level: str, form: str = "text", *, heard: str = "", **worker: str)
     ]
     structlog.configure(
         processors=[*shared, _tell_listeners, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            min(severity, levels[heard.upper()] if heard else severity)
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(min(severity, HEARD)),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )

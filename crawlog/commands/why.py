@@ -4,8 +4,9 @@ It reads the URL's partition of crawl.urls, the pages that its dones name, its p
 It writes nothing and waits for no worker, so workers may run meanwhile.
 """
 
+import re
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -270,7 +271,7 @@ class Inquiry:
         """Dead letters of these events' records, or that name the URL, with how they were handled."""
         places = {(f"{self._settings.kafka.prefix}{event.topic}", event.partition, event.offset) for event in events}
         spelled = {spelling.url for spelling in history.spellings()} | {history.given, history.serialised}
-        needles = [url.encode() for url in spelled]
+        named = _whole_words(spelled)
         letters, ours = Letters(), []
         for record in self._records(self._names.dead, 0):
             headers = record_headers(record)
@@ -278,8 +279,8 @@ class Inquiry:
             letter = letters.all.get(record.offset() or 0)
             if letter is None or not letter.place[0]:
                 continue
-            named = dict(headers).get(pages.HEADER) if letter.place[0] == self._names.pages else record.value()
-            if letter.place in places or any(needle in _bytes(named) for needle in needles):
+            of = dict(headers).get(pages.HEADER) if letter.place[0] == self._names.pages else record.value()
+            if letter.place in places or named.search(_bytes(of)):
                 ours.append(letter)
         return (_buried(letter) for letter in ours if not self._only or letter.job in ("", self._only))
 
@@ -393,6 +394,12 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
     except Exception:  # noqa: BLE001  # rocksdict raises bare Exceptions: a folder just made, a table its owner dropped
         return None
     return value
+
+
+def _whole_words(urls: Collection[str]) -> re.Pattern[bytes]:
+    """Finds one of these URLs in a record; not where it is the beginning of another one, or a part of its query."""
+    either = b"|".join(re.escape(url.encode()) for url in urls if url) or b"(?!)"
+    return re.compile(rb"""(?<![^\s"'<>])(?:%b)(?![^\s"'<>\\])""" % either)
 
 
 def _bytes(value: object) -> bytes:

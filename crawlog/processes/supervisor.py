@@ -121,7 +121,7 @@ class Supervisor:
         from crawlog.streams.log import ensure_topics
 
         level = "debug" if self.settings.log.level == "debug" else "warning"  # standard output is for answers
-        logs.configure(level, heard="info")
+        logs.configure(level)
         ensure_topics(self.settings)
         self._care = LogCare(self.settings, self.report)
         self._care.make_again(self.engine)

@@ -140,7 +140,7 @@ class Log(Section):
     """Messages of workers, and how much the topics hold."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severity that workers log."""
+    """Least severity that workers log. `crawlog jobs logs` has lines from `info` on, whatever this says."""
     format: Literal["text", "json"] = "text"
     """Form of the workers' own log files: lines for people, or one JSON object a line."""
     pages_keep_days: Positive = 7.0

@@ -83,6 +83,9 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     log.send(log.names.items, items.encode(record), key=items.key("j", TARGET))
     letter = dead.DeadLetter(log.names.pages, *place, "parse", "ValueError: no", job="j")
     log.send(log.names.dead, b"<title>", letter.headers())
+    longer = pages.PageMeta(f"{TARGET}7", "j", location=f"{TARGET}?from={TARGET}7")
+    of_longer = msgspec.structs.replace(letter, offset=place[1] + 1)
+    log.send(log.names.dead, b"", [*of_longer.headers(), *pages.headers(longer)])
 
     story = Inquiry(cluster, None, "", lambda _: None).ask(TARGET + "?utm_source=z")
     assert [event.kind for event in story.events] == ["job", "found", "page", "done", "items", "dead"]

@@ -399,7 +399,7 @@ def test_a_start_begins_again_in_another_epoch_with_other_arguments_and_other_co
 
 def test_what_it_prints_and_raises_are_lines_about_its_job(start: Start) -> None:
     """`jobs logs` shows them; the terminal of `up` is nobody's."""
-    logs.configure("warning", heard="info")
+    logs.configure("warning")
     made = start('print("hello")\nyield {"n": 1}\nraise KeyError("x")')
     assert made.ended().error
     made.until(lambda: {"hello", "start_failed"} <= {line.source or line.text for line in made.producer.lines})

@@ -131,6 +131,19 @@ def test_a_log_of_json_has_one_object_a_line(written: io.StringIO) -> None:
     assert "broken\nin two" in third["exception"]
 
 
+@pytest.mark.parametrize("level", ["warning", "error"])
+def test_lines_of_jobs_are_heard_however_little_is_shown(written: io.StringIO, level: str) -> None:
+    """`jobs logs` of a job said that it has no lines, although its spider had printed errors."""
+    heard = list[str]()
+    logs.listen(lambda event: heard.append(event["event"]))
+    with contextlib.redirect_stderr(written):
+        logs.configure(level)
+    structlog.get_logger().debug("more", job="j")
+    structlog.get_logger().info("spider_printed", job="j")
+    assert heard == ["spider_printed"]
+    assert not written.getvalue()
+
+
 def test_a_listener_hears_events_and_cannot_break_the_log(written: io.StringIO) -> None:
     """Nor does it change what is logged."""
     heard = list[dict[str, Any]]()
