@@ -149,8 +149,12 @@ class FleetOutput:
 
     @property
     def is_mended(self) -> bool:
-        """Whether its pipelines make rows, and its newest note says that they cannot."""
-        return self.wanted.has_failed and self._rows is not None and self._rows.works
+        """Whether its newest note says that it cannot be written, and a write since then says that it can.
+
+        Of an output with pipelines these say so: its items are written while no row can be made.
+        """
+        is_written = not self.error and not self.goes_back
+        return self.wanted.has_failed and is_written and (self._rows is None or self._rows.works)
 
     def passed(self, partition: int, read: int) -> int:
         """The offset up to which all rows are durable, where the reader is at `read`."""

@@ -23,7 +23,7 @@ from crawlog.agents.control import Obedience, follow
 from crawlog.schemas import control
 from crawlog.schemas.progress import FLEET, MAX_STUCK, Progress
 from crawlog.streams import crash_points, exit_codes
-from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RefusedOutput, Unusable
+from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, Unusable
 from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count
 from crawlog.streams.sink import empty, fleet_sink_of, forget_output, places_of
 from crawlog.streams.worker import CrawlApp
@@ -265,7 +265,7 @@ class FleetSink:
             if self._is_required(wanted):
                 self._held[key] = partition
             self._retry[wanted.job] = time.monotonic() + AGAIN_S
-            if not isinstance(error, Misconfigured) or await self._records.note(wanted, error=str(error)):
+            if await self._records.failed(wanted, error):
                 log.warning("output_not_written", job=wanted.job, output=wanted.output.name, error=str(error))
             return
         self._held.pop(key, None)
@@ -330,13 +330,13 @@ class FleetSink:
 
     async def _dispatch(self, records: list[ItemRecord]) -> None:
         """Give each record to the outputs of its job. Records of other jobs are passed."""
-        unknown = {job for record in records if not self._wanted.knows(job := _job_of(record))}
+        unknown = {job for record in records if not self._wanted.knows(job := record.job)}
         if unknown and await self._records.learn():
             self._must_seek = True  # a job that was new may have rows among these
         for record in records:
             self._read_count += 1
             self._read_bytes += len(record.value or b"")
-            for output in self._by_job.get(_job_of(record), ()):
+            for output in self._by_job.get(record.job, ()):
                 output.take(record)
         if not self._must_seek:
             self._reader.passed(records)
@@ -366,6 +366,11 @@ class FleetSink:
                 output.error = f"{output.partial}: {getattr(error, 'strerror', None) or error}"
                 output.pending_since = time.monotonic() + AGAIN_S
                 log.warning("sink_write_failed", job=output.spec.job, error=output.error)
+                if self._owned:  # else the next owner says how it goes on
+                    await self._records.failed(output.wanted, error, output.error)
+            else:
+                if self._owned and output.is_mended:
+                    await self._records.note(output.wanted, rev=0)
 
     async def _make_room(self) -> None:
         """Close the state that got nothing for longest, if very many are open."""
@@ -399,8 +404,7 @@ class FleetSink:
                 output.tries_at = now + AGAIN_S
                 output.error = str(error)
                 log.warning("output_not_complete", job=output.spec.job, error=str(error))
-                if isinstance(error, Misconfigured | OSError):
-                    await self._records.note(output.wanted, error=str(error), place=output.spec.output)
+                await self._records.failed(output.wanted, error, place=output.spec.output)
 
     def _is_in(self, output: FleetOutput, ends: tuple[int, ...]) -> bool:
         read = self._reader.at
@@ -428,10 +432,6 @@ class FleetSink:
         crash_points.point("output.noted")
         log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)
         await self._drop([wanted.key])
-
-
-def _job_of(record: ItemRecord) -> str:
-    return (record.key or b"").partition(b" ")[0].decode("utf-8", "replace")
 
 
 def attach(app: CrawlApp) -> None:

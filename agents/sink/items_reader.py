@@ -22,6 +22,11 @@ class ItemRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
 
+    @property
+    def job(self) -> str:
+        """The job in its key."""
+        return (self.key or b"").partition(b" ")[0].decode("utf-8", "replace")
+
 
 class ItemsReader:
     """See the module.

@@ -8,6 +8,7 @@ import msgspec
 
 from crawlog.schemas import control
 from crawlog.schemas.control import JobCopy, OutputNote
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Producer, Topics, control_entries, log_bounds
 
 from .wanted_outputs import MOST_NAME, WantedOutput, WantedOutputs
@@ -46,6 +47,18 @@ class OutputRecords:
         for record in new:
             self._wanted.heard(record)
         return bool(new)
+
+    async def failed(self, wanted: WantedOutput, error: Exception, text: str = "", *, place: str = "") -> bool:
+        """Note that an output cannot be written, unless the next try may do, as where another process has it yet.
+
+        Args:
+            text: The error as people read it, if it has a better text than its own.
+
+        Returns: Whether it is news.
+        """
+        if not isinstance(error, Misconfigured | OSError):
+            return True
+        return await self.note(wanted, error=text or str(error), place=place)
 
     async def note(self, wanted: WantedOutput, *, rev: int | None = None, **became: Any) -> bool:
         """Write what became of an output to crawl.control, unless it says so already.

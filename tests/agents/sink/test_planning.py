@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import errno
 import threading
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -34,6 +36,7 @@ class EmptyLog:
 
     Attributes:
         beats: What the watchdog was told.
+        sent: Notes that were taken.
     """
 
     outstanding = 0
@@ -43,9 +46,11 @@ class EmptyLog:
         self.at: dict[int, int] = {}
         self.failures = 1
         self.beats = threading.Semaphore(0)
+        self.sent = 0
 
     def send(self, *_: Any, **__: Any) -> None:
         """Take a note."""
+        self.sent += 1
 
     def seek(self, offsets: dict[int, int]) -> None:
         """Read on from these offsets."""
@@ -132,9 +137,9 @@ async def test_a_file_that_was_lost_is_made_again_when_a_command_asks_for_it(
     assert made.exists()
 
 
-def running(sink: FleetSink, job: str) -> None:
+def running(sink: FleetSink, job: str, rev: int = 1) -> None:
     """Tell the worker of a job that goes on."""
-    sink._wanted.heard(JobCopy(job, msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=1)))
+    sink._wanted.heard(JobCopy(job, msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=rev)))
 
 
 def row(n: int) -> ItemRecord:
@@ -213,6 +218,80 @@ async def test_what_a_revocation_left_open_is_closed_though_nothing_is_assigned(
     assert output.is_open
     await sink._turn()
     assert (output.is_open, sink._outputs) == (False, {})
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_full_disk_is_noted_once_and_the_note_is_taken_back_by_the_next_good_write(
+    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`jobs show` says so for as long as it is so; the log does not grow by each try."""
+    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures = 0
+    running(sink, "j")
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    with monkeypatch.context() as full:
+        full.setattr(SinkState, "fold", Mock(side_effect=FULL))
+        for _ in range(3):
+            await sink._turn()
+    note = sink._wanted.note("j", "rows.jsonl")
+    assert (note and note.rev, note and note.error, log.sent) == (1, f"{output.partial}: {FULL.strerror}", 1)
+    for _ in range(3):
+        await sink._turn()
+    note = sink._wanted.note("j", "rows.jsonl")
+    assert (note and note.rev, note and note.error, log.sent) == (0, "", 2)
+
+
+@pytest.mark.parametrize("rev", [1, 2])
+async def test_the_note_of_a_worker_that_died_is_taken_back_by_the_next_one(
+    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, rev: int
+) -> None:
+    """Of a former revision of the job, too: its error stands beside `writing`."""
+    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
+    log.failures = 0
+    running(sink, "j", rev=rev)
+    sink._wanted.heard(OutputNote("j", "rows.jsonl", 1.0, rev=1, error=str(FULL)))
+    await sink._turn()
+    assert (note := sink._wanted.note("j", "rows.jsonl")) is not None
+    assert note.error
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    await sink._turn()
+    assert (note := sink._wanted.note("j", "rows.jsonl")) is not None
+    assert (note.rev, note.error) == (0, "")
+
+
+async def test_a_state_that_cannot_be_opened_on_a_full_disk_is_noted(
+    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker began again meanwhile; one that another process has yet is no news."""
+    log.failures = 0
+    running(sink, "j")
+    for error, told in ((RetryLater("it is locked"), ""), (FULL, str(FULL))):
+        monkeypatch.setattr(FleetOutput, "begin", Mock(side_effect=error))
+        sink._wanted.changed.add("j")
+        await sink._turn()
+        note = sink._wanted.note("j", "rows.jsonl")
+        assert (note.error if note else "") == told
+
+
+async def test_a_write_that_fails_while_the_output_is_handed_over_is_noted_by_its_next_worker(
+    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is little time, and the disk may be that of another machine."""
+    log.failures = 0
+    running(sink, "j")
+    await sink._turn()
+    [output] = sink._outputs.values()
+    await output.open()
+    output.take(row(0))
+    monkeypatch.setattr(SinkState, "fold", Mock(side_effect=FULL))
+    await sink.revoking({0})
+    assert sink._wanted.note("j", "rows.jsonl") is None
 
 
 @pytest.mark.parametrize("slow", ["SinkState", "finalise"])
