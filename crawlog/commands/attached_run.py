@@ -284,6 +284,7 @@ class FleetFollower:
             now = time.monotonic()
             self._renew(now)
             self._view.look(self._count)
+            self.outputs.tell_failed()
             self.outputs.tell_wait(now)
             if self._shown.is_due(now):
                 self._show(now)
@@ -312,6 +313,8 @@ class FleetFollower:
         workers = self._view.workers() if views else ()
         has_sink = any(one.stage == "sink" and one.supervisor != "run" for one in workers)
         self.outputs.look(views, has_sink=has_sink)
+        if not has_ended and (job := state.job(self._summary.job)) is not None:
+            self.outputs.hear(job.outputs)
         return has_ended and not self.outputs.are_awaited
 
     def _made_at_end(self, state: "FleetState") -> "tuple[OutputView, ...]":

@@ -1,6 +1,7 @@
 """The outputs of a job that a command follows. A sink worker of the fleet makes them after the job's end.
 
-FleetState ─► JobOutputs.look ─► are they awaited? ─► made, or failed: `check`
+FleetState ─┬─► JobOutputs.hear ─► the job goes on ─► those that fail now: `tell_failed`
+            └─► JobOutputs.look ─► are they awaited? ─► made, or failed: `check`
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +19,7 @@ TOLD_S = 10.0
 
 
 class JobOutputs:
-    """The outputs that the end of a job makes.
+    """The outputs of a job, and what its end makes of them.
 
     Args:
         say: Takes lines for the user.
@@ -30,6 +31,28 @@ class JobOutputs:
         self._views: tuple[OutputView, ...] = ()
         self._has_sink = False
         self._tell_at = inf
+        self._heard: tuple[OutputView, ...] = ()
+        self._told: dict[str, str] = {}
+
+    def hear(self, views: "Iterable[OutputView]") -> None:
+        """Takes the outputs as they are while the job goes on."""
+        self._heard = tuple(views)
+
+    def tell_failed(self) -> None:
+        """Says once which output fails while the job goes on, and that it is written again: a worker tries until then.
+
+        One that the job needs keeps it from its end, so `check` would never come.
+        """
+        for one in self._heard:
+            called = "the pipelines' output" if one.name == PIPELINES_ALONE.name else f"output {one.name}"
+            told = self._told.get(one.name, "")
+            if one.state == "failed" and one.error != told:
+                self._told[one.name] = one.error
+                waits = ", and the job may wait for it" if one.required else ""
+                self._say(f"{called} failed: {one.error}; it is tried again{waits}")
+            elif told and not one.error:
+                del self._told[one.name]
+                self._say(f"{called} is written again")
 
     def look(self, views: "Iterable[OutputView]", *, has_sink: bool) -> None:
         """Takes the outputs as they are.

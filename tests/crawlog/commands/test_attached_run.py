@@ -212,6 +212,23 @@ def test_a_long_wait_for_outputs_is_told_once(output: OutputSpec, workers: tuple
     assert [line.partition(";")[0] for line in follower.said] == [told]
 
 
+def test_an_output_that_fails_while_the_job_goes_on_is_told_once_and_waited_for() -> None:
+    """A job waits for its outputs, so its end does not come; a worker may declare this one, or the disk be freed."""
+    follower = an_ended(ROWS, state="running")
+    follower.state.hear(b"finished/shop", None)
+    told: list[str] = []
+    for error in ("full", "full", "", "full"):
+        note = OutputNote("shop", "rows.jsonl", 1.0, rev=9 if error else 0, error=error)
+        follower.state.hear(control.key(note), note)
+        assert not follower._is_through(follower.state)
+        follower.outputs.tell_failed()
+        told.append("; ".join(follower.said))
+        follower.said.clear()
+    failed = "output rows.jsonl failed: full; it is tried again, and the job may wait for it"
+    assert told == [failed, "", "output rows.jsonl is written again", failed]
+    follower.outputs.check()
+
+
 def test_an_output_that_could_not_be_made_is_an_error() -> None:
     """As a FILE that a run cannot make; one of an end that makes none is no matter."""
     note = OutputNote("shop", "rows.jsonl", 1.0, rev=9, error="the disk is full")
