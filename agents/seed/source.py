@@ -14,9 +14,10 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 
@@ -32,11 +33,21 @@ MAX_LINE_BYTES = MAX_URL_BYTES + 4096
 SPOOL_BYTES = 8 << 20
 """Standard input stays in memory up to this size, bytes; then it goes to a temporary file."""
 
+OPEN_S = 5.0
+"""A pipe that stays open for longer is told of, seconds."""
+
+STAYS_OPEN = (
+    "{} is open still: its seeds are sent when it ends. Without an end, give each batch to a `crawlog seed` of its own,"
+    ' or write lines {{"job": NAME, "url": URL}} to crawl.urls (docs/jobs.md, "The first requests")'
+)
+
 HEAD_BYTES = 1024
 """A sitemap's first character that is no blank is among these bytes."""
 
 MAX_SITEMAP_BYTES = 64 << 20
 """Of a sitemap in a file, what is read, bytes: more than its parser takes (50 MiB), which says so."""
+
+STANDARD_INPUT = "standard input"
 
 BOM = b"\xef\xbb\xbf"
 
@@ -52,6 +63,7 @@ class Source:
             at once.
         stdin: Read for `-`, and copied too.
         collect: Returns the URLs of a `sitemap:URL` as lines; without it such an argument is no seed.
+        say: Is told of a pipe that stays open, by another thread.
 
     Raises: Misconfigured: a file cannot be read, or an argument is neither a file nor a URL.
     """
@@ -61,6 +73,7 @@ class Source:
         arguments: Sequence[str],
         stdin: BinaryIO | None = None,
         collect: Callable[[str], BinaryIO] | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._arguments = arguments
         self._spools: dict[str, BinaryIO] = {}
@@ -69,9 +82,13 @@ class Source:
             if collect is not None and argument.startswith(SITEMAP):
                 self._collected[argument] = collect(argument.removeprefix(SITEMAP))
             elif argument == "-":
-                self._spools[argument] = _spooled(stdin or sys.stdin.buffer)
-            elif "://" not in argument and (spool := _readable(Path(argument))) is not None:
-                self._spools[argument] = spool
+                with _told(STANDARD_INPUT, say):
+                    self._spools[argument] = _spooled(stdin or sys.stdin.buffer)
+            elif "://" not in argument:
+                with _told(argument, say):
+                    spool = _readable(Path(argument))
+                if spool is not None:
+                    self._spools[argument] = spool
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +112,7 @@ class Source:
         for argument in self._arguments:
             if argument in self._spools:
                 self._spools[argument].seek(0)
-                name = "standard input" if argument == "-" else argument
+                name = STANDARD_INPUT if argument == "-" else argument
                 yield name, _whole(name, _seeds(name, self._spools[argument]))
             elif argument in self._collected:
                 self._collected[argument].seek(0)
@@ -151,6 +168,18 @@ def _unpacked(file: BinaryIO) -> BinaryIO:
     is_gzip = file.read(2) == b"\x1f\x8b"
     file.seek(0)
     return cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="rb")) if is_gzip else file
+
+
+@contextmanager
+def _told(name: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Says that the block takes long: it reads a pipe to its end, or waits for somebody to open it."""
+    timer = threading.Timer(OPEN_S, say, [STAYS_OPEN.format(name)])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _spooled(stdin: BinaryIO) -> BinaryIO:

@@ -121,7 +121,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     from crawlog.streams.log import CommandProducer, ensure_topics, said_rules
 
     with ExitStack() as stack:
-        source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell)))
+        source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell), say=tell))
         reached = stack.enter_context(reachable_log(settings))
         if from_log:
             source = Source([str(stack.enter_context(old_seeds(reached, from_log, job)).path)])

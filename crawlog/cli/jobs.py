@@ -124,7 +124,7 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
         source = None
         if given["seeds"]:
             arguments.existing_file(given["seeds"], "--seeds")
-            source = stack.enter_context(Source([*wanted.urls, str(given["seeds"])]))
+            source = stack.enter_context(Source([*wanted.urls, str(given["seeds"])], say=tell))
         before = Before.read(reached) if is_followed else Before()
         return reached, act(reached, wanted, named=named, source=source, say=tell), before
 

@@ -17,7 +17,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.agents.seed import planting
+from crawlog.agents.seed import planting, source
 from crawlog.agents.seed.line import Seed, found_on
 from crawlog.agents.seed.planting import keep_seeds, kept_seeds, plant, scope_names
 from crawlog.agents.seed.source import Source, lines_of
@@ -325,6 +325,33 @@ def test_a_pipe_is_read_twice_too(tmp_path: Path, packed: Callable[[bytes], byte
         for _ in range(2):
             told = [(name, line.strip()) for name, part in source.parts() for line in part]
             assert told == [(str(pipe), b"http://f.example/")]
+
+
+@pytest.mark.parametrize("argument", ["-", "pipe"])
+def test_a_pipe_that_stays_open_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argument: str) -> None:
+    """As `tail -f urls.txt | crawlog seed -`: nothing would be sent, without a word."""
+    monkeypatch.setattr(source, "OPEN_S", 0.05)
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    told, may_end = list[str](), threading.Event()
+
+    def say(line: str) -> None:
+        told.append(line)
+        may_end.set()
+
+    def write() -> None:
+        with Path("pipe").open("wb") as pipe:
+            pipe.write(b"http://f.example/\n")
+            may_end.wait(60)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    stdin = Path("pipe").open("rb") if argument == "-" else None  # noqa: SIM115  # closed with the pipe
+    with stdin or nullcontext(), Source([argument], stdin, say=say) as seeds:
+        writer.join()
+        assert seeds.first() == "http://f.example/"
+    name = "standard input" if argument == "-" else "pipe"
+    assert [line.partition(":")[0] for line in told] == [f"{name} is open still"]
 
 
 @pytest.mark.broker
