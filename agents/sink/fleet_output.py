@@ -16,7 +16,7 @@ import structlog
 
 from crawlog.agents.control import beating
 from crawlog.schemas.record import Record
-from crawlog.streams.errors import Misconfigured, Unusable
+from crawlog.streams.errors import CrawlError, Misconfigured, Unusable
 from crawlog.streams.log import LogIdentity, SinkSpec
 from crawlog.streams.sink import (
     Entry,
@@ -32,6 +32,7 @@ from crawlog.streams.sink import (
     order_close,
     state_of,
 )
+from crawlog.streams.state import is_machines_fault
 
 from .row_maker import RowMaker
 from .sink_agent import SinkStage, pipelines_process
@@ -246,6 +247,11 @@ class FleetOutput:
             self.goes_back = True
             self._make_rows(self._stage)
             return
+        except Exception as error:  # RocksDB's have no class of their own
+            if isinstance(error, CrawlError | OSError) or not is_machines_fault(error):
+                raise
+            await self.close()  # RocksDB takes no write after a failed one until it is opened again
+            raise OSError(str(error).rpartition(": ")[2]) from error
         self._durable = dict(self._stage.results.meta.offsets)
         self.pending.clear()
         self.pending_bytes = 0

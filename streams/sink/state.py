@@ -69,6 +69,10 @@ class Final(msgspec.Struct, frozen=True):
         return False
 
 
+WRITE_FAILED = "Writer has previous error"
+"""RocksDB's error text for what follows on a failed write, until the database is opened again."""
+
+
 class SinkState:
     """The open state of one sink; a lock keeps other processes out.
 
@@ -137,12 +141,20 @@ class SinkState:
         return self.meta.live == self.meta.length
 
     def close(self) -> None:
-        """Close the files and the database, then let go of the lock."""
-        if self.made:
-            self.made.close()
-        os.close(self._file)
-        self._db.close()
-        os.close(self._lock)
+        """Close the files and the database, then let go of the lock, whatever fails."""
+        with ExitStack() as closing:
+            closing.callback(os.close, self._lock)
+            closing.callback(self._close_db)
+            closing.callback(os.close, self._file)
+            if self.made:
+                closing.callback(self.made.close)
+
+    def _close_db(self) -> None:
+        try:
+            self._db.close()
+        except Exception as error:
+            if WRITE_FAILED not in str(error):  # the write that failed has raised an error already
+                raise
 
     def fold(self, records: Iterable[tuple[int, int, Entry | None]]) -> int:
         """Take records, in the order of each partition: append rows to the file, then write one batch to the state.

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import threading
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import SinkState, state_of
 from crawlog.streams.spiders import MadeItem, MadeItems
+from crawlog.streams.state import Rocks
 from crawlog.streams.worker import finish_within
 
 
@@ -244,6 +246,42 @@ async def test_a_full_disk_is_noted_once_and_the_note_is_taken_back_by_the_next_
         await sink._turn()
     note = sink._wanted.note("j", "rows.jsonl")
     assert (note and note.rev, note and note.error, log.sent) == (0, "", 2)
+
+
+async def test_an_output_goes_on_after_a_full_disk_where_its_database_met_it(
+    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocksDB takes no write after a failed one: it was tried for ever, and outputs of other jobs waited."""
+    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures = 0
+    running(sink, "j")
+    await sink._turn()
+    [output] = sink._outputs.values()
+    await output.open()
+    failed = output._results
+    assert failed is not None
+    full = Exception(f"IO error: {FULL.strerror}: While appending to file: 4.log: {FULL.strerror}")
+    monkeypatch.setattr(failed._db, "apply", Mock(side_effect=full))
+    monkeypatch.setattr(failed._db, "close", closed_with(failed._db, "IO error: Writer has previous error."))
+    output.take(row(0))
+    await sink._turn()
+    note = sink._wanted.note("j", "rows.jsonl")
+    assert note is not None
+    assert note.error == f"{output.partial}: {FULL.strerror}"
+    await sink._turn()
+    assert (output.pending, output.partial.read_text()) == ([], '{"n": 1}\n')
+
+
+def closed_with(database: Rocks, error: str) -> Callable[[], None]:
+    """Closes it, and raises an error of RocksDB."""
+    close = database.close
+
+    def closed() -> None:
+        close()
+        raise Exception(error)  # noqa: TRY002  # as rocksdict
+
+    return closed
 
 
 @pytest.mark.parametrize("rev", [1, 2])
