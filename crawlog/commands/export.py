@@ -7,6 +7,7 @@ No worker is needed. Rows are the newest ones of each URL, as in the file of `ru
 exported as they were scraped.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -27,6 +28,7 @@ from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, Unusable
 from crawlog.streams.fleet import DEFAULT_COPY, FleetState, is_final
 from crawlog.streams.log import (
+    STDOUT,
     SinkSpec,
     Topics,
     control_entries,
@@ -63,6 +65,9 @@ TOLD_S = 5.0
 
 END_S = 15.0
 """How long to wait for the note about the end of a job that has just ended, seconds."""
+
+FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+"""In the text of an error, also of RocksDB's: nothing more can be written there."""
 
 Say = Callable[[str], None]
 
@@ -111,10 +116,11 @@ def export_job(
         follow: Whether to wait for the job's end. Ctrl-C, a SIGTERM or the job's deletion then leaves FILE.partial.
         say: Is told how the job goes on.
 
-    Raises: Misconfigured: no such job, or an output that cannot be written. EngineError: the log cannot be read.
+    Raises: Misconfigured: no such job, or an output that cannot be written. EngineError: the log cannot be read, or the
+        disk is full.
     """
     now = job_now(settings, job, output)
-    with _folder(now.spec) as folder:
+    with _room(now.spec.output if now.spec.is_file else tempfile.gettempdir()), _folder(now.spec) as folder:
         export = _Export(settings, now, folder, say)
         try:
             return export.run(follow=follow)
@@ -258,7 +264,8 @@ class _Export:
                 _remove_partial(Path(f"{spec.output}.partial"))
             output = str(path)
         else:
-            self._pour(standard_output())
+            with _room("standard output" if spec.output == STDOUT else spec.output):
+                self._pour(standard_output())
             output = spec.output
         return Exported(spec.job, output, rows, is_complete, self._now.state, self._now.reason)
 
@@ -277,6 +284,20 @@ class _Export:
 
     def _pour(self, out: BinaryIO) -> None:
         write_rows(self._state, sink_for(self._now.spec), out)
+
+
+@contextmanager
+def _room(place: str) -> Iterator[None]:
+    """Names what is written where the disk is full. Raises: EngineError: it is."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except Exception as error:  # RocksDB's have no class of their own
+        if (full := next((words for words in FULL if words in str(error)), None)) is None:
+            raise
+        then = "Free some room there, and run the same command again: all rows are in the log."
+        raise EngineError(f"{place}: {full}\n{then}") from error
 
 
 @contextmanager

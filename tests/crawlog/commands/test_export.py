@@ -1,10 +1,14 @@
 """Export and paging of a job's rows: from a log that no worker reads."""
 
 import csv
+import errno
 import json
+import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs
 
 import msgspec
@@ -18,7 +22,7 @@ from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.service.items_tail import Tailed
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_records import write_control, write_job
 from crawlog.streams.log.producer import Producer
@@ -216,6 +220,36 @@ def test_a_sink_that_fails_is_no_bug_of_ours(
     with pytest.raises(Misconfigured, match=r"its sink, .* failed: KeyError: 'price'"):
         export_job(log.settings, "j", output)
     assert not list(tmp_path.glob("rows*"))
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("output", "where", "fails", "error"),
+    [
+        ("rows.csv", "rows.csv", "os.fsync", FULL),
+        ("rows.csv", "rows.csv", "os.pwrite", FULL),
+        ("rows.csv", "rows.csv", "crawlog.streams.state.Rocks.apply", Exception(f"IO error: {FULL.strerror}: 4.log")),
+        ("-", "standard output", "crawlog.streams.sink.formats.StandardOutput.write", FULL),
+        ("-", tempfile.gettempdir(), "os.pwrite", FULL),
+    ],
+    ids=["file", "folder", "database", "output", "temporary"],
+)
+def test_a_full_disk_is_told_with_its_place_and_the_way_on(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, where: str, fails: str, error: Exception
+) -> None:
+    """The rows may be gathered on another disk than they are written to."""
+    log.job("j")
+    log.row(1)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fails, Mock(side_effect=error))
+    with pytest.raises(EngineError) as caught:
+        export_job(log.settings, "j", output)
+    place, then = str(caught.value).split("\n")
+    assert place == f"{tmp_path / where if output != '-' else where}: No space left on device"
+    assert then == "Free some room there, and run the same command again: all rows are in the log."
+    assert not list(tmp_path.glob("*rows*"))
 
 
 def test_items_of_a_job_with_pipelines_are_exported_as_scraped(log: Log, tmp_path: Path) -> None:
