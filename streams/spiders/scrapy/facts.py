@@ -80,17 +80,24 @@ def _refused(settings: BaseSettings) -> Iterator[str]:
 
 
 def _refused_middlewares(settings: BaseSettings) -> Iterator[str]:
+    """Of those that a setting turns on: while it is off, the base raises NotConfigured and Scrapy leaves them out."""
     from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
     from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 
     ways = {
-        RobotsTxtMiddleware: "it needs crawler.engine: ROBOTSTXT_OBEY and ROBOTSTXT_USER_AGENT are obeyed by crawlog",
-        HttpCacheMiddleware: "crawl.pages has each page: `crawlog replay` parses again without fetching",
+        RobotsTxtMiddleware: (
+            "ROBOTSTXT_OBEY",
+            "it needs crawler.engine. Set it to None there: crawlog obeys ROBOTSTXT_OBEY, unless Scrapy's own is None",
+        ),
+        HttpCacheMiddleware: (
+            "HTTPCACHE_ENABLED",
+            "crawl.pages has each page, for `crawlog replay`. Set it to None there, or HTTPCACHE_ENABLED to False",
+        ),
     }
     for component in of_the_project(settings):
         kind = load_object(component) if isinstance(component, str) else component
-        for base, way in ways.items():
-            if isinstance(kind, type) and issubclass(kind, base):
+        for base, (switch, way) in ways.items():
+            if isinstance(kind, type) and issubclass(kind, base) and settings.getbool(switch):
                 yield f"DOWNLOADER_MIDDLEWARES: {_path(kind)} is a {base.__name__}: {way}"
 
 

@@ -11,6 +11,7 @@ import pytest
 import scrapy
 from scrapy import Request, Spider, signals
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
+from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
 from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import CloseSpider, DropItem, IgnoreRequest, NotSupported
@@ -1333,6 +1334,10 @@ class OwnRobots(RobotsTxtMiddleware):
     """Needs the engine."""
 
 
+class OwnCache(HttpCacheMiddleware):
+    """Keeps pages."""
+
+
 class OwnImages(ImagesPipeline):
     """Needs the engine, too."""
 
@@ -1340,7 +1345,14 @@ class OwnImages(ImagesPipeline):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"DOWNLOADER_MIDDLEWARES": {f"{HERE}.OwnRobots": 100}}, "OwnRobots is a RobotsTxtMiddleware"),
+        (
+            {"DOWNLOADER_MIDDLEWARES": {f"{HERE}.OwnRobots": 100}, "ROBOTSTXT_OBEY": True},
+            r"OwnRobots is a RobotsTxtMiddleware: .* Set it to None there",
+        ),
+        (
+            {"DOWNLOADER_MIDDLEWARES": {f"{HERE}.OwnCache": 900}, "HTTPCACHE_ENABLED": True},
+            r"OwnCache is a HttpCacheMiddleware: .* Set it to None there",
+        ),
         ({"ITEM_PIPELINES": {f"{HERE}.OwnImages": 1}}, "OwnImages downloads files by itself"),
         ({"DUPEFILTER_CLASS": f"{HERE}.Signing"}, "DUPEFILTER_CLASS"),
         ({"DOWNLOADER_MIDDLEWARES": {"gone.Middleware": 1}}, "No module named 'gone'"),
@@ -1350,6 +1362,13 @@ def test_a_component_that_cannot_work_is_refused_at_the_start(settings: dict[str
     """Before anything is asked."""
     with pytest.raises(Misconfigured, match=said):
         runner_of(Everything, settings)
+
+
+@pytest.mark.parametrize("name", ["OwnRobots", "OwnCache"])
+def test_a_middleware_that_a_setting_turns_off_does_not_refuse_the_spider(name: str) -> None:
+    """ROBOTSTXT_OBEY and HTTPCACHE_ENABLED are off by default: its base raises NotConfigured."""
+    runner = runner_of(Everything, {"DOWNLOADER_MIDDLEWARES": {f"{HERE}.{name}": 900}})
+    assert name not in [type(one).__name__ for one in runner.crawler.downloading.middlewares]
 
 
 class Browsing:
