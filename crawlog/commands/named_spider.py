@@ -132,10 +132,15 @@ def arguments_in(pairs: Iterable[str]) -> Pairs:
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals or not name.isidentifier():
+        if not equals or not is_argument(name):
             raise Misconfigured(f"-a {pair}: an argument of a spider is NAME=VALUE, such as -a section=books")
         found[name] = value
     return tuple(sorted(found.items()))
+
+
+def is_argument(name: str) -> bool:
+    """Whether an argument of a spider may be named so: a spider may read any name from its `**kwargs`."""
+    return name != "" and "=" not in name and name.isprintable()
 
 
 def is_of_scrapy(key: str) -> bool:

@@ -126,9 +126,7 @@ def checked(wanted: Submission) -> Submission:
         )
     for url in wanted.urls:
         _check_url(url)
-    for name in wanted.args:
-        if not name.isidentifier():
-            raise Misconfigured(f"-a {name!r:.100}: an argument of a spider is NAME=VALUE, such as -a section=books")
+    _check_arguments(wanted.args)
     _check_priority(wanted.priority)
     if wanted.version and not wanted.project:
         raise Misconfigured("--version: name the project, too (--project)")
@@ -152,6 +150,14 @@ def named_job(name: str) -> str:
             " and starts with a letter or digit"
         )
     return name
+
+
+def _check_arguments(names: Iterable[str]) -> None:
+    from .named_spider import is_argument
+
+    for name in names:
+        if not is_argument(name):
+            raise Misconfigured(f"-a {name!r:.100}: an argument of a spider is NAME=VALUE, such as -a section=books")
 
 
 def _check_priority(priority: int) -> None:

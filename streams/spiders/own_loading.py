@@ -117,7 +117,7 @@ def _check_arguments(kind: type[Spider], args: tuple[tuple[str, str], ...], file
         if not takes_all:
             takes = f"it takes {', '.join(names)}" if names else "it takes none"
             raise Misconfigured(f"-a {name}: {kind.__name__} of {file} has no such argument; {takes}")
-        if callable(getattr(kind, name, None)) or not name.isidentifier():
+        if callable(getattr(kind, name, None)):
             raise Misconfigured(f"-a {name}: this is no name of an argument of {kind.__name__}")
     needed = [one.name for one in parameters if one.default is one.empty and one.name in names]
     missing = [name for name in needed if name not in dict(args)]

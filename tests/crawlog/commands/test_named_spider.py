@@ -38,14 +38,15 @@ def test_files_and_projects_are_absolute_in_a_record(tmp_path: Path, monkeypatch
 def test_arguments_and_scrapys_settings_are_taken_apart() -> None:
     """By upper case; the last value of a name counts."""
     assert arguments_in(["b=2", "a=1=1", "b=3"]) == (("a", "1=1"), ("b", "3"))
+    assert arguments_in(["qs:year=2020", "1st=", "a b=c"]) == (("1st", ""), ("a b", "c"), ("qs:year", "2020"))
     own, scrapy = scrapy_apart(["scope=host", "LOG_LEVEL=INFO", "fetch.attempts=2", "LOG_LEVEL=DEBUG", "UPPER"])
     assert own == ("scope=host", "fetch.attempts=2", "UPPER")
     assert scrapy == (("LOG_LEVEL", "DEBUG"),)
 
 
-@pytest.mark.parametrize("wrong", ["section", "=x", "1st=x", "a b=c"])
+@pytest.mark.parametrize("wrong", ["section", "=x", "a\n=c", "\udcff=x"])
 def test_an_argument_that_is_none_says_so(wrong: str) -> None:
-    """It is a keyword argument of the spider's class."""
+    """Nor is one whose name no line can show."""
     with pytest.raises(Misconfigured, match="NAME=VALUE, such as -a section=books"):
         arguments_in([wrong])
 

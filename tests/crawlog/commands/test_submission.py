@@ -27,7 +27,8 @@ from crawlog.streams.spiders import SpiderFacts
         (Submission(spider="s", project="p", settings={"LOG_FILE": "/etc/x"}), "it names a file or folder"),
         (Submission(settings={"DOWNLOAD_DELAY": 1}), "give --spider"),
         (Submission(project="p"), "name one of its spiders"),
-        (Submission(urls=("http://a.test/",), args={"a-b": ""}), "NAME=VALUE"),
+        (Submission(urls=("http://a.test/",), args={"": "x"}), "NAME=VALUE"),
+        (Submission(urls=("http://a.test/",), args={"a=b": "c"}), "NAME=VALUE"),
         (Submission(urls=("http://a.test/",), priority=1 << 31), "--priority 2147483648: from -2147483648"),
         (Submission(urls=("http://a.test/",), priority=-(1 << 31) - 1), "--priority -2147483649: from -2147483648"),
     ],
@@ -37,6 +38,12 @@ def test_what_no_job_may_have_is_refused_with_what_to_do(wanted: Submission, sai
     with pytest.raises(Misconfigured, match=said) as caught:
         checked(wanted)
     assert "secret" not in str(caught.value)
+
+
+def test_a_spiders_argument_has_any_name_that_a_line_can_show() -> None:
+    """Spiders of projects read them from `**kwargs`."""
+    wanted = Submission(urls=("http://a.test/",), args={"qs:year": "2020", "1st one": ""})
+    assert checked(wanted) is wanted
 
 
 @pytest.mark.parametrize("name", ["/tmp/x.jsonl", "../x.jsonl", "a/b.csv", "-", "s3://b/x.jsonl", ".x.jsonl", "none:"])

@@ -348,8 +348,8 @@ def test_an_argument_that_is_not_taken_is_an_error(tmp_path: Path, args: dict[st
 def test_a_spider_without_init_has_its_arguments_as_attributes(tmp_path: Path) -> None:
     """As in Scrapy; but a method is not replaced."""
     source = "from crawlog import Spider\nclass One(Spider):\n    def parse(self, response): yield {'a': self.tag}\n"
-    loaded: Any = runner(tmp_path, source, tag="x")
-    assert loaded._spider.tag == "x"
+    loaded: Any = runner(tmp_path, source, **{"tag": "x", "qs:year": "2020"})
+    assert (loaded._spider.tag, getattr(loaded._spider, "qs:year")) == ("x", "2020")
     with pytest.raises(Misconfigured, match="-a parse"):
         runner(tmp_path, source, parse="x")
 

@@ -1162,6 +1162,16 @@ def test_a_spider_has_a_state_of_its_process() -> None:
     assert vars(runner_of(spider(parse), args={"state": "CA"}).spider)["state"] == "CA"
 
 
+def test_an_argument_of_any_name_reaches_the_spider() -> None:
+    """In its `**kwargs`, as `qs:` and the name of a parameter of its URLs."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield {}
+
+    args = {"qs:year": "2020", "1st": "x"}
+    assert args.items() <= vars(runner_of(spider(parse), args=args).spider).items()
+
+
 class Older:
     """A spider middleware for Scrapy before 2.13."""
 
