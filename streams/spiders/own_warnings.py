@@ -15,7 +15,11 @@ class SharedState:
         self._request = 0
         self._warnings: list[str] = []
         self._warned: set[str] = set()
-        self._known = _seen(spider)
+        self.opened()
+
+    def opened(self) -> None:
+        """The spider is as its callbacks find it: only later changes are theirs."""
+        self._known = _seen(self._spider)
 
     def next_request(self) -> None:
         """The objects met from now on belong to another request."""

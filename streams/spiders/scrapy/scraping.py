@@ -97,6 +97,10 @@ class Scraping:
         self._refused = RefusedRequests()
         self._fingerprints = Fingerprints(crawler.request_fingerprinter)
 
+    def opened(self) -> None:
+        """The signals of the start are sent: what their handlers set, every process has."""
+        self._shared.opened()
+
     def begin(self, origin: Origin, *, is_whole: bool = False, gives_more: Callable[[], None] = lambda: None) -> None:
         """Begin with a page.
 

@@ -103,6 +103,7 @@ class ScrapyRunner:
             self._is_open = True
             start_if_installed()
             self._closed = await self.crawler.open()
+            self._scraping.opened()
 
     def pipelines(self) -> ScrapyPipelines:
         """The item pipelines, in their own process."""

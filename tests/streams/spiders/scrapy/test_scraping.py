@@ -1147,6 +1147,32 @@ def test_what_counts_on_one_process_is_warned_of_once() -> None:
     assert given_by(runner, page_of(asking(), "<p>")).warnings == []
 
 
+class Opening(Spider):
+    """Sets an attribute when it is opened, as a project's extension does, too."""
+
+    name = "opening"
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+        """Waits for the signal."""
+        self = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(self.opened, signals.spider_opened)
+        return self
+
+    def opened(self) -> None:
+        """Reads a list."""
+        self.sections = ["books"]
+
+    def parse(self, response: Any) -> Any:  # noqa: ARG002  # Scrapy's own signature
+        """Gives the list."""
+        yield {"sections": self.sections}
+
+
+def test_what_is_set_when_the_spider_is_opened_is_not_warned_of() -> None:
+    """Every process sets it, before the first callback."""
+    assert given_by(runner_of(Opening), page_of(asking(), "<p>")).warnings == []
+
+
 def test_a_spider_has_a_state_of_its_process() -> None:
     """Scrapy's extension gives it one; with JOBDIR, the start says that it is not kept. An argument stays."""
 
