@@ -121,8 +121,9 @@ class StandInCrawler(Crawler):
         return hears_end(load_object(self.settings["STATS_CLASS"]))
 
     def in_vain(self) -> Iterator[str]:
-        """A line for each part of the project that waits for what never comes."""
+        """A line for each part of the project that waits for what never comes, or comes to another process."""
         yield from self.signals.in_vain()
+        yield from self.signals.apart()
         for path in self._left_out:
             yield f"EXTENSIONS: {path} needs the engine and does not run here"
         if self.has_own_stats:

@@ -21,6 +21,9 @@ SENT = frozenset(
 )
 """Signals that are sent: those of items where pipelines are in the pipelines' process, `spider_closed` there too."""
 
+OF_PAGES = ("spider_error", "response_received", "request_scheduled")
+"""Those that are sent beside the spider only: the pipelines' process, which sends `spider_closed`, has other copies."""
+
 WAYS = {
     "spider_idle": "a crawl has no moment without requests that one process sees; yield what is left from start()",
     "engine_stopped": "use spider_closed, which is sent once a job",
@@ -57,6 +60,22 @@ class NotedSignals(SignalManager):
             for receiver in filter(_is_of_project, self._receivers(signal)):
                 who = getattr(receiver, "__qualname__", receiver)
                 yield f"{who} waits for the signal {name}, which is never sent here: {way}"
+
+    def apart(self) -> Iterator[str]:
+        """A line for each object of the project that is told of pages in one process, and of the end in another."""
+        for name in OF_PAGES:
+            told = self._owners(getattr(signals, name))
+            for owner in self._owners(signals.spider_closed):
+                if any(owner is one for one in told):
+                    yield (
+                        f"{type(owner).__qualname__} hears {name} beside the spider, and spider_closed in the "
+                        "pipelines' process, which has a copy of its own: that one knows nothing of the former"
+                    )
+
+    def _owners(self, signal: Any) -> list[Any]:
+        """The objects of the project with a method that is connected to a signal."""
+        owners = (getattr(one, "__self__", None) for one in self._receivers(signal) if _is_of_project(one))
+        return [one for one in owners if one is not None]
 
     def _receivers(self, signal: Any) -> list[Any]:
         """As `dispatcher.getAllReceivers`, without its cost: it is asked for each request and each item."""

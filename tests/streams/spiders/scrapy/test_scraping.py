@@ -1107,6 +1107,36 @@ def test_signals_reach_the_projects_extensions() -> None:
     assert any("Listening.spider_idle waits for the signal spider_idle" in note for note in runner.facts.notes)
 
 
+class Judging:
+    """An extension that is told of two signals."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Any:
+        """Connects to what the test wants."""
+        self = cls()
+        for name in crawler.settings.getlist("HEARD"):
+            crawler.signals.connect(self.heard, getattr(signals, name))
+        return self
+
+    def heard(self) -> None:
+        """Whatever it is."""
+
+
+@pytest.mark.parametrize(
+    ("heard", "is_named"),
+    [
+        (["spider_error", "spider_closed"], True),
+        (["request_scheduled", "spider_closed"], True),
+        (["item_error", "spider_closed"], False),
+        (["spider_error", "spider_opened"], False),
+    ],
+)
+def test_an_extension_that_hears_of_pages_and_of_the_end_is_named(heard: list[str], is_named: bool) -> None:
+    """Two processes hear of them; items and the end come to the same one."""
+    notes = runner_of(Everything, {"EXTENSIONS": {f"{HERE}.Judging": 1}, "HEARD": heard}).facts.notes
+    assert any(note.startswith(f"Judging hears {heard[0]} beside the spider") for note in notes) == is_named
+
+
 def test_a_handler_of_item_scraped_may_wait() -> None:
     """It was never run: its coroutine was dropped."""
 
