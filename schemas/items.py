@@ -7,6 +7,9 @@ record replaces the rows that a sink stored for its key, unless its page is olde
 partition, so their (partition, offset) grows with time.
 """
 
+from collections.abc import Mapping
+from operator import add
+
 import msgspec
 
 from .codec import decoded_as
@@ -21,6 +24,10 @@ START_STATS = "start#stats"
 """In place of a URL: the stats of a spider's `start`, summed since its beginning, so that the newest record has all."""
 
 
+GREATEST, LEAST = "max\0", "min\0"
+"""Before the name of a stat: the greatest or the least value that a page gave, in place of a difference."""
+
+
 class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """The items of one page.
 
@@ -30,7 +37,7 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
         id: Identity of the page's request; 0 for a plain GET.
         items: Each one a JSON object, kept as bytes so that a sink copies it without decoding it.
         raw: Whether the items are as scraped: tagged values, which become rows behind the job's pipelines.
-        stats: Stats that the page changed, as differences; see `START_STATS`.
+        stats: Stats that the page changed, as differences; see `START_STATS` and `GREATEST`.
     """
 
     job: str
@@ -63,6 +70,23 @@ def key(job: str, url: str, request_id: int = 0) -> bytes:
 def of_start(number: int) -> str:
     """In place of a URL: an item of a spider's `start`, by its number."""
     return f"start#{number}"
+
+
+_joins = {GREATEST: max, LEAST: min}
+
+
+def add_stats(sums: dict[str, float], more: Mapping[str, float]) -> None:
+    """Add what further pages changed to sums of stats."""
+    for name, value in more.items():
+        known = sums.get(name)
+        sums[name] = value if known is None else _joins.get(name[: len(GREATEST)], add)(known, value)
+
+
+def named_stats(sums: Mapping[str, float]) -> dict[str, float]:
+    """Sums of stats by the names that the spider gave them, sorted."""
+    named = {name: value for name, value in sums.items() if not name.startswith((GREATEST, LEAST))}
+    named |= {name[len(GREATEST) :]: value for name, value in sums.items() if name.startswith((GREATEST, LEAST))}
+    return dict(sorted(named.items()))
 
 
 def encode(record: ItemsRecord) -> bytes:

@@ -86,8 +86,7 @@ class StartSower:
             self._give(items.of_start(self.items), [item], is_raw=result.is_raw)
             self.items += 1
         if result.stats:
-            for name, change in result.stats.items():
-                self._stats[name] = self._stats.get(name, 0) + change
+            items.add_stats(self._stats, result.stats)
             self._give(items.START_STATS, [], is_raw=result.is_raw, stats=self._stats)
         self._producer.poll()
 

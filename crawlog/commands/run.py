@@ -13,6 +13,7 @@ import msgspec
 
 from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.live import Frame, View
+from crawlog.schemas.items import named_stats
 from crawlog.streams.errors import AccessDenied, EngineError
 from crawlog.streams.fleet import PARTIAL_ENDS, Finish, is_begun
 from crawlog.streams.settings import find_browser, wants_browser
@@ -132,6 +133,7 @@ class Run:
         self._denied_at: float | None = None
         self._vain_checks = 0
         self._said = ""
+        self._stats: dict[str, float] = {}
         self._amended: Finished | None = None
 
     @property
@@ -370,7 +372,8 @@ class Run:
         if self.job.order.dumps_stats:
             from .scrapy_stats import job_stats
 
-            self.summary.stats = job_stats(self.supervisor.settings, self.job.name, self.job.since)
+            self._stats = job_stats(self.supervisor.settings, self.job.name, self.job.since)
+            self.summary.stats = named_stats(self._stats)
 
     def _write_file(self, finish: Finish) -> None:
         """Makes the result file. The rows of an unfinished job stay in the partial file."""
@@ -383,7 +386,7 @@ class Run:
         if self.job.order.dumps_stats:
             from crawlog.streams.sink import summed
 
-            self.summary.stats = dict(sorted(summed(self.summary.stats, self.file.stats()).items()))
+            self.summary.stats = named_stats(summed(self._stats, self.file.stats()))
 
     def _count_losses(self, gains: Gains, within_s: float) -> None:
         """Adds this run's dead letters to the summary.

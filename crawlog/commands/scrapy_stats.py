@@ -20,7 +20,7 @@ _MARK = b'"stats":{'
 
 
 def job_stats(settings: "Settings", job: str, epoch: int) -> dict[str, float]:
-    """The sums of a job's stats, by name.
+    """The sums of a job's stats; `named_stats` has them by name.
 
     Args:
         epoch: Of the job; pages of earlier epochs do not count.
@@ -47,14 +47,9 @@ def job_stats(settings: "Settings", job: str, epoch: int) -> dict[str, float]:
         key = xxhash.xxh3_64_intdigest(items.key(record.job, record.url, record.id))
         if key not in known:
             known.add(key)
-            _add(sums, record.stats)
-    _add(sums, of_start)
-    return dict(sorted(sums.items()))
-
-
-def _add(sums: dict[str, float], stats: dict[str, float]) -> None:
-    for name, change in stats.items():
-        sums[name] = sums.get(name, 0) + change
+            items.add_stats(sums, record.stats)
+    items.add_stats(sums, of_start)
+    return sums
 
 
 def _record(value: bytes, job: str, epoch: int) -> items.ItemsRecord | None:

@@ -23,6 +23,7 @@ import msgspec
 import xxhash
 from rocksdict import WriteBatch
 
+from crawlog.schemas.items import add_stats
 from crawlog.streams import crash_points
 from crawlog.streams.state import Rocks
 
@@ -252,8 +253,10 @@ class MadeRows:
 
 
 def summed(stats: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
-    """Stats with further differences."""
-    return {name: stats.get(name, 0) + more.get(name, 0) for name in {**stats, **more}}
+    """Stats with further changes."""
+    sums = dict(stats)
+    add_stats(sums, more)
+    return sums
 
 
 def made_length(db: Rocks) -> int:

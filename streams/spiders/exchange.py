@@ -164,7 +164,7 @@ class CallResult(msgspec.Struct, omit_defaults=True):
         goes_on: Of a part of `start`: whether more follows although it has an error.
         trace: Traceback of the error.
         closes: Reason of a CloseSpider; empty for none.
-        stats: Stats that the page changed, as differences.
+        stats: Stats that the page changed, as `ItemsRecord` has them.
         warnings: Lines for the log; each text is logged once.
     """
 

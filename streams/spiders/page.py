@@ -39,7 +39,7 @@ class Parsed(NamedTuple):
         takes_redirects: Whether the spider got the page's redirect, and decides about it.
         closes: Reason for which the spider stops the job; empty for none.
         is_raw: Whether the items are as scraped, for pipelines.
-        stats: Stats that the page changed, as differences.
+        stats: Stats that the page changed, as `ItemsRecord` has them.
         foreign: Links that lead out of the job's scope, as canonical URLs; they are counted, not sent.
     """
 

@@ -52,7 +52,7 @@ class MadeItems(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         items: In the order of the raw items.
-        stats: Stats that they changed, as differences.
+        stats: Stats that they changed, as `ItemsRecord` has them.
         closes: Why one of them closed the spider when it was opened; empty for none.
     """
 
@@ -135,7 +135,7 @@ class Pipelines:
         """A pipeline, or the making of the row, failed."""
 
     def stats(self) -> dict[str, float]:
-        """Stats that changed since the last call, as differences."""
+        """Stats that changed since the last call, as `ItemsRecord` has them."""
         return {}
 
     async def _call(self, part: object, name: str, *arguments: Any) -> Any:

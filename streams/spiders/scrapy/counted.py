@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from scrapy import Spider
 from scrapy.statscollectors import StatsCollector
 
+from crawlog.schemas.items import GREATEST, LEAST, add_stats
+
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
@@ -19,7 +21,7 @@ else:
 class CountedStats(_Base):
     """Beside a collector of Scrapy or of the project: remembers each difference until it is taken.
 
-    `max_value` and `min_value` stay in this process: they cannot be added up over workers.
+    Of `max_value` and `min_value` it remembers the greatest and the least value.
     """
 
     _differences: dict[str, float]
@@ -36,9 +38,20 @@ class CountedStats(_Base):
         if _is_number(value) and _is_number(old):
             self._add(key, value - old)
 
-    def _add(self, key: str, count: float) -> None:
-        differences = self.__dict__.setdefault("_differences", {})
-        differences[key] = differences.get(key, 0) + count
+    def max_value(self, key: str, value: Any, spider: Any = None) -> None:
+        """As the collector; the value is remembered, for numbers."""
+        super().max_value(key, value, **_spider(spider))
+        if _is_number(value):
+            self._add(f"{GREATEST}{key}", value)
+
+    def min_value(self, key: str, value: Any, spider: Any = None) -> None:
+        """As `max_value`."""
+        super().min_value(key, value, **_spider(spider))
+        if _is_number(value):
+            self._add(f"{LEAST}{key}", value)
+
+    def _add(self, key: str, value: float) -> None:
+        add_stats(self.__dict__.setdefault("_differences", {}), {str(key): value})
 
     def taken(self) -> dict[str, float]:
         """The differences since the last call."""

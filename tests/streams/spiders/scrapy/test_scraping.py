@@ -1045,6 +1045,24 @@ def test_stats_are_differences() -> None:
         assert (stats["mine"], stats["level"], stats["downloader/response_count"]) == (2, 3, 1)
 
 
+def test_greatest_and_least_values_are_those_of_the_page() -> None:
+    """Marked, so that the greatest one of all workers is found; `request_depth_max` of Scrapy is one."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        for size in response.meta["sizes"]:
+            self.crawler.stats.max_value("size/max", size)
+            self.crawler.stats.min_value("size/min", size)
+        self.crawler.stats.max_value("last", response.url)
+        yield Request(f"{SITE}/a")
+
+    runner = runner_of(spider(parse))
+    for sizes, most, least in (([5, 9, 7], 9, 5), ([3], 3, 3)):
+        stats = given_by(runner, page_of(asking(meta={"sizes": sizes}), "<p>")).stats
+        assert (stats["max\0size/max"], stats["min\0size/min"], stats["max\0request_depth_max"]) == (most, least, 1)
+        assert "max\0last" not in stats
+    assert runner.crawler.stats.get_value("size/max") == 9
+
+
 def test_a_callback_reads_what_scrapy_counts_of_the_crawl() -> None:
     """The start and the responses of its process, as CoreStats keeps them; a project may turn that off."""
 
