@@ -23,8 +23,8 @@ from .noted_signals import NotedSignals
 
 T = TypeVar("T")
 
-CORE_STATS = "scrapy.extensions.corestats.CoreStats"
-"""The one extension of Scrapy's that runs here: the others need the engine, or do what crawlog does."""
+COUNTING = ("scrapy.extensions.corestats.CoreStats", "scrapy.extensions.logcount.LogCount")
+"""The extensions of Scrapy's that run here: the others need the engine, or do what crawlog does."""
 
 CLOSE_SPIDER = "scrapy.extensions.closespider.CloseSpider"
 """Its work is done here, see `CloseCounts`."""
@@ -84,11 +84,11 @@ class StandInCrawler(Crawler):
         self.request_fingerprinter = build_from_crawler(kind, self)
         extensions = _extensions(self.settings)
         of_project = {name: order for name, order in extensions.items() if not path_of(name).startswith("scrapy.")}
-        counting = {name: order for name, order in extensions.items() if path_of(name) == CORE_STATS}
+        counting = {name: order for name, order in extensions.items() if path_of(name) in COUNTING}
         enabled = [
             path_of(name) for name in self.settings["EXTENSIONS"] if name in extensions and name not in of_project
         ]
-        self._left_out = tuple(path for path in enabled if path not in (CORE_STATS, CLOSE_SPIDER))
+        self._left_out = tuple(path for path in enabled if path not in (*COUNTING, CLOSE_SPIDER))
         self.settings.set("EXTENSIONS_BASE", counting, priority="cmdline")
         self.settings.set("EXTENSIONS", of_project, priority="cmdline")
         self.extensions = build_from_crawler(ExtensionManager, self)

@@ -128,7 +128,7 @@ SETTINGS: dict[str, SettingRow] = {
     "DUPEFILTER_DEBUG": _kept("`crawlog why URL` says what was filtered"),
     "EDITOR": _kept("commands are `crawlog`'s"),
     "EXTENSIONS": _kept(
-        "those of the project are loaded beside the spider; of Scrapy's own, CoreStats: the others need the engine"
+        "those of the project run beside the spider; of Scrapy's own, CoreStats and LogCount: others need the engine"
     ),
     "EXTENSIONS_BASE": _kept("as EXTENSIONS"),
     "FEEDS": _said(_ROWS + "; they have the `fields` on which all feeds agree"),

@@ -1079,6 +1079,21 @@ def test_a_callback_reads_what_scrapy_counts_of_the_crawl() -> None:
     ]
 
 
+def test_lines_of_the_log_are_counted_by_level() -> None:
+    """By Scrapy's extension, in each process; a project may turn it off."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        self.logger.warning("careful")
+        yield {}
+        raise ValueError
+
+    stats = given_by(runner_of(spider(parse)), page_of(asking(), "<p>")).stats
+    assert (stats["log_count/WARNING"], stats["log_count/ERROR"]) == (1, 1)
+    off = {"EXTENSIONS": {"scrapy.extensions.logcount.LogCount": None}}
+    stats = given_by(runner_of(spider(parse), off), page_of(asking(), "<p>")).stats
+    assert not any(name.startswith("log_count/") for name in stats)
+
+
 class Listening:
     """An extension of the project."""
 
