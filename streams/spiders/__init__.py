@@ -9,7 +9,8 @@
 
     deployed code: folder in the cache, a name ─► deployed ─► the same runners; `remote_settings`: those of a record
 
-All modules are pure, except `loading`, `deployed`, `trust` and `stored_page`, which read files.
+All modules are pure, except `loading`, `deployed`, `trust` and `stored_page`, which read files, and `own_logging`,
+which sets up Python's logging in the spider's process.
 """
 
 from .default import SPIDER, parse_listing, parse_page

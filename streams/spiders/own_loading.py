@@ -35,7 +35,7 @@ def own_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> OwnRunner:
 
 def project_modules(found: FoundClass) -> list[tuple[str, ModuleType]]:
     """The spider's module, under a name that stays when the file changes, and those of its project that it imported."""
-    folder = _project_folder(found.file)
+    folder = project_folder(found.file)
     beside = [
         (name, module)
         for name, module in list(sys.modules.items())
@@ -44,7 +44,7 @@ def project_modules(found: FoundClass) -> list[tuple[str, ModuleType]]:
     return [("spider", found.module), *beside]
 
 
-def _project_folder(file: Path) -> Path:
+def project_folder(file: Path) -> Path:
     """The folder of the outermost package that a file is in; for a file in no package its own."""
     folder = file.parent
     while (folder / "__init__.py").is_file() and (folder.parent / "__init__.py").is_file():

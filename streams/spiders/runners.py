@@ -9,12 +9,18 @@ from .deployed import check_settings, deployed_class, explained, is_scrapy_proje
 from .exchange import Runner, SpiderRef
 from .loading import FoundClass, found_class, is_kind_of, project_of
 from .own_loading import own_runner
+from .own_logging import log_lines
 from .own_outputs import Bounds
 from .self_running import no_crawls
 from .trust import Trust
 
 MakeRunner = Callable[[FoundClass, SpiderRef, Bounds], Runner]
 """Makes the runner of a class. Raises: Misconfigured: the class cannot be used."""
+
+
+def _own_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> Runner:
+    log_lines(found)  # before the spider is made: its `__init__` may log
+    return own_runner(found, ref, bounds)
 
 
 def _scrapy_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> Runner:  # noqa: ARG001  # Scrapy has no limits
@@ -37,14 +43,14 @@ def _of_project(folder: Path, name: str, ref: SpiderRef, trust: Trust | None) ->
 
 
 RUNNERS: dict[str, MakeRunner] = {
-    "crawlog.streams.spiders.spider.Spider": own_runner,
+    "crawlog.streams.spiders.spider.Spider": _own_runner,
     "scrapy.spiders.Spider": _scrapy_runner,
 }
 """By the import path of the base class."""
 
 
 def load_runner(ref: SpiderRef, bounds: Bounds | None = None, trust: Trust | None = None) -> Runner:
-    """The spider of a job, ready to run.
+    """The spider of a job, ready to run, in a process of its own: its lines of `logging` go to standard error.
 
     Args:
         bounds: Limits of one page's outputs.
