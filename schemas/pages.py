@@ -109,6 +109,11 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     priority: int = 0
     rest_s: float = 0.0
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether robots.txt refused the request: only its errback gets this page, and it counts as none."""
+        return self.http is None and self.error == "robots"
+
 
 class RequestPageMeta(PageMeta, tag=REQUESTS_VERSION, frozen=True):
     """The metadata of a page with a request; the fields are the same."""

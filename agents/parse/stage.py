@@ -184,7 +184,7 @@ class ParseStage:
             if self.passes_over(*at, meta.job):
                 page.one_done()
                 return
-            if meta.kind != "robots":  # a robots.txt was not fetched as a page
+            if meta.kind != "robots" and not meta.is_refused:  # neither was fetched as a page
                 self.pages += 1
                 _count(self.parsed, meta.job)
         except ValueError as error:

@@ -94,7 +94,7 @@ def _as_read(value: str) -> str:
 def result_status(meta: PageMeta) -> u.Status:
     """The status of a page's done."""
     if meta.http is None:
-        return "refused" if meta.error == "robots" else "failed"
+        return "refused" if meta.is_refused else "failed"
     if meta.same_as is not None:
         return "not_modified"
     return "redirected" if meta.location else "fetched"

@@ -13,6 +13,7 @@ from crawlog.agents.parse.stage import MAX_UNDONE
 from crawlog.schemas import control, items, pages
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.errors import OffsetFell
 from crawlog.streams.parse import parsed_of
@@ -400,3 +401,11 @@ def test_what_names_sitemaps_is_no_page_that_was_parsed() -> None:
     stage.take(b"http://a.test/1", url="http://a.test/map.xml", kind="sitemap", content_type="text/plain")
     stage.take(links("x"))
     assert stage.stage.pages == 2
+
+
+def test_what_robots_txt_refuses_is_no_page_that_was_parsed() -> None:
+    """Its record is for the errback of its request; the count of the run has no refused URL either."""
+    stage = Stage()
+    stage.take(b"", http=None, error="robots", request=RequestRecord(errback="failed"))
+    stage.take(b"", http=None, error="dns", request=RequestRecord(errback="failed"))
+    assert (stage.stage.pages, stage.stage.parsed) == (1, {"j": 1})
