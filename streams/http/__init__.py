@@ -37,7 +37,7 @@ from .coded_pages import (
 )
 from .codings import BadCoding, Head, TooLarge, UnkeptBody, coding_of, decoded, decoder
 from .cookie_walls import CookieWalls
-from .cookies import CookieJar, StoredCookie, default_path
+from .cookies import CookieJar, StoredCookie, cookie_refusal, default_path
 from .egress import address_refusal, literal_refusal, port_refusal
 from .hidden import named_request, shown_found, shown_page, shown_request, shown_result
 from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, is_for_guests, no_login, read_form
@@ -125,6 +125,7 @@ __all__ = [
     "coding_in",
     "coding_of",
     "computed",
+    "cookie_refusal",
     "decoded",
     "decoder",
     "default_path",

@@ -42,6 +42,7 @@ _DATE = {
 
 _FIRST_YEAR = 1601
 _WSP = " \t"
+_BLANKS = " \t\r\n"
 
 
 class Said(NamedTuple):
@@ -114,6 +115,24 @@ def read(header: str) -> Said | None:
     return said
 
 
+def _given(name: str, value: str) -> Said | None:
+    """The cookie of a request; None if it cannot be sent."""
+    pair = f"{name.strip(_BLANKS)}={value.strip(_BLANKS)}"
+    return read(pair) if ";" not in pair else None
+
+
+def cookie_refusal(name: str, value: str) -> str:
+    """Why a request cannot send a cookie; empty if it can. The value is not repeated."""
+    if _given(name, value) is not None:
+        return ""
+    pair = f"{name.strip(_BLANKS)}{value.strip(_BLANKS)}"
+    if ";" in pair:
+        return "a `;` ends a cookie: give each of several by its own name"
+    if _control.search(pair) or not _is_text(pair):
+        return "it has a line end or a control character"
+    return f"it has more than {MAX_PAIR:,} bytes" if pair else "it has neither name nor value"
+
+
 def _with(said: Said, kind: str, text: str) -> Said:
     """With another attribute; of several of one kind the last one counts."""
     if _size(text) > MAX_ATTRIBUTE:
@@ -184,10 +203,13 @@ class CookieJar:
                 self._change(key, _cookie(said, now), now)
 
     def give(self, url: str, cookies: Iterable[CookieGiven], now: float) -> None:
-        """Take what a request for a URL brings along. One that could not be sent, or not there, is left out."""
+        """Take what a request for a URL brings along. One that could not be sent, or not there, is left out.
+
+        Blanks and line ends around names and values are none of the cookies', as in Scrapy.
+        """
         for given in cookies:
-            said = read(f"{given.name}={given.value}")
-            if said is None or (said.name, said.value) != (given.name, given.value):
+            said = _given(given.name, given.value)
+            if said is None:
                 continue
             domain = given.domain.removeprefix(".").lower()
             said = said._replace(domain=domain, path=given.path or "/", is_secure=given.secure)

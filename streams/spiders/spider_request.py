@@ -12,7 +12,7 @@ import endec
 import msgspec
 
 from crawlog.schemas.requests import CookieGiven
-from crawlog.streams.http import header_refusal, method_refusal
+from crawlog.streams.http import cookie_refusal, header_refusal, method_refusal
 
 from .headers import GivenHeaders, Headers
 
@@ -211,7 +211,7 @@ def _cookies(given: Mapping[str, str] | Sequence[Mapping[str, Any]] | None) -> t
     if not given:
         return ()
     if isinstance(given, Mapping):
-        return tuple(CookieGiven(name, str(value)) for name, value in given.items())
+        return tuple(_checked(CookieGiven(str(name), str(value))) for name, value in given.items())
     return tuple(one if isinstance(one, CookieGiven) else _cookie(one) for one in given)
 
 
@@ -219,7 +219,14 @@ def _cookie(one: Mapping[str, Any]) -> CookieGiven:
     if "name" not in one or "value" not in one:
         raise ValueError(f"a cookie has a name and a value, and these have {sorted(one)!r:.100}")
     domain, path = str(one.get("domain") or ""), str(one.get("path") or "")
-    return CookieGiven(str(one["name"]), str(one["value"]), domain, path, bool(one.get("secure")))
+    return _checked(CookieGiven(str(one["name"]), str(one["value"]), domain, path, bool(one.get("secure"))))
+
+
+def _checked(cookie: CookieGiven) -> CookieGiven:
+    """The cookie. Raises: ValueError: it cannot be sent; without its value, which may be a secret."""
+    if refusal := cookie_refusal(cookie.name, cookie.value):
+        raise ValueError(f"the cookie {cookie.name[:40]!r} cannot be sent: {refusal}")
+    return cookie
 
 
 def _check_parts(method: str, headers: Headers) -> None:

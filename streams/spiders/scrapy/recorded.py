@@ -4,6 +4,7 @@ Request ─► recorded ─► RequestRecord ─► log ─► PageMeta.request 
 """
 
 import inspect
+import logging
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -20,12 +21,14 @@ from scrapy.utils.request import _decode_cookie, _to_verbose_cookies
 
 from crawlog.schemas.requests import MAX_REQUEST_BYTES, CookieGiven, RequestRecord, packed
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.http import default_path, header_refusal
+from crawlog.streams.http import cookie_refusal, default_path, header_refusal
 from crawlog.streams.url import Canonicaliser, InvalidUrl
 
 from . import facts
 from .kinds import Kinds
 from .meta_table import LEFT_BEHIND, refusal
+
+log = logging.getLogger(__name__)
 
 BESIDE = "_crawlog"
 """Key of `meta` for what a record has no field for; the spider never sees it."""
@@ -196,10 +199,11 @@ class Recorder:
         is_https, usual = urlparse_cached(request).scheme == "https", _usual_path(request.url)
         found = []
         for cookie in _to_verbose_cookies(request.cookies):
-            if decoded := _decode_cookie(cookie, request):
+            if (decoded := _decode_cookie(cookie, request)) and _is_sendable(decoded, request):
                 domain, path = decoded.get("domain", ""), decoded.get("path") or usual
                 secure = bool(cookie.get("secure", is_https))
-                found.append(CookieGiven(decoded["name"], decoded["value"], domain, path, secure))
+                value, _, _ = decoded["value"].partition(";")
+                found.append(CookieGiven(decoded["name"], value, domain, path, secure))
         return tuple(found)
 
     def _kept(self, meta: dict[str, Any], request: Request, is_filtered: bool) -> dict[str, Any]:
@@ -289,6 +293,16 @@ class Recorder:
             return self._kinds.of_request(request)
         except TypeError as error:
             raise Unsendable(f"{request}: {error}") from None
+
+
+def _is_sendable(cookie: Mapping[str, str], request: Request) -> bool:
+    """Whether a cookie can be sent, up to a `;` in its value as by Scrapy; a warning names one that loses something."""
+    name, (value, cut, _) = cookie["name"], cookie["value"].partition(";")
+    if refusal := cookie_refusal(name, value):
+        log.warning("Invalid cookie found in request %s: %.40r is left out: %s", request, name, refusal)
+    elif cut:
+        log.warning("Invalid cookie found in request %s: the value of %.40r ends before its `;`", request, name)
+    return not refusal
 
 
 def _usual_path(url: str) -> str:

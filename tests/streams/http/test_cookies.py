@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.requests import CookieGiven
-from crawlog.streams.http.cookies import MAX_PAIR, MOST_BYTES, MOST_COOKIES, CookieJar, date, read
+from crawlog.streams.http.cookies import MAX_PAIR, MOST_BYTES, MOST_COOKIES, CookieJar, cookie_refusal, date, read
 
 NOW = 1_700_000_000.0
 AT = 784111777.0
@@ -183,6 +183,36 @@ def test_a_cookie_is_for_its_path_and_what_is_below(set_at: str, path: str, to: 
 def test_what_a_prefix_and_secure_promise_is_kept(url: str, header: str, is_kept: bool) -> None:
     """Over TLS, or on this machine."""
     assert bool(sent(url, header)) == is_kept
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "header", "refusal"),
+    [
+        ("sid", "abc\r\n", "sid=abc", ""),
+        (" sid\n", "\t a b ", "sid=a b", ""),
+        ("sid", "", "sid=", ""),
+        ("sid", " ", "sid=", ""),
+        ("", "abc", "abc", ""),
+        ("a=b", "c", "a=b=c", ""),
+        ("sid", "a;b", "", "`;`"),
+        ("a; b", "c", "", "`;`"),
+        ("sid", "a\nb", "", "line end"),
+        ("sid", "a\0", "", "control"),
+        ("sid", "a\udcff", "", "control"),
+        ("sid", "x" * MAX_PAIR, "", "4,096 bytes"),
+        (" ", "\n", "", "neither"),
+    ],
+)
+def test_a_cookie_of_a_request_is_sent_without_outer_blanks_or_its_refusal_is_known(
+    name: str, value: str, header: str, refusal: str
+) -> None:
+    """What `Request` lets pass, a jar takes."""
+    jar = CookieJar()
+    jar.give("http://a.com/", [CookieGiven(name, value)], NOW)
+    assert jar.header("http://a.com/", NOW) == header
+    told = cookie_refusal(name, value)
+    assert refusal in told
+    assert bool(told) == bool(refusal)
 
 
 def test_a_secure_cookie_is_not_sent_nor_hidden_in_the_clear() -> None:

@@ -1,5 +1,6 @@
-"""Headers and methods that cannot be sent are refused where the request is made, in spiders of both kinds."""
+"""Headers, cookies and methods that cannot be sent are refused where the request is made, in spiders of both kinds."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -54,6 +55,27 @@ def test_a_spider_of_our_own_gives_no_framing_header(name: str) -> None:
     """Scrapy's users copy some of them from browsers: theirs are left out."""
     with pytest.raises(ValueError, match="is set by crawlog"):
         Request(f"{SITE}/", headers={name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("value", "sent", "lost"),
+    [
+        ("hidden\r\n", "hidden\r\n", ""),
+        ("hidden;y", "hidden", "the value of 'sid' ends before its `;`"),
+        ("hid\nden", "", "'sid' is left out: it has a line end or a control character"),
+    ],
+)
+def test_a_cookie_that_cannot_be_sent_is_told_by_its_name(
+    value: str, sent: str, lost: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scrapy's spiders send what Scrapy sends, with a warning; ours are refused. The jar takes off outer blanks."""
+    [out] = asked(monkeypatch, cookies={"sid": value}).requests
+    assert [cookie.value for cookie in out.request.cookies] == [sent] * bool(sent)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == [f"Invalid cookie found in request <GET {SITE}/next>: {lost}"] * bool(lost)
+    with pytest.raises(ValueError, match="the cookie 'sid' cannot be sent") if lost else nullcontext() as refused:
+        Request(f"{SITE}/", cookies={"sid": value})
+    assert "hid" not in str(refused)
 
 
 @pytest.mark.parametrize("method", ["CONNECT", "GE T", "GET / HTTP/1.1\r\nX: y"])
