@@ -18,7 +18,7 @@ from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
 from .exchange import SpiderFacts, SpiderRef
-from .loading import PROJECT, FoundClass, found_class
+from .loading import PROJECT, FoundClass, found_class, told
 from .remote_settings import wire_refusal
 from .self_running import no_crawls
 from .trust import Trust
@@ -63,7 +63,7 @@ def spider_names(folder: Path) -> list[str]:
     try:
         return list(get_spider_loader(settings).list())
     except Exception as error:
-        raise Misconfigured(f"the project cannot be loaded: {type(error).__name__}: {error}") from error
+        raise Misconfigured(f"the project cannot be loaded: {told(error, folder)}") from error
 
 
 def _names(folder: Path) -> list[str]:

@@ -191,6 +191,18 @@ def where(error: BaseException, path: Path) -> str:
     return f": line {lines[-1]}: {said}" if lines else f": {said}"
 
 
+def told(error: BaseException, folder: Path) -> str:
+    """An error on one line, with the last line of a folder's code that it came through, if there is one."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    said = f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError) and error.filename:  # no frame: that file has not run
+        frames.append((error.filename, error.lineno or 0))
+        said = f"{type(error).__name__}: {error.msg}"
+    said = said.splitlines()[0].removesuffix(": ")
+    own = [one for one in frames if Path(one[0]).is_relative_to(folder) and "site-packages" not in one[0]]
+    return f"{said} ({Path(own[-1][0]).relative_to(folder)}, line {own[-1][1]})" if own else said
+
+
 BASES: Final = ("crawlog.streams.spiders.spider.Spider", "scrapy.spiders.Spider")
 """Base classes of spiders, by their import path: a class is known by them without an import of Scrapy."""
 

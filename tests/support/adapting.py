@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from scrapy import Spider
@@ -12,6 +13,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord, packed, unpacked
 from crawlog.streams.spiders.exchange import CallResult, PageCall, RequestOut, SpiderRef
 from crawlog.streams.spiders.scrapy import ScrapyRunner
+from crawlog.streams.spiders.scrapy.loaded import made
 from crawlog.streams.spiders.scrapy.project import FoundSpider
 
 SITE = "http://shop.test"
@@ -30,8 +32,8 @@ def runner_of(
     given.setdict(dict(settings or {}), priority="project")
     given.setdict(dict(command or {}), priority="cmdline")
     module = sys.modules[kind.__module__]
-    found = FoundSpider(kind, f"/project:{kind.name}", given, ((module.__name__, module),), "0" * 16)
-    return ScrapyRunner(found, SpiderRef(found.path, args=tuple((args or {}).items()), job="job"))
+    found = FoundSpider(kind, f"/project:{kind.name}", Path("/project"), given, ((module.__name__, module),), "0" * 16)
+    return made(found, SpiderRef(found.path, args=tuple((args or {}).items()), job="job"))
 
 
 def started(runner: ScrapyRunner) -> list[CallResult]:

@@ -1,24 +1,26 @@
 """Loads a spider of Scrapy: of a project by its name, or a class that was found already."""
 
 import logging
+import traceback
 from pathlib import Path
 
+from scrapy.settings import BaseSettings
 from scrapy.utils.reactor import is_asyncio_reactor_installed, is_reactor_installed
 
 from crawlog.streams.errors import Misconfigured
 
 from ..exchange import SpiderRef
-from ..loading import FoundClass
+from ..loading import FoundClass, told
 from .facts import is_set
 from .loop_reactor import install_on_demand
-from .project import in_project, of_found
+from .project import FoundSpider, in_project, of_found
 from .scrapy_runner import ScrapyRunner
 
 
 def of_project(folder: Path, name: str, ref: SpiderRef) -> ScrapyRunner:
     """The runner of a project's spider. Raises: Misconfigured: there is none, or it cannot run here."""
     install_on_demand()
-    return _logging(ScrapyRunner(in_project(folder, name, dict(ref.scrapy)), ref))
+    return _logging(made(in_project(folder, name, dict(ref.scrapy)), ref))
 
 
 def of_class(found: FoundClass, ref: SpiderRef) -> ScrapyRunner:
@@ -29,7 +31,28 @@ def of_class(found: FoundClass, ref: SpiderRef) -> ScrapyRunner:
             "nothing runs here: import it in the function that needs it"
         )
     install_on_demand()
-    return _logging(ScrapyRunner(of_found(found, dict(ref.scrapy)), ref))
+    return _logging(made(of_found(found, dict(ref.scrapy)), ref))
+
+
+def made(found: FoundSpider, ref: SpiderRef) -> ScrapyRunner:
+    """The runner of a spider. Raises: Misconfigured: it cannot be made, or needs what crawlog does not have."""
+    try:
+        return ScrapyRunner(found, ref)
+    except Misconfigured:
+        raise
+    except Exception as error:
+        named = ref.path if ref.folder else found.path  # the folder of deployed code is gone soon
+        said = _setting_read(error) + told(error, found.folder)
+        raise Misconfigured(f"--spider {named}: {found.kind.__name__} cannot be made: {said}") from error
+
+
+def _setting_read(error: Exception) -> str:
+    """The setting whose value raised an error, `NAME = VALUE: `; empty for other errors."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        settings, name = frame.f_locals.get("self"), frame.f_locals.get("name")
+        if isinstance(settings, BaseSettings) and isinstance(name, str) and name in settings:
+            return f"{name} = {settings[name]!r:.100}: "
+    return ""
 
 
 def _logging(runner: ScrapyRunner) -> ScrapyRunner:

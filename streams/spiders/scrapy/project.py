@@ -22,7 +22,7 @@ from scrapy.spiderloader import get_spider_loader
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
-from ..loading import PROJECT, FoundClass, project_around
+from ..loading import PROJECT, FoundClass, project_around, told
 
 GIVEN = os.environ.get("SCRAPY_SETTINGS_MODULE", "")
 """The settings module that the environment names: as in Scrapy, it counts more than scrapy.cfg."""
@@ -33,6 +33,7 @@ class FoundSpider(NamedTuple):
 
     Attributes:
         path: Absolute and complete, for the job's record.
+        folder: Of its code: messages name files relative to it.
         settings: Of the project and of the command line; those of the spider are not in them yet.
         modules: Of the project, each with its name in the log.
         digest: Of the project's code, in hex.
@@ -40,6 +41,7 @@ class FoundSpider(NamedTuple):
 
     kind: type[Spider]
     path: str
+    folder: Path
     settings: Settings
     modules: tuple[tuple[str, ModuleType], ...]
     digest: str
@@ -67,8 +69,8 @@ def in_project(folder: Path, name: str, given: dict[str, str]) -> FoundSpider:
     except Misconfigured:
         raise
     except Exception as error:
-        raise Misconfigured(f"--spider {name}: the project {folder} cannot be loaded: {_said(error)}") from error
-    return FoundSpider(kind, f"{folder}:{name}", settings, tuple(modules_below(folder)), digest)
+        raise Misconfigured(f"--spider {name}: the project {folder} cannot be loaded: {told(error, folder)}") from error
+    return FoundSpider(kind, f"{folder}:{name}", folder, settings, tuple(modules_below(folder)), digest)
 
 
 def of_found(found: FoundClass, given: dict[str, str]) -> FoundSpider:
@@ -79,12 +81,13 @@ def of_found(found: FoundClass, given: dict[str, str]) -> FoundSpider:
     module = found.module
     if found.file.stem not in sys.stdlib_module_names:
         sys.modules.setdefault(found.file.stem, module)  # settings name components of the file so, as in Scrapy
-    folder = project_around(found.file.parent)
-    settings = settings_of(folder, given) if folder else _complete(Settings(), given)
-    digest = digest_of(folder) if folder else found.digest
+    project = project_around(found.file.parent)
+    settings = settings_of(project, given) if project else _complete(Settings(), given)
+    digest = digest_of(project) if project else found.digest
+    folder = project or found.file.parent
     name = module.__name__ if "." in module.__name__ else found.file.stem
-    beside = [(named, one) for named, one in modules_below(folder or found.file.parent) if one is not module]
-    return FoundSpider(found.kind, found.path, settings, ((name, module), *beside), digest[:16])
+    beside = [(named, one) for named, one in modules_below(folder) if one is not module]
+    return FoundSpider(found.kind, found.path, folder, settings, ((name, module), *beside), digest[:16])
 
 
 def settings_of(folder: Path, given: dict[str, str]) -> Settings:
@@ -97,7 +100,7 @@ def settings_of(folder: Path, given: dict[str, str]) -> Settings:
         config.read_string(files.read_trusted(folder / PROJECT).decode())
         named = GIVEN or config.get("settings", os.environ.get("SCRAPY_PROJECT", "default"))
     except (OSError, Error, UnicodeDecodeError) as error:
-        raise Misconfigured(f"{folder / PROJECT}: {_said(error)}") from None
+        raise Misconfigured(f"{folder / PROJECT}: {told(error, folder)}") from None
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     os.environ["SCRAPY_SETTINGS_MODULE"] = named
@@ -106,7 +109,10 @@ def settings_of(folder: Path, given: dict[str, str]) -> Settings:
         settings.setmodule(named, priority="project")
         return _complete(settings, given)
     except Exception as error:
-        raise Misconfigured(f"the settings {named} of {folder} cannot be loaded: {_said(error)}") from error
+        if isinstance(error, ModuleNotFoundError) and f"{named}.".startswith(f"{error.name}."):
+            by = "SCRAPY_SETTINGS_MODULE" if GIVEN else f"{PROJECT}, or the entry point [scrapy] of an egg,"
+            raise Misconfigured(f"{by} names the settings {named}, and {folder} has no such module") from None
+        raise Misconfigured(f"the settings {named} of {folder} cannot be loaded: {told(error, folder)}") from error
 
 
 def _complete(settings: Settings, given: dict[str, str]) -> Settings:
@@ -146,7 +152,3 @@ def modules_below(folder: Path) -> Iterator[tuple[str, ModuleType]]:
         file = getattr(module, "__file__", None)
         if file and "site-packages" not in file and Path(file).is_relative_to(folder):
             yield name, module
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -16,7 +16,6 @@ from scrapy.http import Request
 from scrapy.spiders import Spider
 from scrapy.utils.httpobj import urlparse_cached
 
-from crawlog.streams.errors import Misconfigured
 from crawlog.streams.url import fingerprint
 
 from ..exchange import MOST_TIMED, CallResult, PageCall, SpiderFacts, SpiderRef
@@ -44,19 +43,13 @@ BATCH_S = 0.5
 class ScrapyRunner:
     """A spider of Scrapy with all its components.
 
-    Raises: Misconfigured: it cannot be made, or needs what crawlog does not have.
+    Raises: Misconfigured: it needs what crawlog does not have. Exception: of the user's code, or a setting's value.
     """
 
     def __init__(self, found: FoundSpider, ref: SpiderRef) -> None:
-        try:
-            self.crawler = StandInCrawler(found.kind, found.settings)
-            facts.check(self.crawler.settings, found.kind)
-            self.spider = self.crawler.prepare(dict(ref.args))
-        except Misconfigured:
-            raise
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise Misconfigured(f"--spider {found.path}: {found.kind.__name__} cannot be made: {said}") from error
+        self.crawler = StandInCrawler(found.kind, found.settings)
+        facts.check(self.crawler.settings, found.kind)
+        self.spider = self.crawler.prepare(dict(ref.args))
         if facts.uses_start_requests(type(self.spider)):
             Spider.start_requests = _first_requests  # type: ignore[attr-defined]  # those of projects call super()'s
             self.spider.start = self._from_start_requests  # type: ignore[method-assign]  # of this object alone

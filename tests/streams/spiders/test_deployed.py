@@ -6,6 +6,7 @@ import pytest
 from scrapy.settings import default_settings
 
 from crawlog.agents.sandbox import ChildRules, SpiderChild
+from crawlog.commands.projects import LISTING
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
@@ -42,6 +43,20 @@ def test_spiders_are_found_by_their_names(folder: Path) -> None:
     assert spider_names(folder) == ["Base", "Plain", "shop"]
     assert deployed_class(folder, "shop").kind.__name__ == "Shop"
     assert deployed_class(folder, "Plain").kind.__name__ == "Plain"
+
+
+def test_a_project_whose_spiders_cannot_be_listed_names_the_line(tmp_path: Path) -> None:
+    """An error without a text is its type."""
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "__init__.py").touch()
+    (tmp_path / "m" / "settings.py").write_text('SPIDER_MODULES = ["m.spiders"]\n')
+    (tmp_path / "m" / "spiders.py").write_text("import scrapy\n\nassert not scrapy\n")
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = m.settings\n")
+    with (
+        SpiderChild(SpiderRef("", folder=str(tmp_path)), ChildRules(), LISTING) as child,
+        pytest.raises(Misconfigured, match=r"cannot be loaded: AssertionError \(m/spiders.py, line 3\)$"),
+    ):
+        child.call("names")
 
 
 def test_the_name_of_a_spider_is_never_a_path(folder: Path, tmp_path: Path) -> None:

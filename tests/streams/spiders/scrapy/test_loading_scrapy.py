@@ -246,6 +246,46 @@ def test_what_cannot_be_loaded_says_why(project: Path) -> None:
     assert "No such file" in refusal(SpiderRef(f"{project}/gone:plain"), project)
 
 
+@pytest.mark.parametrize(
+    ("file", "source", "args", "said"),
+    [
+        ("helper.py", "\n{}['KEY']\n", (), "loaded: KeyError: 'KEY' (shop/helper.py, line 2)"),
+        ("helper.py", "\n\nassert False\n", (), "loaded: AssertionError (shop/helper.py, line 3)"),
+        ("helper.py", "def x(:\n", (), "loaded: SyntaxError: invalid syntax (shop/helper.py, line 1)"),
+        ("settings.py", "1 / 0\n", (), "loaded: ZeroDivisionError: division by zero (shop/settings.py, line 1)"),
+        ("helper.py", "", (("section", "none"),), "made: ValueError: no such section (shop/spiders/books.py, line 12)"),
+    ],
+)
+def test_an_error_of_a_projects_code_has_its_file_and_line(
+    file: str, source: str, args: tuple[tuple[str, str], ...], said: str, project: Path
+) -> None:
+    """Below the folder of the code, which is gone when the message is read."""
+    (project / "shop" / "spiders" / "books.py").write_text(f"import shop.helper{SPIDER}")
+    (project / "shop" / "helper.py").touch()
+    (project / "shop" / file).write_text(source)
+    assert said in refusal(SpiderRef("books", folder=str(project), args=args), project)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("DOWNLOAD_DELAY", "abc"), ("ROBOTSTXT_OBEY", "maybe"), ("RETRY_TIMES", "2.5")]
+)
+def test_a_setting_that_cannot_be_read_is_named(name: str, value: str, project: Path) -> None:
+    """Beside the error of its value, which has no name."""
+    given = SpiderRef(f"{project}:plain", scrapy=((name, value),))
+    assert f"Plain cannot be made: {name} = {value!r}: ValueError: " in refusal(given, project)
+
+
+def test_a_wrong_name_of_the_settings_is_no_module_to_install(project: Path) -> None:
+    """What is missing is in the project itself; a module that the settings import is named as it is."""
+    (project / "scrapy.cfg").write_text("[settings]\ndefault = shpo.settings\n")
+    said = refusal(SpiderRef("books", folder=str(project)), project)
+    assert said.startswith("scrapy.cfg, or the entry point [scrapy] of an egg, names the settings shpo.settings")
+    assert "install" not in said
+    (project / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
+    (project / "shop" / "settings.py").write_text("import nosuchdep\n")
+    assert "The module nosuchdep is not installed" in refusal(SpiderRef("books", folder=str(project)), project)
+
+
 def test_a_file_that_others_may_change_is_not_run(project: Path) -> None:
     """Every Python file of the project, whichever is imported."""
     (project / "shop" / "settings.py").chmod(0o666)
