@@ -187,7 +187,7 @@ def _check_remote(wanted: Submission) -> None:
 
     if wanted.scrapy and not wanted.spider:
         raise Misconfigured(f"-s {wanted.scrapy[0][0]}: a setting of Scrapy's; give --spider, too")
-    if refused := [why for name, _ in wanted.scrapy if (why := wire_refusal(name))]:
+    if refused := [why for name, value in wanted.scrapy if (why := wire_refusal(name, value))]:
         raise Misconfigured("\n".join(refused))
 
 

@@ -29,8 +29,8 @@ MAX_SHOWN = 20
 
 def check_settings(ref: SpiderRef) -> None:
     """Raises: Misconfigured: the job's record has a setting of Scrapy that only the project may set."""
-    for name, _ in ref.scrapy:
-        if why := wire_refusal(name):
+    for name, value in ref.scrapy:
+        if why := wire_refusal(name, value):
             raise Misconfigured(f"code_refused: {why}")
 
 

@@ -91,7 +91,6 @@ REFUSED: dict[str, str] = {
     "SPIDER_MODULES": _CODE,
     "STATSMAILER_RCPTS": _STORE,
     "STATS_CLASS": _CODE,
-    "TELNETCONSOLE_ENABLED": _CODE,
     "TELNETCONSOLE_HOST": _STORE,
     "TELNETCONSOLE_PASSWORD": _LOGIN,
     "TELNETCONSOLE_PORT": _STORE,
@@ -126,11 +125,17 @@ _WORDS: dict[str, re.Pattern[str]] = {
 }
 """Reasons by the words of other names: a later Scrapy's, those of extensions, and a project's own."""
 
+_SWITCH = re.compile(r".*_(ENABLED|DEBUG)", re.DOTALL)
+_BOOLEAN = re.compile(r"[01]|[Tt]rue|[Ff]alse")
+"""A switch with such a value holds no path and no address, whatever its other words say."""
 
-def wire_refusal(name: str) -> str:
+
+def wire_refusal(name: str, value: str = "") -> str:
     """Why a setting of Scrapy (`-s NAME=VALUE`, `setting=NAME=VALUE`) may not come with a job; empty if it may."""
     plain = name.upper()
-    why = REFUSED.get(plain) or next((why for why, words in _WORDS.items() if words.fullmatch(plain)), "")
+    why = REFUSED.get(plain, "")
+    if not why and not (_SWITCH.fullmatch(plain) and _BOOLEAN.fullmatch(value)):
+        why = next((why for why, words in _WORDS.items() if words.fullmatch(plain)), "")
     if not why:
         return ""
     return f"{name}: {why}, so only the settings of the project itself may set it; set it there and deploy it again"

@@ -84,3 +84,18 @@ def test_code_files_and_credentials_are_refused(name: str) -> None:
 def test_plain_values_may_come_with_a_job(name: str) -> None:
     """These are what ScrapydWeb's form and its users send."""
     assert wire_refusal(name) == ""
+
+
+@pytest.mark.parametrize("name", ["TELNETCONSOLE_ENABLED", "SCHEDULER_DEBUG", "SPIDER_CACHE_ENABLED", "ftp_debug"])
+def test_a_switch_may_come_with_a_job_whatever_its_other_words_say(name: str) -> None:
+    """As a boolean only: any other value may name code, a file or an address."""
+    for value in ("True", "False", "true", "false", "0", "1"):
+        assert wire_refusal(name, value) == ""
+    for value in ("", "os.system", "/tmp/log", "[]", "1.0", "True\n", "maybe"):
+        assert wire_refusal(name, value)
+
+
+def test_a_boolean_switches_on_nothing_that_is_refused_by_its_name() -> None:
+    """Nor does it make another setting pass."""
+    for name in ("REMOTE_CONTROL_ENABLED", "SCHEDULER", "LOG_FILE_APPEND", "SPIDER_DEBUGGER", "DEBUG_CLASS"):
+        assert wire_refusal(name, "True")
