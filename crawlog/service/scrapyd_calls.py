@@ -28,6 +28,7 @@ _INNER_ARGS = frozenset({"_job", "_version"})
 """Arguments that Scrapyd gives to each spider by itself."""
 
 _PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]{0,127}")
+_ALLOWED = "it takes 1 to 128 letters, digits and _.+!-, and begins with a letter, a digit or an underscore"
 _NOT_OF_A_VERSION = re.compile(r"[^A-Za-z0-9_.+!-]|^[.+!-]")
 _NOT_OF_A_LISTED_VERSION = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -164,7 +165,7 @@ async def addversion(caller: Caller) -> Answer:
         raise ScrapydError("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
     _inside(project)
     if not _PROJECT.fullmatch(project):
-        raise ScrapydError(f"project is invalid: '{project}' has more than letters, digits and _.+!-")
+        raise ScrapydError(f"project is invalid: '{project}': {_ALLOWED}")
     if not version:
         raise ScrapydError("version is invalid: it is empty")
     spiders = await caller.fleet.add_version(project, plain_version(version), egg, caller.user)

@@ -184,12 +184,16 @@ ROWS = [
     Row("POST", "/addversion.json", "DirectoryTraversalError: ../p", {"project": "../p", "version": "v"}, FORM),
     Row("POST", "/addversion.json", "DirectoryTraversalError: p/q", {"project": "p/q", "version": "v"}, FORM),
     # Scrapyd takes an empty project, or `.`, and loses it.
-    Row(
-        "POST",
-        "/addversion.json",
-        "project is invalid: '.' has more than letters, digits and _.+!-",
-        {"project": ".", "version": "v"},
-        FORM,
+    *(
+        Row(
+            "POST",
+            "/addversion.json",
+            f"project is invalid: '{name}': it takes 1 to 128 letters, digits and _.+!-, "
+            "and begins with a letter, a digit or an underscore",
+            {"project": name, "version": "v"},
+            FORM,
+        )
+        for name in (".", ".hid", "-x", "p" * 129, "a b")
     ),
     Row("POST", "/delversion.json", {}, {"project": "quotes", "version": "r1"}),
     Row("POST", "/delversion.json", "version 'none' not found", {"project": "quotes", "version": "none"}),
