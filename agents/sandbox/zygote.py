@@ -19,6 +19,7 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -120,6 +121,7 @@ class Zygote:
         self._control = control
         self._corral = Corral()
         self._child = 0
+        self._home = ""
         self._gone: ChildGone | None = None
         self._has_told = False
 
@@ -145,7 +147,7 @@ class Zygote:
             self._await_child()
             self._end_all()
             self._corral.remove()
-            os._exit(0)
+            self._leave()
         order = msgspec.json.decode(told, type=ForkOrder)
         limits = order.fork
         if limits is None:
@@ -155,6 +157,7 @@ class Zygote:
         for name in order.preload:
             with contextlib.suppress(ImportError):
                 import_module(name)
+        self._home = limits.home
         self._corral.make(limits)
         self._tell_no_limit()
         parent = os.getpid()
@@ -234,6 +237,16 @@ class Zygote:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.001)
+
+    def _leave(self) -> NoReturn:
+        """End, and have the child's folder removed: a worker that ends at once, or is killed, does not come to it."""
+        if self._home:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+            with contextlib.suppress(OSError):
+                os.execvp("rm", ["rm", "-rf", "--", self._home])  # noqa: S606, S607  # as in `child_code`
+        os._exit(0)
 
     def _say(self, word: ZygoteWord) -> None:
         with contextlib.suppress(OSError):  # the worker is gone: the next order says so

@@ -11,6 +11,8 @@ import pytest
 from crawlog.agents.sandbox import ChildRules, SpiderChild
 from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.child_user import FIRST_UID
+from crawlog.agents.sandbox.limits import ChildLimits
+from crawlog.agents.sandbox.zygote_process import ZygoteProcess
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.code import CodeFolder
@@ -116,6 +118,17 @@ def test_the_folder_of_a_child_goes_with_it(tmp_path: Path, monkeypatch: pytest.
         assert homes[0] != old
         assert (homes[0] / "code").exists() == (os.geteuid() == 0)
     until(lambda: not list(tmp_path.glob("crawlog-spider-*")), "the end of the folders")
+
+
+def test_the_folder_of_a_child_goes_also_where_its_worker_does_nothing_more(tmp_path: Path) -> None:
+    """Such as one that was killed, or ended at once: the zygote outlives it."""
+    home = tmp_path / "crawlog-spider-1-x"
+    (home / "work").mkdir(parents=True)
+    zygote = ZygoteProcess("shop", ())
+    zygote.fork(ChildLimits(home=str(home))).close()
+    zygote.close()
+    zygote.wait()
+    assert not home.exists()
 
 
 def test_a_child_without_an_event_loop_does_not_wait_for_a_log_that_is_away(tmp_path: Path) -> None:
