@@ -265,7 +265,7 @@ SETTINGS: dict[str, SettingRow] = {
     "STATS_CLASS": _mapped(
         "opened and closed in the pipelines' process; changes of all processes are added up per job"
     ),
-    "STATS_DUMP": _mapped("the sums are written at the end of the job"),
+    "STATS_DUMP": _mapped("`crawlog run` writes the sums at its end; those of a job on a fleet are not summed"),
     "TELNETCONSOLE_ENABLED": _kept(_EXTENSION),
     "TELNETCONSOLE_HOST": _kept(_EXTENSION),
     "TELNETCONSOLE_PASSWORD": _kept(_EXTENSION),
