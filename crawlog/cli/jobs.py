@@ -44,7 +44,13 @@ DEPLOYED = "A spider of deployed code needs --project P; `crawlog projects list`
 @click.option("--version", metavar="V", default="", help="Its version (the newest one).")
 @click.option("-a", "args", metavar="NAME=VALUE", multiple=True, help="Argument of the spider; may be repeated.")
 @click.option("--job", metavar="NAME", default="", help="Name of the job; without it a hash of seeds and spider.")
-@click.option("--priority", metavar="N", type=int, default=0, help="Of its URLs; higher ones are fetched first.")
+@click.option(
+    "--priority",
+    metavar="N",
+    type=int,
+    default=0,
+    help="Of its seeds and the requests of its spider's start; higher ones go first, within the job.",
+)
 @click.option("--paused", is_flag=True, help="It waits for `crawlog jobs resume NAME`.")
 @click.option("--fresh", is_flag=True, help="Begin a known job again from its seeds, in a new epoch.")
 @click.option("--wait", is_flag=True, help="Follow it to its end; exit codes as those of `run`.")

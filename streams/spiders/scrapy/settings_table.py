@@ -197,7 +197,7 @@ SETTINGS: dict[str, SettingRow] = {
     "LOG_FORMAT": _kept(_LOG),
     "LOG_FORMATTER": _kept("writes the lines of dropped items and of errors; pages and items have none"),
     "LOG_INSTALL_ROOT_HANDLER": _kept(_LOG),
-    "LOG_LEVEL": _mapped("least level of the spider's lines in the log"),
+    "LOG_LEVEL": _mapped("least level of the spider's lines in the log; INFO where the project sets none"),
     "LOG_SHORT_NAMES": _kept(_LOG),
     "LOG_STDOUT": _kept("standard output goes into the log in any case"),
     "LOG_VERSIONS": _kept(_LOG),
