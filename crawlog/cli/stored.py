@@ -141,7 +141,7 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
         lines = cut(settings)  # without a broker: it may not start on damaged files
         for line in lines:
             answer(line)
-        tell("the next `crawlog run`, the same command again, cuts the log, and makes again what is gone")
+        tell("the next `crawlog run`, the same command again, makes again what is gone")
         return outcome.FINISHED
     with existing_log(settings) as reached:
         found = cuts(reached)

@@ -210,8 +210,22 @@ def _one(settings: "Settings", project: str, version: str | None) -> ProjectVers
     for one in found:
         if one.version == version:
             return one
+    if refused := _refused(settings, project, version):
+        raise Misconfigured(f"the project {project} has the version {version!r:.130} in the log, but {refused}")
     has = ", ".join(one.version for one in found[-10:])
     raise Misconfigured(f"the project {project} has no version {version!r:.130}; it has {has}")
+
+
+def _refused(settings: "Settings", project: str, version: str) -> str:
+    """Why a version in the log does not count here; empty if there is none, or it does."""
+    from crawlog.streams.code import refusal, trusted_keys
+
+    trusted = trusted_keys(settings)
+    with _code_log(settings) as log:
+        signed = [
+            one.signed for one in log.entries if (one.manifest.project, one.manifest.version) == (project, version)
+        ]
+    return next((why for one in signed if (why := refusal(one, trusted))), "")
 
 
 def delete_version(settings: "Settings", project: str, version: str, by: str = "", *, revoke: bool = False) -> Removed:

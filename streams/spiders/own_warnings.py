@@ -11,6 +11,7 @@ class SharedState:
     def __init__(self, spider: object) -> None:
         self._spider = spider
         self._name = type(spider).__name__
+        self._of_class = _growing(spider)
         self._met: dict[int, tuple[Any, int]] = {}
         self._request = 0
         self._warnings: list[str] = []
@@ -19,7 +20,7 @@ class SharedState:
 
     def opened(self) -> None:
         """The spider is as its callbacks find it: only later changes are theirs."""
-        self._known = _seen(self._spider)
+        self._known = self._seen()
 
     def next_request(self) -> None:
         """The objects met from now on belong to another request."""
@@ -37,7 +38,7 @@ class SharedState:
     def page_ended(self) -> list[str]:
         """The new warnings."""
         self._met.clear()
-        seen = _seen(self._spider)
+        seen = self._seen()
         for name, now in seen.items():
             before = self._known.get(name, (None, -1))
             if (before[0] is not now[0] or before[1] != now[1]) and not _is_cache(self._spider, name):
@@ -49,14 +50,23 @@ class SharedState:
         told, self._warnings = self._warnings, []
         return told
 
+    def _seen(self) -> dict[str, tuple[Any, int]]:
+        """Each attribute, and the length of one that may grow; -1 for others."""
+        named = self._of_class | vars(self._spider)
+        return {name: (value, len(value) if isinstance(value, _GROWING) else -1) for name, value in named.items()}
+
     def _warn(self, text: str) -> None:
         if text not in self._warned and len(self._warned) < 100:
             self._warned.add(text)
             self._warnings.append(text)
 
 
-def _seen(spider: object) -> dict[str, tuple[Any, int]]:
-    return {name: (value, len(value) if isinstance(value, _GROWING) else -1) for name, value in vars(spider).items()}
+def _growing(spider: object) -> dict[str, object]:
+    """Attributes of its class that may grow."""
+    of_class = (vars(one).items() for one in reversed(type(spider).__mro__))
+    return {
+        k: value for some in of_class for k, value in some if isinstance(value, _GROWING) and not k.startswith("__")
+    }
 
 
 _GROWING = (list, dict, set, deque, bytearray)

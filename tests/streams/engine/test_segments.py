@@ -12,7 +12,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from crawlog.streams import files
 from crawlog.streams.engine.broker import Identity
-from crawlog.streams.engine.changed_files import recheck
+from crawlog.streams.engine.changed_files import before_start, note_files, recheck
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.engine.segments import CutOff, damaged
 
@@ -116,6 +116,19 @@ def test_the_founds_of_every_cut_are_offered(tmp_path: Path) -> None:
     assert [partition for _, partition, _ in engine.founds_cut_off()] == [1] * RECORDS
     engine.offered()
     assert engine.cut_off == []
+
+
+def test_the_next_start_does_not_tell_of_what_a_repair_has_cut(tmp_path: Path) -> None:
+    """It said that somebody had changed the files."""
+    kafka, folder = tmp_path / "kafka", tmp_path / "kafka" / "log" / "crawl.urls-0"
+    folder.mkdir(parents=True)
+    kafka.chmod(0o700)
+    put(folder, bytes(SIZE), BATCHES[1])
+    note_files(kafka)
+    assert recheck(tmp_path)
+    told: list[str] = []
+    before_start(tmp_path, kafka, told.append, checks=True)
+    assert told == []
 
 
 def test_a_folder_whose_broker_never_ran_has_nothing_to_cut(tmp_path: Path) -> None:

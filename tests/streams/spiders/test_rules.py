@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -204,6 +204,7 @@ class Counting(Spider):
     """Counts on one process."""
 
     seen: set[str]
+    asked: ClassVar[list[str]] = []
 
     def __init__(self) -> None:
         self.count = 0
@@ -213,6 +214,7 @@ class Counting(Spider):
         """Shares a list, and changes attributes."""
         self.count += 1
         self.seen.add(response.url)
+        self.asked.append(response.url)
         shared: list[int] = []
         for url in ("/1", "/2"):
             yield response.follow(url, "parse", meta={"all": shared, "url": [url]})
@@ -223,6 +225,7 @@ def test_what_counts_on_one_process_is_warned_of() -> None:
     warnings = result_of(Counting()).warnings
     assert [warning.partition(":")[2].strip().partition(":")[0] for warning in warnings] == [
         "the list meta['all'] is in several requests",
+        "a callback changes self.asked",
         "a callback changes self.count",
         "a callback changes self.seen",
     ]
