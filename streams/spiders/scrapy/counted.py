@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from math import isfinite
 from numbers import Number
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,37 +30,46 @@ class CountedStats(_Base):
     def inc_value(self, key: str, count: int = 1, start: int = 0, spider: Any = None) -> None:
         """As the collector; the difference is remembered."""
         super().inc_value(key, count, start, **_spider(spider))
-        self._add(key, count)
+        self._add(key, +count)  # True counts as 1
 
     def set_value(self, key: str, value: Any, spider: Any = None) -> None:
         """As the collector; the difference is remembered, for numbers."""
-        old = self.get_value(key, 0)
+        old, new = _number(self.get_value(key, 0)), _number(value)
         super().set_value(key, value, **_spider(spider))
-        if _is_number(value) and _is_number(old):
-            self._add(key, value - old)
+        if old is not None and new is not None:
+            self._add(key, new - old)
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
         """As the collector; the value is remembered, for numbers."""
         super().max_value(key, value, **_spider(spider))
-        if _is_number(value):
-            self._add(f"{GREATEST}{key}", value)
+        self._add(f"{GREATEST}{key}", value)
 
     def min_value(self, key: str, value: Any, spider: Any = None) -> None:
         """As `max_value`."""
         super().min_value(key, value, **_spider(spider))
-        if _is_number(value):
-            self._add(f"{LEAST}{key}", value)
+        self._add(f"{LEAST}{key}", value)
 
-    def _add(self, key: str, value: float) -> None:
-        add_stats(self.__dict__.setdefault("_differences", {}), {str(key): value})
+    def _add(self, key: str, value: object) -> None:
+        number = _number(value)
+        if number is not None:
+            add_stats(self.__dict__.setdefault("_differences", {}), {str(key): number})
 
     def taken(self) -> dict[str, float]:
         """The differences since the last call."""
         return cast("dict[str, float]", self.__dict__.pop("_differences", {}))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, Number) and not isinstance(value, bool | complex)
+def _number(value: Any) -> float | None:
+    """A value as the records of stats have it, an int or a float; None for one that they cannot have, such as inf."""
+    if not isinstance(value, Number) or isinstance(value, bool | complex):
+        return None
+    try:
+        number = float(cast("Any", value))
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    if not isfinite(number):
+        return None
+    return int(value) if isinstance(value, int) else number
 
 
 def _spider(spider: Any) -> dict[str, Any]:

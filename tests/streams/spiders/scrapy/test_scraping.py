@@ -3,6 +3,8 @@
 import asyncio
 import math
 from collections import OrderedDict, defaultdict
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -1061,6 +1063,35 @@ def test_greatest_and_least_values_are_those_of_the_page() -> None:
         assert (stats["max\0size/max"], stats["min\0size/min"], stats["max\0request_depth_max"]) == (most, least, 1)
         assert "max\0last" not in stats
     assert runner.crawler.stats.get_value("size/max") == 9
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (Decimal("19.90"), 19.9),
+        (Fraction(1, 4), 0.25),
+        (2**70, 2.0**70),
+        (True, None),
+        pytest.param(10**400, None, id="10**400"),
+        (math.inf, None),
+        (math.nan, None),
+    ],
+)
+def test_stats_of_any_kind_of_number_leave_the_page_whole(value: Any, told: float | None) -> None:
+    """They come to another process as JSON; what no float can be stays in this one."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        for method in ("set_value", "max_value", "min_value"):
+            getattr(self.crawler.stats, method)(method, value)
+        self.crawler.stats.set_value("set_value", 0.5)
+        self.crawler.stats.inc_value("true", True)  # as spiders count what holds
+        yield {"a": 1}
+
+    result = given_by(runner_of(spider(parse)), page_of(asking(), "<p>"))
+    came = msgspec.json.decode(msgspec.json.encode(result), type=CallResult)
+    assert rows(came) == ['{"a": 1}']
+    assert (came.stats.get("max\0max_value"), came.stats.get("min\0min_value")) == (told, told)
+    assert came.stats["true"] == 1
 
 
 def test_a_callback_reads_what_scrapy_counts_of_the_crawl() -> None:
