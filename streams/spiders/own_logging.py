@@ -32,9 +32,10 @@ class _UsersLines(logging.Filter):
 
 
 def log_lines(found: FoundClass) -> None:
-    """Write the spider's lines, from info up, to standard error, unless its module has set up `logging` by itself.
+    """Write the spider's lines, from info up, to standard error, where the user has not set up `logging`.
 
-    It is for the spider's own process, after its module has run: of another process the logging is the user's.
+    Python's last resort takes lines that no handler takes, so the user may set up `logging` at any time. It is for the
+    spider's own process, after its module has run: of another process the logging is the user's.
     """
     root = logging.getLogger()
     if root.handlers:
@@ -42,6 +43,6 @@ def log_lines(found: FoundClass) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(_UsersLines(found))
-    root.addHandler(handler)
+    logging.lastResort = handler
     if root.level == logging.WARNING:  # Python's default: the module has set no level
         root.setLevel(logging.INFO)

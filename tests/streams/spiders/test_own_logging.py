@@ -34,6 +34,9 @@ from crawlog import Spider
 class Books(Spider):
     name = "books"
 
+    def __init__(self):
+        {later}
+
     def parse(self, response):
         self.logger.debug("a try")
         self.logger.info("a page")
@@ -54,12 +57,12 @@ def asks():
 ALL = ("[books] INFO: a page", "[books] WARNING: no price", "[shop.prices] INFO: a price", "[library] WARNING: slow")
 
 
-def logged(program: str, folder: Path, set_up: str = "") -> list[str]:
+def logged(program: str, folder: Path, set_up: str = "", later: str = "pass") -> list[str]:
     """What a process writes to standard error that loads a spider, of which a library is installed."""
     installed = folder / "site-packages"
     installed.mkdir()
     (installed / "library.py").write_text(LIBRARY)
-    (folder / "books.py").write_text(SPIDER.format(set_up=set_up))
+    (folder / "books.py").write_text(SPIDER.format(set_up=set_up, later=later))
     command = [sys.executable, "-c", program, str(folder / "books.py")]
     done = subprocess.run(command, env={"PYTHONPATH": str(installed)}, capture_output=True, check=True, text=True)
     return done.stderr.splitlines()
@@ -79,6 +82,18 @@ def test_lines_of_a_spider_are_written_from_info_up_and_those_of_libraries_from_
 ) -> None:
     """Once each, however often the spider is loaded; what its module sets up by itself holds."""
     assert logged(LOADING, tmp_path, set_up) == list(lines)
+
+
+@pytest.mark.parametrize(
+    ("set_up", "lines"),
+    [
+        ("logging.basicConfig(format='%(message)s', level='WARNING')", ("no price", "slow")),
+        ("logging.getLogger('shop').handlers = [logging.StreamHandler()]", (*ALL[:2], "a price", ALL[3])),
+    ],
+)
+def test_what_a_spider_sets_up_when_it_is_made_holds_too(tmp_path: Path, set_up: str, lines: tuple[str, ...]) -> None:
+    """Each line is written once, by the spider's own handler."""
+    assert logged(LOADING, tmp_path, later=set_up) == list(lines)
 
 
 def test_crawl_logs_has_the_level_of_a_line_of_an_own_spider() -> None:
