@@ -24,8 +24,11 @@ START_STATS = "start#stats"
 """In place of a URL: the stats of a spider's `start`, summed since its beginning, so that the newest record has all."""
 
 
-GREATEST, LEAST = "max\0", "min\0"
-"""Before the name of a stat: the greatest or the least value that a page gave, in place of a difference."""
+GREATEST, LEAST = "<max>", "<min>"
+"""Before the name of a stat: the greatest or the least value that a page gave, in place of a difference.
+
+Printable: stores such as PostgreSQL take no U+0000 in JSON.
+"""
 
 
 class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):

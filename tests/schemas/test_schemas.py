@@ -250,7 +250,7 @@ def test_items_that_an_older_sink_would_misread_are_of_version_2(more: dict[str,
 def test_stats_are_added_up_but_for_greatest_and_least_values() -> None:
     """Those have the spider's name for them in the end."""
     sums: dict[str, float] = {}
-    for more in ({"n": 2.0, "max\0a": 3.0, "min\0b": 3.0}, {"n": 1.0, "max\0a": 1.0, "min\0b": 1.0}, {"max\0a": 2.0}):
+    for more in ({"n": 2.0, "<max>a": 3.0, "<min>b": 3.0}, {"n": 1.0, "<max>a": 1.0, "<min>b": 1.0}, {"<max>a": 2.0}):
         items.add_stats(sums, more)
     assert items.named_stats(sums) == {"a": 3, "b": 1, "n": 3}
 

@@ -24,12 +24,12 @@ def test_what_pages_changed_is_added_up_and_each_page_counts_once(cluster: Setti
     ensure_topics(cluster)
     producer, topic = Producer(cluster, "test"), Topics(cluster.kafka.prefix).items
     row = [msgspec.Raw(b"{}")]
-    one = {"item_scraped_count": 1.0, "custom": 2.0, "max\0depth": 3.0}
+    one = {"item_scraped_count": 1.0, "custom": 2.0, "<max>depth": 3.0}
     for record in (
         ItemsRecord("j", "http://a.test/", (0, 1), row, 1, stats=one),
         ItemsRecord("j", "http://a.test/", (0, 9), row, 1, stats=one),
         ItemsRecord("j", "http://a.test/", (0, 3), row, 1, id=7, stats=one),
-        ItemsRecord("j", "start#0", (0, 0), row, 1, stats={"custom": 1.0, "max\0depth": 1.0}),
+        ItemsRecord("j", "start#0", (0, 0), row, 1, stats={"custom": 1.0, "<max>depth": 1.0}),
         ItemsRecord("j", items.START_STATS, (0, 0), [], 1, stats={"custom": 3.0}),
         ItemsRecord("j", items.START_STATS, (0, 0), [], 1, stats={"custom": 4.0}),
         ItemsRecord("j", "http://old.test/", (0, 4), row, 0, stats=one),
@@ -40,7 +40,7 @@ def test_what_pages_changed_is_added_up_and_each_page_counts_once(cluster: Setti
         producer.send(topic, items.encode(record), key=key, partition=0)
     producer.send(topic, b'{"stats":{nonsense', partition=0)
     assert producer.flush(10)
-    assert job_stats(cluster, "j", 1) == {"custom": 9, "item_scraped_count": 2, "max\0depth": 3}
+    assert job_stats(cluster, "j", 1) == {"custom": 9, "item_scraped_count": 2, "<max>depth": 3}
 
 
 def test_they_are_told_with_the_summary() -> None:

@@ -1060,8 +1060,8 @@ def test_greatest_and_least_values_are_those_of_the_page() -> None:
     runner = runner_of(spider(parse))
     for sizes, most, least in (([5, 9, 7], 9, 5), ([3], 3, 3)):
         stats = given_by(runner, page_of(asking(meta={"sizes": sizes}), "<p>")).stats
-        assert (stats["max\0size/max"], stats["min\0size/min"], stats["max\0request_depth_max"]) == (most, least, 1)
-        assert "max\0last" not in stats
+        assert (stats["<max>size/max"], stats["<min>size/min"], stats["<max>request_depth_max"]) == (most, least, 1)
+        assert "<max>last" not in stats
     assert runner.crawler.stats.get_value("size/max") == 9
 
 
@@ -1090,7 +1090,7 @@ def test_stats_of_any_kind_of_number_leave_the_page_whole(value: Any, told: floa
     result = given_by(runner_of(spider(parse)), page_of(asking(), "<p>"))
     came = msgspec.json.decode(msgspec.json.encode(result), type=CallResult)
     assert rows(came) == ['{"a": 1}']
-    assert (came.stats.get("max\0max_value"), came.stats.get("min\0min_value")) == (told, told)
+    assert (came.stats.get("<max>max_value"), came.stats.get("<min>min_value")) == (told, told)
     assert came.stats["true"] == 1
 
 
