@@ -204,7 +204,7 @@ class Inquiry:
             start, end = log_bounds(self._settings, topic, [partition])[partition]
             record = record_at(self._settings, topic, partition, offset) if start <= offset < end else None
             if record is not None and (self._at is None or _timestamp(record) <= self._at):
-                yield self._page(record, partition, offset)
+                yield self._page(record, partition, offset, history)
             elif record is None:
                 done = next(e for e in history.events if e.detail.get("result", {}).get("page") == (partition, offset))
                 what = f"its page is no longer there: crawl.pages[{partition}] begins at {start}"
@@ -216,7 +216,7 @@ class Inquiry:
             self._parsed = Admin(self._settings).committed(stage_group(self._settings, "parse"), self._names.pages)
         return offset < self._parsed.get((self._names.pages, partition), 0)
 
-    def _page(self, record: "Message", partition: int, offset: int) -> Event:
+    def _page(self, record: "Message", partition: int, offset: int, history: History) -> Event:
         stored, headers = record.value() or b"", record_headers(record)
         try:
             meta = pages.decode(dict(headers).get(pages.HEADER))
@@ -225,6 +225,8 @@ class Inquiry:
         meta, body = page_of(meta, stored, headers, self._settings.body_room)
         request, told = named_request(meta.id, meta.request), _told(meta, len(body))
         what = f"{request}: {told}" if request else told
+        if end := history.end_of_redirects(meta):
+            what += f": {end}"
         if coding := coding_in(headers):
             what += f", {len(stored):,} in {coding}"
         if meta.rendered:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from crawlog.schemas import urls as u
+from crawlog.schemas.pages import PageMeta
 from crawlog.streams.http import shown_found, shown_result
 from crawlog.streams.url import Places, plain, serialise
 
@@ -271,6 +272,14 @@ class History:
             for job in jobs
             if job is not None and not job.running
         ]
+
+    def end_of_redirects(self, page: PageMeta) -> str:
+        """That the redirect of a page is dropped, if it is one too many in a row: parse drops it without a record."""
+        job = self._fold.jobs.get(page.job)
+        if not page.location or job is None or page.hops < job.spec.max_redirects:
+            return ""
+        found = u.FoundUrl(page.location, page.depth, 0, "redirect", page.url, page.hops + 1)
+        return explained("dropped", "redirects", job.spec, found, self.place)
 
     def spellings(self) -> list[Spelling]:
         """The canonical URL in each job; by the default rules if there is no job."""

@@ -110,6 +110,12 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     assert "job j would take it as: queued" in unknown
     assert why(cluster, URL, None, "j", lambda _: None).domain == "a.example"
 
+    tenth = log.page(f"{URL}10", b"", http=302, location="/x11", hops=10)
+    log.urls(urls=[u.FoundUrl(f"{URL}10", hops=10)])
+    log.urls(results=[u.Result(f"{URL}10", 6 << 16, "redirected", http=302, page=tenth)])
+    told = "\n".join(lines(why(cluster, f"{URL}10", None, "", lambda _: None)))
+    assert "redirect to /x11: dropped by redirects: 11 redirects in a row are over 10; not parsed yet" in told
+
 
 @pytest.mark.broker
 def test_only_a_job_that_never_was_is_an_error(cluster: Settings) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
+from crawlog.schemas.pages import PageMeta
 from crawlog.streams.fold.explained import acting
 from crawlog.streams.fold.history import Event, History
 from crawlog.streams.fold.needle import Needle
@@ -76,6 +77,20 @@ def told(events: list[Event], kind: str) -> list[str]:
 def test_each_verdict_is_told_with_its_rule(spec: dict[str, Any], records: list[bytes], says: str) -> None:
     """By the fold itself, so that budgets and depths are what they were then."""
     assert told(history(job(**spec), *records).events, "found")[-1].endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        (PageMeta(URL, "j", http=302, location="/y", hops=1), ""),
+        (PageMeta(URL, "j", http=302, location="/y", hops=2), "dropped by redirects: 3 redirects in a row are over 2"),
+        (PageMeta(URL, "j", http=200, hops=2), ""),
+        (PageMeta(URL, "k", http=302, location="/y", hops=2), ""),
+    ],
+)
+def test_a_redirect_beyond_the_limit_is_told_at_its_page(page: PageMeta, says: str) -> None:
+    """Parse drops it, so the log has no found of its target; nothing is said of another job's rules."""
+    assert history(job(max_redirects=2), found(URL)).end_of_redirects(page) == says
 
 
 def test_a_seed_of_its_domain_brings_it_into_scope() -> None:
