@@ -121,6 +121,7 @@ class FleetOutput:
         self._rows: RowMaker | None = None
         self._making: asyncio.Task[None] | None = None
         self._wanted_at = 0.0
+        self._opens_again = False
 
     @property
     def is_open(self) -> bool:
@@ -141,6 +142,11 @@ class FleetOutput:
     def is_stuck(self) -> bool:
         """Whether rows wait since they could not be written."""
         return bool(self.error and self.pending)
+
+    @property
+    def must_open(self) -> bool:
+        """Whether its database is to be opened again, also if nothing waits: a write of rows has failed."""
+        return self._opens_again or (self._rows is not None and self._rows.needs_opening)
 
     @property
     def trouble(self) -> str:
@@ -177,7 +183,7 @@ class FleetOutput:
         if record.offset < self.seen.get(record.partition, 0):
             return
         if not self.pending:
-            self.pending_since = time.monotonic()
+            self.pending_since = max(self.pending_since, time.monotonic())  # later after an error
         self.seen[record.partition] = record.offset + 1
         self.pending.append(record)
         self.pending_bytes += len(record.value or b"")
@@ -199,7 +205,12 @@ class FleetOutput:
         """Open the state.
 
         Raises: RetryLater: another process has it. Misconfigured: its file cannot be written. Unusable: it is damaged.
+            OSError: the pipelines' rows could not be written; it is closed, and the next call opens it.
         """
+        if self._rows is not None and self._rows.needs_opening:
+            self._opens_again, why = True, self._rows.trouble
+            await self.close()
+            raise OSError(why)
         if self._results is not None:
             return
         opening = asyncio.ensure_future(asyncio.to_thread(self._opened))
@@ -208,6 +219,7 @@ class FleetOutput:
         except asyncio.CancelledError:  # a revocation ran out of time: another worker may want the state
             opening.add_done_callback(_close_unwanted)
             raise
+        self._opens_again = False
         if self._results.meta.offsets != self._durable:
             self._go_to(self._results.meta.offsets)
             self.goes_back = True

@@ -344,7 +344,7 @@ class FleetSink:
             await self._plan()
 
     async def _write_due(self) -> None:
-        waiting = [one for one in self._outputs.values() if one.pending]
+        waiting = [one for one in self._outputs.values() if one.pending or one.must_open]
         now, size = time.monotonic(), sum(one.pending_bytes for one in waiting)
         is_full = size >= BATCH_BYTES
         await self._write_all(one for one in waiting if is_full or now - one.pending_since >= FLUSH_S)
@@ -355,7 +355,7 @@ class FleetSink:
 
     async def _write_all(self, outputs: Iterable[FleetOutput]) -> None:
         for output in outputs:
-            if not output.pending:
+            if not output.pending and not output.must_open:
                 continue
             await self._make_room()
             try:
@@ -401,7 +401,7 @@ class FleetSink:
             except Unusable as error:
                 await self._begin_again(output, error)
             except (CrawlError, OSError) as error:
-                output.tries_at = now + AGAIN_S
+                output.tries_at = output.pending_since = now + AGAIN_S
                 output.error = str(error)
                 log.warning("output_not_complete", job=output.spec.job, error=str(error))
                 await self._records.failed(output.wanted, error, place=output.spec.output)

@@ -22,6 +22,7 @@ from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError, Misconfigured, SpiderDied
 from crawlog.streams.sink import CloseNote, MadeRows, RawBlock, SinkState, lines, read_note, summed, write_note
 from crawlog.streams.spiders import MadeItem, MadeItems
+from crawlog.streams.state import is_machines_fault
 
 log = structlog.get_logger()
 
@@ -76,6 +77,7 @@ class RowMaker:
         goes_on: Whether a fresh child goes on behind the last row; else the rows are made anew.
         trouble: Why no row is made; empty if all is well.
         works: Whether the pipelines were opened, and met no trouble since.
+        needs_opening: Whether the state's database takes no write until it is opened again: one of rows has failed.
         tried_at: When the try began that met the trouble, by a monotonic clock.
     """
 
@@ -90,7 +92,7 @@ class RowMaker:
     ) -> None:
         self.goes_on = False
         self.trouble = ""
-        self.works = False
+        self.works = self.needs_opening = False
         self.tried_at = 0.0
         self._results = results
         self._start = start
@@ -107,9 +109,9 @@ class RowMaker:
         self._deaths_in_close = 0
 
     async def run(self) -> None:
-        """Make rows until cancelled."""
+        """Make rows until cancelled, or until the database must be opened again."""
         try:
-            while True:
+            while not self.needs_opening:
                 pause_s = await self._pause_s()
                 await asyncio.sleep(pause_s)
         finally:
@@ -132,9 +134,11 @@ class RowMaker:
         except (CrawlError, OSError) as error:  # such as a full disk, or a broker that is away
             self._fail_for_now(str(error), began_at)
             return AGAIN_S
-        except Exception as error:
+        except Exception as error:  # RocksDB's have no class of their own
             log.exception("pipelines_broken")
-            self._fail_for_now(f"{type(error).__name__}: {error}", began_at)
+            self.needs_opening = is_machines_fault(error)
+            text = str(error).rpartition(": ")[2] if self.needs_opening else f"{type(error).__name__}: {error}"
+            self._fail_for_now(text, began_at)
             return AGAIN_S
         return 0.0 if has_worked else LOOK_S
 

@@ -268,7 +268,7 @@ class SinkWorker:
         self.orders.owned()
         if partitions and self._folding is None:
             self._folding = asyncio.create_task(self._run())
-            self._making = asyncio.create_task(self._rows.run()) if self._rows else None
+            self._making = asyncio.create_task(self._make(self._rows)) if self._rows else None
             follow(self._app, self.orders)
 
     async def events(self, stream: Any) -> None:
@@ -304,6 +304,12 @@ class SinkWorker:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._full.wait(), GATHER_S)
             await self._fold()
+
+    async def _make(self, rows: RowMaker) -> None:
+        """Make rows for as long as the database takes them."""
+        await rows.run()
+        log.critical("rows_write_failed", error=rows.trouble, then="the next worker opens the database again")
+        os._exit(exit_codes.EX_TEMPFAIL)
 
     async def _fold(self) -> None:
         """Fold the pending records. A failed write is repeated until it succeeds; then offsets are acknowledged."""

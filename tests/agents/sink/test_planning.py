@@ -259,11 +259,7 @@ async def test_an_output_goes_on_after_a_full_disk_where_its_database_met_it(
     await sink._turn()
     [output] = sink._outputs.values()
     await output.open()
-    failed = output._results
-    assert failed is not None
-    full = Exception(f"IO error: {FULL.strerror}: While appending to file: 4.log: {FULL.strerror}")
-    monkeypatch.setattr(failed._db, "apply", Mock(side_effect=full))
-    monkeypatch.setattr(failed._db, "close", closed_with(failed._db, "IO error: Writer has previous error."))
+    fill_disk(output, monkeypatch)
     output.take(row(0))
     await sink._turn()
     note = sink._wanted.note("j", "rows.jsonl")
@@ -271,6 +267,15 @@ async def test_an_output_goes_on_after_a_full_disk_where_its_database_met_it(
     assert note.error == f"{output.partial}: {FULL.strerror}"
     await sink._turn()
     assert (output.pending, output.partial.read_text()) == ([], '{"n": 1}\n')
+
+
+def fill_disk(output: FleetOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output's database meets a full disk with its next write, and takes none until it is opened again."""
+    failed = output._results
+    assert failed is not None
+    full = Exception(f"IO error: {FULL.strerror}: While appending to file: 4.log: {FULL.strerror}")
+    monkeypatch.setattr(failed._db, "apply", Mock(side_effect=full))
+    monkeypatch.setattr(failed._db, "close", closed_with(failed._db, "IO error: Writer has previous error."))
 
 
 def closed_with(database: Rocks, error: str) -> Callable[[], None]:
@@ -470,6 +475,29 @@ async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(
     with_pipelines(sink, 4, "finished", ends=2)
     assert (await noted(sink, 4)).rows == 2
     assert child.calls == ["open", "rows", "rows", "close"]
+
+
+@pytest.mark.parametrize("ends", [None, 2])
+async def test_pipelines_go_on_after_a_full_disk_where_the_write_of_their_rows_met_it(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, ends: int | None
+) -> None:
+    """The job may get no other item, and have ended: they tried the same closed database for ever."""
+    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.01)
+    log.failures = 0
+    output = await scraped(sink, rows=2)
+    fill_disk(output, monkeypatch)
+    with_pipelines(sink, 2, "running" if ends is None else "finished", ends=ends)
+    child.may_work.set()
+    told = f"pipelines: {FULL.strerror}"
+    await noted(sink, 2, told if ends else f"{output.partial}: {told}")
+    async with asyncio.timeout(30):
+        while "rows" not in child.calls[2:]:
+            await sink._turn()
+            await asyncio.sleep(0.01)
+    if ends is None:
+        with_pipelines(sink, 3, "finished", ends=2)
+    assert (await noted(sink, 2 if ends else 3)).rows == 2
 
 
 NOT_OPENED = "pipelines: open_spider: OSError: no database"

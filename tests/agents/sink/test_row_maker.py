@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
+from crawlog.agents.sink import row_maker
 from crawlog.agents.sink.row_maker import AGAIN_S, RowMaker
 from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter
@@ -462,6 +464,20 @@ async def test_the_reason_of_pipelines_is_cut_to_what_a_record_takes(
     [reason] = bench.closed_for
     assert reason.startswith("no database")
     assert len(reason) < 10_000
+
+
+async def test_a_database_that_met_a_full_disk_is_not_tried_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes no write until it is opened again, and the next error would hide the cause."""
+    monkeypatch.setattr(row_maker, "AGAIN_S", 0.0)
+    bench.give("a", {"n": 1})
+    full = Exception("IO error: No space left on device: While appending to file: 4.log: No space left on device")
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.results.made, "take", Mock(side_effect=full))
+        async with asyncio.timeout(30):
+            await bench.maker.run()
+    assert (bench.maker.trouble, Seen.said) == ("pipelines: No space left on device", ["open"])
 
 
 async def _refused(*_: object) -> bytes:

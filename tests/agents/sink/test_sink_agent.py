@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import AsyncMock, Mock
 
 import msgspec
 import pytest
@@ -369,15 +370,23 @@ async def test_damage_ends_the_worker_at_once(bench: Bench, monkeypatch: pytest.
     def damaged(_: object) -> int:
         raise Unusable("damaged: Corruption")
 
-    def end(code: int) -> None:
-        raise SystemExit(code)
-
     monkeypatch.setattr(bench.results, "fold", damaged)
-    monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(os, "_exit", sys.exit)
     worker = SinkWorker(FakeApp(), bench.stage)  # type: ignore[arg-type]  # as much of it as is needed
     worker._pending = bench.records(0)
     with pytest.raises(SystemExit) as ended:
         await worker._fold()
+    assert ended.value.code == EX_TEMPFAIL
+
+
+async def test_rows_of_pipelines_that_the_database_does_not_take_end_the_worker(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes none until it is opened again; there may be no other item, whose write would end the worker."""
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    rows = Mock(run=AsyncMock(), trouble="pipelines: No space left on device")
+    with pytest.raises(SystemExit) as ended:
+        await SinkWorker(FakeApp(), bench.stage)._make(rows)  # type: ignore[arg-type]  # as much of it as is needed
     assert ended.value.code == EX_TEMPFAIL
 
 
