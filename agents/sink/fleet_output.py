@@ -156,12 +156,12 @@ class FleetOutput:
 
     @property
     def is_mended(self) -> bool:
-        """Whether its newest note says that it cannot be written, and a write since then says that it can.
+        """Whether its newest note says that it cannot be written, and all is well since it was written or opened.
 
         Of an output with pipelines these say so: its items are written while no row can be made.
         """
-        is_written = not self.error and not self.goes_back
-        return self.wanted.has_failed and is_written and (self._rows is None or self._rows.works)
+        is_well = not self.error and not self.goes_back and (self.is_open or bool(self._durable))
+        return self.wanted.has_failed and is_well and (self._rows is None or self._rows.works)
 
     def passed(self, partition: int, read: int) -> int:
         """The offset up to which all rows are durable, where the reader is at `read`."""
@@ -219,13 +219,13 @@ class FleetOutput:
         except asyncio.CancelledError:  # a revocation ran out of time: another worker may want the state
             opening.add_done_callback(_close_unwanted)
             raise
-        self._opens_again = False
         if self._results.meta.offsets != self._durable:
             self._go_to(self._results.meta.offsets)
             self.goes_back = True
         self._stage = OutputStage(self._settings, self._tools.topics, self._results, self._tools.producer)
         if has_pipelines(self._data, self.spec):
             self._make_rows(self._stage)
+        self._opens_again = False
 
     def _opened(self) -> SinkState:
         try:
@@ -242,6 +242,7 @@ class FleetOutput:
         start = partial(pipelines_process, self._settings, self.spec.job)
         rows = RowMaker(stage.results, start, stage.bury, stage.close_job, stage.original, self._tools.topics[0])
         rows.goes_on = self._settings.pipelines.resume == "continue"
+        rows.must_write = self._opens_again
         self._rows = rows
         self._making = asyncio.create_task(rows.run())
 

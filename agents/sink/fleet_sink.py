@@ -234,7 +234,7 @@ class FleetSink:
         self._is_planned = self._is_planned or not self._wanted.changed
 
     async def _want(self, wanted: WantedOutput, bounds: Mapping[int, tuple[int, int]]) -> None:
-        """Begin an output, or go on with it as it is wanted now."""
+        """Begin an output, or go on with it as it is wanted now. One that cannot be had ends, until it can."""
         key, partition = wanted.key, wanted.number % self._count
         try:
             spec = await asyncio.to_thread(
@@ -258,10 +258,12 @@ class FleetSink:
                 return
             await made.begin()
         except RefusedOutput as error:
+            await self._drop([key])
             if await self._records.note(wanted, error=str(error)):
                 log.warning("output_refused", job=wanted.job, output=wanted.output.name[:200], error=str(error))
             return
         except (CrawlError, OSError) as error:
+            await self._drop([key])
             if self._is_required(wanted):
                 self._held[key] = partition
             self._retry[wanted.job] = time.monotonic() + AGAIN_S
@@ -348,6 +350,9 @@ class FleetSink:
         now, size = time.monotonic(), sum(one.pending_bytes for one in waiting)
         is_full = size >= BATCH_BYTES
         await self._write_all(one for one in waiting if is_full or now - one.pending_since >= FLUSH_S)
+        for output in self._outputs.values():
+            if not output.pending and output.is_mended:
+                await self._records.note(output.wanted, rev=0)
         rested = [one for one in self._outputs.values() if one.is_open and not one.has_pipelines and not one.pending]
         for output in rested:
             if now - output.written_at > REST_S:
@@ -368,9 +373,6 @@ class FleetSink:
                 log.warning("sink_write_failed", job=output.spec.job, error=output.error)
                 if self._owned:  # else the next owner says how it goes on
                     await self._records.failed(output.wanted, error, output.error)
-            else:
-                if self._owned and output.is_mended:
-                    await self._records.note(output.wanted, rev=0)
 
     async def _make_room(self) -> None:
         """Close the state that got nothing for longest, if very many are open."""
@@ -421,8 +423,6 @@ class FleetSink:
             return
         rows = await (output.complete(dict(enumerate(end.items)), end.reason) if wanted.is_final else output.leave())
         if rows is None:
-            if output.is_mended:
-                await self._records.note(wanted, rev=0)
             return
         if wanted.is_final:
             crash_points.point("output.made")

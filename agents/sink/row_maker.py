@@ -76,7 +76,8 @@ class RowMaker:
     Attributes:
         goes_on: Whether a fresh child goes on behind the last row; else the rows are made anew.
         trouble: Why no row is made; empty if all is well.
-        works: Whether the pipelines were opened, and met no trouble since.
+        works: Whether the pipelines were opened, or had nothing to do, and met no trouble since.
+        must_write: Whether rows could not be written: it then works when some are, not when the pipelines are opened.
         needs_opening: Whether the state's database takes no write until it is opened again: one of rows has failed.
         tried_at: When the try began that met the trouble, by a monotonic clock.
     """
@@ -92,7 +93,7 @@ class RowMaker:
     ) -> None:
         self.goes_on = False
         self.trouble = ""
-        self.works = self.needs_opening = False
+        self.works = self.must_write = self.needs_opening = False
         self.tried_at = 0.0
         self._results = results
         self._start = start
@@ -132,6 +133,7 @@ class RowMaker:
             self._die()
             return LOOK_S
         except (CrawlError, OSError) as error:  # such as a full disk, or a broker that is away
+            self.must_write |= isinstance(error, OSError)
             self._fail_for_now(str(error), began_at)
             return AGAIN_S
         except Exception as error:  # RocksDB's have no class of their own
@@ -168,6 +170,7 @@ class RowMaker:
         if made.is_done and note is not None:
             self._say_closed(made, note)
         if made.is_done or not (made.has_more or note is not None):
+            self.works = not self.trouble
             return False
         await self._opened(made)
         if blocks := made.blocks():
@@ -203,7 +206,7 @@ class RowMaker:
             raise Misconfigured(f"not opened: {error}") from error
         if closes and self._note() is None:  # else the job has ended
             await self._close_job(closes)
-        self.trouble, self.works = "", True
+        self.trouble, self.works = "", not self.must_write
         is_anew = not self.goes_on and (made.meta.at or made.meta.is_stale)
         if is_anew and self._results.made is made:  # the rows of the process before stay until this one can make some
             made.begin_again()
@@ -257,6 +260,7 @@ class RowMaker:
         if self._results.made is not made:
             return  # the state began again meanwhile
         made.take(rows, self._taken_stats())
+        self.works, self.must_write = True, False
 
     def _taken_stats(self) -> dict[str, float]:
         """What the pipelines counted since the last rows."""

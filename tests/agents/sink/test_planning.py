@@ -24,10 +24,10 @@ from crawlog.schemas.control import Finished, JobCopy, OutputNote
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.errors import EngineError, Misconfigured, RetryLater
+from crawlog.streams.errors import EngineError, Misconfigured, RefusedOutput, RetryLater
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink import SinkState, state_of
+from crawlog.streams.sink import MadeRows, SinkState, state_of
 from crawlog.streams.spiders import MadeItem, MadeItems
 from crawlog.streams.state import Rocks
 from crawlog.streams.worker import finish_within
@@ -386,6 +386,8 @@ class Child:
         """As `PipelinesChild.call`."""
         if name != "open" or not self.may_open:
             await self.may_work.wait()
+        if name == "rows":
+            await asyncio.sleep(0.01)  # some turns of the worker
         self.calls.append(name)
         made = [MadeItem(msgspec.Raw(line[1:])) for line in argument.splitlines()] if name == "rows" else []
         return msgspec.json.encode(MadeItems(made))
@@ -498,6 +500,98 @@ async def test_pipelines_go_on_after_a_full_disk_where_the_write_of_their_rows_m
     if ends is None:
         with_pipelines(sink, 3, "finished", ends=2)
     assert (await noted(sink, 2 if ends else 3)).rows == 2
+
+
+@pytest.mark.parametrize("with_rows", [False, True], ids=["without pipelines", "with pipelines"])
+async def test_the_note_of_a_worker_that_died_behind_its_good_write_is_taken_back_once(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, with_rows: bool
+) -> None:
+    """Or that handed the output over. Nothing waits, and the job may get no other item for hours."""
+    log.failures, log.at = 0, {0: 1}
+    monkeypatch.setattr(fleet_sink, "log_bounds", lambda *_: {0: (0, 1)})
+    child.may_work.set()
+    with_pipelines(sink, 1) if with_rows else running(sink, "j")
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    await output.write({})
+    async with asyncio.timeout(30):
+        while not output.partial.exists() or not output.partial.read_text():
+            await asyncio.sleep(0.01)
+    await sink._drop(list(sink._outputs))
+    sink._wanted.heard(OutputNote("j", "rows.jsonl", 1.0, rev=1, error=str(FULL)))
+    await noted(sink, 0)
+    for _ in range(5):
+        await sink._turn()
+    assert log.sent == 1
+
+
+async def test_an_output_with_pipelines_is_no_failed_one_any_more_when_it_is_written_again(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are opened a while behind the good write, and nothing else is written then."""
+    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures = 0
+    output = await scraped(sink, rows=1)
+    fill_disk(output, monkeypatch)
+    output.take(row(1))
+    await noted(sink, 1, f"{output.partial}: {FULL.strerror}")
+    for _ in range(3):
+        await sink._turn()
+    assert (note := sink._wanted.note("j", "rows.jsonl")) is not None
+    assert (output.pending, bool(note.error)) == ([], True), "the pipelines are not opened yet"
+    child.may_work.set()
+    await noted(sink, 0)
+    for _ in range(5):
+        await sink._turn()
+    assert log.sent == 2
+
+
+async def test_a_disk_that_stays_full_for_the_rows_of_pipelines_is_noted_once(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They can be opened at each try; that is no news."""
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
+    log.failures, child.may_open = 0, True
+    child.may_work.set()
+    with monkeypatch.context() as full:
+        full.setattr(MadeRows, "take", Mock(side_effect=FULL))
+        await scraped(sink, rows=1)
+        with_pipelines(sink, 2, "finished", ends=1)
+        await noted(sink, 2, f"pipelines: {FULL}")
+        tries = len(child.calls)
+        async with asyncio.timeout(30):
+            while len(child.calls) < tries + 10:
+                await sink._turn()
+                await asyncio.sleep(0.001)
+        assert log.sent == 1
+    assert (await noted(sink, 2)).rows == 1
+
+
+@pytest.mark.parametrize("error", [RefusedOutput("behind a link"), Misconfigured("cannot write")])
+async def test_an_output_that_cannot_be_had_any_more_is_noted_once(
+    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A link in its place, a folder that may not be written. What is open could be written again."""
+    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures = 0
+    running(sink, "j")
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    with monkeypatch.context() as full:
+        full.setattr(SinkState, "fold", Mock(side_effect=FULL))
+        for _ in range(2):
+            await sink._turn()
+    monkeypatch.setattr(fleet_sink, "fleet_sink_of", Mock(side_effect=error))
+    sink._wanted.changed.add("j")
+    for _ in range(5):
+        await sink._turn()
+    note = sink._wanted.note("j", "rows.jsonl")
+    assert (note and note.error, log.sent) == (str(error), 2)
 
 
 NOT_OPENED = "pipelines: open_spider: OSError: no database"
