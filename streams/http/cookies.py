@@ -24,11 +24,7 @@ MOST_BYTES = 16 * 1024
 
 MAX_PAIR = 4096
 MAX_ATTRIBUTE = 1024
-"""Name and value of a cookie that a server sets, and an attribute's value, bytes (RFC 6265bis 5.6): a longer one is
-ignored."""
-
-MAX_GIVEN = MOST_BYTES - MAX_ATTRIBUTE
-"""Name and value of a request's cookie, which the RFC does not limit. Its domain and path have room in the jar."""
+"""Name and value of a cookie, and an attribute's value, bytes (RFC 6265bis 5.6): a longer one is ignored."""
 
 NEVER = float("inf")
 
@@ -101,12 +97,8 @@ class StoredCookie(NamedTuple):
     expires: float
 
 
-def read(header: str, max_bytes: int = MAX_PAIR) -> Said | None:
-    """A Set-Cookie header's value; None where there is no cookie in it, or none that could be sent back.
-
-    Args:
-        max_bytes: Of name and value.
-    """
+def read(header: str) -> Said | None:
+    """A Set-Cookie header's value; None where there is no cookie in it, or none that could be sent back."""
     if _control.search(header) or not _is_text(header):
         return None
     pair, *attributes = header.split(";")
@@ -114,7 +106,7 @@ def read(header: str, max_bytes: int = MAX_PAIR) -> Said | None:
     if not equals:
         name, value = "", pair
     name, value = name.strip(_WSP), value.strip(_WSP)
-    if not (name or value) or _size(name) + _size(value) > max_bytes:
+    if not (name or value) or _size(name) + _size(value) > MAX_PAIR:
         return None
     said = Said(name, value)
     for attribute in attributes:
@@ -126,7 +118,7 @@ def read(header: str, max_bytes: int = MAX_PAIR) -> Said | None:
 def _given(name: str, value: str) -> Said | None:
     """The cookie of a request; None if it cannot be sent."""
     pair = f"{name.strip(_BLANKS)}={value.strip(_BLANKS)}"
-    return read(pair, MAX_GIVEN) if ";" not in pair else None
+    return read(pair) if ";" not in pair else None
 
 
 def cookie_refusal(name: str, value: str) -> str:
@@ -138,7 +130,7 @@ def cookie_refusal(name: str, value: str) -> str:
         return "a `;` ends a cookie: give each of several by its own name"
     if _control.search(pair) or not _is_text(pair):
         return "it has a line end or a control character"
-    return f"it has more than {MAX_GIVEN:,} bytes" if pair else "it has neither name nor value"
+    return f"it has more than {MAX_PAIR:,} bytes" if pair else "it has neither name nor value"
 
 
 def _with(said: Said, kind: str, text: str) -> Said:
@@ -338,9 +330,9 @@ def _change_of(key: _Key, cookie: _Cookie | None) -> CookieChange:
 
 
 def _is_bounded(key: _Key, cookie: _Cookie) -> bool:
-    """Whether a cookie that came from the log is one that a server or a request could have given."""
+    """Whether a cookie that came from the log is one that `read` could have given."""
     is_text = not _control.search(key.name + cookie.value)
-    return is_text and _size(key.name) + _size(cookie.value) <= MAX_GIVEN and _size(key.domain) <= MAX_ATTRIBUTE
+    return is_text and _size(key.name) + _size(cookie.value) <= MAX_PAIR and _size(key.domain) <= MAX_ATTRIBUTE
 
 
 def _may_set(host: str, domain: str) -> bool:
