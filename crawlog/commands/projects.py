@@ -217,14 +217,13 @@ def _one(settings: "Settings", project: str, version: str | None) -> ProjectVers
 
 
 def _refused(settings: "Settings", project: str, version: str) -> str:
-    """Why a version in the log does not count here; empty if there is none, or it does."""
-    from crawlog.streams.code import refusal, trusted_keys
+    """Why a version in the log that is not deleted does not count here; empty if there is none, or it does."""
+    from crawlog.streams.code import code_notes, refusal, trusted_keys
 
-    trusted = trusted_keys(settings)
+    trusted, notes = trusted_keys(settings), code_notes(settings)
     with _code_log(settings) as log:
-        signed = [
-            one.signed for one in log.entries if (one.manifest.project, one.manifest.version) == (project, version)
-        ]
+        of_name = [one for one in log.entries if (one.manifest.project, one.manifest.version) == (project, version)]
+    signed = [one.signed for one in of_name if not _is_hidden(one.manifest, notes)]
     return next((why for one in signed if (why := refusal(one, trusted))), "")
 
 

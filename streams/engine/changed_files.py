@@ -115,12 +115,12 @@ def _distrust(data: Path, folder: Path, names: set[str]) -> list[str]:
     if found:
         files.write(folder / OFFER, "\n".join([*(path.name for path in to_offer(folder)), file.name]))
     files.write(folder / UNCHECKED, "")
-    (folder / FILES).unlink(missing_ok=True)  # else the next start tells of these cuts as somebody's changes
     for name in CLEAN_MARKS:
         (folder / "log" / name).unlink(missing_ok=True)
     for one in found:  # after all notes: a repetition finds no damage where the cut is made
         one.end()
-    (folder / CHANGED).unlink(missing_ok=True)
+    for note in (CHANGED, FILES):  # else the next start tells of these cuts as somebody's changes
+        (folder / note).unlink(missing_ok=True)
     where = f"what could be read of it stands in {data / folder.name / file.name}"
     return [*(str(one.cut) for one in found), where] if found else []
 

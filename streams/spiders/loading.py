@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -199,8 +200,13 @@ def told(error: BaseException, folder: Path) -> str:
         frames.append((error.filename, error.lineno or 0))
         said = f"{type(error).__name__}: {error.msg}"
     said = said.splitlines()[0].removesuffix(": ")
-    own = [one for one in frames if Path(one[0]).is_relative_to(folder) and "site-packages" not in one[0]]
+    own = [one for one in frames if Path(one[0]).is_relative_to(folder) and not _is_librarys(one[0])]
     return f"{said} ({Path(own[-1][0]).relative_to(folder)}, line {own[-1][1]})" if own else said
+
+
+def _is_librarys(file: str) -> bool:
+    """Whether code is Python's or a package's: a project's folder may hold a virtual environment, a home Python."""
+    return "site-packages" in file or Path(file).is_relative_to(sysconfig.get_path("stdlib"))
 
 
 BASES: Final = ("crawlog.streams.spiders.spider.Spider", "scrapy.spiders.Spider")

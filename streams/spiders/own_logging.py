@@ -2,6 +2,7 @@
 
 import logging  # noqa: TID251  # sets up the user's own messages; crawlog writes none here
 from pathlib import Path
+from typing import Any
 
 from .loading import FoundClass
 from .own_loading import project_folder
@@ -44,5 +45,15 @@ def log_lines(found: FoundClass) -> None:
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(_UsersLines(found))
     logging.lastResort = handler
+    set_up = logging.basicConfig
+
+    def basic(**given: Any) -> None:
+        """Python's own; `logging.info` and its like call it without arguments, and then it takes our handler."""
+        if given:
+            set_up(**given)
+        elif not root.handlers:
+            root.addHandler(handler)
+
+    logging.basicConfig = basic
     if root.level == logging.WARNING:  # Python's default: the module has set no level
         root.setLevel(logging.INFO)

@@ -16,6 +16,9 @@ from .loop_reactor import install_on_demand
 from .project import FoundSpider, in_project, of_found
 from .scrapy_runner import ScrapyRunner
 
+MAX_SHOWN = 24
+"""Longest value of a setting that an error shows, characters."""
+
 
 def of_project(folder: Path, name: str, ref: SpiderRef) -> ScrapyRunner:
     """The runner of a project's spider. Raises: Misconfigured: there is none, or it cannot run here."""
@@ -47,11 +50,16 @@ def made(found: FoundSpider, ref: SpiderRef) -> ScrapyRunner:
 
 
 def _setting_read(error: Exception) -> str:
-    """The setting whose value raised an error, `NAME = VALUE: `; empty for other errors."""
+    """The setting whose value raised an error, `NAME = VALUE: `; empty for other errors.
+
+    A long value, which may hold a login, is left out, and so is one that is being set.
+    """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         settings, name = frame.f_locals.get("self"), frame.f_locals.get("name")
         if isinstance(settings, BaseSettings) and isinstance(name, str) and name in settings:
-            return f"{name} = {settings[name]!r:.100}: "
+            value = repr(settings[name])
+            is_shown = len(value) <= MAX_SHOWN and frame.f_code.co_name != "set"
+            return f"{name} = {value}: " if is_shown else f"{name}: "
     return ""
 
 

@@ -196,6 +196,9 @@ def test_a_worker_runs_only_code_signed_by_a_key_that_it_trusts(settings: Settin
     for ask in (projects.resolve, projects.delete_version):
         with pytest.raises(Misconfigured, match=r"'2' in the log, but it is signed by the key .* not in security"):
             ask(settings, "shop", "2")
+    projects.delete_version(stranger, "shop", "2")
+    with pytest.raises(Misconfigured, match="has no version '2'"):
+        projects.resolve(settings, "shop", "2")
     trusting = elsewhere(settings, tmp_path / "other", trusted_keys=(public,))
     assert CodeCache(trusting).folder(ref).path.is_dir()
     assert "not in security.trusted_keys" in str(refusal_of(stranger, ref)), "the cache does not help"

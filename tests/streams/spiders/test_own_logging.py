@@ -96,6 +96,11 @@ def test_what_a_spider_sets_up_when_it_is_made_holds_too(tmp_path: Path, set_up:
     assert logged(LOADING, tmp_path, later=set_up) == list(lines)
 
 
+def test_a_line_of_the_root_logger_sets_up_nothing(tmp_path: Path) -> None:
+    """Python's `logging.info` did: a handler without our filter, to which libraries told their tokens."""
+    assert logged(LOADING, tmp_path, later="logging.info('made')") == [*["[root] INFO: made"] * 2, *ALL]
+
+
 def test_crawl_logs_has_the_level_of_a_line_of_an_own_spider() -> None:
     """Its text names it."""
     levels = [line_of({"event": PRINTED, "line": line}).level for line in ALL]

@@ -275,6 +275,12 @@ def test_a_setting_that_cannot_be_read_is_named(name: str, value: str, project: 
     assert f"Plain cannot be made: {name} = {value!r}: ValueError: " in refusal(given, project)
 
 
+def test_a_long_value_of_a_setting_is_named_alone(project: Path) -> None:
+    """It may hold a login; what Python's own error says of it stays."""
+    given = SpiderRef(f"{project}:plain", scrapy=(("RETRY_TIMES", "http://user:password@proxy.test"),))
+    assert "made: RETRY_TIMES: ValueError: " in refusal(given, project)
+
+
 def test_a_wrong_name_of_the_settings_is_no_module_to_install(project: Path) -> None:
     """What is missing is in the project itself; a module that the settings import is named as it is."""
     (project / "scrapy.cfg").write_text("[settings]\ndefault = shpo.settings\n")
