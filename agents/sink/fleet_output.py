@@ -32,7 +32,7 @@ from crawlog.streams.sink import (
     order_close,
     state_of,
 )
-from crawlog.streams.state import is_machines_fault
+from crawlog.streams.state import machines_fault
 
 from .row_maker import RowMaker
 from .sink_agent import SinkStage, pipelines_process
@@ -261,10 +261,11 @@ class FleetOutput:
             self._make_rows(self._stage)
             return
         except Exception as error:  # RocksDB's have no class of their own
-            if isinstance(error, CrawlError | OSError) or not is_machines_fault(error):
+            fault = "" if isinstance(error, CrawlError | OSError) else machines_fault(error)
+            if not fault:
                 raise
             await self.close()  # RocksDB takes no write after a failed one until it is opened again
-            raise OSError(str(error).rpartition(": ")[2]) from error
+            raise OSError(fault) from error
         self._durable = dict(self._stage.results.meta.offsets)
         self.pending.clear()
         self.pending_bytes = 0

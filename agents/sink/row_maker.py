@@ -22,7 +22,7 @@ from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError, Misconfigured, SpiderDied
 from crawlog.streams.sink import CloseNote, MadeRows, RawBlock, SinkState, lines, read_note, summed, write_note
 from crawlog.streams.spiders import MadeItem, MadeItems
-from crawlog.streams.state import is_machines_fault
+from crawlog.streams.state import machines_fault
 
 log = structlog.get_logger()
 
@@ -138,9 +138,9 @@ class RowMaker:
             return AGAIN_S
         except Exception as error:  # RocksDB's have no class of their own
             log.exception("pipelines_broken")
-            self.needs_opening = is_machines_fault(error)
-            text = str(error).rpartition(": ")[2] if self.needs_opening else f"{type(error).__name__}: {error}"
-            self._fail_for_now(text, began_at)
+            fault = machines_fault(error)
+            self.needs_opening = fault != ""
+            self._fail_for_now(fault or f"{type(error).__name__}: {error}", began_at)
             return AGAIN_S
         return 0.0 if has_worked else LOOK_S
 

@@ -29,6 +29,9 @@ PROJECT = "scrapy.cfg"
 _MODULE = re.compile(r"(?:(/.*):)?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 """`pkg.module:Class`, of an installed package or of one in a folder: `/FOLDER:pkg.module:Class`."""
 
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders of installed packages."""
+
 MAX_PATH = 4096
 """Longest file name, characters, as in the kernel. Without it, a job's record could put megabytes into the logs."""
 
@@ -194,19 +197,24 @@ def where(error: BaseException, path: Path) -> str:
 
 def told(error: BaseException, folder: Path) -> str:
     """An error on one line, with the last line of a folder's code that it came through, if there is one."""
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    frames = [(Path(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)]
     said = f"{type(error).__name__}: {error}"
     if isinstance(error, SyntaxError) and error.filename:  # no frame: that file has not run
-        frames.append((error.filename, error.lineno or 0))
+        frames.append((Path(error.filename), error.lineno or 0))
         said = f"{type(error).__name__}: {error.msg}"
     said = said.splitlines()[0].removesuffix(": ")
-    own = [one for one in frames if Path(one[0]).is_relative_to(folder) and not _is_librarys(one[0])]
-    return f"{said} ({Path(own[-1][0]).relative_to(folder)}, line {own[-1][1]})" if own else said
+    own = [(file, line) for file, line in frames if file.is_relative_to(folder) and not _is_librarys(file)]
+    return f"{said} ({own[-1][0].relative_to(folder)}, line {own[-1][1]})" if own else said
 
 
-def _is_librarys(file: str) -> bool:
-    """Whether code is Python's or a package's: a project's folder may hold a virtual environment, a home Python."""
-    return "site-packages" in file or Path(file).is_relative_to(sysconfig.get_path("stdlib"))
+def is_installed(file: Path) -> bool:
+    """Whether code is of an installed package: a project's folder may hold a virtual environment."""
+    return not _INSTALLED.isdisjoint(file.parts)
+
+
+def _is_librarys(file: Path) -> bool:
+    """Whether it is that, or Python's own: a home may hold Python."""
+    return is_installed(file) or file.is_relative_to(sysconfig.get_path("stdlib"))
 
 
 BASES: Final = ("crawlog.streams.spiders.spider.Spider", "scrapy.spiders.Spider")

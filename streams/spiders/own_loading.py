@@ -13,7 +13,7 @@ from crawlog.streams.errors import Misconfigured
 from . import scrapy_names
 from .exchange import SpiderFacts, SpiderRef
 from .item_classes import classes_of
-from .loading import FoundClass, where
+from .loading import FoundClass, is_installed, where
 from .own import OwnRunner
 from .own_outputs import Bounds
 from .pipelines import check_pipelines
@@ -57,7 +57,7 @@ def _is_in(module: object, folder: Path) -> bool:
     if not isinstance(file, str):
         return False
     path = Path(file)
-    return path.is_relative_to(folder) and "site-packages" not in path.parts
+    return path.is_relative_to(folder) and not is_installed(path)
 
 
 def own_spider(found: FoundClass, args: tuple[tuple[str, str], ...] = ()) -> Spider:

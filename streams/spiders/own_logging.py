@@ -4,14 +4,11 @@ import logging  # noqa: TID251  # sets up the user's own messages; crawlog write
 from pathlib import Path
 from typing import Any
 
-from .loading import FoundClass
+from .loading import FoundClass, is_installed
 from .own_loading import project_folder
 
 FORMAT = "[%(name)s] %(levelname)s: %(message)s"
 """Of a line; crawl.logs finds its level in it."""
-
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Folders of libraries."""
 
 
 class _UsersLines(logging.Filter):
@@ -28,8 +25,7 @@ class _UsersLines(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """True for a line of the project, and for a warning or an error."""
         path = Path(record.pathname)
-        is_installed = not _INSTALLED.isdisjoint(path.parts)
-        return record.levelno >= logging.WARNING or not is_installed or path.is_relative_to(self._own)
+        return record.levelno >= logging.WARNING or not is_installed(path) or path.is_relative_to(self._own)
 
 
 def log_lines(found: FoundClass) -> None:

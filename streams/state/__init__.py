@@ -14,7 +14,7 @@ A lost state costs time only: it can be folded again.
 
 from . import verify
 from .copies import copy_database
-from .database import Rocks, is_machines_fault, set_aside
+from .database import Rocks, is_machines_fault, machines_fault, set_aside
 from .newest_copy import States
 from .partition import CACHE_COLUMN, Database, Partition, StateMemory, check_database
 from .restore import Restorer, bounding, checkpoint_due
@@ -41,6 +41,7 @@ __all__ = [
     "checkpoint_due",
     "copy_database",
     "is_machines_fault",
+    "machines_fault",
     "see_rewindable",
     "set_aside",
     "store_of",

@@ -35,6 +35,11 @@ def is_machines_fault(error: BaseException) -> bool:
     return any(words in str(error) for words in _NOT_DAMAGE)
 
 
+def machines_fault(error: BaseException) -> str:
+    """The fault in the kernel's words, such as `No space left on device`; empty if it is not the machine's."""
+    return str(error).rpartition(": ")[2] if is_machines_fault(error) else ""
+
+
 def set_aside(path: Path) -> Path:
     """Rename a database's folder to `aside-NAME` in the same place, and return the new path.
 

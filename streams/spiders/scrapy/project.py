@@ -22,7 +22,7 @@ from scrapy.spiderloader import get_spider_loader
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
-from ..loading import PROJECT, FoundClass, project_around, told
+from ..loading import PROJECT, FoundClass, is_installed, project_around, told
 
 GIVEN = os.environ.get("SCRAPY_SETTINGS_MODULE", "")
 """The settings module that the environment names: as in Scrapy, it counts more than scrapy.cfg."""
@@ -150,5 +150,5 @@ def modules_below(folder: Path) -> Iterator[tuple[str, ModuleType]]:
     """The loaded modules whose files are below a folder, without installed packages."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and "site-packages" not in file and Path(file).is_relative_to(folder):
+        if file and Path(file).is_relative_to(folder) and not is_installed(Path(file)):
             yield name, module

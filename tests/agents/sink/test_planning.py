@@ -153,9 +153,7 @@ def row(n: int) -> ItemRecord:
 async def test_a_revocation_opens_no_output_to_write_its_rows(sink: FleetSink, log: EmptyLog) -> None:
     """It has little time, and who gets the output reads the rows again."""
     log.failures = 0
-    running(sink, "j")
-    await sink._turn()
-    [output] = sink._outputs.values()
+    output = await begun(sink)
     output.take(row(0))
     await sink.revoking({0})
     assert not state_of(output.spec.folder(sink._settings.run.data)).exists()
@@ -166,9 +164,7 @@ async def test_an_output_is_closed_though_the_time_ran_out_while_it_was_opened(
 ) -> None:
     """Its locks would shut out each other worker, and this one too, until the process ends."""
     log.failures = 0
-    running(sink, "j")
-    await sink._turn()
-    [output] = sink._outputs.values()
+    output = await begun(sink)
     opened, goes_on, states = output._opened, threading.Event(), list[SinkState]()
 
     def slow() -> SinkState:
@@ -211,15 +207,28 @@ async def test_a_partition_has_passed_nothing_until_its_outputs_are_planned(sink
 async def test_what_a_revocation_left_open_is_closed_though_nothing_is_assigned(sink: FleetSink, log: EmptyLog) -> None:
     """Another worker waits for its locks."""
     log.failures = 0
-    running(sink, "j")
-    await sink._turn()
-    [output] = sink._outputs.values()
+    output = await begun(sink)
     await output.open()
     async with sink._turning:
         assert not await finish_within(0.01, sink.revoking({0}), "on_revoking")
     assert output.is_open
     await sink._turn()
     assert (output.is_open, sink._outputs) == (False, {})
+
+
+def hurried(log: EmptyLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause before a write, nor after one that failed; the log takes each note."""
+    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures = 0
+
+
+async def begun(sink: FleetSink) -> FleetOutput:
+    """The output of job j, which goes on."""
+    running(sink, "j")
+    await sink._turn()
+    [output] = sink._outputs.values()
+    return output
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -229,12 +238,8 @@ async def test_a_full_disk_is_noted_once_and_the_note_is_taken_back_by_the_next_
     sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`jobs show` says so for as long as it is so; the log does not grow by each try."""
-    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
-    log.failures = 0
-    running(sink, "j")
-    await sink._turn()
-    [output] = sink._outputs.values()
+    hurried(log, monkeypatch)
+    output = await begun(sink)
     output.take(row(0))
     with monkeypatch.context() as full:
         full.setattr(SinkState, "fold", Mock(side_effect=FULL))
@@ -252,12 +257,8 @@ async def test_an_output_goes_on_after_a_full_disk_where_its_database_met_it(
     sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocksDB takes no write after a failed one: it was tried for ever, and outputs of other jobs waited."""
-    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
-    log.failures = 0
-    running(sink, "j")
-    await sink._turn()
-    [output] = sink._outputs.values()
+    hurried(log, monkeypatch)
+    output = await begun(sink)
     await output.open()
     fill_disk(output, monkeypatch)
     output.take(row(0))
@@ -327,9 +328,7 @@ async def test_a_write_that_fails_while_the_output_is_handed_over_is_noted_by_it
 ) -> None:
     """There is little time, and the disk may be that of another machine."""
     log.failures = 0
-    running(sink, "j")
-    await sink._turn()
-    [output] = sink._outputs.values()
+    output = await begun(sink)
     await output.open()
     output.take(row(0))
     monkeypatch.setattr(SinkState, "fold", Mock(side_effect=FULL))
@@ -530,9 +529,7 @@ async def test_an_output_with_pipelines_is_no_failed_one_any_more_when_it_is_wri
     sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are opened a while behind the good write, and nothing else is written then."""
-    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
-    log.failures = 0
+    hurried(log, monkeypatch)
     output = await scraped(sink, rows=1)
     fill_disk(output, monkeypatch)
     output.take(row(1))
@@ -575,12 +572,8 @@ async def test_an_output_that_cannot_be_had_any_more_is_noted_once(
     sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """A link in its place, a folder that may not be written. What is open could be written again."""
-    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
-    log.failures = 0
-    running(sink, "j")
-    await sink._turn()
-    [output] = sink._outputs.values()
+    hurried(log, monkeypatch)
+    output = await begun(sink)
     output.take(row(0))
     with monkeypatch.context() as full:
         full.setattr(SinkState, "fold", Mock(side_effect=FULL))
