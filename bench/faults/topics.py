@@ -90,7 +90,8 @@ class Expired(_Stopped):
         crawl.is_cut = True
         ends = _ends(log, "crawl.urls")
         wanted = [TopicPartition("crawl.urls", number, end // 2) for number, end in ends.items()]
-        for answer in AdminClient(kafka_config(log)).delete_records(wanted, request_timeout=ANSWER_S).values():
+        admin = AdminClient(kafka_config(log))  # its answers never come once it is gone
+        for answer in admin.delete_records(wanted, request_timeout=ANSWER_S).values():
             answer.result()
 
 
