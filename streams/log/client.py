@@ -256,6 +256,8 @@ def partition_edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -
     Raises: KafkaException: no answer, or a permanent error.
     """
     numbers = list(partitions)
+    if not numbers:
+        return {}  # librdkafka refuses to be asked about none
     first, past = (
         _patiently(partial(_edge, consumer, topic, numbers, edge)) for edge in (OFFSET_BEGINNING, OFFSET_END)
     )

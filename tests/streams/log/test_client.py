@@ -45,6 +45,11 @@ def test_a_broker_that_starts_is_asked_again(code: int, monkeypatch: pytest.Monk
     assert client.partition_edges(Starting([code] * 3), "t", [0, 1]) == {0: (7, 7), 1: (7, 7)}
 
 
+def test_nobody_is_asked_for_the_ends_of_no_partition() -> None:
+    """A worker that owns none restores none, and goes on to follow what others own."""
+    assert client.partition_edges(Starting([KafkaError._INVALID_ARG]), "t", []) == {}
+
+
 def test_a_full_disk_of_the_broker_is_named() -> None:
     """It is no matter of address, credentials or permissions."""
     admin = Admin(NOWHERE)
