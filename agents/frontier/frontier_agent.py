@@ -315,6 +315,7 @@ class Stage:
 def attach(app: CrawlApp) -> Stage:
     """Make an app the frontier; what is dispatched from it is for the caller to fetch."""
     stage = Stage(app)
+    app.before_joining.append(stage.states.wait_for_space)  # partitions stay with workers that can open them
     app.on_rebalance_started.append(stage.rebalance_started)
     app.on_owned.append(stage.owned)
     app.on_revoking.append(stage.revoking)

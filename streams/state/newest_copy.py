@@ -57,6 +57,9 @@ the furthest copy."""
 MIN_FREE_BYTES = 16 << 20
 """Free disk space required to open a state: RocksDB's write-ahead log alone may take so much."""
 
+SPACE_AGAIN_S = 1.0
+"""Time between two looks for space."""
+
 
 class States:
     """Opens the states of one data folder.
@@ -199,6 +202,22 @@ class States:
 
     def _others(self, number: int) -> list[Path]:
         return [path for path in sorted(self._folder.glob(f"{number}.*")) if (path / "CURRENT").exists()]
+
+    def wait_for_space(self) -> None:
+        """Wait while the disk has no room for a state; other errors of it are told when one is opened."""
+        is_told = False
+        while True:
+            try:
+                self._see_space()
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    return
+                if not is_told:
+                    log.error("no_space_for_states", error=str(error), then="it joins no group until there is space")
+                is_told = True
+                time.sleep(SPACE_AGAIN_S)
+            else:
+                return
 
     def _see_space(self) -> None:
         files.own(self._folder)

@@ -1,6 +1,7 @@
 """One worker's Faust app: one stage, its hooks, and the parts of Faust that it replaces or turns off.
 
-Hooks, all called in the app's loop:
+Hooks, all called in the app's loop but the first:
+    `before_joining`        sync, before there is a loop: may wait, and other workers keep the partitions
     `on_rebalance_started`  sync, before any wait: stop dispatching
     `on_revoking`           async, in parallel, within HOOKS_S: drain work in flight, checkpoint; a commit follows
     `on_owned`              async, after positions are known and before the first record; must return fast
@@ -126,6 +127,7 @@ class CrawlApp(faust.App):
         self.sink_name = sink_name
         self.lease = Lease(settings.kafka.session_timeout_s)
         self.positions = Positions(self._write_commit)
+        self.before_joining: list[Callable[[], None]] = []
         self.on_rebalance_started: list[Callable[[], None]] = []
         self.on_revoking: list[Owned] = []
         self.on_owned: list[Owned] = []
@@ -247,7 +249,9 @@ class CrawlApp(faust.App):
         super().worker_init()
 
     def worker_init_post_autodiscover(self) -> None:
-        """Skip Faust's web server: Faust builds it here even when it is off."""
+        """Run the hooks; skip Faust's web server: Faust builds it here even when it is off."""
+        for hook in self.before_joining:
+            hook()
         self.on_worker_init.send()
 
     def _create_directories(self) -> None:

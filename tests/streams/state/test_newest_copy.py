@@ -236,6 +236,35 @@ def test_no_state_is_opened_on_a_full_disk(workers: list[Worker], monkeypatch: p
         workers[0].own()
 
 
+def test_a_worker_waits_for_space_before_it_joins_its_group(
+    workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take partitions that others can open."""
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            monkeypatch.setattr(newest_copy, "MIN_FREE_BYTES", 0)
+
+    monkeypatch.setattr(newest_copy, "MIN_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(newest_copy.time, "sleep", sleep)
+    workers[0].states.wait_for_space()
+    assert len(slept) == 3
+
+
+def test_another_fault_of_the_disk_is_left_to_whoever_opens_a_state(
+    workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message of that names the state."""
+
+    def denied(_folder: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(newest_copy.files, "own", denied)
+    workers[0].states.wait_for_space()
+
+
 def test_a_copy_that_a_killed_worker_left_goes_and_one_in_use_stays(workers: list[Worker], tmp_path: Path) -> None:
     """Its links would keep the space of tables that were compacted away."""
     old, young = (tmp_path / "state" / name for name in (".look-1", ".look-2"))
