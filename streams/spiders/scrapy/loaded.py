@@ -64,12 +64,22 @@ def _setting_read(error: Exception) -> str:
 
 
 def _logging(runner: ScrapyRunner) -> ScrapyRunner:
-    """Write the spider's lines to standard error, which is the log of this process."""
+    """Write the spider's lines to standard error, which is the log of this process.
+
+    Raises: Misconfigured: LOG_LEVEL is no level.
+    """
     settings = runner.crawler.settings
-    given = settings["LOG_LEVEL"] if is_set(settings, "LOG_LEVEL") else "INFO"
-    level = int(given) if str(given).isdigit() else str(given)
     logging.basicConfig(format=settings["LOG_FORMAT"], datefmt=settings["LOG_DATEFORMAT"])
-    logging.getLogger().setLevel(level if settings.getbool("LOG_ENABLED") else logging.CRITICAL + 1)
+    logging.getLogger().setLevel(_level(settings) if settings.getbool("LOG_ENABLED") else logging.CRITICAL + 1)
     if not is_set(settings, "LOG_LEVEL"):
         logging.getLogger("scrapy").setLevel("WARNING")  # Scrapy says much of itself, and each process would again
     return runner
+
+
+def _level(settings: BaseSettings) -> int:
+    given = settings["LOG_LEVEL"] if is_set(settings, "LOG_LEVEL") else "INFO"
+    known = logging.getLevelNamesMapping()
+    level = int(given) if str(given).isdigit() else known.get(str(given))
+    if level is None:
+        raise Misconfigured(f"LOG_LEVEL = {given!r} is wrong; it must be a number or one of {', '.join(known)}")
+    return level

@@ -275,6 +275,12 @@ def test_a_setting_that_cannot_be_read_is_named(name: str, value: str, project: 
     assert f"Plain cannot be made: {name} = {value!r}: ValueError: " in refusal(given, project)
 
 
+def test_an_unknown_log_level_is_named_with_its_setting(project: Path) -> None:
+    """And with the levels that there are: `info` is none of them, as in Scrapy."""
+    said = refusal(SpiderRef(f"{project}:plain", scrapy=(("LOG_LEVEL", "info"),)), project)
+    assert said.startswith("LOG_LEVEL = 'info' is wrong; it must be a number or one of CRITICAL, ")
+
+
 def test_a_long_value_of_a_setting_is_named_alone(project: Path) -> None:
     """It may hold a login; what Python's own error says of it stays."""
     given = SpiderRef(f"{project}:plain", scrapy=(("RETRY_TIMES", "http://user:password@proxy.test"),))
