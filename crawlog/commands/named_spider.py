@@ -14,6 +14,7 @@ from urllib.request import getproxies
 import msgspec
 
 from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.files import is_utf_8
 from crawlog.streams.spiders import SettingOrigin, SpiderFacts, SpiderRef
 
 if TYPE_CHECKING:
@@ -45,7 +46,10 @@ def named(text: str, args: Pairs, scrapy: Pairs, settings: "Settings") -> NamedS
 
     Raises: Misconfigured: there is no such spider, it is broken, or it uses what cannot work here.
     """
-    ref = SpiderRef(path_of(text), args, scrapy)
+    path = path_of(text)
+    if not is_utf_8(path):
+        raise Misconfigured(f"--spider: {path!r} is not UTF-8; use another name or folder")
+    ref = SpiderRef(path, args, scrapy)
     facts = facts_of(ref, settings)
     if scrapy and not facts.is_scrapy:
         raise Misconfigured(
@@ -127,13 +131,15 @@ def scrapy_origins(spider: NamedSpider, settings: "Settings") -> list[SettingOri
 def arguments_in(pairs: Iterable[str]) -> Pairs:
     """Arguments of a spider from `NAME=VALUE` texts; the last value of a name counts.
 
-    Raises: Misconfigured: a text has another form.
+    Raises: Misconfigured: a text has another form, or no record can hold it.
     """
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not is_argument(name):
             raise Misconfigured(f"-a {pair}: an argument of a spider is NAME=VALUE, such as -a section=books")
+        if not is_utf_8(value):
+            raise Misconfigured(f"-a {name}: its value is not UTF-8")
         found[name] = value
     return tuple(sorted(found.items()))
 
@@ -149,12 +155,17 @@ def is_of_scrapy(key: str) -> bool:
 
 
 def scrapy_apart(pairs: Iterable[str]) -> tuple[tuple[str, ...], Pairs]:
-    """The `KEY=VALUE` texts of crawlog's settings, and Scrapy's settings; the last value of a name counts."""
+    """The `KEY=VALUE` texts of crawlog's settings, and Scrapy's settings; the last value of a name counts.
+
+    Raises: Misconfigured: no record can hold a setting of Scrapy's.
+    """
     own: list[str] = []
     scrapy: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if equals and is_of_scrapy(name.strip()):
+            if not is_utf_8(value):
+                raise Misconfigured(f"-s {name.strip()}: its value is not UTF-8")
             scrapy[name.strip()] = value
         else:
             own.append(pair)

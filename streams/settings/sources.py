@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.files import is_utf_8
 from crawlog.streams.printable import HIDDEN
 
 from .reference import json_schema, suggestion, wanted
@@ -209,12 +210,20 @@ def _checked(given: Iterable[_Given], problems: list[str]) -> Iterator[tuple[str
         if one.key not in known_keys():
             problems.append(f"{one.origin}: unknown setting {one.key!r}; {suggestion(one.key)}")
             continue
+        if not _is_utf_8(one.key, one.value):
+            problems.append(f"{one.origin}: {one.key}: its value is not UTF-8")
+            continue
         try:
             yield one.key, one._replace(value=_converted(one.key, one.value))
         except ValidationError as error:
             got = HIDDEN if is_secret(one.key) else repr(one.value)
             why = "".join(f" ({_reason(e)})" for e in error.errors() if e["type"] == "value_error")
             problems.append(f"{one.origin}: {one.key} = {got} is wrong{why}; it must be {wanted(one.key)}")
+
+
+def _is_utf_8(key: str, value: object) -> bool:
+    """Whether a record can hold the value; a path is the machine's own, and may be of any bytes."""
+    return "path" in str(json_schema(key)) or is_utf_8(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _converted(key: str, value: object) -> object:
