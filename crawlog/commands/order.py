@@ -2,7 +2,7 @@
 
 import heapq
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,6 +70,7 @@ class Order:
         pipelines: Whether items pass pipelines before they are rows.
         dumps_stats: Whether Scrapy's stats are shown at the end.
         notes: Lines about the spider that are said first.
+        say: Is told of a pipe of seeds that stays open, by another thread.
     """
 
     seeds: Sequence[str] = ()
@@ -85,6 +86,7 @@ class Order:
     pipelines: bool = False
     dumps_stats: bool = False
     notes: tuple[str, ...] = ()
+    say: Callable[[str], None] = lambda _: None
 
     def name(self) -> str:
         """The job's name."""
@@ -117,7 +119,7 @@ class Order:
         from crawlog.agents.seed import Source
 
         arguments = [*self.seeds, *([str(self.seeds_file)] if self.seeds_file else [])]
-        return Source(arguments) if arguments else None
+        return Source(arguments, say=self.say) if arguments else None
 
 
 def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:

@@ -1,18 +1,49 @@
 """What a run counts of its job, and when; how it says that the job ended."""
 
+import os
+import threading
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from crawlog.agents.seed import source
 from crawlog.cli import summary_text
+from crawlog.commands import run as run_module
+from crawlog.commands.order import Order
 from crawlog.commands.run import UNFINISHED, JobGone, Run
 from crawlog.commands.summary import Summary
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.fleet import Finish
+from crawlog.streams.settings import Settings
+
+
+def test_a_run_tells_of_a_pipe_of_seeds_that_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its seeds name the job, so nothing begins before their end: `tail -f urls.txt | crawlog run --seeds -`."""
+    monkeypatch.setattr(source, "OPEN_S", 0.05)
+    monkeypatch.setattr(run_module, "Supervisor", lambda *_: nullcontext())
+    monkeypatch.setattr(run_module, "_crawl", lambda order, *_: order.source.__exit__())
+    told, pipe, is_told = list[str](), tmp_path / "pipe", threading.Event()
+    os.mkfifo(pipe)
+
+    def say(line: str) -> None:
+        told.append(line)
+        is_told.set()
+
+    def write() -> None:
+        with pipe.open("wb") as end:
+            end.write(b"http://f.example/\n")
+            is_told.wait(10)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    summary = run_module.run(Settings(), Order(seeds_file=pipe), SimpleNamespace(say=say))
+    writer.join()
+    assert [line.partition(": ")[0] for line in told] == [f"{pipe} is open still", f"job {summary.job}"]
 
 
 def a_run(amended: list[int]) -> Any:
