@@ -107,7 +107,8 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
             has the worker look at it again, and of an output that had failed and is being written.
         is_partial: Whether the operator stopped or cancelled the job: its rows stay in `place`, FILE.partial.
         rows: Rows in it.
-        place: For people: the file's path on that worker's machine, or the declared output's name.
+        place: For people: the file's path on that worker's machine, or the declared output's name. With an error: FILE
+            could not be made; without a place, its rows could not be written.
         worker: Name of the worker.
         error: Why it cannot be written, one line; empty if all is well.
     """

@@ -158,9 +158,13 @@ class FleetOutput:
     def is_mended(self) -> bool:
         """Whether its newest note says that it cannot be written, and all is well since it was written or opened.
 
-        Of an output with pipelines these say so: its items are written while no row can be made.
+        Of an output with pipelines these say so: its items are written while no row can be made. Only FILE itself says
+        that it can be made again.
         """
         is_well = not self.error and not self.goes_back and (self.is_open or bool(self._durable))
+        made = self._results.made if self._results is not None else None
+        if self.wanted.lacks_file and (made is None or made.is_done):
+            return False
         return self.wanted.has_failed and is_well and (self._rows is None or self._rows.works)
 
     def passed(self, partition: int, read: int) -> int:

@@ -59,6 +59,12 @@ class WantedOutput(msgspec.Struct, frozen=True):
         return self.note is not None and bool(self.note.error)
 
     @property
+    def lacks_file(self) -> bool:
+        """Whether the newest note says that FILE could not be made behind the job's present end: it has a place."""
+        note = self.note
+        return self.end is not None and note is not None and bool(note.error and note.place) and note.rev == self.rev
+
+    @property
     def is_final(self) -> bool:
         """Whether FILE is made once the job has ended; else its rows stay in FILE.partial."""
         return is_final(self.spec.state, self.spec.reason)

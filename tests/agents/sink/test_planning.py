@@ -409,9 +409,11 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Child:
     return made
 
 
-def with_pipelines(sink: FleetSink, rev: int, state: str = "running", ends: int | None = None) -> None:
-    """Tell the worker of the job j, whose items pass pipelines; and of its end."""
-    made = {"rev": rev, "state": state, "outputs": (OutputSpec("rows.jsonl"),), "pipelines": True}
+def with_pipelines(
+    sink: FleetSink, rev: int, state: str = "running", ends: int | None = None, *, has_pipelines: bool = True
+) -> None:
+    """Tell the worker of the job j, whose items pass pipelines unless it has none; and of its end."""
+    made = {"rev": rev, "state": state, "outputs": (OutputSpec("rows.jsonl"),), "pipelines": has_pipelines}
     spec = msgspec.structs.replace(JobSpec(), **made)
     sink._wanted.heard(JobCopy("j", spec))
     if ends is not None:
@@ -523,6 +525,34 @@ async def test_the_note_of_a_worker_that_died_behind_its_good_write_is_taken_bac
     for _ in range(5):
         await sink._turn()
     assert log.sent == 1
+
+
+@pytest.mark.parametrize("with_rows", [False, True], ids=["without pipelines", "with pipelines"])
+async def test_an_output_whose_file_cannot_be_made_stays_failed_when_its_worker_changes(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, with_rows: bool
+) -> None:
+    """The next worker has nothing to write; that it can open the state says nothing of FILE."""
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures, log.at = 0, {0: 1}
+    monkeypatch.setattr(fleet_sink, "log_bounds", lambda *_: {0: (0, 1)})
+    child.may_work.set()
+    with_pipelines(sink, 1, has_pipelines=with_rows)
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(0))
+    await output.write({})
+    with monkeypatch.context() as refused:
+        refused.setattr(fleet_output, "finalise", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
+        with_pipelines(sink, 2, "finished", ends=1, has_pipelines=with_rows)
+        await noted(sink, 2, "[Errno 30] Read-only file system")
+        for _ in range(2):
+            await sink._drop(list(sink._outputs))
+            log.is_open = False  # the next worker reads from where its outputs are
+            sink._wanted.changed.add("j")
+            for _ in range(5):
+                await sink._turn()
+        assert log.sent == 1
+    assert (await noted(sink, 2)).rows == 1
 
 
 async def test_an_output_with_pipelines_is_no_failed_one_any_more_when_it_is_written_again(
