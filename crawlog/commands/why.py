@@ -45,6 +45,7 @@ from crawlog.streams.printable import shown_time
 from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, serialise
 
 from .fleet_jobs import unknown_job
+from .redirects_beyond import redirects_beyond
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -129,6 +130,7 @@ class Inquiry:
         now = self._at or time.time()
         _, end = self._range(self._names.urls, history.place.partition)
         unknown = not history.states()
+        events += redirects_beyond(self._settings, history, self._only) if unknown else ()
         return Story(
             url,
             history.place.domain,

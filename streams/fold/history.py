@@ -13,7 +13,7 @@ import msgspec
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.http import shown_found, shown_result
-from crawlog.streams.url import Places, plain, serialise
+from crawlog.streams.url import InvalidUrl, Places, plain, serialise
 
 from . import rows as r
 from .effects import Answered, effective
@@ -131,6 +131,11 @@ class History:
     def children(self) -> int:
         """URLs of this domain that were found on it, each as often as it was sent."""
         return self._fold.children
+
+    @property
+    def last_hops(self) -> list[tuple[int, int]]:
+        """The newest pages, (partition, offset), that redirect after as many redirects in a row as a job follows."""
+        return list(self._fold.last_hops)
 
     # ------------------------------------------------------------------ reading
 
@@ -280,6 +285,14 @@ class History:
             return ""
         found = u.FoundUrl(page.location, page.depth, 0, "redirect", page.url, page.hops + 1)
         return explained("dropped", "redirects", job.spec, found, self.place)
+
+    def is_target(self, page: PageMeta) -> bool:
+        """Whether a page redirects to the URL."""
+        job = self._fold.jobs.get(page.job)
+        try:
+            return job is not None and job.canonical(serialise(page.location, page.url)) == self._fold.wanted(job)
+        except InvalidUrl:
+            return False
 
     def spellings(self) -> list[Spelling]:
         """The canonical URL in each job; by the default rules if there is no job."""

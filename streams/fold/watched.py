@@ -3,7 +3,7 @@
 A verdict is read off the job's counts and off what the fold tells its listener, so no rule is written twice.
 """
 
-from collections import Counter
+from collections import Counter, deque
 
 import msgspec
 
@@ -17,6 +17,9 @@ from .fold import Fold
 from .jobs import JobState
 from .offers import Offers, Placed
 from .overlay import Rows
+
+MAX_LAST_HOPS = 30
+"""Pages that are remembered as the last of a chain of redirects; each is read by itself."""
 
 
 class _Told:
@@ -68,6 +71,7 @@ class WatchedFold(Fold):
         verdicts: Of each found that was offered: its job, what became of it, and the rule that dropped it.
         results: Of each done: its job and epoch, and what it did to the URL's row.
         children: URLs of the partition that were found on the URL's page, each as often as it was sent.
+        last_hops: The newest pages that redirect after as many redirects in a row as their job follows.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class WatchedFold(Fold):
         self.results: list[tuple[JobState, u.Result, int, str]] = []
         self.children = 0
         self.deepest: Counter[tuple[str, int]] = Counter()
+        self.last_hops: deque[tuple[int, int]] = deque(maxlen=MAX_LAST_HOPS)
         self.told = _Told()
         self.listener = self.told
         self.offers = _WatchedOffers(self, places)
@@ -150,6 +155,10 @@ class _WatchedDones(Dones):
         watch = self._watch
         if result.depth == job.spec.max_depth and result.status in ("fetched", "not_modified"):
             watch.deepest[job.name, epoch] += self._places.of(result.url).domain == watch.home
+        if result.status == "redirected" and result.page is not None and epoch == job.epoch:
+            row = self.awaiting(job, result)
+            if row is not None and row.hops >= job.spec.max_redirects:
+                watch.last_hops.append(result.page)
         if result.url != watch.wanted(job):
             super().take(job, result, epoch, timestamp_s)
             return

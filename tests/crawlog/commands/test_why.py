@@ -115,6 +115,9 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     log.urls(results=[u.Result(f"{URL}10", 6 << 16, "redirected", http=302, page=tenth)])
     told = "\n".join(lines(why(cluster, f"{URL}10", None, "", lambda _: None)))
     assert "redirect to /x11: dropped by redirects: 11 redirects in a row are over 10; not parsed yet" in told
+    told = "\n".join(lines(why(cluster, f"{URL}11", None, "", lambda _: None)))
+    assert "Nothing was ever found by this URL" in told
+    assert f"redirect to it from {URL}10: dropped by redirects: 11 redirects in a row are over 10" in told
 
 
 @pytest.mark.broker

@@ -93,6 +93,18 @@ def test_a_redirect_beyond_the_limit_is_told_at_its_page(page: PageMeta, says: s
     assert history(job(max_redirects=2), found(URL)).end_of_redirects(page) == says
 
 
+def test_pages_at_the_limit_of_redirects_are_remembered() -> None:
+    """One of them may redirect to the URL, of which the log has no other trace."""
+    log = [job(max_redirects=2)]
+    for hops in (1, 2):
+        url = f"http://a.example/{hops}"
+        log += [found(url, hops=hops), done(url, len(log) << 16, "redirected", page=(0, hops))]
+    read = history(*log)
+    assert read.last_hops == [(0, 2)]
+    pages = [PageMeta("http://a.example/2", "j", http=302, location=to) for to in ("/x?gclid=1", "/y", "http://", "")]
+    assert [read.is_target(page) for page in pages] == [True, False, False, False]
+
+
 def test_a_seed_of_its_domain_brings_it_into_scope() -> None:
     """The same link is refused before that seed and queued after it."""
     link = found(URL, source="link", parent="http://b.example/")
