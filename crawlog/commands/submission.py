@@ -30,8 +30,8 @@ Value = str | int | float | bool | None | list[str | int]
 OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")
 """Names of Scrapy's settings."""
 
-_OWN = ("rev", "state", "reason", "by", "at", "changed_at", "scope", "items")
-"""Fields of a job's record in which two submissions of one job may differ."""
+_OWN = ("rev", "state", "reason", "by", "at", "changed_at", "items")
+"""Fields of a job's record in which two submissions of one job may differ; its scope's names are those of its seeds."""
 
 _OPTIONS = {
     "spider": "--spider",
@@ -253,6 +253,7 @@ def differences(known: "JobSpec", spec: "JobSpec", wanted: Submission | None = N
     """
     from crawlog.streams.log import job_values
 
+    known = msgspec.structs.replace(known, scope=msgspec.structs.replace(known.scope, names=spec.scope.names))
     fields = [one for one in spec.__struct_fields__ if one not in _OWN and getattr(known, one) != getattr(spec, one)]
     before, after = job_values(known), job_values(spec)
     keys = [key for key in after if (fields or wanted) and before.get(key) != after[key]]

@@ -104,6 +104,10 @@ def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster:
     )
     with pytest.raises(NotPossible, match=r"with other -o, network\.allow_private: "):
         submit(cluster, private)
+    for seeds in ("http://a.test/",), ("http://b.test/",):
+        narrow = Submission(urls=seeds, job=name, settings={"scope.include": ["/shop/"]})
+        with pytest.raises(NotPossible, match=r"with other scope\.include: "):
+            submit(cluster, narrow)
     with pytest.raises(NotPossible, match="there already"):
         submit(cluster, Submission(urls=("http://a.test/",), job=name, is_new=True))
     fresh = Submission(urls=("http://a.test/",), job=name, depth=1, fresh=True)
