@@ -7,13 +7,18 @@ the answers. Another owner of the partition, or another epoch of the job, begins
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import structlog
+
+from crawlog.schemas.requests import CookieGiven
 from crawlog.schemas.urls import CookieChange
-from crawlog.streams.http import CookieJar, StoredCookie
+from crawlog.streams.http import NO_ROOM, CookieJar, StoredCookie
 from crawlog.streams.url import registrable_domain
+
+log = structlog.get_logger()
 
 MOST_JARS = 10_000
 """Most jars in memory; the least recently used one is dropped first. It is read from its row when it is needed."""
@@ -70,6 +75,7 @@ class CookieJars:
     def __init__(self, row_of: RowOf = _no_row) -> None:
         self._row_of = row_of
         self._held: OrderedDict[tuple[str, str, str], _Held] = OrderedDict()
+        self._told: set[str] = set()
 
     def of(self, job: str, url: str, name: str = "", *, is_stored: bool = True) -> CookieJar:
         """The jar for a request.
@@ -87,6 +93,13 @@ class CookieJars:
                 self._held.popitem(last=False)
         self._held.move_to_end(key)
         return held.jar
+
+    def give(self, jar: CookieJar, job: str, url: str, cookies: Iterable[CookieGiven]) -> None:
+        """Put the cookies of a request into a jar. That there is no room for one is told once a job."""
+        left_out = jar.give(url, cookies, time.time())
+        if left_out and job not in self._told:
+            self._told.add(job)
+            log.warning("cookie_left_out", job=job, url=url, cookie=left_out[0][:40], reason=NO_ROOM)
 
     def changes(self, job: str, url: str, name: str = "") -> tuple[CookieChange, ...]:
         """The cookies of a jar that changed and that no done has named."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ import structlog
 from python_socks import ProxyTimeoutError
 from yarl import URL
 
-from crawlog.schemas.requests import CookieGiven, RequestRecord
+from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http import (
     REDIRECTS,
     TUNNELLED_NOT,
@@ -115,12 +115,9 @@ class OutgoingRequest:
         if self._cookies:
             self.send({"Cookie": self._cookies})
 
-    def send_cookies(self, cookies: Iterable[CookieGiven]) -> None:
+    def send_cookies(self, jar: CookieJar) -> None:
         """Send the cookies that a request brings along; they are not kept."""
-        now = time.time()
-        jar = CookieJar()
-        jar.give(self._url, cookies, now)
-        if header := jar.header(self._url, now):
+        if header := jar.header(self._url, time.time()):
             self.send({"Cookie": header})
 
     def go_through(self, proxies: Proxies) -> bool:
@@ -316,7 +313,9 @@ class RequestBuilder:
         if has_jar:
             jar = self._jars.of(job, url, record.jar if record is not None else "", is_stored=is_stored)
             if record is not None:
-                jar.give(url, record.cookies, time.time())
+                self._jars.give(jar, job, url, record.cookies)
             outgoing.take_jar(job, jar, self._walls)
         elif record is not None and record.cookies:
-            outgoing.send_cookies(record.cookies)
+            jar = CookieJar()
+            self._jars.give(jar, job, url, record.cookies)
+            outgoing.send_cookies(jar)

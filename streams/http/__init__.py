@@ -37,7 +37,7 @@ from .coded_pages import (
 )
 from .codings import BadCoding, Head, TooLarge, UnkeptBody, coding_of, decoded, decoder
 from .cookie_walls import CookieWalls
-from .cookies import CookieJar, StoredCookie, cookie_refusal, default_path
+from .cookies import NO_ROOM, CookieJar, StoredCookie, cookie_refusal, default_path
 from .egress import address_refusal, literal_refusal, port_refusal
 from .hidden import named_request, shown_found, shown_page, shown_request, shown_result
 from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, is_for_guests, no_login, read_form
@@ -82,6 +82,7 @@ __all__ = [
     "NEEDS_PRIVATE",
     "NEEDS_PROXIES",
     "NOT_MODIFIED",
+    "NO_ROOM",
     "OK",
     "PRECONDITION_FAILED",
     "REACHED_NOT",

@@ -22,6 +22,9 @@ MOST_COOKIES = 100
 MOST_BYTES = 16 * 1024
 """All cookies of a jar together, because servers accept 8 to 16 KiB of headers."""
 
+NO_ROOM = f"a jar holds at most {MOST_COOKIES} cookies and {MOST_BYTES:,} bytes"
+"""Why a jar takes no further cookie."""
+
 MAX_PAIR = 4096
 MAX_ATTRIBUTE = 1024
 """Name and value of a cookie, and an attribute's value, bytes (RFC 6265bis 5.6): a longer one is ignored."""
@@ -202,11 +205,14 @@ class CookieJar:
             if said is not None and key is not None:
                 self._change(key, _cookie(said, now), now)
 
-    def give(self, url: str, cookies: Iterable[CookieGiven], now: float) -> None:
+    def give(self, url: str, cookies: Iterable[CookieGiven], now: float) -> list[str]:
         """Take what a request for a URL brings along. One that could not be sent, or not there, is left out.
 
         Blanks and line ends around names and values are none of the cookies', as in Scrapy.
+
+        Returns: The names of those for which there is no room.
         """
+        left_out = []
         for given in cookies:
             said = _given(given.name, given.value)
             if said is None:
@@ -214,8 +220,9 @@ class CookieJar:
             domain = given.domain.removeprefix(".").lower()
             said = said._replace(domain=domain, path=given.path or "/", is_secure=given.secure)
             key = self._key(url, said, now)
-            if key is not None:
-                self._change(key, _cookie(said, now), now)
+            if key is not None and not self._change(key, _cookie(said, now), now):
+                left_out.append(said.name)
+        return left_out
 
     def apply(self, changes: Iterable[CookieChange], now: float) -> None:
         """Take changes that another jar noted, within the limits of a jar."""
@@ -260,16 +267,19 @@ class CookieJar:
         sent.sort(key=lambda each: -len(each[0].path))
         return "; ".join(f"{key.name}={cookie.value}" if key.name else cookie.value for key, cookie in sent)
 
-    def _change(self, key: _Key, cookie: _Cookie, now: float) -> None:
+    def _change(self, key: _Key, cookie: _Cookie, now: float) -> bool:
+        """Put, replace or remove a cookie; False if there is no room for it."""
         known = self._cookies.get(key)
         if known is not None and (cookie.is_over(now) or known.is_over(now)):
             self._drop(key)
         is_new = key not in self._cookies
-        if not cookie.is_over(now) and self._has_room(key, cookie, now):
+        has_room = cookie.is_over(now) or self._has_room(key, cookie, now)
+        if has_room and not cookie.is_over(now):
             self._put(key, cookie)  # a known one keeps its place: the older cookie is sent first
         if self._cookies.get(key) != known:
             was_dropped = self._changed.pop(key, False) if is_new else self._changed.get(key, False)
             self._changed[key] = was_dropped or (is_new and known is not None)
+        return has_room
 
     def _put(self, key: _Key, cookie: _Cookie) -> None:
         self._size_bytes += self._growth(key, cookie)

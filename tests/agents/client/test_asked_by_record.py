@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from aiohttp.resolver import AsyncResolver
 from msgspec import structs
+from structlog.testing import capture_logs
 
 from crawlog.agents.client.client import Client
 from crawlog.agents.client.transport import HttpRequest
+from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.cookies import NO_ROOM
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sources import NO_FILE, load
@@ -87,6 +90,21 @@ async def test_cookies_are_kept_for_the_jobs_that_want_them() -> None:
         for job, cookies in (("keeps", True), ("keeps", True), ("none", False), ("keeps", False)):
             await client.get(HttpRequest(f"http://127.0.0.1:{port}/one", job=job, manner=manner(cookies=cookies)))
     assert ["Cookie: a=1" in request for request in site.requests] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_job_is_told_once_that_there_is_no_room_for_its_cookies(*, keeps: bool) -> None:
+    """Its requests went out without them, and nobody knew why; the value may be a secret."""
+    cookies = tuple(CookieGiven(f"n{n}", "x" * 4000, path=path) for path in ("/", "/one") for n in range(3))
+    record = RequestRecord(cookies=cookies)
+    async with served(Pages()) as port, client_by() as client:
+        with capture_logs() as logs:
+            for job in ("j", "j", "k"):
+                url = f"http://127.0.0.1:{port}/one"
+                await client.get(HttpRequest(url, job=job, manner=manner(cookies=keeps), record=record))
+    told = [line for line in logs if line["event"] == "cookie_left_out"]
+    assert [(line["job"], line["cookie"], line["reason"]) for line in told] == [(job, "n1", NO_ROOM) for job in "jk"]
+    assert "xxx" not in str(told)
 
 
 async def test_validators_are_noted_for_the_jobs_that_ask_by_them() -> None:
