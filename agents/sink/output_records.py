@@ -63,6 +63,9 @@ class OutputRecords:
     async def note(self, wanted: WantedOutput, *, rev: int | None = None, **became: Any) -> bool:
         """Write what became of an output to crawl.control, unless it says so already.
 
+        An error that stays is noted once, whichever worker meets it. FILE lies on the machine of the worker that made
+        it, so the same FILE of another worker is news.
+
         Args:
             rev: 0 while the output is being written; else that of the job.
             became: Fields of `OutputNote`.
@@ -74,7 +77,8 @@ class OutputRecords:
         rev = wanted.rev if rev is None else rev
         note = OutputNote(*about, epoch=wanted.epoch, rev=rev, worker=self._worker, **became)
         known = wanted.note
-        if known is not None and msgspec.structs.replace(known, at=note.at, worker=note.worker) == note:
+        ignored = {"at": note.at, "worker": note.worker} if note.error else {"at": note.at}
+        if known is not None and msgspec.structs.replace(known, **ignored) == note:
             return False
         self._producer.send(self._names.control, control.encode(note), key=control.key(note), partition=0)
         while self._producer.outstanding:

@@ -13,7 +13,7 @@ from .table import table
 
 if TYPE_CHECKING:
     from crawlog.schemas.log_lines import LogLine
-    from crawlog.streams.fleet import JobView, WorkerView
+    from crawlog.streams.fleet import JobView, OutputView, WorkerView
 
 CHANGED = {
     "pause": "paused; `crawlog jobs resume {}` lets it go on",
@@ -85,7 +85,7 @@ def job_details(view: "JobView") -> list[str]:
         ("dropped", by_rule(counts.dropped)),
         ("needs", needed(counts.needs)),
         ("not handled", f"{view.dead:,}: `crawlog dead list --job {view.name}`" if view.dead else ""),
-        *(("output", output_text(one.name, one.state, one.rows, one.place, one.error)) for one in view.outputs),
+        *(("output", output_text(one)) for one in view.outputs),
     ]
     settings = [("setting", f"{key} = {value}") for key, value in sorted(view.settings.items())]
     return table([(name, text) for name, text in (*told, *settings) if text and text != "-"])
@@ -97,10 +97,12 @@ def _submitted(view: "JobView") -> str:
     return f"{time_text(view.submitted_at)} UTC{by}" if view.submitted_at else ""
 
 
-def output_text(name: str, now: str, rows: int, place: str, error: str) -> str:
-    """An output in words."""
-    where = f" in {place}" if place and place != name else ""
-    return f"{name}: {now}, {outcome.counted(rows, 'row')}{where}" + (f"; {error}" if error else "")
+def output_text(view: "OutputView") -> str:
+    """An output in words: its worker names the machine that FILE lies on, or that cannot write it."""
+    where = f" in {view.place}" if view.place and view.place != view.name else ""
+    by = f", by worker {view.worker}" if view.worker and (view.place or view.error) else ""
+    rows = outcome.counted(view.rows, "row")
+    return f"{view.name}: {view.state}, {rows}{where}{by}" + (f"; {view.error}" if view.error else "")
 
 
 def changed(action: str, view: "JobView") -> str:

@@ -13,7 +13,8 @@ class OutputView(msgspec.Struct, frozen=True):
 
     Attributes:
         state: `writing`, `complete`, `partial` (of a job that was cancelled) or `failed`.
-        place: Where it is, for people.
+        place: Where it is, for people: a FILE lies on the machine of `worker`.
+        worker: Name of the worker that noted this; of an error that stays, the first one that met it.
     """
 
     name: str
@@ -22,6 +23,7 @@ class OutputView(msgspec.Struct, frozen=True):
     place: str = ""
     error: str = ""
     required: bool = True
+    worker: str = ""
 
 
 class JobView(msgspec.Struct, frozen=True):

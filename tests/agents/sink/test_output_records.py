@@ -2,6 +2,8 @@
 
 from typing import Any, cast
 
+import pytest
+
 from crawlog.agents.sink.output_records import OutputRecords
 from crawlog.agents.sink.wanted_outputs import MOST_NAME, WantedOutputs
 from crawlog.schemas.control import JobCopy
@@ -24,8 +26,8 @@ class _Log:
         self.sent.append(key)
 
 
-def _records(wanted: WantedOutputs, log: _Log) -> OutputRecords:
-    return OutputRecords(Settings(), wanted, cast("Any", log), "sink-0")
+def _records(wanted: WantedOutputs, log: _Log, worker: str = "sink-0") -> OutputRecords:
+    return OutputRecords(Settings(), wanted, cast("Any", log), worker)
 
 
 def _job(wanted: WantedOutputs, *names: str, rev: int = 1) -> None:
@@ -51,6 +53,17 @@ async def test_a_refusal_is_news_again_when_the_job_has_changed() -> None:
         assert await records.note(*wanted.of("j"), error="a path")
         assert (note := wanted.note("j", "../x")) is not None
         assert note.rev == rev
+
+
+@pytest.mark.parametrize(("became", "is_news"), [({"rows": 1}, True), ({"error": "the disk is full"}, False)])
+async def test_the_same_file_of_another_worker_is_news_and_the_same_error_is_none(
+    became: dict[str, Any], is_news: bool
+) -> None:
+    """FILE lies on the worker's machine. An error that stays would be noted at each take-over."""
+    wanted, log = WantedOutputs(), _Log()
+    _job(wanted, "x.csv")
+    workers = [_records(wanted, log, worker) for worker in ("sink-0", "sink-1", "sink-1")]
+    assert [await one.note(*wanted.of("j"), place="/x.csv", **became) for one in workers] == [True, is_news, False]
 
 
 async def test_long_names_that_begin_alike_do_not_unsay_each_others_notes() -> None:

@@ -202,11 +202,11 @@ def test_an_output_is_complete_when_its_worker_said_so_after_the_end() -> None:
     """Another one is still written."""
     outputs = (OutputSpec("a.csv"), OutputSpec("b.csv", required=False))
     copy = JobCopy("j", JobSpec(state="finished", outputs=outputs))
-    state = state_with(copy, OutputNote("j", "a.csv", at=1.0, rev=3, rows=2, place="/x/a.csv"))
+    state = state_with(copy, OutputNote("j", "a.csv", at=1.0, rev=3, rows=2, place="/x/a.csv", worker="m1"))
     view = shown(state)
-    assert [(one.name, one.state, one.rows) for one in view.outputs] == [
-        ("a.csv", "complete", 2),
-        ("b.csv", "writing", 0),
+    assert [(one.name, one.state, one.rows, one.worker) for one in view.outputs] == [
+        ("a.csv", "complete", 2, "m1"),
+        ("b.csv", "writing", 0, ""),
     ]
 
 
