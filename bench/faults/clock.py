@@ -18,6 +18,17 @@ time.sleep = lambda seconds: select.select([], [], [], seconds) and None
 """
 """Python sleeps until a time of the monotonic clock, which libfaketime's `clock_nanosleep` refuses (EINVAL)."""
 
+WAITS = """#include <pthread.h>
+#include <errno.h>
+#include <threads.h>
+int cnd_timedwait(cnd_t *cond, mtx_t *lock, const struct timespec *until) {
+    int code = pthread_cond_timedwait((pthread_cond_t *)cond, (pthread_mutex_t *)lock, until);
+    return code == 0 ? thrd_success : code == ETIMEDOUT ? thrd_timedout : thrd_error;
+}
+"""
+"""librdkafka waits by C11's function until a time of the wall clock. libfaketime fakes the time, but knows only the
+wait of pthread, and a wait of a second would take the hour of the jump as well."""
+
 PACKAGE = "libfaketime"
 
 
@@ -46,6 +57,8 @@ class Clock(Fault):
 
     def lacks(self) -> str:
         """Without the library there is no way to move one process's clock."""
+        if not shutil.which("cc"):
+            return "no C compiler `cc` for the waits that the library does not know"
         return "" if library() else f"no {PACKAGE}: install Debian's package {PACKAGE}, or build it from its sources"
 
     def prepare(self, crawl: Crawl) -> None:
@@ -54,9 +67,12 @@ class Clock(Fault):
         site = crawl.folder / "site-packages"
         site.mkdir(exist_ok=True)
         (site / "sitecustomize.py").write_text(SLEEP)
+        source, waits = crawl.folder / "waits.c", crawl.folder / "waits.so"
+        source.write_text(WAITS)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(waits), str(source)], check=True)
         crawl.environ = {
             "PYTHONPATH": str(site),
-            "LD_PRELOAD": str(library()),
+            "LD_PRELOAD": f"{library()} {waits}",
             "FAKETIME_TIMESTAMP_FILE": str(crawl.folder / "clock"),
             "FAKETIME_CACHE_DURATION": "1",
             "DONT_FAKE_MONOTONIC": "1",

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
 from crawlog.streams.engine import engine
-from crawlog.streams.log.client import kafka_config
+from crawlog.streams.log.client import kafka_config, partition_edges
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
 
@@ -126,10 +126,7 @@ def _ends(log: Settings, topic: str) -> dict[int, int]:
     consumer = Consumer(kafka_config(log) | {"group.id": "judge-ends"})
     partitions = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
     try:
-        return {
-            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_S)[1]
-            for number in partitions
-        }
+        return {number: end for number, (_, end) in partition_edges(consumer, topic, partitions).items()}
     finally:
         consumer.close()
 
