@@ -206,18 +206,18 @@ class States:
     def wait_for_space(self) -> None:
         """Wait while the disk has no room for a state; other errors of it are told when one is opened."""
         is_told = False
-        while True:
-            try:
-                self._see_space()
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    return
-                if not is_told:
-                    log.error("no_space_for_states", error=str(error), then="it joins no group until there is space")
+        while error := self._lack_of_space():
+            if not is_told:
+                log.error("no_space_for_states", error=str(error), then="it joins no group until there is space")
                 is_told = True
-                time.sleep(SPACE_AGAIN_S)
-            else:
-                return
+            time.sleep(SPACE_AGAIN_S)
+
+    def _lack_of_space(self) -> OSError | None:
+        try:
+            self._see_space()
+        except OSError as error:
+            return error if error.errno == errno.ENOSPC else None
+        return None
 
     def _see_space(self) -> None:
         files.own(self._folder)

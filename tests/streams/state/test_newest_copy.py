@@ -248,7 +248,7 @@ def test_a_worker_waits_for_space_before_it_joins_its_group(
             monkeypatch.setattr(newest_copy, "MIN_FREE_BYTES", 0)
 
     monkeypatch.setattr(newest_copy, "MIN_FREE_BYTES", 1 << 62)
-    monkeypatch.setattr(newest_copy.time, "sleep", sleep)
+    monkeypatch.setattr("crawlog.streams.state.newest_copy.time.sleep", sleep)
     workers[0].states.wait_for_space()
     assert len(slept) == 3
 
@@ -261,7 +261,7 @@ def test_another_fault_of_the_disk_is_left_to_whoever_opens_a_state(
     def denied(_folder: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(newest_copy.files, "own", denied)
+    monkeypatch.setattr("crawlog.streams.state.newest_copy.files.own", denied)
     workers[0].states.wait_for_space()
 
 
