@@ -7,10 +7,11 @@ Consumers are known to stop silently after trouble with the broker. A worker is 
     - records wait and nothing moved for long,
     - the broker answers and the group's heartbeats do not get through,
     - an agent failed,
-    - or the event loop is blocked (a thread checks that).
+    - the event loop is blocked (a thread checks that),
+    - or the wall clock was set back (so does it): Kafka's client waits until times of that clock.
 A worker whose broker is away is not stuck: a new process could do no better. After damage of the log the worker ends
 for good, since a new one would meet the same damage. The state on disk and the commits are consistent at any instant,
-so the worker exits at once.
+so the worker exits at once; after a change of the clock nothing is broken, and it hands its partitions over.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ from crawlog.streams.log import Admin, access_denied, check_readable
 
 from .lease import boottime
 from .member import LIBRARY
+from .planned_stop import stop_for_restart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +70,10 @@ DENIALS = (
 
 LOOK_S = 2.0
 """Interval of the checks."""
+
+SET_BACK_S = 5.0
+"""A wall clock that was set back by more ends the worker. librdkafka waits until times of that clock, so that each of
+its waits takes as much longer; less passes like any silence."""
 
 ASK_S = 5.0
 """Timeout for the log's bounds from the consumer's thread, and for a connection to a broker."""
@@ -211,8 +217,13 @@ class Watchdog(Service):
     def _watch_loop(self) -> None:
         """Count checks, not clock time: while the process was suspended (SIGSTOP) its loop could not run."""
         still_s, seen = 0.0, self._loop_at
+        ahead = time.time() - time.monotonic()
         while not self.should_stop:
             time.sleep(LOOK_S)
+            before, ahead = ahead, time.time() - time.monotonic()
+            if before - ahead > SET_BACK_S:
+                log.warning("clock_set_back", by_s=round(before - ahead), then="exit for a restart")
+                stop_for_restart()
             still_s, seen = (still_s + LOOK_S if seen == self._loop_at else 0.0), self._loop_at
             if still_s > self.stuck_s and not self.should_stop:
                 frame = sys._current_frames().get(threading.main_thread().ident or 0)

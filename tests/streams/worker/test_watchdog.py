@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams import app
 from crawlog.streams.errors import DamagedLog
+from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.log import client
 from crawlog.streams.log.commits import HeldRange
 from crawlog.streams.log.producer import Producer
@@ -29,7 +31,7 @@ from crawlog.streams.log.topics import Topics
 from crawlog.streams.parse import waiting
 from crawlog.streams.settings.machine import Kafka, Parse
 from crawlog.streams.settings.settings import Settings, to_environ
-from crawlog.streams.worker import crawl_app
+from crawlog.streams.worker import crawl_app, planned_stop
 from crawlog.streams.worker import watchdog as module
 from crawlog.streams.worker.watchdog import Watchdog
 from tests.support.forked import Server
@@ -224,6 +226,32 @@ def test_a_stopped_process_is_not_blocked(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("time.sleep", rest)
     dog._watch_loop()
     assert (worker.ended, looks) == ([], 10)
+
+
+@pytest.mark.parametrize(("by_s", "stops"), [(3600.0, 1), (6.0, 1), (4.0, 0), (-3600.0, 0)])
+def test_a_worker_whose_clock_was_set_back_ends_for_a_restart(
+    monkeypatch: pytest.MonkeyPatch, by_s: float, stops: int
+) -> None:
+    """Kafka's client would wait until the clock is where it was. A clock that is set forward ends its waits early."""
+    told: list[int] = []
+    looks, now = 0, time.time()
+    dog = Watchdog(Worker().app(), assignment_s=STUCK_S)
+    monkeypatch.setattr(planned_stop, "_ordered", set())
+    monkeypatch.setattr("crawlog.streams.worker.planned_stop.os.kill", lambda _pid, what: told.append(what))
+
+    def rest(*_: object) -> None:
+        nonlocal looks, now
+        looks += 1
+        dog._loop_at += 1.0
+        now -= by_s if looks == 2 else 0.0
+        if looks == 5:
+            dog._stopped.set()
+
+    monkeypatch.setattr("time.sleep", rest)
+    monkeypatch.setattr("time.time", lambda: now)
+    dog._watch_loop()
+    assert told == [signal.SIGTERM] * stops
+    assert planned_stop.exit_code_of_stop() == (EX_TEMPFAIL if stops else 0)
 
 
 async def test_a_watchdog_that_breaks_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
