@@ -70,7 +70,6 @@ class Order:
         pipelines: Whether items pass pipelines before they are rows.
         dumps_stats: Whether Scrapy's stats are shown at the end.
         notes: Lines about the spider that are said first.
-        say: Is told of a pipe of seeds that stays open, by another thread.
     """
 
     seeds: Sequence[str] = ()
@@ -86,7 +85,6 @@ class Order:
     pipelines: bool = False
     dumps_stats: bool = False
     notes: tuple[str, ...] = ()
-    say: Callable[[str], None] = lambda _: None
 
     def name(self) -> str:
         """The job's name."""
@@ -116,10 +114,17 @@ class Order:
     @cached_property
     def source(self) -> "Source | None":
         """The seeds, cached because a pipe can be read only once; None if none were given."""
+        return self._read(lambda _: None)
+
+    def read_seeds(self, say: Callable[[str], None]) -> None:
+        """Read the seeds; `say` is told of a pipe that stays open, by another thread."""
+        self.source = self._read(say)
+
+    def _read(self, say: Callable[[str], None]) -> "Source | None":
         from crawlog.agents.seed import Source
 
         arguments = [*self.seeds, *([str(self.seeds_file)] if self.seeds_file else [])]
-        return Source(arguments, say=self.say) if arguments else None
+        return Source(arguments, say=say) if arguments else None
 
 
 def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:

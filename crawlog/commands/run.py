@@ -6,7 +6,6 @@ the job and its seeds are written. After any kill the same command goes on: the 
 
 import time
 from contextlib import closing, suppress
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -67,7 +66,7 @@ def run(settings: "Settings", order: Order, shown: View) -> Summary:
     """
     if wants_browser(settings):
         find_browser(settings)  # reports a missing browser before anything is started
-    order = replace(order, say=shown.say)
+    order.read_seeds(shown.say)
     summary = Summary(order.name(), order.example(), output=order.output)
     started = time.monotonic()
     shown.say(f"job {summary.job}")
