@@ -373,7 +373,7 @@ def test_an_order_to_a_worker_reaches_no_other_process(monkeypatch: pytest.Monke
     """It must name worker, pid and start as they are; then this very process gets SIGTERM."""
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, signal: killed.append((pid, signal)))
-    monkeypatch.setattr(planned_stop, "_ordered", set())
+    monkeypatch.setattr(planned_stop, "_ordered", {})
     own = began()
     for pid in (0, -1, 1, os.getppid(), os.getpid()):
         for started in (*TIMES, 0.0, own):

@@ -18,7 +18,8 @@ from .own_process import began
 
 log = structlog.get_logger()
 
-_ordered: set[Literal["drain", "stop", "restart"]] = set()
+_ordered: dict[Literal["drain", "stop", "restart"], str] = {}
+"""What this process was told to do, and why."""
 
 
 def is_for_us(order: WorkerOrder, name: str) -> bool:
@@ -29,18 +30,23 @@ def is_for_us(order: WorkerOrder, name: str) -> bool:
 def stop_as_ordered(order: WorkerOrder) -> None:
     """Ends this process as SIGTERM does."""
     log.info("ordered_to_stop", action=order.action, by=order.by)
-    _ordered.add(order.action)
+    _ordered[order.action] = order.by
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def stop_for_restart() -> None:
-    """Ends this process as SIGTERM does, with a code that asks for another one."""
-    _ordered.add("restart")
+def stop_for_restart(why: str) -> None:
+    """Ends this process as SIGTERM does, with a code that asks for another one, unless it is drained."""
+    _ordered["restart"] = why
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def exit_code_of_stop() -> int:
     """The exit code of a clean stop: it tells a supervisor whether to start another process."""
-    if "restart" in _ordered:
-        return EX_TEMPFAIL
-    return DRAINED if "drain" in _ordered and os.environ.get(SUPERVISOR) else 0
+    if "drain" in _ordered:
+        return DRAINED if os.environ.get(SUPERVISOR) else 0
+    return EX_TEMPFAIL if "restart" in _ordered else 0
+
+
+def reason_of_restart() -> str:
+    """Why this process asks for another one; empty if it does not."""
+    return _ordered.get("restart", "")

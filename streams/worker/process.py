@@ -22,7 +22,7 @@ from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.kernel import work_in_batch
 
 from .memory import give_back_large_blocks
-from .planned_stop import exit_code_of_stop
+from .planned_stop import exit_code_of_stop, reason_of_restart
 from .watchdog import denial
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class StageWorker(faust.Worker):
         code = 0
         if error is None:
             code = exit_code_of_stop()
-            log.info("stopped", group=self.app.conf.id)
+            why = reason_of_restart()  # the supervisor shows the last line
+            log.info("stopped", group=self.app.conf.id, **({"why": why} if why else {}))
         elif isinstance(error, KafkaConnectionError):
             code = EX_TEMPFAIL
             log.error("kafka_unreachable", group=self.app.conf.id, bootstrap=self.app.crawl.kafka.bootstrap)

@@ -221,9 +221,9 @@ class Watchdog(Service):
         while not self.should_stop:
             time.sleep(LOOK_S)
             before, ahead = ahead, time.time() - time.monotonic()
-            if before - ahead > SET_BACK_S:
+            if before - ahead > SET_BACK_S and not self.should_stop:
                 log.warning("clock_set_back", by_s=round(before - ahead), then="exit for a restart")
-                stop_for_restart()
+                stop_for_restart("clock_set_back")
             still_s, seen = (still_s + LOOK_S if seen == self._loop_at else 0.0), self._loop_at
             if still_s > self.stuck_s and not self.should_stop:
                 frame = sys._current_frames().get(threading.main_thread().ident or 0)

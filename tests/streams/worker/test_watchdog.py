@@ -22,7 +22,7 @@ from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams import app
 from crawlog.streams.errors import DamagedLog
-from crawlog.streams.exit_codes import EX_TEMPFAIL
+from crawlog.streams.exit_codes import DRAINED, EX_TEMPFAIL
 from crawlog.streams.log import client
 from crawlog.streams.log.commits import HeldRange
 from crawlog.streams.log.producer import Producer
@@ -236,7 +236,7 @@ def test_a_worker_whose_clock_was_set_back_ends_for_a_restart(
     told: list[int] = []
     looks, now = 0, time.time()
     dog = Watchdog(Worker().app(), assignment_s=STUCK_S)
-    monkeypatch.setattr(planned_stop, "_ordered", set())
+    monkeypatch.setattr(planned_stop, "_ordered", {})
     monkeypatch.setattr("crawlog.streams.worker.planned_stop.os.kill", lambda _pid, what: told.append(what))
 
     def rest(*_: object) -> None:
@@ -252,6 +252,10 @@ def test_a_worker_whose_clock_was_set_back_ends_for_a_restart(
     dog._watch_loop()
     assert told == [signal.SIGTERM] * stops
     assert planned_stop.exit_code_of_stop() == (EX_TEMPFAIL if stops else 0)
+    assert planned_stop.reason_of_restart() == ("clock_set_back" if stops else "")
+    planned_stop._ordered["drain"] = "somebody"
+    monkeypatch.setenv(planned_stop.SUPERVISOR, "up")
+    assert planned_stop.exit_code_of_stop() == DRAINED  # the supervisor starts no other one
 
 
 async def test_a_watchdog_that_breaks_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
