@@ -207,6 +207,7 @@ class States:
         """Wait while the disk has no room for a state; other errors of it are told when one is opened."""
         is_told = False
         while error := self._lack_of_space():
+            self._sweep()
             if not is_told:
                 log.error("no_space_for_states", error=str(error), then="it joins no group until there is space")
                 is_told = True

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -251,6 +252,24 @@ def test_a_worker_waits_for_space_before_it_joins_its_group(
     monkeypatch.setattr("crawlog.streams.state.newest_copy.time.sleep", sleep)
     workers[0].states.wait_for_space()
     assert len(slept) == 3
+
+
+def test_copies_of_killed_processes_go_while_a_worker_waits_for_space(
+    workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be what fills the disk."""
+    left = tmp_path / "state" / ".copy-1"
+    left.mkdir(parents=True)
+    long_ago = time.time() - newest_copy.LEFT_BEHIND_S - 1
+    os.utime(left, (long_ago, long_ago))
+
+    def free(_: object) -> SimpleNamespace:
+        return SimpleNamespace(free=0 if left.exists() else 1 << 40)
+
+    monkeypatch.setattr("crawlog.streams.state.newest_copy.shutil.disk_usage", free)
+    monkeypatch.setattr("crawlog.streams.state.newest_copy.time.sleep", lambda _: None)
+    workers[0].states.wait_for_space()
+    assert not left.exists()
 
 
 def test_another_fault_of_the_disk_is_left_to_whoever_opens_a_state(
