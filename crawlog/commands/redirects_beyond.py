@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from crawlog.schemas import pages
+from crawlog.streams.errors import DamagedLog
 from crawlog.streams.fold import Event, History
 from crawlog.streams.http import shown_page
 from crawlog.streams.log import Topics, log_bounds, record_at, record_headers
@@ -21,10 +22,10 @@ def redirects_beyond(settings: "Settings", history: History, only: str) -> Itera
     topic = Topics(settings.kafka.prefix).pages
     for partition, offset in history.last_hops:
         start, end = log_bounds(settings, topic, [partition])[partition]
-        record = record_at(settings, topic, partition, offset) if start <= offset < end else None
         try:
+            record = record_at(settings, topic, partition, offset) if start <= offset < end else None
             meta = pages.decode(dict(record_headers(record)).get(pages.HEADER)) if record is not None else None
-        except ValueError:
+        except (ValueError, DamagedLog):
             continue  # a page that cannot be read
         if record is None or meta is None or only not in ("", meta.job) or not history.is_target(meta):
             continue
