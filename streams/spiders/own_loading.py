@@ -97,9 +97,10 @@ def facts_of(spider: Spider, found: FoundClass) -> SpiderFacts:
 def _settings(spider: Spider) -> dict[str, Any]:
     """The settings; `allowed_domains` are a scope of their own, unless the spider names one."""
     settings = {
-        key: list(value) if isinstance(value, tuple | set | frozenset) else value
+        key: sorted(value, key=str) if isinstance(value, set | frozenset) else value
         for key, value in spider.settings.items()
     }
+    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
     if spider.allowed_domains and not settings.keys() & {"scope", "scope.kind", "scope.include"}:
         settings["scope.kind"] = "any"
         settings["scope.include"] = [domains_pattern(spider.allowed_domains)]

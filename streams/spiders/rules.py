@@ -139,8 +139,11 @@ def within(host: str, domains: Iterable[str]) -> bool:
 
 
 def domains_pattern(domains: Iterable[str]) -> str:
-    """The expression for URLs of some hosts and their sub-domains (`scope.include`)."""
-    names = "|".join(re.escape(name.lower().strip(".")) for name in domains)
+    """The expression for URLs of some hosts and their sub-domains (`scope.include`); the same for equal sets."""
+    ordered = (
+        sorted(domains) if isinstance(domains, set | frozenset) else domains
+    )  # each process has another order of a set
+    names = "|".join(re.escape(name.lower().strip(".")) for name in ordered)
     return rf"^https?://(?:[^/?#]*\.)?(?:{names})(?::\d+)?(?:[/?#]|$)"
 
 

@@ -229,3 +229,9 @@ def test_what_counts_on_one_process_is_warned_of() -> None:
         "a callback changes self.count",
         "a callback changes self.seen",
     ]
+
+
+@pytest.mark.parametrize("domains", [{"b.test", "a.test", "c.test"}, frozenset({"c.test", "b.test", "a.test"})])
+def test_equal_sets_of_domains_give_one_scope(domains: set[str] | frozenset[str]) -> None:
+    """Each process has another order of a set, and a job is there already only under the same settings."""
+    assert domains_pattern(domains) == domains_pattern(["a.test", "b.test", "c.test"])
