@@ -20,6 +20,7 @@ from crawlog.agents.parse import guard, turns
 from crawlog.agents.sandbox import trial
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.progress import SUPERVISOR
 from crawlog.streams import app
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.exit_codes import DRAINED, EX_TEMPFAIL
@@ -254,7 +255,7 @@ def test_a_worker_whose_clock_was_set_back_ends_for_a_restart(
     assert planned_stop.exit_code_of_stop() == (EX_TEMPFAIL if stops else 0)
     assert planned_stop.reason_of_restart() == ("clock_set_back" if stops else "")
     planned_stop._ordered["drain"] = "somebody"
-    monkeypatch.setenv(planned_stop.SUPERVISOR, "up")
+    monkeypatch.setenv(SUPERVISOR, "up")
     assert planned_stop.exit_code_of_stop() == DRAINED  # the supervisor starts no other one
 
 
