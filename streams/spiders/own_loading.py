@@ -96,15 +96,18 @@ def facts_of(spider: Spider, found: FoundClass) -> SpiderFacts:
 
 def _settings(spider: Spider) -> dict[str, Any]:
     """The settings; `allowed_domains` are a scope of their own, unless the spider names one."""
-    settings = {
-        key: sorted(value, key=str) if isinstance(value, set | frozenset) else value
-        for key, value in spider.settings.items()
-    }
-    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+    settings = {key: _listed(value) for key, value in spider.settings.items()}
     if spider.allowed_domains and not settings.keys() & {"scope", "scope.kind", "scope.include"}:
         settings["scope.kind"] = "any"
         settings["scope.include"] = [domains_pattern(spider.allowed_domains)]
     return settings
+
+
+def _listed(value: Any) -> Any:
+    """A collection as a list. A set's order differs from process to process."""
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=str)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _check_arguments(kind: type[Spider], args: tuple[tuple[str, str], ...], file: Path) -> None:
