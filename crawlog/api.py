@@ -130,7 +130,9 @@ def _scrapy_apart(
 
 def _as_text(name: str, value: object) -> str:
     """A setting of Scrapy's as its command line takes it. Raises: Misconfigured: a text cannot say it."""
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, set | frozenset):
+        return ",".join(sorted(map(str, value)))  # its order differs from process to process
+    if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     try:
         if value is not None and not isinstance(value, type):

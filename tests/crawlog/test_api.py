@@ -94,6 +94,11 @@ def test_a_setting_of_scrapys_means_what_it_says() -> None:
     assert read.getbool("COOKIES_ENABLED") is False
 
 
+def test_a_set_in_a_setting_of_scrapys_has_one_order() -> None:
+    """Each process has another one, and a job goes on only under the same settings."""
+    assert _scrapy_apart({"COMPRESSION_TYPES": {"c", "a", "b"}})[1] == (("COMPRESSION_TYPES", "a,b,c"),)
+
+
 @pytest.mark.parametrize("value", [None, Spider, {Spider: 1}, {"a": Spider}])
 def test_a_setting_of_scrapys_that_no_text_says_is_refused(value: object) -> None:
     """Scrapy would read the text `None`, or fail at a class's."""
