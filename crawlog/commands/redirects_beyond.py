@@ -19,9 +19,10 @@ def redirects_beyond(settings: "Settings", history: History, only: str) -> Itera
     Args:
         only: The only job of interest; empty for all.
     """
-    topic = Topics(settings.kafka.prefix).pages
-    for partition, offset in history.last_hops:
-        start, end = log_bounds(settings, topic, [partition])[partition]
+    topic, hops = Topics(settings.kafka.prefix).pages, history.last_hops
+    bounds = log_bounds(settings, topic, sorted({partition for partition, _ in hops})) if hops else {}
+    for partition, offset in hops:
+        start, end = bounds[partition]
         try:
             record = record_at(settings, topic, partition, offset) if start <= offset < end else None
             meta = pages.decode(dict(record_headers(record)).get(pages.HEADER)) if record is not None else None

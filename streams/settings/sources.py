@@ -223,7 +223,8 @@ def _checked(given: Iterable[_Given], problems: list[str]) -> Iterator[tuple[str
 
 def _is_utf_8(key: str, value: object) -> bool:
     """Whether a record can hold the value; a path is the machine's own, and may be of any bytes."""
-    return "path" in str(json_schema(key)) or is_utf_8(json.dumps(value, ensure_ascii=False, default=str))
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return is_utf_8(text) or "'format': 'path'" in str(json_schema(key))
 
 
 def _converted(key: str, value: object) -> object:
