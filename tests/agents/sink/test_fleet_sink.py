@@ -75,8 +75,13 @@ class Fleet:
 
     def note(self, job: str, output: str) -> OutputNote | None:
         """What became of an output."""
-        found = control_entries(self.settings, self.topics).get(f"output/{job}/{output}".encode())
-        return found if isinstance(found, OutputNote) else None
+        return self.notes({job: OutputSpec(output)})[job]
+
+    def notes(self, outputs: Mapping[str, OutputSpec]) -> dict[str, OutputNote | None]:
+        """What became of an output of each job, by job."""
+        said = control_entries(self.settings, self.topics)
+        found = {job: said.get(f"output/{job}/{one.name}".encode()) for job, one in outputs.items()}
+        return {job: note if isinstance(note, OutputNote) else None for job, note in found.items()}
 
     def until(
         self, is_so: Callable[[], object], missing: Callable[[], object] = lambda: "", limit_s: float = 90
@@ -94,10 +99,7 @@ class Fleet:
 
     def unnoted(self, outputs: Mapping[str, OutputSpec], rev: int) -> dict[str, OutputNote | None]:
         """The newest notes about outputs, by job, that were not completed after this revision."""
-        said = control_entries(self.settings, self.topics)
-        notes = {job: said.get(f"output/{job}/{one.name}".encode()) for job, one in outputs.items()}
-        found = {job: note if isinstance(note, OutputNote) else None for job, note in notes.items()}
-        return {job: note for job, note in found.items() if note is None or note.rev != rev}
+        return {job: note for job, note in self.notes(outputs).items() if note is None or note.rev != rev}
 
     def numbers(self, job: str, name: str) -> list[int]:
         """The rows of FILE, or of another file of the job."""
