@@ -29,8 +29,9 @@ else
 	@$(BIN)/crawlog run $(patsubst %,'%',$(subst ','\'',$(URLS))) -o $(OUT) $(ARGS)
 endif
 
-# Three workers for two cores: a test that starts a crawl spends a third of its time waiting.
-PYTEST = $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Three workers for two cores: a test that starts a crawl spends a third of its time waiting. A suite whose workers die
+# again and again ends soon.
+PYTEST = $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 3
 
 test: setup-dev
 	$(PYTEST) -m 'not long' $(ARGS)

@@ -2,8 +2,13 @@
 
 after TEST_S                  the test fails where it stands, with its traceback; what it started is ended
 `faulthandler_timeout` later  where even that does not help, its process ends with the stack of each thread
+BETWEEN_S between two tests   so it does where pytest itself stands still; pytest-xdist would wait for ever
+
+Garbage is collected between tests, by the main thread alone: a finalizer may wait, as those of Kafka's clients do, and
+in the thread that hears pytest-xdist it would end the hearing.
 """
 
+import faulthandler
 import logging
 import os
 import signal
@@ -27,6 +32,7 @@ from crawlog.streams.engine.engine import Engine
 from crawlog.streams.settings.settings import Settings
 from tests.support import processes
 from tests.support.forked import Server
+from tests.support.garbage import Collector
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of 200 processes compiles crawlog, half a second's work,
 sys.dont_write_bytecode = False  # and each worker of pytest-xdist rewrites all asserts
@@ -38,14 +44,21 @@ examples.load_profile("beside others")  # a test may wait for the processor as l
 TEST_S = 240.0
 """For one test with its fixtures; the slowest takes 50 s on two cores that nothing else uses."""
 
+BETWEEN_S = 120.0
+"""From the end of a test until the next one begins; a worker of pytest-xdist waits for a moment to be given one."""
+
 LOOK_S = 1.0
 
 
 class Limit:
-    """Fails the test that takes too long, in the main thread, whatever that waits for in Python."""
+    """Fails the test that takes too long, in the main thread, whatever that waits for in Python.
+
+    Between tests it ends the process with the stack of each thread: there is nothing that could fail.
+    """
 
     def __init__(self) -> None:
-        self._deadline = float("inf")
+        self._deadline, self._is_between = float("inf"), False
+        self._errors = os.dup(2)  # pytest captures the other one
         self._over = threading.Event()
         self._main = threading.get_ident()
         signal.signal(signal.SIGUSR2, self._fail)
@@ -53,11 +66,11 @@ class Limit:
 
     def begin(self) -> None:
         """A test begins."""
-        self._deadline = time.monotonic() + TEST_S
+        self._deadline, self._is_between = time.monotonic() + TEST_S, False
 
     def end(self) -> None:
         """It is over."""
-        self._deadline = float("inf")
+        self._deadline, self._is_between = time.monotonic() + BETWEEN_S, True
 
     def close(self) -> None:
         """So is the last one."""
@@ -66,7 +79,11 @@ class Limit:
     def _watch(self) -> None:
         while not self._over.wait(LOOK_S):
             if time.monotonic() > self._deadline:
-                self.end()
+                if self._is_between:
+                    os.write(self._errors, b"no test begins: pytest stands still\n")
+                    faulthandler.dump_traceback(self._errors)
+                    os._exit(1)
+                self._deadline = float("inf")
                 signal.pthread_kill(self._main, signal.SIGUSR2)
 
     def _fail(self, _number: int, _frame: object) -> None:
@@ -74,11 +91,13 @@ class Limit:
 
 
 LIMIT = pytest.StashKey[Limit]()
+COLLECTOR = pytest.StashKey[Collector]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Marks all processes of this suite, those of pytest-xdist too, whose workers inherit it."""
     config.stash[LIMIT] = Limit()
+    config.stash[COLLECTOR] = Collector()
     os.environ.setdefault(processes.MARK, uuid.uuid4().hex)
 
 
@@ -89,6 +108,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         processes.end_marked(os.environ.pop(processes.MARK))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """From now on a worker is given tests."""
+    if not session.config.getoption("collectonly"):
+        session.config.stash[LIMIT].end()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A test has a limit, and so have its fixtures."""
@@ -97,7 +122,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     try:
         return (yield)
     finally:
+        item.config.stash[COLLECTOR].collect()
         limit.end()
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """What a test's command does at a signal ends with it."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

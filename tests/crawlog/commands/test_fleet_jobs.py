@@ -1,6 +1,5 @@
 """What `crawlog jobs` tells of a job: from a log that no worker reads."""
 
-import gc
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -31,6 +30,7 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
+from tests.support.garbage import uncollected
 from tests.support.living_clients import living_clients
 
 if TYPE_CHECKING:
@@ -59,14 +59,11 @@ def test_commands_leave_no_client_behind(cluster: Settings) -> None:
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     write_job(cluster, producer, topics, "j", JobSpec())
     before = living_clients()
-    gc.disable()
-    try:
+    with uncollected():
         show_job(cluster, "j")
         give(cluster, Command("pause", job="j"))
         ensure_topics(cluster)
         assert living_clients().keys() <= before.keys()
-    finally:
-        gc.enable()
 
 
 def test_the_job_of_bare_records_takes_no_orders(cluster: Settings) -> None:

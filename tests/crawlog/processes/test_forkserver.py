@@ -20,6 +20,7 @@ from crawlog.processes import forkserver
 from crawlog.processes import workers as module
 from crawlog.processes.forkserver import SERVICE, refuse_threads, work
 from crawlog.processes.workers import LOADED_S, Forked, Forkserver, Name, Worker
+from tests.support.garbage import uncollected
 from tests.support.processes import LIMIT_S, Process
 
 WHO = Name("fetch", "fetch-0")
@@ -103,14 +104,13 @@ def test_the_service_collects_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(forkserver, "import_module", lambda _: SimpleNamespace(serve=serve))
     thresholds = gc.get_threshold()
-    gc.disable()
-    try:
-        with pytest.raises(SystemExit) as end:
-            work(SERVICE, {})
-    finally:
-        gc.unfreeze()
-        gc.set_threshold(*thresholds)
-        gc.enable()
+    with uncollected():
+        try:
+            with pytest.raises(SystemExit) as end:
+                work(SERVICE, {})
+        finally:
+            gc.unfreeze()
+            gc.set_threshold(*thresholds)
     assert end.value.code == 0
 
 

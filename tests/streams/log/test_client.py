@@ -1,6 +1,5 @@
 """Questions to a cluster whose first answers pass."""
 
-import gc
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from crawlog.streams.log.producer import CommandProducer
 from crawlog.streams.log.provision import partition_count
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
+from tests.support.garbage import uncollected
 from tests.support.living_clients import living_clients
 
 NOWHERE = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
@@ -66,11 +66,8 @@ def test_an_error_that_stays_is_raised() -> None:
 @pytest.mark.parametrize("use", [Admin, lambda settings: CommandProducer(settings, "test"), partition_count])
 def test_a_client_ends_with_the_last_reference_to_it(use: Callable[[Settings], object]) -> None:
     """The service makes some for each command; each one has threads and connections. Nor does an error keep it."""
-    gc.disable()
-    try:
+    with uncollected():
         before = living_clients()
         with suppress(EngineError):
             use(NOWHERE)
         assert living_clients().keys() <= before.keys()
-    finally:
-        gc.enable()
