@@ -335,9 +335,12 @@ def test_a_run_leaves_its_engine_to_a_command_that_uses_it(tmp_path: Path) -> No
         held.connect()
         seeder = reach.reachable_log(settings)
         seeder.__enter__()
+        engine = held.engine
     assert local.is_up(tmp_path)
     seeder.__exit__(None, None, None)
     assert not local.is_up(tmp_path)
+    assert engine is not None
+    engine._process.wait(ANSWER_S)
 
 
 def _as_before(properties: str) -> str:
