@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import Consumer, TopicPartition
+import structlog
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from crawlog.streams.log import consumer_config, is_log_end, is_transient, read_error
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
+
+log = structlog.get_logger()
 
 MOST = 1_000
 """Records taken at a time."""
@@ -40,6 +43,7 @@ class ItemsReader:
         self._settings = settings
         self._topic = topic
         self._consumer: Consumer | None = None
+        self._told: int | None = None
 
     @property
     def is_open(self) -> bool:
@@ -67,9 +71,18 @@ class ItemsReader:
             error = record.error()
             if error is None:
                 found.append(ItemRecord(record.partition() or 0, record.offset() or 0, record.key(), record.value()))
-            elif not is_transient(error) and not is_log_end(error):
-                raise read_error(record, self._settings)
+                self._told = None
+            elif not is_log_end(error):
+                if not is_transient(error):
+                    raise read_error(record, self._settings)
+                self._tell(error)
         return found
+
+    def _tell(self, error: KafkaError) -> None:
+        """Log an error that passes, once until records come again: else nobody knows why outputs stand still."""
+        if self._told != error.code():
+            self._told = error.code()
+            log.warning("items_not_read", topic=self._topic, error=error.str(), then="the client tries again")
 
     def passed(self, records: Iterable[ItemRecord]) -> None:
         """These records were handled."""
