@@ -29,7 +29,8 @@ def test_a_run_whose_job_is_stopped_makes_no_file_until_it_is_resumed(
     crawl = held_run(site, data, "j", there)
     done(crawlog("jobs", "stop", "j", "--data", data, *there))
     site.goes_on.set()
-    for code, summary, err in (ended(crawl), ended(run(site, data, "--job", "j", *there))):
+    for is_second in (False, True):
+        code, summary, err = ended(run(site, data, "--job", "j", *there) if is_second else crawl)
         assert (code, summary["reason"]) == (0, "stopped"), err
         assert summary["partial"] == f"{data.parent}/rows.jsonl.partial"
         assert summary["held"]

@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 from crawlog.agents.sink import items_reader
 from crawlog.agents.sink.items_reader import ItemsReader
 from crawlog.streams.settings import Settings
+from crawlog.streams.settings.machine import Kafka
 
 
 class Said:
@@ -26,7 +27,7 @@ class Said:
     offset = partition
 
     def key(self) -> bytes:
-        """None is wanted."""
+        """Empty."""
         return b""
 
     value = key
@@ -54,11 +55,11 @@ def test_an_error_that_passes_is_told_once_until_records_come_again(monkeypatch:
     """Outputs that stand still would have no reason in any log; a broker that is away says the same each second."""
     away, late = KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT
     said = [away, away, late, KafkaError._PARTITION_EOF, None, late]
-    monkeypatch.setattr(items_reader, "consumer_config", lambda _: {})
-    monkeypatch.setattr(items_reader, "Consumer", lambda _: Scripted(said))
-    reader = ItemsReader(Settings(), "crawl.items")
+    monkeypatch.setattr(items_reader, "Consumer", lambda _: Scripted(said))  # no broker gives these errors to order
+    reader = ItemsReader(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), "crawl.items")
     reader.seek({0: 0})
     with capture_logs() as logs:
         counts = [len(reader.take(0.0)) for _ in said]
     assert counts == [0, 0, 0, 0, 1, 0]
-    assert [KafkaError(code).str() for code in (away, late, late)] == [entry["error"] for entry in logs]
+    told = [(entry["event"], entry["error"]) for entry in logs]
+    assert told == [("items_not_read", KafkaError(code).str()) for code in (away, late, late)]
