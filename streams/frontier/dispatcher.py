@@ -308,7 +308,8 @@ class Frontier:
                 owned.wake(now)
         self.schedule.arrange_rested(now)
         while self.schedule.wakes_at() <= now:
-            min(self.owned.values(), key=lambda owned: owned.sleepers.next_at()).wake_first()
+            # Many sleep until the same time: by their hashes all partitions have turns, and each reads in order.
+            min(self.owned.values(), key=lambda owned: owned.sleepers.next_due()).wake_first()
 
     def next_at(self) -> float | None:
         """When a host may become ready by time alone, monotonic; None when nothing waits for time."""

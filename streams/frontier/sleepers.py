@@ -42,6 +42,10 @@ class Sleepers:
         """The earliest wake time; `inf` if there is none."""
         return (self._heap[0] >> 64) / 1000 if self._heap else inf
 
+    def next_due(self) -> int:
+        """The earliest timer, `(wake time in ms << 64) + hash`; `KEPT` if there is none."""
+        return self._heap[0] if self._heap else KEPT
+
     def first(self) -> int | None:
         """Take the earliest timer off the heap. Returns: Its host, still asleep; None if the timer is outdated."""
         due = heappop(self._heap)

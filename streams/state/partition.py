@@ -82,6 +82,7 @@ class StateMemory:
         options.set_arena_block_size(64 << 10)  # by default 1 MiB for each column family, counted in the budget
         options.set_memtable_prefix_bloom_ratio(0.01)  # 160 KiB from the start, counted in the budget
         options.set_memtable_whole_key_filtering(True)  # saves searches of the skip list for absent keys
+        options.set_level_zero_file_num_compaction_trigger(8)  # twice the default, half as many compactions
         options.set_max_write_buffer_number(2)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_bottommost_compression_type(DBCompressionType.zstd())

@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 
+from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
+from crawlog.streams.fold.fold import Fold
+from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.frontier import schedule, waits
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import RobotsTask, Task
 from crawlog.streams.http.robots import RobotsRules
-from tests.support.dispatching import PLACES, World, pages
+from crawlog.streams.url.place import Places
+from tests.support.dispatching import PLACES, WALL, NoCache, World, pages
 
 
 @pytest.fixture
@@ -315,3 +319,27 @@ def test_a_host_that_sleeps_keeps_no_rows_in_memory() -> None:
         world.fold_dones()
     assert len(world.frontier.owned[0].sleepers.times) >= 48
     assert world.rows._kept == {}
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_hosts_that_sleep_until_the_same_time_wake_in_turns_of_the_partitions() -> None:
+    """After a restore all hosts rest equally long; those of partition 0 once came before all others."""
+    world, places = World(), Places(2)
+    urls = [f"http://h{n}.com/" for n in range(64)]
+    for number in range(2):
+        fold = Fold(number, places, Rows(InMemory()), cached_pages=2)
+        founds = [u.FoundUrl(url) for url in urls if places.of(url).partition == number]
+        assert len(founds) > 16
+        spec = u.JobSpec(rev=1, scope=u.ScopeSpec(kind="any"))
+        for offset, record in enumerate((u.UrlsRecord(job="j", spec=spec), u.UrlsRecord(job="j", urls=founds))):
+            fold.take(u.encode(record), offset, WALL)
+        for _ in world.frontier.take_over(number, fold, NoCache()):
+            pass
+    world.clock += 10
+    asked = []
+    while (task := world.frontier.next()) is not None:
+        assert isinstance(task, Task)
+        world.frontier.finished(task.host)
+        asked.append(task.partition.fold.partition)
+    assert len(asked) == len(urls)
+    assert all(8 <= asked[at : at + 32].count(0) <= 24 for at in (0, 32))
