@@ -87,6 +87,7 @@ POINTS = {
     "pipelines.closed": "pipelines were closed, the state does not say so",
     "finish.noted": "what FILE will be is on record, it has not its name yet",
     "finish.renamed": "FILE is complete, the job is not on record as finished",
+    "copy.written": "another output has the rows that pipelines made, crawl.control does not say so",
     "output.made": "FILE of a job's output on a fleet is made, crawl.control does not say so",
     "output.noted": "crawl.control says so, the worker has not gone on",
 }

@@ -34,6 +34,7 @@ from crawlog.streams.sink import (
 )
 from crawlog.streams.state import machines_fault
 
+from .output_copies import OutputCopies
 from .row_maker import RowMaker
 from .sink_agent import SinkStage, pipelines_process
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings
 
+    from .output_records import OutputRecords
     from .wanted_outputs import WantedOutput
 
 log = structlog.get_logger()
@@ -75,6 +77,7 @@ class OutputTools(NamedTuple):
     Attributes:
         topics: Full names of crawl.items and crawl.dead.
         identity: Of crawl.items.
+        records: Notes what became of outputs.
         beat: Called while a state is opened and FILE is made: a large one takes minutes, and the worker is not stuck.
     """
 
@@ -82,6 +85,7 @@ class OutputTools(NamedTuple):
     topics: tuple[str, str]
     identity: LogIdentity
     producer: "Producer"
+    records: "OutputRecords"
     beat: Callable[[], None]
 
 
@@ -97,6 +101,7 @@ class FleetOutput:
         error: Why nothing is written; empty if all is well.
         goes_back: Whether the reader must go back to `seen`: the state began again.
         tries_at: When to try again after an error, by a monotonic clock.
+        copies: Other outputs of the job, which get the rows that its pipelines make for this one.
     """
 
     def __init__(
@@ -114,6 +119,7 @@ class FleetOutput:
         self._tools = tools
         self._settings = tools.settings
         self._data = tools.settings.run.data
+        self.copies = OutputCopies(self._data, tools.records, tools.beat)
         self._places = dict(places)
         self._durable: dict[int, int] = {}
         self._results: SinkState | None = None
@@ -305,7 +311,9 @@ class FleetOutput:
         return final.rows if final is not None and is_made else None
 
     async def complete(self, ends: Mapping[int, int], reason: str) -> int | None:
-        """Make FILE, with all rows up to `ends`; returns their number, or None while pipelines make rows.
+        """Write the copies and make FILE, with all rows up to `ends`.
+
+        Returns: Their number; None while pipelines make rows, or while only copies cannot be written.
 
         Raises: as `open` and `finalise`. Misconfigured: the pipelines make no row now.
         """
@@ -319,6 +327,9 @@ class FleetOutput:
                     raise Misconfigured(trouble)
                 return None
         await self.close()
+        await self.copies.make(self.spec, ends)
+        if self.wanted.is_settled and self.copies.wanted:
+            return None
         return await beating(self._tools.beat, asyncio.to_thread(self._finalised, ends))
 
     def _pipelines_trouble(self) -> str:
@@ -328,7 +339,7 @@ class FleetOutput:
 
     def _finalised(self, ends: Mapping[int, int]) -> int:
         with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # a store writes to itself
-            return finalise(self._data, self.spec, ends, nowhere)
+            return finalise(self._data, self.spec, ends, nowhere, keeps=bool(self.copies.wanted))
 
     async def leave(self) -> int | None:
         """Leave the rows of a job that did not come to its end in FILE.partial.
@@ -354,3 +365,13 @@ class FleetOutput:
 def _close_unwanted(opening: "asyncio.Future[SinkState]") -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
+
+
+def leading_of(wanted: "WantedOutput", outputs: Mapping[str, list[FleetOutput]]) -> FleetOutput | None:
+    """The other output of its job whose pipelines make the rows of `wanted` too; None if it makes its own.
+
+    Args:
+        outputs: By job.
+    """
+    others = (one for one in outputs.get(wanted.job, ()) if one.spec.pipelines and one.wanted.key != wanted.key)
+    return next(others, None) if wanted.spec.pipelines else None

@@ -1,6 +1,7 @@
 """The sink worker of a fleet: writes the outputs of all jobs that belong to its partitions of crawl.items.
 
     crawl.control ─► WantedOutputs ─► which outputs, where they lie, whether they may be completed
+                       └► of a job with pipelines the first one alone reads; the others are copies (`output_copies.py`)
     crawl.items, ALL partitions, one plain consumer, from the least needed offset
       └► by the job in the key ─► FleetOutput.take ─► write, FLUSH_S later ─► report `passed`
     the job has ended, all is in ─► FILE ─► OutputNote in crawl.control
@@ -21,17 +22,17 @@ from confluent_kafka import KafkaException
 from crawlog.agents import progress
 from crawlog.agents.control import Obedience, follow
 from crawlog.schemas import control
-from crawlog.schemas.progress import FLEET, MAX_STUCK, Progress
+from crawlog.schemas.progress import MAX_STUCK, Progress
 from crawlog.streams import crash_points, exit_codes
-from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, Unusable
+from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
 from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count
 from crawlog.streams.sink import empty, fleet_sink_of, forget_output, places_of
 from crawlog.streams.worker import CrawlApp
 
-from .fleet_output import FleetOutput, OutputTools
+from .fleet_output import FleetOutput, OutputTools, leading_of
 from .items_reader import ItemRecord, ItemsReader
 from .output_records import OutputRecords
-from .wanted_outputs import WantedOutput, WantedOutputs
+from .wanted_outputs import WantedOutput, WantedOutputs, needed_of
 
 log = structlog.get_logger()
 
@@ -73,9 +74,9 @@ class FleetSink:
         self._count = partition_count(app.crawl)
         identity = log_identity(app.crawl, self._names.items)
         topics = self._names.items, self._names.dead
-        self._tools = OutputTools(app.crawl, topics, identity, producer, app.watchdog.beat)
         self._wanted = WantedOutputs()
         self._records = OutputRecords(app.crawl, self._wanted, producer, app.worker_name)
+        self._tools = OutputTools(app.crawl, topics, identity, producer, self._records, app.watchdog.beat)
         self.orders = Obedience("sink")
         self._owned: set[int] = set()
         self._outputs: dict[Key, FleetOutput] = {}
@@ -130,7 +131,8 @@ class FleetSink:
         """By partition of crawl.items, what all required outputs have passed that belong to one partition; and jobs of
         outputs there that meet errors, which only these jobs wait for.
         """
-        own = [one for one in self._outputs.values() if one.partition == partition and self._is_required(one.wanted)]
+        own = [one for one in self._outputs.values() if one.partition == partition]
+        own = [one for one in own if any(it.is_required(self._settings) for it in (one.wanted, *one.copies))]
         stuck = {one.wanted.job for one in own if one.is_stuck}
         stuck |= {job for (job, _), at in self._held.items() if at == partition}
         if len(stuck) > MAX_STUCK or not self._is_planned:
@@ -141,10 +143,6 @@ class FleetSink:
             min((one.passed(at, read.get(at, 0)) for one in own), default=read.get(at, 0)) for at in range(self._count)
         ]
         return passed, sorted(stuck)
-
-    def _is_required(self, wanted: WantedOutput) -> bool:
-        output = wanted.output
-        return output.required and not (output.declared and output.name in self._settings.sink.optional)
 
     # ------------------------------------------------------------------ the work
 
@@ -220,58 +218,65 @@ class FleetSink:
             try:
                 if self._wanted.is_deleted(job):
                     await self._forget(job)
-                mine = {one.key: one for one in self._wanted.of(job) if one.number % self._count in self._owned}
-                await self._drop(key for key in (*self._outputs, *self._held) if key[0] == job and key not in mine)
-                for wanted in mine.values():
-                    if wanted.is_settled:
-                        await self._drop([wanted.key])
-                    else:
-                        bounds = bounds or await self._bounds()
-                        await self._want(wanted, bounds)
+                mine = needed_of(one for one in self._wanted.of(job) if one.home % self._count in self._owned)
+                known = [key for key in (*self._outputs, *self._held) if key[0] == job]
+                await self._drop(key for key in known if key not in {one.key for one in mine})
+                for output in self._by_job.get(job, ()):
+                    output.copies.wanted.clear()
+                for wanted in mine:
+                    bounds = bounds or await self._bounds()
+                    if not await self._want(wanted, bounds, is_alone=len(mine) == 1):
+                        break
             except BaseException:  # RocksDB's errors have no class of their own
                 self._wanted.changed.add(job)
                 raise
         self._is_planned = self._is_planned or not self._wanted.changed
 
-    async def _want(self, wanted: WantedOutput, bounds: Mapping[int, tuple[int, int]]) -> None:
-        """Begin an output, or go on with it as it is wanted now. One that cannot be had ends, until it can."""
-        key, partition = wanted.key, wanted.number % self._count
+    async def _want(self, wanted: WantedOutput, bounds: Mapping[int, tuple[int, int]], *, is_alone: bool) -> bool:
+        """Begin an output, or go on with it as it is wanted now. One that cannot be had ends, until it can.
+
+        Args:
+            is_alone: Whether no other output of the job is wanted here.
+
+        Returns: False where another process has its state yet: no other output may lead in its place.
+        """
+        key = wanted.key
         try:
-            spec = await asyncio.to_thread(
-                fleet_sink_of,
-                self._settings,
-                wanted.job,
-                wanted.output,
-                wanted.since,
-                wanted.voids,
-                pipelines=wanted.spec.pipelines,
-            )
-            known = self._outputs.get(key)
-            if known is not None and known.spec == spec:
-                known.want(wanted)
-                return
-            await self._drop([key])
-            starts = places_of(wanted.spec)
-            places = {at: starts(at, first, end) for at, (first, end) in bounds.items()}
-            made = FleetOutput(self._tools, wanted, spec, partition, places)
-            if await self._was_made(made):
-                return
-            await made.begin()
+            await self._begin(wanted, bounds, is_alone=is_alone)
         except RefusedOutput as error:
             await self._drop([key])
             if await self._records.note(wanted, error=str(error)):
                 log.warning("output_refused", job=wanted.job, output=wanted.output.name[:200], error=str(error))
-            return
         except (CrawlError, OSError) as error:
             await self._drop([key])
-            if self._is_required(wanted):
-                self._held[key] = partition
+            if wanted.is_required(self._settings):
+                self._held[key] = wanted.home % self._count
+            if (leading := leading_of(wanted, self._by_job)) is not None:
+                leading.copies.wanted[wanted.output.name] = wanted, None
             self._retry[wanted.job] = time.monotonic() + AGAIN_S
             if await self._records.failed(wanted, error):
                 log.warning("output_not_written", job=wanted.job, output=wanted.output.name, error=str(error))
+            return not isinstance(error, RetryLater)
+        return True
+
+    async def _begin(self, wanted: WantedOutput, bounds: Mapping[int, tuple[int, int]], *, is_alone: bool) -> None:
+        about = self._settings, wanted.job, wanted.output, wanted.since, wanted.voids
+        spec = await asyncio.to_thread(fleet_sink_of, *about, pipelines=wanted.spec.pipelines)
+        known = self._outputs.get(wanted.key)
+        if known is not None and known.spec == spec:
+            known.want(wanted)
             return
-        self._held.pop(key, None)
-        self._outputs[key] = made
+        await self._drop([wanted.key])
+        if (leading := leading_of(wanted, self._by_job)) is not None:
+            await leading.copies.want(wanted, spec)
+            return
+        starts = places_of(wanted.spec)
+        places = {at: starts(at, first, end) for at, (first, end) in bounds.items()}
+        made = FleetOutput(self._tools, wanted, spec, wanted.home % self._count, places)
+        if is_alone and await self._was_made(made):
+            return
+        await made.begin()
+        self._outputs[wanted.key] = made
         self._by_job.setdefault(wanted.job, []).append(made)
         read = self._reader.at
         made.goes_back = any(offset < read.get(at, 0) for at, offset in made.seen.items())
@@ -422,24 +427,17 @@ class FleetSink:
         if output.goes_back:
             return
         rows = await (output.complete(dict(enumerate(end.items)), end.reason) if wanted.is_final else output.leave())
+        if output.copies.wanted and wanted.is_settled:
+            output.tries_at = time.monotonic() + AGAIN_S
         if rows is None:
             return
-        if wanted.is_final:
+        if not wanted.is_final:
+            await output.copies.leave(rows, str(output.partial))
+            await self._records.note(wanted, rows=rows, place=str(output.partial), is_partial=True)
+        elif not wanted.is_settled:
             crash_points.point("output.made")
             await self._records.note(wanted, rows=rows, place=output.spec.output)
-        else:
-            await self._records.note(wanted, rows=rows, place=str(output.partial), is_partial=True)
         crash_points.point("output.noted")
         log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)
-        await self._drop([wanted.key])
-
-
-def attach(app: CrawlApp) -> None:
-    """Make an app a sink worker of a fleet."""
-    worker = FleetSink(app)
-    app.sink_name = FLEET
-    app.on_rebalance_started.append(worker.orders.rebalance_started)
-    app.on_owned.append(worker.owned)
-    app.on_revoking.append(worker.revoking)
-    app.reports = worker.reports
-    app.agent(app.input, name="sink")(worker.events)
+        if not output.copies.wanted:
+            await self._drop([wanted.key])

@@ -3,6 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
+from crawlog.schemas.progress import FLEET
 from crawlog.streams.log import SINK_ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -16,6 +17,16 @@ def attach(app: "CrawlApp") -> None:
 
         sink_agent.attach(app)
     else:
-        from . import fleet_sink
+        _attach_fleet(app)
 
-        fleet_sink.attach(app)
+
+def _attach_fleet(app: "CrawlApp") -> None:
+    from .fleet_sink import FleetSink
+
+    worker = FleetSink(app)
+    app.sink_name = FLEET
+    app.on_rebalance_started.append(worker.orders.rebalance_started)
+    app.on_owned.append(worker.owned)
+    app.on_revoking.append(worker.revoking)
+    app.reports = worker.reports
+    app.agent(app.input, name="sink")(worker.events)

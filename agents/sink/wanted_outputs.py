@@ -4,7 +4,8 @@ JobCopy, Rewound ─► which outputs, of which epoch       Finished ─► an o
 OutputNote ───────► it was completed already
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +16,9 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.fleet import is_final
 from crawlog.streams.log import Void, counting_epochs
 
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
 MOST_NAME = 200
 """Longest name in a note, characters: a refused one may be of any length."""
 
@@ -23,7 +27,7 @@ class WantedOutput(msgspec.Struct, frozen=True):
     """An output of a job.
 
     Attributes:
-        number: Of the output in its job: it belongs to partition `number` modulo their count.
+        number: Of the output in its job.
         epoch: Of the job.
         rev: Revision of the job's record.
         since, voids: Which item records are its rows.
@@ -49,6 +53,16 @@ class WantedOutput(msgspec.Struct, frozen=True):
         return self.job, self.output.name
 
     @property
+    def home(self) -> int:
+        """It belongs to the partition of this number modulo their count: all outputs of a job with pipelines to one."""
+        return 0 if self.spec.pipelines else self.number
+
+    def is_required(self, settings: "Settings") -> bool:
+        """Whether the job is finished only when it is complete, by the job and by this worker's settings."""
+        output = self.output
+        return output.required and not (output.declared and output.name in settings.sink.optional)
+
+    @property
     def is_settled(self) -> bool:
         """Whether it was completed behind the job's present end."""
         return self.end is not None and self.note is not None and not self.note.error and self.note.rev == self.rev
@@ -68,6 +82,15 @@ class WantedOutput(msgspec.Struct, frozen=True):
     def is_final(self) -> bool:
         """Whether FILE is made once the job has ended; else its rows stay in FILE.partial."""
         return is_final(self.spec.state, self.spec.reason)
+
+
+def needed_of(outputs: Iterable[WantedOutput]) -> list[WantedOutput]:
+    """The outputs of one job that are to be completed; of one with pipelines the first one too, which has the rows."""
+    every = list(outputs)
+    needed = [one for one in every if not one.is_settled]
+    if needed and needed[0] is not every[0] and every[0].spec.pipelines:
+        needed.insert(0, every[0])
+    return needed
 
 
 class WantedOutputs:

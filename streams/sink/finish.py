@@ -1,7 +1,8 @@
 """The end of a sink: its newest rows become FILE, whole or not at all, or go to standard output or a store."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,12 +16,13 @@ from .registry import failed, sink_class, sink_for
 from .state import SinkState, final_of
 
 
-def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO) -> int:
+def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO, *, keeps: bool = False) -> int:
     """Let the sink's class write the newest rows. A FILE that is complete stays, unless a worker has gone on since.
 
     Args:
         ends: Offsets of crawl.items, by partition, up to which the state must have folded.
         out: Standard output.
+        keeps: Whether the rows stay in FILE.partial, for other outputs that are to be written with them.
 
     Returns: The number of rows.
 
@@ -30,18 +32,40 @@ def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO)
     final = final_of(spec.folder(data))
     if final is not None and is_complete(data, spec, ends) and not spec.partial(data).exists():
         return final.rows
+    with _whole(data, spec, ends) as results:
+        sink, source = sink_for(spec), results.made or results
+        if spec.is_file:
+            _make(results, source, sink, Path(spec.output), keeps=keeps)
+        else:
+            write_rows(source, sink, out)
+        return source.rows
+
+
+def write_other(data: Path, spec: SinkSpec, other: SinkSpec, ends: Mapping[int, int], out: BinaryIO) -> int:
+    """Let the class of another output, which has no state, write the newest rows of a sink.
+
+    Args and Returns: as `finalise`, which must not have taken the rows yet. Raises: as it does.
+    """
+    with _whole(data, spec, ends) as results:
+        sink, source = sink_for(other), results.made or results
+        if other.is_file:
+            path = Path(other.output)
+            _written(source, sink, path).replace(path)
+        else:
+            write_rows(source, sink, out)
+        return source.rows
+
+
+@contextmanager
+def _whole(data: Path, spec: SinkSpec, ends: Mapping[int, int]) -> Iterator[SinkState]:
+    """The state of a sink, with all rows up to `ends`. Raises: as `finalise`."""
     with SinkState(data, spec, None) as results:
         behind = {at: end for at, end in ends.items() if results.meta.offsets.get(at, 0) < end}
         if behind:
             raise SinkBehind(f"the sink has not passed {behind} yet, it is at {results.meta.offsets}")
         if results.made and not results.made.is_done:
             raise SinkBehind("the job's pipelines have not made all rows yet, or were not closed")
-        sink, source = sink_for(spec), results.made or results
-        if spec.is_file:
-            _make(results, source, sink, Path(spec.output))
-        else:
-            write_rows(source, sink, out)
-        return source.rows
+        yield results
 
 
 def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int]) -> bool:
@@ -54,11 +78,18 @@ def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int]) -> bool:
     return all(final.offsets.get(at, 0) >= end for at, end in ends.items())
 
 
-def _make(results: SinkState, source: SinkState | MadeRows, sink: Sink, path: Path) -> None:
-    if sink.as_kept and source.is_whole:
+def _make(results: SinkState, source: SinkState | MadeRows, sink: Sink, path: Path, *, keeps: bool) -> None:
+    if sink.as_kept and source.is_whole and not keeps:
         source.sync()
         _replace(results, source.path, path)
         return
+    _replace(results, _written(source, sink, path), path)
+    if not keeps:
+        source.path.unlink()
+
+
+def _written(source: SinkState | MadeRows, sink: Sink, path: Path) -> Path:
+    """A new file beside FILE, with all rows."""
     made = path.with_name(f"{path.name}.new.partial")
     try:
         with made.open("wb") as file:
@@ -72,8 +103,7 @@ def _make(results: SinkState, source: SinkState | MadeRows, sink: Sink, path: Pa
         made.unlink(missing_ok=True)  # half a file is of no use, and the disk may be full
         then = "nothing is lost, and the same command makes it once it can be written"
         raise OSError(error.errno, f"{error.strerror}; {then}", str(path)) from error
-    _replace(results, made, path)
-    source.path.unlink()
+    return made
 
 
 def write_rows(source: SinkState | MadeRows, sink: Sink, out: BinaryIO) -> None:

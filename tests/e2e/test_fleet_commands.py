@@ -1,6 +1,7 @@
 """Jobs on a real `crawlog up`, by the command line: submitted, followed, steered; and its workers, told to end."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,4 +262,57 @@ def test_pipelines_run_where_no_output_of_the_fleet_is_wanted(fleet: Path) -> No
         assert (code, summary["dead"]) == (4, 1), err
         assert passed() == 2 * PAGES
     finally:
+        site.close()
+
+
+SHARED = """
+from pathlib import Path
+from crawlog import Spider
+
+
+class Noted:
+    def open_spider(self):
+        self.note("opened")
+
+    def process_item(self, item):
+        self.note(item["url"])
+        return item
+
+    def close_spider(self):
+        self.note("closed")
+
+    def note(self, word):
+        with Path({noted!r}).open("a") as file:
+            print(word, file=file)
+
+
+class Shared(Spider):
+    follow_links = True
+    pipelines = [Noted]
+
+    def parse(self, response):
+        yield {{"url": response.url}}
+"""
+
+
+@pytest.mark.long
+def test_items_pass_the_pipelines_once_for_two_outputs_of_a_job_whose_worker_dies_between_them(tmp_path: Path) -> None:
+    """It dies when one has its rows: what a pipeline does outside is not done again for the other one."""
+    data, spider, noted, spent = (tmp_path / name for name in ("data", "shared.py", "noted", "spent"))
+    spent.mkdir()
+    spider.write_text(SHARED.format(noted=str(noted)))
+    site, made = Numbered(), data / "outputs" / "j"
+    try:
+        environ = os.environ | {"CRAWLOG_CRASH": f"{spent} copy.written:1"}
+        done(crawlog("up", "--data", data, *WORKERS, env=environ))
+        words = ["-o", "rows.jsonl", "-o", "table.csv", "--spider", spider, "--job", "j", "--wait", "--data", data]
+        done(crawlog("submit", site.url, *FAST, *words))
+        until(lambda: all((made / name).exists() for name in ("rows.jsonl", "table.csv")), "both files")
+        urls = sorted(json.loads(line)["url"] for line in (made / "rows.jsonl").read_text().splitlines())
+        assert len(urls) == PAGES
+        assert sorted((made / "table.csv").read_text().split()[1:]) == urls
+        assert sorted(noted.read_text().split()) == sorted(["opened", "closed", *urls])
+        assert [path.name for path in spent.iterdir()] == ["copy.written"]
+    finally:
+        crawlog("down", "--data", data).communicate()
         site.close()

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from crawlog.agents import control, progress
-from crawlog.agents.sink import fleet_output, fleet_sink, row_maker
+from crawlog.agents.sink import fleet_output, fleet_sink, output_copies, row_maker
 from crawlog.agents.sink.fleet_output import FleetOutput
 from crawlog.agents.sink.fleet_sink import FleetSink
 from crawlog.agents.sink.items_reader import ItemRecord
@@ -27,7 +27,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import EngineError, Misconfigured, RefusedOutput, RetryLater
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink import MadeRows, SinkState, state_of
+from crawlog.streams.sink import MadeRows, SinkState, fleet_sink_of, state_of
 from crawlog.streams.spiders import MadeItem, MadeItems
 from crawlog.streams.state import Rocks
 from crawlog.streams.worker import finish_within
@@ -346,9 +346,9 @@ async def test_an_output_that_takes_long_to_open_or_to_make_is_no_stuck_worker(
     await sink._turn()
     done = getattr(fleet_output, slow)
 
-    def slowly(*args: Any) -> Any:
+    def slowly(*args: Any, **more: Any) -> Any:
         assert all(log.beats.acquire(timeout=30) for _ in range(5))
-        return done(*args)
+        return done(*args, **more)
 
     monkeypatch.setattr(control, "BEAT_S", 0.01)
     monkeypatch.setattr(fleet_output, slow, slowly)
@@ -410,19 +410,25 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Child:
 
 
 def with_pipelines(
-    sink: FleetSink, rev: int, state: str = "running", ends: int | None = None, *, has_pipelines: bool = True
+    sink: FleetSink,
+    rev: int,
+    state: str = "running",
+    ends: int | None = None,
+    *,
+    has_pipelines: bool = True,
+    outputs: tuple[str, ...] = ("rows.jsonl",),
 ) -> None:
     """Tell the worker of the job j, whose items pass pipelines unless it has none; and of its end."""
-    made = {"rev": rev, "state": state, "outputs": (OutputSpec("rows.jsonl"),), "pipelines": has_pipelines}
+    made = {"rev": rev, "state": state, "outputs": tuple(map(OutputSpec, outputs)), "pipelines": has_pipelines}
     spec = msgspec.structs.replace(JobSpec(), **made)
     sink._wanted.heard(JobCopy("j", spec))
     if ends is not None:
         sink._wanted.heard(Finished("j", 1.0, items=(ends,), rev=rev, reason=state))
 
 
-async def scraped(sink: FleetSink, *, rows: int) -> FleetOutput:
-    """The output of a job with pipelines that goes on, and has scraped some items."""
-    with_pipelines(sink, 1)
+async def scraped(sink: FleetSink, *, rows: int, outputs: tuple[str, ...] = ("rows.jsonl",)) -> FleetOutput:
+    """The output of a job with pipelines that goes on, and has scraped some items; the first one of several."""
+    with_pipelines(sink, 1, outputs=outputs)
     await sink._turn()
     [output] = sink._outputs.values()
     for number in range(rows):
@@ -431,10 +437,10 @@ async def scraped(sink: FleetSink, *, rows: int) -> FleetOutput:
     return output
 
 
-async def noted(sink: FleetSink, rev: int, error: str = "") -> OutputNote:
-    """What became of the output of j, behind the end of a revision."""
+async def noted(sink: FleetSink, rev: int, error: str = "", *, of: str = "rows.jsonl") -> OutputNote:
+    """What became of an output of j, behind the end of a revision."""
     async with asyncio.timeout(30):
-        while (note := sink._wanted.note("j", "rows.jsonl")) is None or (note.rev, note.error) != (rev, error):
+        while (note := sink._wanted.note("j", of)) is None or (note.rev, note.error) != (rev, error):
             await sink._turn()
             await asyncio.sleep(0.01)
     return note
@@ -706,3 +712,123 @@ async def test_the_same_command_is_told_of_a_try_since_it_was_given(
     assert not note.error
     child.may_work.set()
     assert (await noted(sink, 2)).rows == 1
+
+
+TWO = ("rows.jsonl", "table.csv")
+ONCE = ["open", "rows", "close"]
+
+
+def made_files(sink: FleetSink) -> dict[str, str]:
+    """What lies in the folder of j, by name."""
+    return {path.name: path.read_text() for path in (sink._settings.run.data / "outputs" / "j").iterdir()}
+
+
+BOTH = {"rows.jsonl": '{"n": 1}\n{"n": 1}\n', "table.csv": "n\n1\n1\n"}
+
+
+@pytest.mark.parametrize("outputs", [TWO, TWO[::-1]])
+async def test_items_pass_the_pipelines_once_for_all_outputs_of_a_job(
+    sink: FleetSink, log: EmptyLog, child: Child, outputs: tuple[str, ...]
+) -> None:
+    """What a pipeline does outside, such as a row in a database, happened as often as there are outputs."""
+    log.failures = 0
+    child.may_work.set()
+    output = await scraped(sink, rows=2, outputs=outputs)
+    assert output.wanted.output.name == outputs[0]
+    with_pipelines(sink, 2, "finished", ends=2, outputs=outputs)
+    assert [(await noted(sink, 2, of=name)).rows for name in outputs] == [2, 2]
+    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+
+
+async def test_an_output_that_cannot_be_written_keeps_the_rows_for_itself_and_no_other_output_waits(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is away: the pipelines would have to make all rows again."""
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures = 0
+    child.may_work.set()
+    await scraped(sink, rows=2, outputs=TWO)
+    with monkeypatch.context() as away:
+        away.setattr(output_copies, "write_other", Mock(side_effect=Misconfigured("no answer")))
+        with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
+        assert (await noted(sink, 2)).rows == 2
+        await noted(sink, 2, "no answer", of="table.csv")
+        for _ in range(5):
+            await sink._turn()
+        assert made_files(sink)["rows.jsonl"] == BOTH["rows.jsonl"]
+        assert log.sent == 2
+    assert (await noted(sink, 2, of="table.csv")).rows == 2
+    await sink._turn()
+    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+
+
+async def test_an_output_that_cannot_be_had_gets_the_rows_once_it_can(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker declared it; others of the job are complete meanwhile."""
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures = 0
+    child.may_work.set()
+
+    def undeclared(settings: Settings, job: str, output: OutputSpec, *more: Any, **named: Any) -> Any:
+        if output.name == TWO[1]:
+            raise Misconfigured("not declared")
+        return fleet_sink_of(settings, job, output, *more, **named)
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(fleet_sink, "fleet_sink_of", undeclared)
+        await scraped(sink, rows=2, outputs=TWO)
+        await sink._turn()
+        assert sink._passed(0)[1] == ["j"], "the job waits for it"
+        with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
+        assert (await noted(sink, 2)).rows == 2
+        for _ in range(5):
+            await sink._turn()
+    assert (await noted(sink, 2, of="table.csv")).rows == 2
+    await sink._turn()
+    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+
+
+async def test_no_other_output_leads_while_the_worker_before_has_the_state(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The items would pass the pipelines for the other one, too."""
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures = 0
+    with monkeypatch.context() as held:
+        held.setattr(FleetOutput, "begin", Mock(side_effect=RetryLater("another worker has it")))
+        with_pipelines(sink, 1, outputs=TWO)
+        await sink._turn()
+        assert sink._outputs == {}
+    await sink._turn()
+    [output] = sink._outputs.values()
+    assert (output.wanted.output.name, [one.output.name for one in output.copies]) == (TWO[0], [TWO[1]])
+
+
+async def test_all_outputs_of_a_cancelled_job_with_pipelines_name_the_rows_that_are_left(
+    sink: FleetSink, log: EmptyLog, child: Child
+) -> None:
+    """Only the first one has a file of its own."""
+    log.failures = 0
+    child.may_work.set()
+    output = await scraped(sink, rows=2, outputs=TWO)
+    with_pipelines(sink, 2, "cancelled", ends=2, outputs=TWO)
+    for name in TWO:
+        note = await noted(sink, 2, of=name)
+        assert (note.rows, note.is_partial, note.place) == (2, True, str(output.partial))
+
+
+async def test_an_output_of_a_finished_job_that_is_wanted_again_gets_the_rows_of_the_first_one(
+    sink: FleetSink, log: EmptyLog, child: Child
+) -> None:
+    """Its file was lost, and the same `submit` came again."""
+    log.failures = 0
+    child.may_work.set()
+    await scraped(sink, rows=2, outputs=TWO)
+    with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
+    await noted(sink, 2)
+    (sink._settings.run.data / "outputs" / "j" / TWO[1]).unlink()
+    sink._wanted.heard(OutputNote("j", TWO[1], 3.0))
+    assert (await noted(sink, 2, of=TWO[1])).rows == 2
+    await sink._turn()
+    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})

@@ -1,0 +1,85 @@
+"""Outputs of a job that have the rows of another one of its outputs: its pipelines make them once, for all.
+
+The other one has the state and the process of the pipelines. Each copy is written with its rows behind the job's end,
+before FILE takes them.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from crawlog.agents.control import beating
+from crawlog.streams import crash_points
+from crawlog.streams.errors import CrawlError
+from crawlog.streams.log import SinkSpec
+from crawlog.streams.sink import forget_output, write_other
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .output_records import OutputRecords
+    from .wanted_outputs import WantedOutput
+
+log = structlog.get_logger()
+
+
+class OutputCopies:
+    """See the module.
+
+    Args:
+        data: The data folder.
+        records: Notes what became of them.
+        beat: As in `OutputTools`.
+
+    Attributes:
+        wanted: Those that are not written yet behind the job's present end, by name, with their sinks; None for one
+            that cannot be had here now: the rows are kept for it.
+    """
+
+    def __init__(self, data: "Path", records: "OutputRecords", beat: Callable[[], None]) -> None:
+        self.wanted: dict[str, tuple[WantedOutput, SinkSpec | None]] = {}
+        self._data = data
+        self._records = records
+        self._beat = beat
+
+    def __iter__(self) -> Iterator["WantedOutput"]:
+        return (wanted for wanted, _ in self.wanted.values())
+
+    async def want(self, wanted: "WantedOutput", spec: SinkSpec) -> None:
+        """Have an output written here. What it has of its own is removed: it may have led, or had no pipelines."""
+        await asyncio.to_thread(forget_output, self._data, spec)
+        self.wanted[wanted.output.name] = wanted, spec
+        if wanted.has_failed and not wanted.lacks_file:
+            await self._records.note(wanted, rev=0)
+
+    async def make(self, source: SinkSpec, ends: Mapping[int, int]) -> None:
+        """Write all that can be, with the rows up to `ends` of the closed state of `source`; the others stay wanted."""
+        for name, (wanted, spec) in list(self.wanted.items()):
+            if spec is None:
+                continue
+            writing = asyncio.to_thread(partial(_write, self._data, source, spec, ends))
+            try:
+                rows = await beating(self._beat, writing)
+            except (CrawlError, OSError) as error:
+                log.warning("output_not_complete", job=wanted.job, output=name, error=str(error))
+                await self._records.failed(wanted, error, place=spec.output)
+                continue
+            crash_points.point("copy.written")
+            await self._records.note(wanted, rows=rows, place=spec.output)
+            log.info("output_complete", job=wanted.job, output=name, rows=rows, is_final=True)
+            del self.wanted[name]
+
+    async def leave(self, rows: int, place: str) -> None:
+        """Note that the rows of a job that did not come to its end stay in a file, for people."""
+        for wanted in self:
+            await self._records.note(wanted, rows=rows, place=place, is_partial=True)
+        self.wanted.clear()
+
+
+def _write(data: "Path", source: SinkSpec, spec: SinkSpec, ends: Mapping[int, int]) -> int:
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # a store writes to itself
+        return write_other(data, source, spec, ends, nowhere)
