@@ -111,6 +111,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
             could not be made; without a place, its rows could not be written.
         worker: Name of the worker.
         error: Why it cannot be written, one line; empty if all is well.
+        stats: Scrapy's, that the job's pipelines counted, as `ItemsRecord` has those of a page.
     """
 
     job: str
@@ -123,6 +124,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     worker: str = ""
     error: str = ""
     is_partial: bool = False
+    stats: dict[str, float] = {}
 
 
 class WorkerOrder(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):

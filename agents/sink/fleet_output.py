@@ -102,6 +102,7 @@ class FleetOutput:
         goes_back: Whether the reader must go back to `seen`: the state began again.
         tries_at: When to try again after an error, by a monotonic clock.
         copies: Other outputs of the job, which get the rows that its pipelines make for this one.
+        stats: Scrapy's, that its pipelines counted until FILE was made.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class FleetOutput:
         self._settings = tools.settings
         self._data = tools.settings.run.data
         self.copies = OutputCopies(self._data, tools.records, tools.beat)
+        self.stats: dict[str, float] = {}
         self._places = dict(places)
         self._durable: dict[int, int] = {}
         self._results: SinkState | None = None
@@ -326,6 +328,7 @@ class FleetOutput:
                 if trouble := self._pipelines_trouble():
                     raise Misconfigured(trouble)
                 return None
+            self.stats = made.meta.stats if made is not None else {}
         await self.close()
         await self.copies.make(self.spec, ends)
         if self.wanted.is_settled and self.copies.wanted:

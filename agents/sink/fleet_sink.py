@@ -26,7 +26,7 @@ from crawlog.schemas.progress import MAX_STUCK, Progress
 from crawlog.streams import crash_points, exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
 from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count
-from crawlog.streams.sink import empty, fleet_sink_of, forget_output, places_of
+from crawlog.streams.sink import closed_stats, empty, fleet_sink_of, forget_output, places_of
 from crawlog.streams.worker import CrawlApp
 
 from .fleet_output import FleetOutput, OutputTools, leading_of
@@ -290,7 +290,8 @@ class FleetSink:
         rows = await asyncio.to_thread(output.made, dict(enumerate(wanted.end.items)))
         if rows is None:
             return False
-        await self._records.note(wanted, rows=rows, place=output.spec.output)
+        stats = closed_stats(self._settings.run.data, output.spec)
+        await self._records.note(wanted, rows=rows, place=output.spec.output, stats=stats)
         return True
 
     async def _drop(self, keys: Iterable[Key]) -> None:
@@ -436,7 +437,7 @@ class FleetSink:
             await self._records.note(wanted, rows=rows, place=str(output.partial), is_partial=True)
         elif not wanted.is_settled:
             crash_points.point("output.made")
-            await self._records.note(wanted, rows=rows, place=output.spec.output)
+            await self._records.note(wanted, rows=rows, place=output.spec.output, stats=output.stats)
         crash_points.point("output.noted")
         log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)
         if not output.copies.wanted:

@@ -164,6 +164,7 @@ def follow(
                 shown.say(AS_SCRAPED.format(output))
             following = FleetFollower(settings, summary, before, shown)
             following.until_ended(signals.look)
+            following.sum_stats()
             if output is not None and not summary.is_gone:
                 shown.close()
                 _write(following.settings, summary, output)
@@ -298,6 +299,21 @@ class FleetFollower:
             self._summary.dead = tally.count
             if commonest := tally.commonest:
                 self._summary.commonest_error, self._summary.commonest_count = commonest
+
+    def sum_stats(self) -> None:
+        """Adds Scrapy's stats to the summary, those of its pages and those of its pipelines."""
+        from crawlog.schemas.items import add_stats, named_stats
+
+        from .scrapy_stats import job_stats
+
+        name = self._summary.job
+        copy, job = self._view.look(lambda state: (self._copy(state), state.job(name)))
+        if copy is None or job is None or not copy.spec.spider:
+            return
+        stats = job_stats(self.settings, name, copy.epoch, copy.spec.items)
+        for output in job.outputs:
+            add_stats(stats, output.stats)
+        self._summary.stats = named_stats(stats)
 
     def _copy(self, state: "FleetState") -> "JobCopy | None":
         return state.copy(self._summary.job)

@@ -6,6 +6,7 @@
 A page that was parsed twice counts once.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 _MARK = b'"stats":{'
 """Only records with this text are decoded."""
 
+WITHOUT = 200
+"""So many records of a job without stats tell that its spider is none of Scrapy's: each page of those changes some."""
 
-def job_stats(settings: "Settings", job: str, epoch: int) -> dict[str, float]:
+
+def job_stats(settings: "Settings", job: str, epoch: int, starts: Sequence[int] = ()) -> dict[str, float]:
     """The sums of a job's stats; `named_stats` has them by name.
 
     Args:
         epoch: Of the job; pages of earlier epochs do not count.
+        starts: By partition of crawl.items, where the job's records begin, if that is known.
 
     Raises: EngineError: crawl.items cannot be read.
     """
@@ -31,12 +36,19 @@ def job_stats(settings: "Settings", job: str, epoch: int) -> dict[str, float]:
 
     topic = Topics(settings.kafka.prefix).items
     bounds = log_bounds(settings, topic, list(range(partition_count(settings))))
+    for at, start in enumerate(starts):
+        first, end = bounds.get(at, (0, 0))
+        bounds[at] = (start, end) if first <= start <= end else (first, end)
+    begins, without = f"{job} ".encode(), 0
     known: set[int] = set()
     sums: dict[str, float] = {}
     of_start: dict[str, float] = {}
     for message in read_partitions(settings, topic, bounds):
         value = message.value() or b""
         if _MARK not in value:
+            without += (message.key() or b"").startswith(begins)
+            if without == WITHOUT and not known:
+                break
             continue
         record = _record(value, job, epoch)
         if record is None:

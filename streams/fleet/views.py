@@ -15,6 +15,7 @@ class OutputView(msgspec.Struct, frozen=True):
         state: `writing`, `complete`, `partial` (of a job that was cancelled) or `failed`.
         place: Where it is, for people: a FILE lies on the machine of `worker`.
         worker: Name of the worker that noted this; of an error that stays, the first one that met it.
+        stats: Scrapy's, that the job's pipelines counted.
     """
 
     name: str
@@ -24,6 +25,7 @@ class OutputView(msgspec.Struct, frozen=True):
     error: str = ""
     required: bool = True
     worker: str = ""
+    stats: dict[str, float] = {}
 
 
 class JobView(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ import pytest
 from crawlog.streams.crash_points import VARIABLE
 from crawlog.streams.settings.settings import Settings
 from tests.support.cluster import log_of
-from tests.support.processes import Process, crawlog
+from tests.support.processes import Process, crawlog, done, ended
 from tests.support.quotes import Quotes, quotes
 
 __all__ = ["quotes"]  # a fixture
@@ -281,3 +281,26 @@ def test_pipelines_of_a_job_without_a_file_keep_its_items(tmp_path: Path, quotes
         summary = crawl.summary(crawl.start())
         assert (summary["reason"], summary["rows"], summary["output"]) == (reason, None, None)
         assert (len(json.loads(kept.read_text())), reasons.read_text()) == (10, "finished\n")
+
+
+@pytest.mark.long
+def test_stats_of_a_job_on_a_fleet_are_told_to_who_follows_it(tmp_path: Path, quotes: Quotes) -> None:
+    """Those of its pages and those of its pipelines, also when it has ended before."""
+    file = written(tmp_path, SPIDER, quotes)
+    theirs = by_scrapy(tmp_path, file)
+    given = ["--data", data := tmp_path / "data", "-s", "network.allow_private=true", "-s", "politeness.delay_s=0.05"]
+    words = ["submit", "--spider", file, "-o", "a.jsonl", "-o", "b.csv", "--wait", "--json", *given]
+    try:
+        done(crawlog("up", "--workers", "fetch=1,parse=1", "-s", "politeness.ip_rate=0", *given, cwd=tmp_path))
+        for _ in range(2):
+            code, summary, err = ended(crawlog(*words, cwd=tmp_path))
+            assert code == 0, err
+            stats = summary["stats"]
+            assert stats["item_scraped_count"] == theirs.total()
+            assert stats["item_dropped_count"] == stats["item_dropped_reasons_count/DropItem"] > 0
+        [made] = data.glob("outputs/*/a.jsonl")
+        assert rows(made) == theirs
+        said = "".join(log.read_text() for log in data.glob("logs/sink*.log*"))
+        assert said.count("spider closed finished") == 1
+    finally:
+        crawlog("down", "--data", data).communicate()

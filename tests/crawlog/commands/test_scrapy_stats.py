@@ -7,6 +7,7 @@ import pytest
 
 from crawlog.cli import summary_text
 from crawlog.cli.main import main
+from crawlog.commands import scrapy_stats
 from crawlog.commands.scrapy_stats import job_stats
 from crawlog.commands.summary import Summary
 from crawlog.schemas import items
@@ -40,7 +41,26 @@ def test_what_pages_changed_is_added_up_and_each_page_counts_once(cluster: Setti
         producer.send(topic, items.encode(record), key=key, partition=0)
     producer.send(topic, b'{"stats":{nonsense', partition=0)
     assert producer.flush(10)
-    assert job_stats(cluster, "j", 1) == {"custom": 9, "item_scraped_count": 2, "<max>depth": 3}
+    every = {"custom": 9, "item_scraped_count": 2, "<max>depth": 3}
+    assert job_stats(cluster, "j", 1) == every
+    assert job_stats(cluster, "j", 1, [0]) == every
+    assert job_stats(cluster, "j", 1, [99]) == every, "the log was made again since"
+    assert job_stats(cluster, "j", 1, [3]) == {"custom": 5, "<max>depth": 1}
+
+
+@pytest.mark.broker
+def test_crawl_items_is_not_read_to_its_end_for_a_spider_that_has_no_stats(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job may have a million pages, and only Scrapy's spiders count."""
+    ensure_topics(cluster)
+    monkeypatch.setattr(scrapy_stats, "WITHOUT", 3)
+    producer, topic = Producer(cluster, "test"), Topics(cluster.kafka.prefix).items
+    late = ItemsRecord("j", "http://a.test/", (0, 1), [], stats={"custom": 1.0})
+    for record in (*(ItemsRecord("j", f"http://a.test/{n}", (0, n), []) for n in range(3)), late):
+        producer.send(topic, items.encode(record), key=items.key("j", record.url), partition=0)
+    assert producer.flush(10)
+    assert (job_stats(cluster, "j", 0), job_stats(cluster, "j", 0, [3])) == ({}, {"custom": 1})
 
 
 def test_they_are_told_with_the_summary() -> None:
