@@ -112,6 +112,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
         worker: Name of the worker.
         error: Why it cannot be written, one line; empty if all is well.
         stats: Scrapy's, that the job's pipelines counted, as `ItemsRecord` has those of a page.
+        is_refused: Whether the error is that its name, or its place, is no good: nothing is written for it.
     """
 
     job: str
@@ -125,6 +126,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     error: str = ""
     is_partial: bool = False
     stats: dict[str, float] = {}
+    is_refused: bool = False
 
 
 class WorkerOrder(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):

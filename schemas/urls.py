@@ -403,6 +403,13 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     render: RenderRules = RenderRules()
     requests: RequestRules | None = None
 
+    def home(self, output: int) -> int:
+        """The number whose partition, modulo their count, has an output of the job, given by its own number.
+
+        Those of a job with pipelines are in one place, as their items pass one process.
+        """
+        return 0 if self.pipelines else output
+
 
 class Rewind(msgspec.Struct, frozen=True):
     """A new epoch begins: its record counts if its epoch is later than the one it meets.

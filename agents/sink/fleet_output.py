@@ -200,9 +200,18 @@ class FleetOutput:
         self.pending.append(record)
         self.pending_bytes += len(record.value or b"")
 
-    async def begin(self) -> None:
-        """Learn from the state where to go on; at the job's place if there is none. Raises: as `open`."""
-        if state_of(self.spec.folder(self._data)).exists():
+    async def begin(self, *, is_made: bool = False) -> None:
+        """Learn from the state where to go on; at the job's place if there is none.
+
+        Args:
+            is_made: Whether FILE was made. Then the state is not opened yet, as that takes the rows back out of FILE.
+
+        Raises: as `open`.
+        """
+        folder = self.spec.folder(self._data)
+        if is_made and (final := final_of(folder)) is not None:
+            self._go_to(final.offsets)
+        elif state_of(folder).exists():
             await self.open()
             assert self._results is not None
             self._go_to(self._results.meta.offsets)
@@ -307,9 +316,10 @@ class FleetOutput:
             await asyncio.to_thread(results.close)
 
     def made(self, ends: Mapping[int, int]) -> int | None:
-        """Rows of FILE, if it was made with all up to `ends`, and nothing came since; else None."""
+        """Rows of FILE, if it and the copies were made with all up to `ends`, and nothing came since; else None."""
         final = final_of(self.spec.folder(self._data))
         is_made = final is not None and is_complete(self._data, self.spec, ends) and not self.partial.exists()
+        is_made = is_made and self.copies.are_made(self.spec, ends)
         return final.rows if final is not None and is_made else None
 
     async def complete(self, ends: Mapping[int, int], reason: str) -> int | None:

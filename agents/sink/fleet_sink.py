@@ -21,14 +21,14 @@ from confluent_kafka import KafkaException
 
 from crawlog.agents import progress
 from crawlog.agents.control import Obedience, follow
-from crawlog.schemas import control
 from crawlog.schemas.progress import MAX_STUCK, Progress
-from crawlog.streams import crash_points, exit_codes
+from crawlog.streams import exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
 from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count
-from crawlog.streams.sink import closed_stats, empty, fleet_sink_of, forget_output, places_of
+from crawlog.streams.sink import empty, fleet_sink_of, forget_output, places_of
 from crawlog.streams.worker import CrawlApp
 
+from .completion import Completion
 from .fleet_output import FleetOutput, OutputTools, leading_of
 from .items_reader import ItemRecord, ItemsReader
 from .output_records import OutputRecords
@@ -76,6 +76,7 @@ class FleetSink:
         topics = self._names.items, self._names.dead
         self._wanted = WantedOutputs()
         self._records = OutputRecords(app.crawl, self._wanted, producer, app.worker_name)
+        self._completion = Completion(app.crawl.run.data, self._records)
         self._tools = OutputTools(app.crawl, topics, identity, producer, self._records, app.watchdog.beat)
         self.orders = Obedience("sink")
         self._owned: set[int] = set()
@@ -143,6 +144,11 @@ class FleetSink:
             min((one.passed(at, read.get(at, 0)) for one in own), default=read.get(at, 0)) for at in range(self._count)
         ]
         return passed, sorted(stuck)
+
+    def _hold(self, outputs: Iterable[WantedOutput]) -> None:
+        """Have jobs wait for these required outputs, which cannot be had now."""
+        held = [one for one in outputs if one.key not in self._outputs and one.is_required(self._settings)]
+        self._held |= {one.key: one.home % self._count for one in held if not one.is_settled}
 
     # ------------------------------------------------------------------ the work
 
@@ -218,14 +224,17 @@ class FleetSink:
             try:
                 if self._wanted.is_deleted(job):
                     await self._forget(job)
-                mine = needed_of(one for one in self._wanted.of(job) if one.home % self._count in self._owned)
-                known = [key for key in (*self._outputs, *self._held) if key[0] == job]
-                await self._drop(key for key in known if key not in {one.key for one in mine})
+                every = [one for one in self._wanted.of(job) if one.home % self._count in self._owned]
+                mine = needed_of(every, {one.wanted.output.name for one in self._by_job.get(job, ())})
+                keys = {one.key for one in mine}
+                await self._drop(key for key in (*self._outputs, *self._held) if key[0] == job and key not in keys)
                 for output in self._by_job.get(job, ()):
-                    output.copies.wanted.clear()
+                    output.copies.keep({name for _, name in keys})
+                is_alone = sum(not one.is_refused for one in mine) <= 1
                 for wanted in mine:
                     bounds = bounds or await self._bounds()
-                    if not await self._want(wanted, bounds, is_alone=len(mine) == 1):
+                    if not await self._want(wanted, bounds, is_alone=is_alone):
+                        self._hold(mine)
                         break
             except BaseException:  # RocksDB's errors have no class of their own
                 self._wanted.changed.add(job)
@@ -245,12 +254,13 @@ class FleetSink:
             await self._begin(wanted, bounds, is_alone=is_alone)
         except RefusedOutput as error:
             await self._drop([key])
-            if await self._records.note(wanted, error=str(error)):
+            if (leading := leading_of(wanted, self._by_job)) is not None:
+                leading.copies.wanted.pop(wanted.output.name, None)
+            if await self._records.note(wanted, error=str(error), is_refused=True):
                 log.warning("output_refused", job=wanted.job, output=wanted.output.name[:200], error=str(error))
         except (CrawlError, OSError) as error:
             await self._drop([key])
-            if wanted.is_required(self._settings):
-                self._held[key] = wanted.home % self._count
+            self._hold([wanted])
             if (leading := leading_of(wanted, self._by_job)) is not None:
                 leading.copies.wanted[wanted.output.name] = wanted, None
             self._retry[wanted.job] = time.monotonic() + AGAIN_S
@@ -273,26 +283,15 @@ class FleetSink:
         starts = places_of(wanted.spec)
         places = {at: starts(at, first, end) for at, (first, end) in bounds.items()}
         made = FleetOutput(self._tools, wanted, spec, wanted.home % self._count, places)
-        if is_alone and await self._was_made(made):
+        is_made = await self._completion.was_made(made, notes=is_alone)
+        if is_made and is_alone:
             return
-        await made.begin()
+        await made.begin(is_made=is_made)
         self._outputs[wanted.key] = made
         self._by_job.setdefault(wanted.job, []).append(made)
         read = self._reader.at
         made.goes_back = any(offset < read.get(at, 0) for at, offset in made.seen.items())
         self._must_seek |= made.goes_back or not self._reader.is_open
-
-    async def _was_made(self, output: FleetOutput) -> bool:
-        """Whether a worker has made FILE already, and died before it noted that; then it is noted."""
-        wanted = output.wanted
-        if wanted.end is None or not wanted.is_final:
-            return False
-        rows = await asyncio.to_thread(output.made, dict(enumerate(wanted.end.items)))
-        if rows is None:
-            return False
-        stats = closed_stats(self._settings.run.data, output.spec)
-        await self._records.note(wanted, rows=rows, place=output.spec.output, stats=stats)
-        return True
 
     async def _drop(self, keys: Iterable[Key]) -> None:
         for key in list(keys):
@@ -402,43 +401,28 @@ class FleetSink:
         now = time.monotonic()
         for output in list(self._outputs.values()):
             end = output.wanted.end
-            if end is None or output.tries_at > now or not self._is_in(output, end.items):
+            if end is None or not self._is_due(output, end.items, now):
                 continue
             try:
-                await self._complete(output, end)
+                is_done = await self._completion.complete(output, end, self._reader.at)
             except Unusable as error:
                 await self._begin_again(output, error)
             except (CrawlError, OSError) as error:
                 output.tries_at = output.pending_since = now + AGAIN_S
                 output.error = str(error)
                 log.warning("output_not_complete", job=output.spec.job, error=str(error))
-                await self._records.failed(output.wanted, error, place=output.spec.output)
+                await self._completion.failed(output, error)
+            else:
+                if is_done:
+                    await self._drop([output.wanted.key])
+                elif output.wanted.is_settled:  # copies cannot be written
+                    output.tries_at = now + AGAIN_S
 
-    def _is_in(self, output: FleetOutput, ends: tuple[int, ...]) -> bool:
+    def _is_due(self, output: FleetOutput, ends: tuple[int, ...], now: float) -> bool:
+        """Whether all is in, and something can be made of it."""
         read = self._reader.at
-        return (
-            not output.goes_back
-            and not self._must_seek
-            and all(output.passed(at, read.get(at, 0)) >= end for at, end in enumerate(ends))
-        )
-
-    async def _complete(self, output: FleetOutput, end: control.Finished) -> None:
-        wanted = output.wanted
-        await output.write(self._reader.at)
-        if output.goes_back:
-            return
-        rows = await (output.complete(dict(enumerate(end.items)), end.reason) if wanted.is_final else output.leave())
-        if output.copies.wanted and wanted.is_settled:
-            output.tries_at = time.monotonic() + AGAIN_S
-        if rows is None:
-            return
-        if not wanted.is_final:
-            await output.copies.leave(rows, str(output.partial))
-            await self._records.note(wanted, rows=rows, place=str(output.partial), is_partial=True)
-        elif not wanted.is_settled:
-            crash_points.point("output.made")
-            await self._records.note(wanted, rows=rows, place=output.spec.output, stats=output.stats)
-        crash_points.point("output.noted")
-        log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)
-        if not output.copies.wanted:
-            await self._drop([wanted.key])
+        waits = output.goes_back or self._must_seek or output.tries_at > now
+        only_copies = output.wanted.is_settled and bool(output.copies.wanted)
+        if waits or (only_copies and not output.copies.has_work):
+            return False
+        return all(output.passed(at, read.get(at, 0)) >= end for at, end in enumerate(ends))

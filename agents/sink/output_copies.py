@@ -6,7 +6,7 @@ before FILE takes them.
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from crawlog.agents.control import beating
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.log import SinkSpec
-from crawlog.streams.sink import forget_output, write_other
+from crawlog.streams.sink import forget_output, is_complete, write_other
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,12 +49,38 @@ class OutputCopies:
     def __iter__(self) -> Iterator["WantedOutput"]:
         return (wanted for wanted, _ in self.wanted.values())
 
+    def keep(self, names: Collection[str]) -> None:
+        """Forget all but these."""
+        self.wanted = {name: one for name, one in self.wanted.items() if name in names}
+
     async def want(self, wanted: "WantedOutput", spec: SinkSpec) -> None:
         """Have an output written here. What it has of its own is removed: it may have led, or had no pipelines."""
         await asyncio.to_thread(forget_output, self._data, spec)
         self.wanted[wanted.output.name] = wanted, spec
         if wanted.has_failed and not wanted.lacks_file:
             await self._records.note(wanted, rev=0)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether one of them can be written now."""
+        return any(spec is not None for _, spec in self.wanted.values())
+
+    def are_made(self, source: SinkSpec, ends: Mapping[int, int]) -> bool:
+        """Whether the files of all of them were made with all rows of `source` up to `ends`, and nothing came since."""
+        specs = [spec for _, spec in self.wanted.values()]
+        return all(spec is not None and is_complete(self._data, spec, ends, source) for spec in specs)
+
+    async def fail(self, error: Exception) -> None:
+        """Note that none of them can be written, for the rows cannot be made."""
+        for wanted, spec in list(self.wanted.values()):
+            if spec is not None:
+                await self._records.failed(wanted, error, place=spec.output)
+
+    async def note_made(self, rows: int) -> None:
+        """Note all of them as complete: their files were made before."""
+        for wanted, spec in list(self.wanted.values()):
+            await self._records.note(wanted, rows=rows, place=spec.output if spec is not None else "")
+        self.wanted.clear()
 
     async def make(self, source: SinkSpec, ends: Mapping[int, int]) -> None:
         """Write all that can be, with the rows up to `ends` of the closed state of `source`; the others stay wanted."""

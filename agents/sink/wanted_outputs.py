@@ -4,7 +4,7 @@ JobCopy, Rewound ─► which outputs, of which epoch       Finished ─► an o
 OutputNote ───────► it was completed already
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -54,8 +54,8 @@ class WantedOutput(msgspec.Struct, frozen=True):
 
     @property
     def home(self) -> int:
-        """It belongs to the partition of this number modulo their count: all outputs of a job with pipelines to one."""
-        return 0 if self.spec.pipelines else self.number
+        """It belongs to the partition of this number modulo their count."""
+        return self.spec.home(self.number)
 
     def is_required(self, settings: "Settings") -> bool:
         """Whether the job is finished only when it is complete, by the job and by this worker's settings."""
@@ -73,6 +73,11 @@ class WantedOutput(msgspec.Struct, frozen=True):
         return self.note is not None and bool(self.note.error)
 
     @property
+    def is_refused(self) -> bool:
+        """Whether the newest note says that its name is no good, or its place: nothing is written for it."""
+        return self.has_failed and self.note is not None and self.note.is_refused and self.note.rev == self.rev
+
+    @property
     def lacks_file(self) -> bool:
         """Whether the newest note says that FILE could not be made behind the job's present end: it has a place."""
         note = self.note
@@ -84,12 +89,18 @@ class WantedOutput(msgspec.Struct, frozen=True):
         return is_final(self.spec.state, self.spec.reason)
 
 
-def needed_of(outputs: Iterable[WantedOutput]) -> list[WantedOutput]:
-    """The outputs of one job that are to be completed; of one with pipelines the first one too, which has the rows."""
+def needed_of(outputs: Iterable[WantedOutput], leading: Collection[str]) -> list[WantedOutput]:
+    """The outputs of one job that are to be completed; of one with pipelines the one that has the rows, too.
+
+    Args:
+        leading: Names of those that have rows here now.
+    """
     every = list(outputs)
     needed = [one for one in every if not one.is_settled]
-    if needed and needed[0] is not every[0] and every[0].spec.pipelines:
-        needed.insert(0, every[0])
+    if any(one.spec.pipelines and not one.is_refused for one in needed):
+        leads = next((one for one in every if one.output.name in leading), every[0])
+        if leads.is_settled:
+            needed.insert(0, leads)
     return needed
 
 

@@ -311,8 +311,7 @@ class FleetFollower:
         if copy is None or job is None or not copy.spec.spider:
             return
         stats = job_stats(self.settings, name, copy.epoch, copy.spec.items)
-        for output in job.outputs:
-            add_stats(stats, output.stats)
+        add_stats(stats, next((one.stats for one in job.outputs if one.stats), {}))
         self._summary.stats = named_stats(stats)
 
     def _copy(self, state: "FleetState") -> "JobCopy | None":

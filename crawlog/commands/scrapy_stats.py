@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 _MARK = b'"stats":{'
 """Only records with this text are decoded."""
 
-WITHOUT = 200
-"""So many records of a job without stats tell that its spider is none of Scrapy's: each page of those changes some."""
+WITHOUT = 2_000
+"""So many records of a job without stats tell that its spider is none of Scrapy's: each page of those changes some, and
+only sitemaps change none."""
 
 
 def job_stats(settings: "Settings", job: str, epoch: int, starts: Sequence[int] = ()) -> dict[str, float]:
@@ -28,7 +29,8 @@ def job_stats(settings: "Settings", job: str, epoch: int, starts: Sequence[int] 
 
     Args:
         epoch: Of the job; pages of earlier epochs do not count.
-        starts: By partition of crawl.items, where the job's records begin, if that is known.
+        starts: By partition of crawl.items, where the records of the epoch begin, for a job whose spider may be none of
+            Scrapy's.
 
     Raises: EngineError: crawl.items cannot be read.
     """
@@ -47,7 +49,7 @@ def job_stats(settings: "Settings", job: str, epoch: int, starts: Sequence[int] 
         value = message.value() or b""
         if _MARK not in value:
             without += (message.key() or b"").startswith(begins)
-            if without == WITHOUT and not known:
+            if starts and without == WITHOUT and not known:
                 break
             continue
         record = _record(value, job, epoch)

@@ -27,7 +27,7 @@ class Followed(msgspec.Struct, frozen=True):
         has_started: Whether it had a `start`, and it has ended: it may have given nothing.
         closes: Reason with which its spider closed it; empty if it did not.
         answers: Offset of the last order that was answered.
-        required: Numbers of the outputs that must be complete before the job is finished.
+        required: Of the outputs that must be complete before the job is finished, the numbers of their homes.
     """
 
     job: str
@@ -63,7 +63,7 @@ class _Known:
             has_started=has_started,
             closes=self.closes,
             answers=copy.answers,
-            required=tuple(number for number, output in enumerate(spec.outputs) if output.required),
+            required=tuple({spec.home(number): None for number, one in enumerate(spec.outputs) if one.required}),
         )
 
 

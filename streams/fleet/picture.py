@@ -219,9 +219,9 @@ class Picture:
         )
 
     def has_written(self, job: str, output: int, ends: tuple[int, ...]) -> bool:
-        """Whether the sink worker that has an output, by its number in its job, has passed these ends of crawl.items.
+        """Whether the sink worker that has an output, by the number of its home, has passed these ends of crawl.items.
 
-        Output k belongs to the owner of partition k modulo their count.
+        Home k is with the owner of partition k modulo their count.
         """
         report = self.newest.get(("sink", output % len(ends))) if ends else None
         passed = report.passed if report is not None and job not in report.stuck else []

@@ -50,7 +50,8 @@ def write_other(data: Path, spec: SinkSpec, other: SinkSpec, ends: Mapping[int, 
         sink, source = sink_for(other), results.made or results
         if other.is_file:
             path = Path(other.output)
-            _written(source, sink, path).replace(path)
+            results.note_final(made := _written(source, sink, path), other)
+            made.replace(path)
         else:
             write_rows(source, sink, out)
         return source.rows
@@ -68,9 +69,13 @@ def _whole(data: Path, spec: SinkSpec, ends: Mapping[int, int]) -> Iterator[Sink
         yield results
 
 
-def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int]) -> bool:
-    """Whether FILE is unchanged since it was made, and holds all up to `ends`; never for other outputs."""
-    final = final_of(spec.folder(data))
+def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int], source: SinkSpec | None = None) -> bool:
+    """Whether FILE is unchanged since it was made, and holds all up to `ends`; never for other outputs.
+
+    Args:
+        source: The sink with whose rows it was made; None for its own.
+    """
+    final = final_of((source or spec).folder(data), spec if source else None)
     if final is None or not spec.is_file or not final.is_at(Path(spec.output)):
         return False
     if any(getattr(final, name) != getattr(spec, name) for name in sink_class(spec.output).depends_on):

@@ -204,12 +204,12 @@ class SinkState:
         if rows != self.meta.rows:
             self._db.condemn(f"{self.path} has {rows} rows, and should have {self.meta.rows}")
 
-    def note_final(self, made: Path) -> None:
-        """Note the file that becomes FILE next."""
+    def note_final(self, made: Path, other: SinkSpec | None = None) -> None:
+        """Note the file that becomes FILE next, or that of another output without a state."""
         there = made.stat()
         rows = self.made.rows if self.made else self.meta.rows
-        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, rows, self.sink.formulas)
-        _replace(self._folder / FINAL, msgspec.json.encode(final))
+        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, rows, (other or self.sink).formulas)
+        _replace(_final_path(self._folder, other), msgspec.json.encode(final))
 
     def begin_again(self, *, raw: bool = False) -> None:
         """Remove all rows; crawl.items is then read from offset 0.
@@ -401,12 +401,16 @@ def forget_output(data: Path, sink: SinkSpec) -> bool:
     return True
 
 
-def final_of(folder: Path) -> Final | None:
-    """The note about the file made last; None when there is none."""
+def final_of(folder: Path, other: SinkSpec | None = None) -> Final | None:
+    """The note about the file made last, or about that of another output; None when there is none."""
     try:
-        return msgspec.json.decode((folder / FINAL).read_bytes(), type=Final)
+        return msgspec.json.decode(_final_path(folder, other).read_bytes(), type=Final)
     except (OSError, ValueError):
         return None
+
+
+def _final_path(folder: Path, other: SinkSpec | None) -> Path:
+    return folder / (f"{other.id}.json" if other is not None else FINAL)
 
 
 def _replace(path: Path, content: bytes) -> None:

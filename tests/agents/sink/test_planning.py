@@ -832,3 +832,108 @@ async def test_an_output_of_a_finished_job_that_is_wanted_again_gets_the_rows_of
     assert (await noted(sink, 2, of=TWO[1])).rows == 2
     await sink._turn()
     assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+
+
+async def test_outputs_whose_rows_cannot_be_made_are_all_noted_as_failed(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`submit --wait` waited for ever for one of which nothing was said."""
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
+    log.failures, child.error = 0, "open_spider: OSError: no database"
+    child.may_work.set()
+    await scraped(sink, rows=2, outputs=TWO)
+    with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
+    for name in TWO:
+        await noted(sink, 2, NOT_OPENED, of=name)
+    for _ in range(5):
+        await sink._turn()
+    assert log.sent == 2
+    child.error = ""
+    assert [(await noted(sink, 2, of=name)).rows for name in TWO] == [2, 2]
+    assert (made_files(sink), child.calls) == (BOTH, ONCE)
+
+
+@pytest.mark.parametrize("from_now_on", [False, True], ids=["once the job has ended", "while the job goes on"])
+async def test_the_output_that_leads_in_place_of_the_first_one_keeps_the_rows_for_it(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, from_now_on: bool
+) -> None:
+    """The first one cannot be had until then: all items passed the pipelines again for it."""
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures = 0
+    child.may_work.set()
+
+    def undeclared(settings: Settings, job: str, output: OutputSpec, *more: Any, **named: Any) -> Any:
+        if output.name == TWO[0]:
+            raise Misconfigured("not declared")
+        return fleet_sink_of(settings, job, output, *more, **named)
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(fleet_sink, "fleet_sink_of", undeclared)
+        output = await scraped(sink, rows=2, outputs=TWO)
+        assert output.wanted.output.name == TWO[1]
+        if not from_now_on:
+            with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
+            assert (await noted(sink, 2, of=TWO[1])).rows == 2
+            for _ in range(5):
+                await sink._turn()
+    with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
+    assert [(await noted(sink, 2, of=name)).rows for name in TWO] == [2, 2]
+    await sink._turn()
+    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+
+
+@pytest.mark.parametrize("leads", TWO)
+async def test_a_refused_output_does_not_have_the_finished_ones_made_again(
+    sink: FleetSink, log: EmptyLog, child: Child, leads: str
+) -> None:
+    """Nor does the next worker, nor the same `submit`: items pass the pipelines once."""
+    log.failures = 0
+    child.may_work.set()
+    outputs = (leads, next(name for name in TWO if name != leads), "no/plain.jsonl")
+    await scraped(sink, rows=2, outputs=outputs)
+    with_pipelines(sink, 2, "finished", ends=2, outputs=outputs)
+    for name in TWO:
+        await noted(sink, 2, of=name)
+    were = {path: path.stat().st_ino for path in (sink._settings.run.data / "outputs" / "j").iterdir()}
+    for notes in ((), outputs[:2], outputs[:1]):
+        await sink._drop(list(sink._outputs))
+        sink._wanted.changed.add("j")
+        for name in notes:
+            sink._wanted.heard(OutputNote("j", name, 3.0))
+        for name in TWO:
+            assert (await noted(sink, 2, of=name)).rows == 2
+        await sink._turn()
+    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+    assert {path: path.stat().st_ino for path in were} == were
+
+
+async def test_a_report_amid_a_plan_does_not_forget_a_required_copy(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are with an output that is not required; the job would end before they are durable."""
+    log.failures, log.at = 0, {0: 100}
+    outputs = OutputSpec(TWO[0], required=False), OutputSpec(TWO[1])
+    made = {"outputs": outputs, "pipelines": True}
+    sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), rev=1, **made)))
+    await sink._turn()
+    [output] = sink._outputs.values()
+    output.take(row(3))
+    assert sink._passed(0) == ([3], [])
+    sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), rev=2, **made)))
+    monkeypatch.setattr(fleet_sink, "log_bounds", Mock(side_effect=EngineError("no answer")))
+    with pytest.raises(EngineError):
+        await sink._plan()
+    assert sink._passed(0) == ([3], [])
+
+
+async def test_a_job_waits_for_a_required_copy_whose_leading_output_another_worker_has_yet(
+    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leading one is not required."""
+    log.failures = 0
+    outputs = OutputSpec(TWO[0], required=False), OutputSpec(TWO[1])
+    monkeypatch.setattr(FleetOutput, "begin", Mock(side_effect=RetryLater("another worker has it")))
+    sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), outputs=outputs, pipelines=True)))
+    await sink._turn()
+    assert sink._passed(0)[1] == ["j"]

@@ -134,6 +134,18 @@ def test_required_outputs_must_have_passed_all_items(
     assert (given(JobSpec(outputs=outputs), more=sinks) == ("finished", "")) is is_finished
 
 
+@pytest.mark.parametrize(
+    ("passed", "is_finished"), [({0: [3, 3], 1: [3, 3]}, True), ({0: [3, 2], 1: [3, 3]}, False), ({1: [3, 3]}, False)]
+)
+def test_the_required_output_of_a_job_with_pipelines_is_where_its_first_one_is(
+    passed: dict[int, list[int]], *, is_finished: bool
+) -> None:
+    """The owner of partition 1 knows nothing of it, and says that it has passed all."""
+    sinks = [Progress("sink-0", "sink", at, 1.0, sink=FLEET, passed=ends) for at, ends in passed.items()]
+    spec = JobSpec(outputs=(OutputSpec("a", required=False), OutputSpec("b")), pipelines=True)
+    assert (given(spec, more=sinks) == ("finished", "")) is is_finished
+
+
 @pytest.mark.parametrize(("stuck", "is_finished"), [(["j"], False), (["another"], True)])
 def test_an_output_that_cannot_be_written_holds_its_own_job_only(stuck: list[str], *, is_finished: bool) -> None:
     """One job's misspelt output or full disk is no reason for others to wait."""

@@ -1,0 +1,93 @@
+"""Completes the outputs of jobs that have ended: their files are made, then crawl.control says so.
+
+The output that leads is noted last: what crawl.control says of it holds for all others that could be written.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+
+from crawlog.streams import crash_points
+from crawlog.streams.sink import closed_stats
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from crawlog.schemas.control import Finished
+
+    from .fleet_output import FleetOutput
+    from .output_records import OutputRecords
+
+log = structlog.get_logger()
+
+
+class Completion:
+    """See the module.
+
+    Args:
+        data: The data folder.
+        records: Notes what became of outputs.
+    """
+
+    def __init__(self, data: "Path", records: "OutputRecords") -> None:
+        self._data = data
+        self._records = records
+
+    async def was_made(self, output: "FleetOutput", *, notes: bool) -> bool:
+        """Whether a worker has made FILE already. It may have died before it noted that; then it is noted."""
+        wanted = output.wanted
+        if wanted.end is None or not wanted.is_final:
+            return False
+        rows = await asyncio.to_thread(output.made, dict(enumerate(wanted.end.items)))
+        if rows is not None and notes:
+            await self._note(output, rows)
+        return rows is not None
+
+    async def complete(self, output: "FleetOutput", end: "Finished", read: Mapping[int, int]) -> bool:
+        """Complete an output and its copies, with all that was read.
+
+        Args:
+            read: Offsets of the reader.
+
+        Returns: Whether nothing is left to do.
+
+        Raises: as `FleetOutput.write` and `FleetOutput.complete`.
+        """
+        wanted = output.wanted
+        rows = await (self._rows(output, end, read) if wanted.is_final else self._left(output, read))
+        if rows is None:
+            return False
+        if not wanted.is_final:
+            await output.copies.leave(rows, str(output.partial))
+            await self._records.note(wanted, rows=rows, place=str(output.partial), is_partial=True)
+        elif not wanted.is_settled:
+            crash_points.point("output.made")
+            await self._note(output, rows)
+        crash_points.point("output.noted")
+        log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)
+        return not output.copies.wanted
+
+    async def failed(self, output: "FleetOutput", error: Exception) -> None:
+        """Note that an output and its copies cannot be made, but what is complete."""
+        if not output.wanted.is_settled:
+            await self._records.failed(output.wanted, error, place=output.spec.output)
+        await output.copies.fail(error)
+
+    async def _rows(self, output: "FleetOutput", end: "Finished", read: Mapping[int, int]) -> int | None:
+        """Make the files, unless they were made before; the number of rows, None while some are missing."""
+        ends = dict(enumerate(end.items))
+        if not output.is_open and (rows := await asyncio.to_thread(output.made, ends)) is not None:
+            await output.copies.note_made(rows)
+            return rows
+        await output.write(read)
+        return None if output.goes_back else await output.complete(ends, end.reason)
+
+    async def _left(self, output: "FleetOutput", read: Mapping[int, int]) -> int | None:
+        await output.write(read)
+        return None if output.goes_back else await output.leave()
+
+    async def _note(self, output: "FleetOutput", rows: int) -> None:
+        stats = output.stats or closed_stats(self._data, output.spec)
+        await self._records.note(output.wanted, rows=rows, place=output.spec.output, stats=stats)
