@@ -31,6 +31,7 @@ from crawlog.streams.worker import CrawlApp
 from .completion import Completion
 from .fleet_output import FleetOutput, OutputTools, leading_of
 from .items_reader import ItemRecord, ItemsReader
+from .output_copies import led_before
 from .output_records import OutputRecords
 from .wanted_outputs import WantedOutput, WantedOutputs, needed_of
 
@@ -225,7 +226,9 @@ class FleetSink:
                 if self._wanted.is_deleted(job):
                     await self._forget(job)
                 every = [one for one in self._wanted.of(job) if one.home % self._count in self._owned]
-                mine = needed_of(every, {one.wanted.output.name for one in self._by_job.get(job, ())})
+                leading = {one.wanted.output.name for one in self._by_job.get(job, ())}
+                leading = leading or await asyncio.to_thread(led_before, self._settings, every)
+                mine = needed_of(every, leading)
                 keys = {one.key for one in mine}
                 await self._drop(key for key in (*self._outputs, *self._held) if key[0] == job and key not in keys)
                 for output in self._by_job.get(job, ()):
@@ -358,7 +361,8 @@ class FleetSink:
         for output in self._outputs.values():
             if not output.pending and output.is_mended:
                 await self._records.note(output.wanted, rev=0)
-        rested = [one for one in self._outputs.values() if one.is_open and not one.has_pipelines and not one.pending]
+        at_rest = [one for one in self._outputs.values() if one.is_open and not one.pending]
+        rested = [one for one in at_rest if not one.has_pipelines or (one.wanted.is_settled and one.copies.only_wait)]
         for output in rested:
             if now - output.written_at > REST_S:
                 await output.close()
@@ -422,7 +426,6 @@ class FleetSink:
         """Whether all is in, and something can be made of it."""
         read = self._reader.at
         waits = output.goes_back or self._must_seek or output.tries_at > now
-        only_copies = output.wanted.is_settled and bool(output.copies.wanted)
-        if waits or (only_copies and not output.copies.has_work):
+        if waits or (output.wanted.is_settled and output.copies.only_wait):
             return False
         return all(output.passed(at, read.get(at, 0)) >= end for at, end in enumerate(ends))

@@ -6,7 +6,8 @@ before FILE takes them.
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,12 @@ from crawlog.agents.control import beating
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.log import SinkSpec
-from crawlog.streams.sink import forget_output, is_complete, write_other
+from crawlog.streams.sink import fleet_sink_of, forget_output, is_complete, state_of, write_other
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from crawlog.streams.settings import Settings
 
     from .output_records import OutputRecords
     from .wanted_outputs import WantedOutput
@@ -61,9 +64,9 @@ class OutputCopies:
             await self._records.note(wanted, rev=0)
 
     @property
-    def has_work(self) -> bool:
-        """Whether one of them can be written now."""
-        return any(spec is not None for _, spec in self.wanted.values())
+    def only_wait(self) -> bool:
+        """Whether there are some, and none can be written now."""
+        return bool(self.wanted) and all(spec is None for _, spec in self.wanted.values())
 
     def are_made(self, source: SinkSpec, ends: Mapping[int, int]) -> bool:
         """Whether the files of all of them were made with all rows of `source` up to `ends`, and nothing came since."""
@@ -71,9 +74,9 @@ class OutputCopies:
         return all(spec is not None and is_complete(self._data, spec, ends, source) for spec in specs)
 
     async def fail(self, error: Exception) -> None:
-        """Note that none of them can be written, for the rows cannot be made."""
+        """Note that none of them can be written, for the rows cannot be made; what was noted of one already stays."""
         for wanted, spec in list(self.wanted.values()):
-            if spec is not None:
+            if spec is not None and not self._records.says_failed(wanted, spec.output):
                 await self._records.failed(wanted, error, place=spec.output)
 
     async def note_made(self, rows: int) -> None:
@@ -109,3 +112,14 @@ class OutputCopies:
 def _write(data: "Path", source: SinkSpec, spec: SinkSpec, ends: Mapping[int, int]) -> int:
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # a store writes to itself
         return write_other(data, source, spec, ends, nowhere)
+
+
+def led_before(settings: "Settings", outputs: Sequence["WantedOutput"]) -> set[str]:
+    """Names of the outputs of a job with pipelines whose rows lie here already: one of them led, in another process."""
+    names = set()
+    for one in outputs if len(outputs) > 1 and outputs[0].spec.pipelines else ():
+        with suppress(CrawlError, OSError):
+            spec = fleet_sink_of(settings, one.job, one.output, one.since, one.voids, pipelines=True)
+            if state_of(spec.folder(settings.run.data)).exists():
+                names.add(one.output.name)
+    return names

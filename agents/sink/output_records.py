@@ -60,6 +60,11 @@ class OutputRecords:
             return True
         return await self.note(wanted, error=text or str(error), place=place)
 
+    def says_failed(self, wanted: WantedOutput, place: str) -> bool:
+        """Whether the newest note says that a file could not be made behind the job's present end."""
+        note = self._wanted.note(wanted.job, wanted.output.name[:MOST_NAME])
+        return note is not None and (note.epoch, note.rev, note.place) == (wanted.epoch, wanted.rev, place)
+
     async def note(self, wanted: WantedOutput, *, rev: int | None = None, **became: Any) -> bool:
         """Write what became of an output to crawl.control, unless it says so already.
 

@@ -90,10 +90,10 @@ class WantedOutput(msgspec.Struct, frozen=True):
 
 
 def needed_of(outputs: Iterable[WantedOutput], leading: Collection[str]) -> list[WantedOutput]:
-    """The outputs of one job that are to be completed; of one with pipelines the one that has the rows, too.
+    """The outputs of one job that are to be completed; of one with pipelines that which has the rows, too.
 
     Args:
-        leading: Names of those that have rows here now.
+        leading: Names of those that have rows here; they come first.
     """
     every = list(outputs)
     needed = [one for one in every if not one.is_settled]
@@ -101,7 +101,7 @@ def needed_of(outputs: Iterable[WantedOutput], leading: Collection[str]) -> list
         leads = next((one for one in every if one.output.name in leading), every[0])
         if leads.is_settled:
             needed.insert(0, leads)
-    return needed
+    return sorted(needed, key=lambda one: one.output.name not in leading)
 
 
 class WantedOutputs:

@@ -854,12 +854,13 @@ async def test_outputs_whose_rows_cannot_be_made_are_all_noted_as_failed(
     assert (made_files(sink), child.calls) == (BOTH, ONCE)
 
 
-@pytest.mark.parametrize("from_now_on", [False, True], ids=["once the job has ended", "while the job goes on"])
+@pytest.mark.parametrize("when", ["the job has ended", "the job goes on", "its worker begins anew"])
 async def test_the_output_that_leads_in_place_of_the_first_one_keeps_the_rows_for_it(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, from_now_on: bool
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The first one cannot be had until then: all items passed the pipelines again for it."""
     monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(fleet_sink, "REST_S", 0.0)
     log.failures = 0
     child.may_work.set()
 
@@ -872,15 +873,69 @@ async def test_the_output_that_leads_in_place_of_the_first_one_keeps_the_rows_fo
         lacking.setattr(fleet_sink, "fleet_sink_of", undeclared)
         output = await scraped(sink, rows=2, outputs=TWO)
         assert output.wanted.output.name == TWO[1]
-        if not from_now_on:
+        if when != "the job goes on":
             with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
             assert (await noted(sink, 2, of=TWO[1])).rows == 2
             for _ in range(5):
                 await sink._turn()
+            assert not output.is_open
+        if when == "its worker begins anew":
+            await sink._drop(list(sink._outputs))
     with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
     assert [(await noted(sink, 2, of=name)).rows for name in TWO] == [2, 2]
     await sink._turn()
     assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+
+
+async def test_a_full_disk_is_noted_once_for_each_output_that_shares_the_rows(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the error of its own file; two errors in turns would be a note with each try."""
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    log.failures = 0
+    child.may_work.set()
+    await scraped(sink, rows=2, outputs=TWO)
+
+    def full(_source: Any, _sink: Any, path: Path) -> Path:
+        raise OSError(errno.ENOSPC, FULL.strerror, str(path))
+
+    with monkeypatch.context() as filled:
+        filled.setattr("crawlog.streams.sink.finish._written", full)
+        with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
+        async with asyncio.timeout(30):
+            while log.sent < 2:
+                await sink._turn()
+                await asyncio.sleep(0.01)
+        for _ in range(20):
+            await sink._turn()
+        assert log.sent == 2
+        for name in TWO:
+            assert (note := sink._wanted.note("j", name)) is not None
+            assert f"/{name}'" in note.error
+    assert [(await noted(sink, 2, of=name)).rows for name in TWO] == [2, 2]
+    assert (made_files(sink), child.calls) == (BOTH, ONCE)
+
+
+async def test_the_output_that_leads_still_has_its_copies_in_a_new_epoch(
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All states are other ones then; the first output, a copy, was forgotten with the old leading one."""
+    log.failures = 0
+    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    with monkeypatch.context() as lacking:
+        real = fleet_sink_of
+        lacking.setattr(
+            fleet_sink,
+            "fleet_sink_of",
+            lambda *args, **named: real(*args, **named) if args[2].name == TWO[1] else Mock(side_effect=FULL)(),
+        )
+        output = await scraped(sink, rows=1, outputs=TWO)
+        assert output.wanted.output.name == TWO[1]
+    made = {"rev": 2, "outputs": tuple(map(OutputSpec, TWO)), "pipelines": True}
+    sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), **made), epoch=1))
+    await sink._turn()
+    [leads] = sink._outputs.values()
+    assert (leads.wanted.output.name, [one.output.name for one in leads.copies]) == (TWO[1], [TWO[0]])
 
 
 @pytest.mark.parametrize("leads", TWO)
