@@ -200,18 +200,18 @@ class FleetOutput:
         self.pending.append(record)
         self.pending_bytes += len(record.value or b"")
 
-    async def begin(self, *, is_made: bool = False) -> None:
+    async def begin(self, made_by: Mapping[int, int] | None = None) -> None:
         """Learn from the state where to go on; at the job's place if there is none.
 
         Args:
-            is_made: Whether FILE was made. Then the state is not opened yet, as that takes the rows back out of FILE.
+            made_by: Offsets of the reader, if FILE was made before. Then the state is opened only if there is something
+                to write, as that takes the rows back out of FILE, and nothing is read again until then.
 
         Raises: as `open`.
         """
-        folder = self.spec.folder(self._data)
-        if is_made and (final := final_of(folder)) is not None:
-            self._go_to(final.offsets)
-        elif state_of(folder).exists():
+        if made_by is not None:
+            self.seen = {at: max(place, made_by.get(at, 0)) for at, place in self.seen.items()}
+        elif state_of(self.spec.folder(self._data)).exists():
             await self.open()
             assert self._results is not None
             self._go_to(self._results.meta.offsets)

@@ -227,13 +227,14 @@ class FleetSink:
                     await self._forget(job)
                 every = [one for one in self._wanted.of(job) if one.home % self._count in self._owned]
                 leading = {one.wanted.output.name for one in self._by_job.get(job, ())}
-                leading = leading or await asyncio.to_thread(led_before, self._settings, every)
+                if not leading and len(every) > 1 and every[0].spec.pipelines:
+                    leading = await asyncio.to_thread(led_before, self._settings, every)
                 mine = needed_of(every, leading)
                 keys = {one.key for one in mine}
                 await self._drop(key for key in (*self._outputs, *self._held) if key[0] == job and key not in keys)
                 for output in self._by_job.get(job, ()):
                     output.copies.keep({name for _, name in keys})
-                is_alone = sum(not one.is_refused for one in mine) <= 1
+                is_alone = sum(not one.is_refused for one in mine if one.spec.pipelines) <= 1
                 for wanted in mine:
                     bounds = bounds or await self._bounds()
                     if not await self._want(wanted, bounds, is_alone=is_alone):
@@ -250,7 +251,7 @@ class FleetSink:
         Args:
             is_alone: Whether no other output of the job is wanted here.
 
-        Returns: False where another process has its state yet: no other output may lead in its place.
+        Returns: False where another process has its state yet, and no other output may lead in its place.
         """
         key = wanted.key
         try:
@@ -269,7 +270,7 @@ class FleetSink:
             self._retry[wanted.job] = time.monotonic() + AGAIN_S
             if await self._records.failed(wanted, error):
                 log.warning("output_not_written", job=wanted.job, output=wanted.output.name, error=str(error))
-            return not isinstance(error, RetryLater)
+            return not (wanted.spec.pipelines and isinstance(error, RetryLater))
         return True
 
     async def _begin(self, wanted: WantedOutput, bounds: Mapping[int, tuple[int, int]], *, is_alone: bool) -> None:
@@ -289,7 +290,8 @@ class FleetSink:
         is_made = await self._completion.was_made(made, notes=is_alone)
         if is_made and is_alone:
             return
-        await made.begin(is_made=is_made)
+        ends = dict(enumerate(wanted.end.items)) if wanted.end is not None else {}
+        await made.begin({at: max(self._reader.at.get(at, 0), end) for at, end in ends.items()} if is_made else None)
         self._outputs[wanted.key] = made
         self._by_job.setdefault(wanted.job, []).append(made)
         read = self._reader.at

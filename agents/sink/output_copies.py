@@ -117,7 +117,7 @@ def _write(data: "Path", source: SinkSpec, spec: SinkSpec, ends: Mapping[int, in
 def led_before(settings: "Settings", outputs: Sequence["WantedOutput"]) -> set[str]:
     """Names of the outputs of a job with pipelines whose rows lie here already: one of them led, in another process."""
     names = set()
-    for one in outputs if len(outputs) > 1 and outputs[0].spec.pipelines else ():
+    for one in outputs:
         with suppress(CrawlError, OSError):
             spec = fleet_sink_of(settings, one.job, one.output, one.since, one.voids, pipelines=True)
             if state_of(spec.folder(settings.run.data)).exists():

@@ -819,10 +819,11 @@ async def test_all_outputs_of_a_cancelled_job_with_pipelines_name_the_rows_that_
 
 
 async def test_an_output_of_a_finished_job_that_is_wanted_again_gets_the_rows_of_the_first_one(
-    sink: FleetSink, log: EmptyLog, child: Child
+    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file was lost, and the same `submit` came again."""
     log.failures = 0
+    monkeypatch.setattr(fleet_sink, "log_bounds", lambda *_: {0: (0, 2)})
     child.may_work.set()
     await scraped(sink, rows=2, outputs=TWO)
     with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
@@ -992,3 +993,20 @@ async def test_a_job_waits_for_a_required_copy_whose_leading_output_another_work
     sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), outputs=outputs, pipelines=True)))
     await sink._turn()
     assert sink._passed(0)[1] == ["j"]
+
+
+async def test_an_output_without_pipelines_begins_though_another_worker_has_the_one_before_it(
+    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have nothing in common."""
+    log.failures, real = 0, FleetOutput.begin
+
+    async def begin(self: FleetOutput, *args: Any) -> None:
+        if self.wanted.output.name == TWO[0]:
+            raise RetryLater("another worker has it")
+        await real(self, *args)
+
+    monkeypatch.setattr(FleetOutput, "begin", begin)
+    with_pipelines(sink, 1, has_pipelines=False, outputs=TWO)
+    await sink._turn()
+    assert [key[1] for key in sink._outputs] == [TWO[1]]
