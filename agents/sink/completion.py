@@ -56,7 +56,7 @@ class Completion:
         Raises: as `FleetOutput.write` and `FleetOutput.complete`.
         """
         wanted = output.wanted
-        rows = await (self._rows(output, end, read) if wanted.is_final else self._left(output, read))
+        rows = await self._rows(output, end, read)
         if rows is None:
             return False
         if not wanted.is_final:
@@ -76,17 +76,15 @@ class Completion:
         await output.copies.fail(error)
 
     async def _rows(self, output: "FleetOutput", end: "Finished", read: Mapping[int, int]) -> int | None:
-        """Make the files, unless they were made before; the number of rows, None while some are missing."""
-        ends = dict(enumerate(end.items))
-        if not output.is_open and (rows := await asyncio.to_thread(output.made, ends)) is not None:
+        """Make the files, unless they were made before, or leave the rows; their number, None while some lack."""
+        ends, is_final = dict(enumerate(end.items)), output.wanted.is_final
+        if is_final and not output.is_open and (rows := await asyncio.to_thread(output.made, ends)) is not None:
             await output.copies.note_made(rows)
             return rows
         await output.write(read)
-        return None if output.goes_back else await output.complete(ends, end.reason)
-
-    async def _left(self, output: "FleetOutput", read: Mapping[int, int]) -> int | None:
-        await output.write(read)
-        return None if output.goes_back else await output.leave()
+        if output.goes_back:
+            return None
+        return await (output.complete(ends, end.reason) if is_final else output.leave())
 
     async def _note(self, output: "FleetOutput", rows: int) -> None:
         stats = output.stats or closed_stats(self._data, output.spec)

@@ -5,7 +5,6 @@ the job has ended, all is in ─► complete: pipelines closed → FILE by renam
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,6 +28,7 @@ from crawlog.streams.sink import (
     forget_others,
     has_pipelines,
     is_complete,
+    nowhere,
     order_close,
     state_of,
 )
@@ -351,8 +351,8 @@ class FleetOutput:
         return rows.trouble if rows is not None and rows.tried_at >= self._wanted_at else ""
 
     def _finalised(self, ends: Mapping[int, int]) -> int:
-        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # a store writes to itself
-            return finalise(self._data, self.spec, ends, nowhere, keeps=bool(self.copies.wanted))
+        with nowhere() as out:
+            return finalise(self._data, self.spec, ends, out, keeps=bool(self.copies.wanted))
 
     async def leave(self) -> int | None:
         """Leave the rows of a job that did not come to its end in FILE.partial.

@@ -33,7 +33,7 @@ from .fleet_output import FleetOutput, OutputTools, leading_of
 from .items_reader import ItemRecord, ItemsReader
 from .output_copies import led_before
 from .output_records import OutputRecords
-from .wanted_outputs import WantedOutput, WantedOutputs, needed_of
+from .wanted_outputs import WantedOutput, WantedOutputs, needed_of, shares_rows
 
 log = structlog.get_logger()
 
@@ -227,7 +227,7 @@ class FleetSink:
                     await self._forget(job)
                 every = [one for one in self._wanted.of(job) if one.home % self._count in self._owned]
                 leading = {one.wanted.output.name for one in self._by_job.get(job, ())}
-                if not leading and len(every) > 1 and every[0].spec.pipelines:
+                if not leading and shares_rows(every):
                     leading = await asyncio.to_thread(led_before, self._settings, every)
                 mine = needed_of(every, leading)
                 keys = {one.key for one in mine}
@@ -266,7 +266,7 @@ class FleetSink:
             await self._drop([key])
             self._hold([wanted])
             if (leading := leading_of(wanted, self._by_job)) is not None:
-                leading.copies.wanted[wanted.output.name] = wanted, None
+                await leading.copies.want(wanted, None)
             self._retry[wanted.job] = time.monotonic() + AGAIN_S
             if await self._records.failed(wanted, error):
                 log.warning("output_not_written", job=wanted.job, output=wanted.output.name, error=str(error))

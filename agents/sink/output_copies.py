@@ -5,10 +5,8 @@ before FILE takes them.
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -56,10 +54,15 @@ class OutputCopies:
         """Forget all but these."""
         self.wanted = {name: one for name, one in self.wanted.items() if name in names}
 
-    async def want(self, wanted: "WantedOutput", spec: SinkSpec) -> None:
-        """Have an output written here. What it has of its own is removed: it may have led, or had no pipelines."""
-        await asyncio.to_thread(forget_output, self._data, spec)
+    async def want(self, wanted: "WantedOutput", spec: SinkSpec | None) -> None:
+        """Have an output written here, or wait for one that cannot be had now.
+
+        What it has of its own is removed: it may have led, or had no pipelines.
+        """
         self.wanted[wanted.output.name] = wanted, spec
+        if spec is None:
+            return
+        await asyncio.to_thread(forget_output, self._data, spec)
         if wanted.has_failed and not wanted.lacks_file:
             await self._records.note(wanted, rev=0)
 
@@ -90,7 +93,7 @@ class OutputCopies:
         for name, (wanted, spec) in list(self.wanted.items()):
             if spec is None:
                 continue
-            writing = asyncio.to_thread(partial(_write, self._data, source, spec, ends))
+            writing = asyncio.to_thread(write_other, self._data, source, spec, ends)
             try:
                 rows = await beating(self._beat, writing)
             except (CrawlError, OSError) as error:
@@ -107,11 +110,6 @@ class OutputCopies:
         for wanted in self:
             await self._records.note(wanted, rows=rows, place=place, is_partial=True)
         self.wanted.clear()
-
-
-def _write(data: "Path", source: SinkSpec, spec: SinkSpec, ends: Mapping[int, int]) -> int:
-    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # a store writes to itself
-        return write_other(data, source, spec, ends, nowhere)
 
 
 def led_before(settings: "Settings", outputs: Sequence["WantedOutput"]) -> set[str]:

@@ -4,7 +4,7 @@ JobCopy, Rewound ─► which outputs, of which epoch       Finished ─► an o
 OutputNote ───────► it was completed already
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -87,6 +87,11 @@ class WantedOutput(msgspec.Struct, frozen=True):
     def is_final(self) -> bool:
         """Whether FILE is made once the job has ended; else its rows stay in FILE.partial."""
         return is_final(self.spec.state, self.spec.reason)
+
+
+def shares_rows(outputs: Sequence[WantedOutput]) -> bool:
+    """Whether outputs of one job, some of which are to be completed, have the rows that its pipelines make for one."""
+    return len(outputs) > 1 and outputs[0].spec.pipelines and not all(one.is_settled for one in outputs)
 
 
 def needed_of(outputs: Iterable[WantedOutput], leading: Collection[str]) -> list[WantedOutput]:

@@ -27,7 +27,7 @@ from .closing import (
     read_note,
     write_note,
 )
-from .finish import finalise, is_complete, write_other, write_rows
+from .finish import finalise, is_complete, nowhere, write_other, write_rows
 from .fleet_outputs import fleet_sink_of, outputs_folder, places_of
 from .made import MadeRows, RawBlock, summed
 from .registry import NOWHERE, is_file, sink_for, sink_of
@@ -58,6 +58,7 @@ __all__ = [
     "is_complete",
     "is_file",
     "lines",
+    "nowhere",
     "order_close",
     "outputs_folder",
     "places_of",

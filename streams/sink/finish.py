@@ -41,7 +41,12 @@ def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO,
         return source.rows
 
 
-def write_other(data: Path, spec: SinkSpec, other: SinkSpec, ends: Mapping[int, int], out: BinaryIO) -> int:
+def nowhere() -> BinaryIO:
+    """In place of standard output, which a worker does not have: a store writes to itself."""
+    return open(os.devnull, "wb")  # noqa: PTH123  # the null device is no path of a user
+
+
+def write_other(data: Path, spec: SinkSpec, other: SinkSpec, ends: Mapping[int, int]) -> int:
     """Let the class of another output, which has no state, write the newest rows of a sink.
 
     Args and Returns: as `finalise`, which must not have taken the rows yet. Raises: as it does.
@@ -53,7 +58,8 @@ def write_other(data: Path, spec: SinkSpec, other: SinkSpec, ends: Mapping[int, 
             results.note_final(made := _written(source, sink, path), other)
             made.replace(path)
         else:
-            write_rows(source, sink, out)
+            with nowhere() as out:
+                write_rows(source, sink, out)
         return source.rows
 
 

@@ -723,6 +723,17 @@ def made_files(sink: FleetSink) -> dict[str, str]:
     return {path.name: path.read_text() for path in (sink._settings.run.data / "outputs" / "j").iterdir()}
 
 
+def without(name: str) -> Callable[..., Any]:
+    """In place of `fleet_sink_of`: no worker declares the output of this name."""
+
+    def declared(settings: Settings, job: str, output: OutputSpec, *more: Any, **named: Any) -> Any:
+        if output.name == name:
+            raise Misconfigured("not declared")
+        return fleet_sink_of(settings, job, output, *more, **named)
+
+    return declared
+
+
 BOTH = {"rows.jsonl": '{"n": 1}\n{"n": 1}\n', "table.csv": "n\n1\n1\n"}
 
 
@@ -770,13 +781,8 @@ async def test_an_output_that_cannot_be_had_gets_the_rows_once_it_can(
     log.failures = 0
     child.may_work.set()
 
-    def undeclared(settings: Settings, job: str, output: OutputSpec, *more: Any, **named: Any) -> Any:
-        if output.name == TWO[1]:
-            raise Misconfigured("not declared")
-        return fleet_sink_of(settings, job, output, *more, **named)
-
     with monkeypatch.context() as lacking:
-        lacking.setattr(fleet_sink, "fleet_sink_of", undeclared)
+        lacking.setattr(fleet_sink, "fleet_sink_of", without(TWO[1]))
         await scraped(sink, rows=2, outputs=TWO)
         await sink._turn()
         assert sink._passed(0)[1] == ["j"], "the job waits for it"
@@ -865,13 +871,8 @@ async def test_the_output_that_leads_in_place_of_the_first_one_keeps_the_rows_fo
     log.failures = 0
     child.may_work.set()
 
-    def undeclared(settings: Settings, job: str, output: OutputSpec, *more: Any, **named: Any) -> Any:
-        if output.name == TWO[0]:
-            raise Misconfigured("not declared")
-        return fleet_sink_of(settings, job, output, *more, **named)
-
     with monkeypatch.context() as lacking:
-        lacking.setattr(fleet_sink, "fleet_sink_of", undeclared)
+        lacking.setattr(fleet_sink, "fleet_sink_of", without(TWO[0]))
         output = await scraped(sink, rows=2, outputs=TWO)
         assert output.wanted.output.name == TWO[1]
         if when != "the job goes on":
@@ -924,12 +925,7 @@ async def test_the_output_that_leads_still_has_its_copies_in_a_new_epoch(
     log.failures = 0
     monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
     with monkeypatch.context() as lacking:
-        real = fleet_sink_of
-        lacking.setattr(
-            fleet_sink,
-            "fleet_sink_of",
-            lambda *args, **named: real(*args, **named) if args[2].name == TWO[1] else Mock(side_effect=FULL)(),
-        )
+        lacking.setattr(fleet_sink, "fleet_sink_of", without(TWO[0]))
         output = await scraped(sink, rows=1, outputs=TWO)
         assert output.wanted.output.name == TWO[1]
     made = {"rev": 2, "outputs": tuple(map(OutputSpec, TWO)), "pipelines": True}
