@@ -15,13 +15,16 @@ MAX_LINE = 2_000
 MAX_LINES = 500
 """Lines of one record, at most."""
 
+GOES_ON = ""
+"""`LogLine.level` of a line that goes on with the one before."""
+
 
 class LogLine(msgspec.Struct, omit_defaults=True, frozen=True):
     """One line.
 
     Attributes:
         at: UTC epoch seconds.
-        level: `debug`, `info`, `warning`, `error`, `critical`.
+        level: `debug`, `info`, `warning`, `error`, `critical`; `GOES_ON` of a line that goes on with the one before.
         text: Without a line break at its end.
         source: Logger or event; empty for what was printed.
         url: The URL that it is about, if any.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from crawlog import outcome
+from crawlog.schemas.log_lines import GOES_ON
 from crawlog.streams.fleet import by_rule, needed
 from crawlog.streams.printable import shown_time
 
@@ -114,6 +115,8 @@ def log_line(line: "LogLine", *, as_json: bool) -> str:
     """A line of a job's log."""
     if as_json:
         return msgspec.json.encode(line).decode()
+    if line.level == GOES_ON:
+        return line.text
     source = f" {line.source}:" if line.source else ""
     return f"{time_text(line.at)} {line.level:7}{source} {line.text}" + (f" {line.url}" if line.url else "")
 

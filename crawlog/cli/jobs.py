@@ -261,13 +261,14 @@ def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> 
 def _logs(settings: "Settings", name: str, limit: int, *, follow: bool, as_json: bool) -> int:
     """Prints the lines of a job."""
     from crawlog.commands.fleet_jobs import check_job
+    from crawlog.commands.job_closing import last_lines
     from crawlog.commands.job_logs import follow_job_log, job_log_lines, lines_end
 
     from . import fleet_text
 
     with existing_log(settings) as reached:
         end = lines_end(reached)
-        lines = job_log_lines(reached, name, limit=limit, upto=end)
+        lines = [*job_log_lines(reached, name, limit=limit, upto=end), *last_lines(reached, name)]
         if not lines:
             check_job(reached, name)
             tell(f"job {name} has no lines; they are kept for 7 days")

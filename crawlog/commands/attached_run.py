@@ -302,17 +302,9 @@ class FleetFollower:
 
     def sum_stats(self) -> None:
         """Adds Scrapy's stats to the summary, those of its pages and those of its pipelines."""
-        from crawlog.schemas.items import add_stats, named_stats
+        from .job_closing import stats_of
 
-        from .scrapy_stats import job_stats
-
-        name = self._summary.job
-        copy, job = self._view.look(lambda state: (self._copy(state), state.job(name)))
-        if copy is None or job is None or not copy.spec.spider:
-            return
-        stats = job_stats(self.settings, name, copy.epoch, copy.spec.items)
-        add_stats(stats, next((one.stats for one in job.outputs if one.stats), {}))
-        self._summary.stats = named_stats(stats)
+        self._summary.stats = stats_of(self.settings, self._view, self._summary.job)
 
     def _copy(self, state: "FleetState") -> "JobCopy | None":
         return state.copy(self._summary.job)

@@ -1,4 +1,4 @@
-"""Jobs: list, submit, show; their lines of crawl.logs, and `why` of a URL."""
+"""Jobs: list, submit, show; their lines of crawl.logs, their stats, and `why` of a URL."""
 
 import time
 from typing import Annotated, Literal
@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from crawlog.commands.fleet_jobs import shown_job
+from crawlog.commands.job_closing import stats_of
 from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
@@ -60,6 +61,12 @@ class LinesPage(msgspec.Struct, frozen=True):
     lines: list[LogLine]
 
 
+class StatsPage(msgspec.Struct, frozen=True):
+    """Scrapy's stats by name, of all pages so far and, once an output is made, of the pipelines; none for others."""
+
+    stats: dict[str, float]
+
+
 class WhyQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of which URL, in which job, and as of when (ISO 8601 or epoch seconds)."""
 
@@ -108,6 +115,10 @@ def _lines(call: ApiCall) -> LinesPage:
     return LinesPage(job_log_lines(call.settings, known_job(call), call.query.since, call.query.limit))
 
 
+def _stats(call: ApiCall) -> StatsPage:
+    return StatsPage(stats_of(call.settings, call.fleet, known_job(call)))
+
+
 def _why(call: ApiCall) -> Story:
     query: WhyQuery = call.query
     try:
@@ -127,5 +138,6 @@ ENDPOINTS = (
     ),
     ApiEndpoint("GET", "/jobs/{job}", "read", "A job with its settings, secrets hidden", JobView, _show),
     ApiEndpoint("GET", "/jobs/{job}/logs", "read", "The newest lines of a job", LinesPage, _lines, query=LinesQuery),
+    ApiEndpoint("GET", "/jobs/{job}/stats", "read", "Scrapy's stats of a job, read from its items", StatsPage, _stats),
     ApiEndpoint("GET", "/why", "read", "The life of one URL, from the log", Story, _why, query=WhyQuery, errors=(404,)),
 )

@@ -3,7 +3,7 @@
 import re
 from typing import Literal, NamedTuple
 
-from crawlog.schemas.log_lines import LogLine
+from crawlog.schemas.log_lines import GOES_ON, LogLine
 from crawlog.streams.printable import escaped
 
 from .scrapyd_calls import by_stand, file_path
@@ -109,9 +109,9 @@ def _seconds(at: float) -> str:
 def log_text(line: LogLine) -> str:
     """A line of a log as Scrapy writes it, which ScrapydWeb's parser reads; control characters are escaped.
 
-    What a spider logs comes as it was logged, with its own time.
+    What a spider logs comes as it was logged, with its own time; a line that goes on with the one before has none.
     """
-    if not line.source and _LOGGED.match(line.text):
+    if line.level == GOES_ON or (not line.source and _LOGGED.match(line.text)):
         return escaped(line.text)
     url = f" ({line.url})" if line.url and line.url not in line.text else ""
     return f"{_seconds(line.at)} [{escaped(line.source) or 'crawlog'}] {line.level.upper()}: {escaped(line.text + url)}"

@@ -4,6 +4,8 @@ FleetView ─► jobs       commands, each in a thread ─► submit, cancel, de
 """
 
 import socket
+import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aiohttp import web
 
 from crawlog.commands import projects
+from crawlog.schemas.job_orders import ENDED
 from crawlog.streams.log import cancel_job
 
 from .routing import FLEET, SETTINGS, SUBMITS, UPLOADS, WORK
@@ -29,6 +32,12 @@ ROWS = 1_000
 LINES = 10_000
 """Lines of a log that are shown, the last ones."""
 
+SUMS = 1_000
+"""Jobs whose stats are kept, those that were asked for first go first."""
+
+SETTLED_S = 60.0
+"""So long after its end pages of a job may still be parsed: one that was cancelled does not wait for them. Seconds."""
+
 T = TypeVar("T")
 
 
@@ -38,6 +47,7 @@ class CommandFleet:
     def __init__(self, app: web.Application) -> None:
         self._app = app
         self._settings = app[SETTINGS]
+        self._sums: OrderedDict[tuple[str, int, int], dict[str, float]] = OrderedDict()
 
     @property
     def node(self) -> str:
@@ -95,11 +105,30 @@ class CommandFleet:
             await self._do(projects.delete_version, self._settings, project, version, by)
 
     async def lines(self, job: str) -> AsyncIterator["LogLine"]:
-        """The last lines that were logged about a job."""
+        """The last lines that were logged about a job, and those that tell its end."""
         from crawlog.commands.job_logs import job_log_lines
 
         for line in await self._do(job_log_lines, self._settings, job, None, LINES):
             yield line
+        for line in await self._do(self._closing, job):
+            yield line
+
+    def _closing(self, name: str) -> list["LogLine"]:
+        """As `closing_lines`. Tools read the logs of all jobs again and again: what is summed is kept."""
+        from crawlog.commands.job_closing import closing_lines, named, page_stats
+
+        job = self._app[FLEET].job(name)
+        if job is None or job.state not in ENDED:
+            return []
+        end = job.name, job.epoch, job.rev
+        sums = self._sums.get(end)
+        if sums is None:
+            sums = page_stats(self._settings, self._app[FLEET], job)
+            if time.time() - job.ended_at > SETTLED_S:
+                self._sums[end] = sums
+                while len(self._sums) > SUMS:
+                    self._sums.popitem(last=False)
+        return closing_lines(job, named(job, sums))
 
     async def rows(self, job: str) -> AsyncIterator[bytes]:
         """The job's items so far, as JSON lines."""

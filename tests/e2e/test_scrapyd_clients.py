@@ -92,6 +92,12 @@ def test_a_project_goes_from_deploy_to_delete(project: Path, api: ScrapydAPI, ad
     assert set(json.loads(items[0])) >= {"text", "author", "tags"}
     log = requests.get(address + jobs["mine"]["log_url"], auth=USER, timeout=20)
     assert (log.status_code, log.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
+    before, _, dumped = log.text.partition("INFO: Dumping Scrapy stats:\n{")
+    assert before.splitlines()[-2].endswith("[scrapy.core.engine] INFO: Closing spider (finished)")
+    assert f" 'item_scraped_count': {len(items)},\n" in dumped
+    assert dumped.endswith("[scrapy.core.engine] INFO: Spider closed (finished)\n")
+    asked = requests.get(f"{address}/api/v1/jobs/mine/stats", auth=USER, timeout=20).json()["stats"]
+    assert asked["item_scraped_count"] == len(items)
     page = requests.get(f"{address}/jobs", auth=USER, timeout=20).text
     assert "<td>mine</td>" in page
 

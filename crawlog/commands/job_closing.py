@@ -1,0 +1,98 @@
+"""The last lines of a job's log, in Scrapy's words: its stats, and why it ended.
+
+They are made when somebody reads the log. No process of a fleet has seen all pages of a job.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pprint import pformat
+from typing import TYPE_CHECKING
+
+from crawlog.schemas.items import add_stats, named_stats
+from crawlog.schemas.job_orders import ENDED
+from crawlog.schemas.log_lines import GOES_ON, LogLine
+from crawlog.streams.fleet import how_ended
+
+from .scrapy_stats import job_stats
+
+if TYPE_CHECKING:
+    from crawlog.streams.fleet import FleetView, JobView
+    from crawlog.streams.settings import Settings
+
+ENGINE, STATS = "scrapy.core.engine", "scrapy.statscollectors"
+"""Scrapy's own sources of these lines."""
+
+
+def last_lines(settings: "Settings", name: str) -> list[LogLine]:
+    """The last lines of a job's log; none while it goes on, or if there is no such job.
+
+    Raises: EngineError: the cluster does not answer.
+    """
+    from crawlog.streams.fleet import FleetView
+
+    fleet = FleetView.read(settings)
+    job = fleet.job(name)
+    if job is None or job.state not in ENDED:
+        return []
+    return closing_lines(job, stats_of(settings, fleet, name))
+
+
+def stats_of(settings: "Settings", fleet: "FleetView", name: str) -> dict[str, float]:
+    """Scrapy's stats of a job by name, those of its pages and those of its pipelines; empty for other spiders.
+
+    Raises: EngineError: crawl.items cannot be read.
+    """
+    job = fleet.job(name)
+    return {} if job is None else named(job, page_stats(settings, fleet, job))
+
+
+def page_stats(settings: "Settings", fleet: "FleetView", job: "JobView") -> dict[str, float]:
+    """The sums of what its pages changed, which takes a read of its part of crawl.items.
+
+    Raises: EngineError: crawl.items cannot be read.
+    """
+    copy = fleet.look(lambda state: state.copy(job.name))
+    if copy is None or copy.epoch != job.epoch or not copy.spec.spider:
+        return {}
+    return job_stats(settings, job.name, job.epoch, copy.spec.items)
+
+
+def named(job: "JobView", pages: Mapping[str, float]) -> dict[str, float]:
+    """Stats by name: sums of pages, with what the pipelines counted."""
+    sums = dict(pages)
+    add_stats(sums, next((one.stats for one in job.outputs if one.stats), {}))
+    return named_stats(sums)
+
+
+def closing_lines(job: "JobView", stats: Mapping[str, float]) -> list[LogLine]:
+    """The last lines of a job's log; none while it goes on.
+
+    Args:
+        stats: By name, as `stats_of`; without any, none are dumped.
+    """
+    if job.state not in ENDED:
+        return []
+    reason = finish_reason(job)
+
+    def line(source: str, text: str, level: str = "info") -> LogLine:
+        return LogLine(job.ended_at, text, level, source)
+
+    if not stats:
+        return [line(ENGINE, f"Spider closed ({reason})")]
+    counts = {name: int(value) if value == int(value) else value for name, value in stats.items()}
+    begun, ended = (datetime.fromtimestamp(at, UTC) for at in (job.submitted_at, job.ended_at))
+    times = {"start_time": begun, "finish_time": ended, "elapsed_time_seconds": job.ended_at - job.submitted_at}
+    return [
+        line(ENGINE, f"Closing spider ({reason})"),
+        line(STATS, "Dumping Scrapy stats:"),
+        *(line("", text, GOES_ON) for text in pformat(counts | times | {"finish_reason": reason}).split("\n")),
+        line(ENGINE, f"Spider closed ({reason})"),
+    ]
+
+
+def finish_reason(job: "JobView") -> str:
+    """Why a job ended, as Scrapy's `finish_reason`: one that was cancelled or stopped was shut down, as by a signal."""
+    how, closed = how_ended(job.state, job.reason)
+    if how == "closed":
+        return closed
+    return "shutdown" if how in ("cancelled", "stopped") else how
