@@ -60,7 +60,7 @@ def pages_cat(place: str, headers: bool, text: bool, **given: Any) -> int:
     """
     import msgspec
 
-    from crawlog.commands.page_cat import page_of, place_of, text_of
+    from crawlog.commands.page_cat import body_of, page_of, place_of, text_of
     from crawlog.streams.http import shown_page
 
     if headers and text:
@@ -73,5 +73,5 @@ def pages_cat(place: str, headers: bool, text: bool, **given: Any) -> int:
     elif text or sys.stdout.isatty():
         answer(*text_of(page).splitlines())
     else:
-        sys.stdout.buffer.write(page.body)
+        sys.stdout.buffer.write(body_of(page))
     return outcome.FINISHED

@@ -38,8 +38,15 @@ def page_of(settings: "Settings", partition: int, offset: int) -> StoredPage:
         raise Misconfigured(f"{partition}:{offset} of crawl.pages is no page: {error}") from None
 
 
+def body_of(page: StoredPage) -> bytes:
+    """The body of a page. Raises: Misconfigured: it has none, because of an error."""
+    if page.meta.error and not page.body:
+        raise Misconfigured(f"the page of {page.meta.url} has no body: {page.meta.error}; --headers has what is known")
+    return page.body
+
+
 def text_of(page: StoredPage) -> str:
-    """The body as text, by the encoding that the parser takes."""
+    """The body as text, by the encoding that the parser takes. Raises: as `body_of`."""
     from crawlog.streams.html import charset
 
-    return charset.decode(page.body, page.meta.content_type)[1]
+    return charset.decode(body_of(page), page.meta.content_type)[1]

@@ -325,7 +325,8 @@ class _Brotli:
     def _last(self, error: str) -> Iterator[bytes]:
         """What is left up to its end. Raises: BadCoding: it has none, or too much came to look for it."""
         fed = bytes(self._fed)
-        end = _brotli_end(fed, self._came + 4 * self._piece_bytes) if len(fed) <= SOUGHT_BYTES else None
+        most = self._came + 4 * max(self._piece_bytes, PIECE_BYTES)  # of a `Head` a page may have more to come
+        end = _brotli_end(fed, most) if len(fed) <= SOUGHT_BYTES else None
         if end is None:
             raise BadCoding(error)
         self._is_over = True

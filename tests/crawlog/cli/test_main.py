@@ -23,7 +23,7 @@ from crawlog.commands.replay import ReplayOptions
 from crawlog.commands.summary import Summary
 from crawlog.processes import folder
 from crawlog.processes.hold import Hold
-from crawlog.schemas.pages import RequestPageMeta
+from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
@@ -597,6 +597,19 @@ def test_what_the_log_knows_of_a_page_is_shown_without_secrets(
     shown = crawlog("pages", "cat", "0:0", "--headers").stdout
     assert json.loads(shown)["headers"] == [["Set-Cookie", "********"]]
     assert "s3cret" not in shown
+
+
+def test_a_page_whose_body_could_not_be_unpacked_is_told_of(crawlog: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was written and nothing said; an empty page is empty."""
+    page = StoredPage(PageMeta("http://a.test/", "j", http=200, error="bad_encoding"), b"")
+    monkeypatch.setattr("crawlog.cli.fleet.existing_log", contextlib.nullcontext)
+    monkeypatch.setattr("crawlog.commands.page_cat.page_of", lambda *_: page)
+    for option in ([], ["--text"]):
+        done = crawlog("pages", "cat", "0:0", *option)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "the page of http://a.test/ has no body: bad_encoding" in done.stderr
+    page = StoredPage(PageMeta("http://a.test/", "j", http=200), b"")
+    assert crawlog("pages", "cat", "0:0").returncode == 0
 
 
 def test_probe_answers_line_by_line_without_faust() -> None:

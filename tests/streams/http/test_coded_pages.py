@@ -3,6 +3,7 @@
 import gzip
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import brotli
@@ -28,16 +29,17 @@ def raw(body: bytes) -> bytes:
     return packer.compress(body) + packer.flush()
 
 
-PACKED: dict[str, tuple[str, bytes]] = {
-    "gzip": ("gzip", gzip.compress(PAGE)),
-    "x-gzip": ("x-gzip", gzip.compress(PAGE)),
-    "deflate": ("deflate", zlib.compress(PAGE)),
-    "raw deflate": ("deflate", raw(PAGE)),
-    "br": ("br", brotli.compress(PAGE)),
-    "zstd": ("zstd", zstd.compress(PAGE)),
-    "twice": ("gzip, gzip", gzip.compress(gzip.compress(PAGE))),
-    "mixed": ("deflate, br, zstd", zstd.compress(brotli.compress(zlib.compress(PAGE)))),
+FORMS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip": ("gzip", gzip.compress),
+    "x-gzip": ("x-gzip", gzip.compress),
+    "deflate": ("deflate", zlib.compress),
+    "raw deflate": ("deflate", raw),
+    "br": ("br", brotli.compress),
+    "zstd": ("zstd", zstd.compress),
+    "twice": ("gzip, gzip", lambda body: gzip.compress(gzip.compress(body))),
+    "mixed": ("deflate, br, zstd", lambda body: zstd.compress(brotli.compress(zlib.compress(body)))),
 }
+PACKED = {form: (coding, pack(PAGE)) for form, (coding, pack) in FORMS.items()}
 every_form = pytest.mark.parametrize("form", PACKED)
 
 
@@ -189,6 +191,18 @@ def test_a_head_is_the_beginning_of_the_body(form: str, step: int) -> None:
         head.take(packed[at : at + step])
     head.end()
     assert (head.unpacked, head.is_full) == (PAGE[:512], True)
+
+
+@every_form
+@pytest.mark.parametrize("size", [100, 3_000, 20_000, 100_000])
+def test_a_head_is_not_disturbed_by_bytes_behind_the_end(form: str, size: int) -> None:
+    """Which come in one piece with it, whatever more the page has."""
+    page = (PAGE * (size // len(PAGE) + 1))[:size]
+    coding, pack = FORMS[form]
+    head = Head(coding, 512)
+    head.take(pack(page) + b"\0\0trail junk")
+    head.end()
+    assert head.unpacked == page[:512]
 
 
 @pytest.mark.parametrize("coding", ["", "gzip", "br", "zstd"])
