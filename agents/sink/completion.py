@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from crawlog.streams import crash_points
+from crawlog.streams.fleet import finish_reason
 from crawlog.streams.sink import closed_stats
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class Completion:
             return False
         if not wanted.is_final:
             await output.copies.leave(rows, str(output.partial))
-            await self._records.note(wanted, rows=rows, place=str(output.partial), is_partial=True)
+            place, stats = str(output.partial), output.stats
+            await self._records.note(wanted, rows=rows, place=place, is_partial=True, stats=stats)
         elif not wanted.is_settled:
             crash_points.point("output.made")
             await self._note(output, rows)
@@ -84,7 +86,10 @@ class Completion:
         await output.write(read)
         if output.goes_back:
             return None
-        return await (output.complete(ends, end.reason) if is_final else output.leave())
+        if is_final:
+            return await output.complete(ends, end.reason)
+        spec = output.wanted.spec
+        return await output.leave(ends, finish_reason(spec.state, spec.reason))
 
     async def _note(self, output: "FleetOutput", rows: int) -> None:
         stats = output.stats or closed_stats(self._data, output.spec)

@@ -354,22 +354,28 @@ class FleetOutput:
         with nowhere() as out:
             return finalise(self._data, self.spec, ends, out, keeps=bool(self.copies.wanted))
 
-    async def leave(self) -> int | None:
-        """Leave the rows of a job that did not come to its end in FILE.partial.
+    async def leave(self, ends: Mapping[int, int], reason: str) -> int | None:
+        """Leave the rows of a job that did not come to its end in FILE.partial, and have its pipelines closed.
 
         Rows that the pipelines cannot make now are left out: nobody waits for them.
 
-        Returns: Their number, or None while pipelines make rows: the next process of theirs would begin without any.
+        Args:
+            ends, reason: As `complete` has them.
+
+        Returns: Their number; None while pipelines make rows or are closed.
 
         Raises: as `open`.
         """
         await self.open()
         assert self._results is not None
         made = self._results.made
-        if made is not None and made.has_more:
-            if not (trouble := self._pipelines_trouble()):
-                return None
-            log.warning("rows_left_out", job=self.spec.job, error=trouble)
+        if made is not None and (made.has_more or made.taken):  # else nothing came to the pipelines
+            order_close(self._data, self.spec, ends, reason)
+            if not made.is_done:
+                if not (trouble := self._pipelines_trouble()):
+                    return None
+                log.warning("rows_left_out", job=self.spec.job, error=trouble)
+            self.stats = made.meta.stats
         rows = (made or self._results).rows
         await self.close()
         return rows

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from crawlog.schemas.items import add_stats, named_stats
 from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.log_lines import GOES_ON, LogLine
-from crawlog.streams.fleet import how_ended
+from crawlog.streams.fleet import finish_reason
 
 from .scrapy_stats import job_stats
 
@@ -72,7 +72,7 @@ def closing_lines(job: "JobView", stats: Mapping[str, float]) -> list[LogLine]:
     """
     if job.state not in ENDED:
         return []
-    reason = finish_reason(job)
+    reason = finish_reason(job.state, job.reason)
 
     def line(source: str, text: str, level: str = "info") -> LogLine:
         return LogLine(job.ended_at, text, level, source)
@@ -88,11 +88,3 @@ def closing_lines(job: "JobView", stats: Mapping[str, float]) -> list[LogLine]:
         *(line("", text, GOES_ON) for text in pformat(counts | times | {"finish_reason": reason}).split("\n")),
         line(ENGINE, f"Spider closed ({reason})"),
     ]
-
-
-def finish_reason(job: "JobView") -> str:
-    """Why a job ended, as Scrapy's `finish_reason`: one that was cancelled or stopped was shut down, as by a signal."""
-    how, closed = how_ended(job.state, job.reason)
-    if how == "closed":
-        return closed
-    return "shutdown" if how in ("cancelled", "stopped") else how

@@ -12,7 +12,7 @@ from .due import DueEnd, DueOrder, Dues, End, is_begun
 from .finished import Finish
 from .fleet_state import DEFAULT_COPY, FleetState
 from .followed import Followed, FollowedJobs, JobRevision
-from .job_end import OPERATOR, PARTIAL_ENDS, how_ended, is_final
+from .job_end import OPERATOR, PARTIAL_ENDS, finish_reason, how_ended, is_final
 from .picture import RECENT_S, Picture, by_rule, ended, needed
 from .views import FleetStatus, HostView, JobView, OutputView, StageView, WorkerView
 
@@ -46,6 +46,7 @@ __all__ = [
     "WorkerView",
     "by_rule",
     "ended",
+    "finish_reason",
     "how_ended",
     "is_begun",
     "is_final",

@@ -23,3 +23,11 @@ def how_ended(state: str, reason: str) -> tuple[str, str]:
 def is_final(state: str, reason: str) -> bool:
     """Whether FILE is made of the rows of a job that has ended so. A limit, and a spider's close, are wished ends."""
     return how_ended(state, reason)[0] not in PARTIAL_ENDS
+
+
+def finish_reason(state: str, reason: str) -> str:
+    """Why a job ended, as Scrapy's `finish_reason`: one that was cancelled or stopped was shut down, as by a signal."""
+    how, closed = how_ended(state, reason)
+    if how == "closed":
+        return closed
+    return "shutdown" if how in ("cancelled", "stopped") else how

@@ -2,6 +2,7 @@
 
 import logging
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from scrapy.settings import BaseSettings
@@ -23,7 +24,7 @@ MAX_SHOWN = 24
 def of_project(folder: Path, name: str, ref: SpiderRef) -> ScrapyRunner:
     """The runner of a project's spider. Raises: Misconfigured: there is none, or it cannot run here."""
     install_on_demand()
-    return _logging(made(in_project(folder, name, dict(ref.scrapy)), ref))
+    return made(in_project(folder, name, dict(ref.scrapy)), ref, _log_lines)
 
 
 def of_class(found: FoundClass, ref: SpiderRef) -> ScrapyRunner:
@@ -34,13 +35,23 @@ def of_class(found: FoundClass, ref: SpiderRef) -> ScrapyRunner:
             "nothing runs here: import it in the function that needs it"
         )
     install_on_demand()
-    return _logging(made(of_found(found, dict(ref.scrapy)), ref))
+    return made(of_found(found, dict(ref.scrapy)), ref, _log_lines)
 
 
-def made(found: FoundSpider, ref: SpiderRef) -> ScrapyRunner:
-    """The runner of a spider. Raises: Misconfigured: it cannot be made, or needs what crawlog does not have."""
+def made(
+    found: FoundSpider, ref: SpiderRef, log_lines: Callable[[BaseSettings], None] = lambda _: None
+) -> ScrapyRunner:
+    """The runner of a spider.
+
+    Args:
+        log_lines: Sets up what the spider logs, by its settings: before it is made, and as its settings are in the end.
+
+    Raises: Misconfigured: it cannot be made, or needs what crawlog does not have.
+    """
     try:
-        return ScrapyRunner(found, ref)
+        runner = ScrapyRunner(found, ref, log_lines)
+        log_lines(runner.crawler.settings)
+        return runner
     except Misconfigured:
         raise
     except Exception as error:
@@ -63,17 +74,15 @@ def _setting_read(error: Exception) -> str:
     return ""
 
 
-def _logging(runner: ScrapyRunner) -> ScrapyRunner:
+def _log_lines(settings: BaseSettings) -> None:
     """Write the spider's lines to standard error, which is the log of this process.
 
     Raises: Misconfigured: LOG_LEVEL is no level.
     """
-    settings = runner.crawler.settings
     logging.basicConfig(format=settings["LOG_FORMAT"], datefmt=settings["LOG_DATEFORMAT"])
     logging.getLogger().setLevel(_level(settings) if settings.getbool("LOG_ENABLED") else logging.CRITICAL + 1)
-    if not is_set(settings, "LOG_LEVEL"):
-        logging.getLogger("scrapy").setLevel("WARNING")  # Scrapy says much of itself, and each process would again
-    return runner
+    is_quiet = not is_set(settings, "LOG_LEVEL")  # Scrapy says much of itself, and each process would again
+    logging.getLogger("scrapy").setLevel("WARNING" if is_quiet else "NOTSET")
 
 
 def _level(settings: BaseSettings) -> int:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import xxhash
 from scrapy.http import Request
+from scrapy.settings import BaseSettings
 from scrapy.spiders import Spider
 from scrapy.utils.httpobj import urlparse_cached
 
@@ -43,11 +44,15 @@ BATCH_S = 0.5
 class ScrapyRunner:
     """A spider of Scrapy with all its components.
 
+    Args:
+        log_lines: Called with the settings before the first of the user's code runs but that of modules.
+
     Raises: Misconfigured: it needs what crawlog does not have. Exception: of the user's code, or a setting's value.
     """
 
-    def __init__(self, found: FoundSpider, ref: SpiderRef) -> None:
+    def __init__(self, found: FoundSpider, ref: SpiderRef, log_lines: Callable[[BaseSettings], None]) -> None:
         self.crawler = StandInCrawler(found.kind, found.settings)
+        log_lines(self.crawler.settings)
         facts.check(self.crawler.settings, found.kind)
         self.spider = self.crawler.prepare(dict(ref.args))
         if facts.uses_start_requests(type(self.spider)):

@@ -367,6 +367,7 @@ class Child:
         may_work: Whether they answer.
         may_open: Whether they are opened at any time.
         error: Why they cannot be opened.
+        reason: With which they were closed.
     """
 
     def __init__(self) -> None:
@@ -374,6 +375,7 @@ class Child:
         self.may_work = asyncio.Event()
         self.may_open = False
         self.error = ""
+        self.reason = b""
 
     async def start(self, *_: Any) -> "Child":
         """A fresh process."""
@@ -389,7 +391,9 @@ class Child:
             await asyncio.sleep(0.01)  # some turns of the worker
         self.calls.append(name)
         made = [MadeItem(msgspec.Raw(line[1:])) for line in argument.splitlines()] if name == "rows" else []
-        return msgspec.json.encode(MadeItems(made))
+        if name == "close":
+            self.reason = argument
+        return msgspec.json.encode(MadeItems(made, stats={"kept": len(made)} if made else {}))
 
     def close(self) -> None:
         """Ended."""
@@ -449,7 +453,10 @@ async def noted(sink: FleetSink, rev: int, error: str = "", *, of: str = "rows.j
 async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made_them(
     sink: FleetSink, log: EmptyLog, child: Child, tmp_path: Path
 ) -> None:
-    """A process that is ended before has made some, and the next one would begin with none. They stay then."""
+    """A process that is ended before has made some, and the next one would begin with none. They stay then.
+
+    It is closed behind them: what it holds until `close_spider` was lost without a word.
+    """
     log.failures = 0
     output = await scraped(sink, rows=2)
     with_pipelines(sink, 2, "cancelled", ends=2)
@@ -459,9 +466,20 @@ async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made
     for rev in (2, 3):
         with_pipelines(sink, rev, "cancelled", ends=2)
         note = await noted(sink, rev)
-        assert (note.rows, note.is_partial) == (2, True)
+        assert (note.rows, note.is_partial, note.stats) == (2, True, {"kept": 2})
         assert len(output.partial.read_text().splitlines()) == 2
-    assert child.calls == ["open", "rows"]
+    assert (child.calls, child.reason) == (ONCE, b"shutdown")
+
+
+async def test_pipelines_that_got_no_item_are_not_opened_for_a_cancelled_job(
+    sink: FleetSink, log: EmptyLog, child: Child
+) -> None:
+    """Of one that was cancelled before it began Scrapyd starts no process."""
+    log.failures = 0
+    await scraped(sink, rows=0)
+    with_pipelines(sink, 2, "cancelled", ends=0)
+    await noted(sink, 2)
+    assert child.calls == []
 
 
 async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(

@@ -275,6 +275,18 @@ def test_a_setting_that_cannot_be_read_is_named(name: str, value: str, project: 
     assert f"Plain cannot be made: {name} = {value!r}: ValueError: " in refusal(given, project)
 
 
+@pytest.mark.parametrize(("level", "wanted"), [("", ["INFO", "ERROR"]), ("ERROR", ["ERROR"])])
+def test_what_a_spider_logs_while_it_is_made_has_its_level(project: Path, level: str, wanted: list[str]) -> None:
+    """As with Scrapy; the lines below warnings were lost, and the others had no level."""
+    path = project / "shop" / "spiders" / "books.py"
+    said = 'self.logger.info("in init")\n        self.logger.error("in init")\n        '
+    path.write_text(SPIDER.replace('if section == "none"', f'{said}if section == "none"'))
+    done = loaded(SpiderRef(f"{path}", scrapy=(("LOG_LEVEL", level),) if level else ()), project)
+    assert done.returncode == 0, done.stderr.decode()
+    lines = [line for line in done.stderr.decode().splitlines() if line.endswith("in init")]
+    assert [line.partition(" [books] ")[2] for line in lines] == [f"{one}: in init" for one in wanted]
+
+
 def test_an_unknown_log_level_is_named_with_its_setting(project: Path) -> None:
     """And with the levels that there are: `info` is none of them, as in Scrapy."""
     said = refusal(SpiderRef(f"{project}:plain", scrapy=(("LOG_LEVEL", "info"),)), project)
