@@ -1,5 +1,7 @@
 """Writes the worker's progress to crawl.progress: one report per owned partition, every second, at rest every other.
 
+A worker that owns no partition reports itself, every other second.
+
     app.reports of the stage ─► ReportPace: which are due? ─► ToldJobs: which jobs changed? ─► crawl.progress
 
 A partition that came to rest is reported within `2 * LOOK_S`, so that the end of a crawl is seen soon. A late report is
@@ -16,7 +18,7 @@ import structlog
 
 from crawlog import __version__
 from crawlog.schemas import progress
-from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.streams.fetch import ToldJobs
 from crawlog.streams.log import Producer
 from crawlog.streams.worker import CrawlApp, OwnProcess
@@ -96,6 +98,7 @@ class Reporter:
         self._pace = ReportPace()
         self._own = OwnProcess(__version__)
         self._told: dict[int, ToldJobs] = {}
+        self._pages = 0
 
     async def run(self) -> None:
         """Look, send, sleep. An error is only logged: otherwise Faust would end the worker."""
@@ -115,7 +118,8 @@ class Reporter:
         producer.poll()
         if producer.outstanding > MOST_OUTSTANDING:
             return
-        reports = self._app.reports()
+        reports = self._app.reports() or [self._idle()]
+        self._pages = reports[0].pages
         due = self._pace.due(reports, time.monotonic())
         self._own.sign(due)
         for report in due:
@@ -123,6 +127,12 @@ class Reporter:
                 producer.send(self._topic, progress.encode(record), key=progress.key(record), partition=0)
         held = {report.partition for report in reports}
         self._told = {partition: told for partition, told in self._told.items() if partition in held}
+
+    def _idle(self) -> Progress:
+        """The report of a worker that owns no partition: it lives, and says nothing of its stage's input."""
+        name, pid, sink = self._app.worker_name, os.getpid(), self._app.sink_name
+        idle_stage, pages = self._app.stage, self._pages
+        return Progress(name, IDLE, -1, time.time(), pid=pid, pages=pages, sink=sink, idle_stage=idle_stage)
 
     def _records(self, report: Progress) -> Iterator[Progress]:
         """The report without jobs that did not change; several records if very many changed, the last with the offset.

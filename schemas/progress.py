@@ -1,7 +1,8 @@
 """crawl.progress: reports of each worker, every second and when it becomes idle; compacted by worker and partition.
 
 Key `WORKER/STAGE/PARTITION`. Readers take the last report per (stage, partition) in the order of the topic, from any
-worker, because a partition has one owner. `at` is for people only: clocks jump.
+worker, because a partition has one owner. `at` is for people only: clocks jump. A worker that owns no partition reports
+itself, as of partition -1.
 """
 
 import msgspec
@@ -25,6 +26,10 @@ TOOK_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 SUPERVISOR = "CRAWLOG_SUPERVISOR"
 """Environment variable that tells a worker `Progress.supervisor`."""
+
+IDLE = "idle"
+"""`Progress.stage` of a worker that owns no partition. So no reader, of an older version either, takes its report for
+one of a partition."""
 
 FLEET = "fleet"
 """`Progress.sink` of a sink worker that writes the outputs of all jobs."""
@@ -74,7 +79,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
 
     Attributes:
         worker: Its name; empty where `crawlog replay` says to which place it has moved parse.
-        stage: `fetch` (input crawl.urls), `parse` (crawl.pages), `sink` (crawl.items).
+        stage: `fetch` (input crawl.urls), `parse` (crawl.pages), `sink` (crawl.items); or `IDLE`.
         offset: Everything before it is folded (fetch) or acknowledged (parse, sink).
         checkpoint: Offset of the state on disk (fetch), of the last commit elsewhere.
         jobs: By job name (fetch): jobs whose counts changed since the last report, and others in turns. Jobs that ended
@@ -107,6 +112,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         is_partial: Whether `jobs` leaves out jobs whose counts are as in an earlier report of this process.
         piece, pieces: Number of this record, from 0, among those of the report; very many jobs take several records.
         gone: Jobs that earlier reports of this process named and that further ones do not: they ended long ago.
+        idle_stage: The stage of a worker that owns no partition; `stage` is `IDLE` then, and `partition` -1.
     """
 
     worker: str
@@ -142,15 +148,21 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     piece: int = 0
     pieces: int = 1
     gone: list[str] = []
+    idle_stage: str = ""
 
 
 _decoder = msgspec.json.Decoder(Progress)
 _encoder = msgspec.json.Encoder()
 
 
+def stage_of(report: Progress) -> str:
+    """The stage of the worker that reports, idle or not."""
+    return report.idle_stage or report.stage
+
+
 def key(report: Progress) -> bytes:
     """The compaction key."""
-    return f"{report.worker}/{report.stage}/{report.partition}".encode()
+    return f"{report.worker}/{stage_of(report)}/{report.partition}".encode()
 
 
 def encode(report: Progress) -> bytes:

@@ -317,9 +317,7 @@ class FleetFollower:
         """Whether the job has ended, and its outputs are made: FILE comes, and pipelines are closed, after the end."""
         has_ended = self._has_ended(state)
         views = self._made_at_end(state) if has_ended else ()
-        workers = self._view.workers() if views else ()
-        has_sink = any(one.stage == "sink" and one.supervisor != "run" for one in workers)
-        self.outputs.look(views, has_sink=has_sink)
+        self.outputs.look(views, has_sink=bool(views) and self._view.has_fleet("sink"))
         if not has_ended and (job := state.job(self._summary.job)) is not None:
             self.outputs.hear(job.outputs)
         return has_ended and not self.outputs.are_awaited

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 FIRST_S = 2.0
 """How long to wait for the first reports, seconds; there is one a second."""
 
-SILENT = "A worker that owns no partition does not report: end it by SIGTERM on its machine."
-
 
 def list_workers(settings: "Settings") -> "list[WorkerView]":
     """The workers that report, by stage and name."""
@@ -44,7 +42,7 @@ def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop
     worker = next((one for one in found if one.id == name), None)
     if worker is None:
         known = ", ".join(one.id for one in found)
-        there = f"there are: {known}.\n{SILENT}" if known else "no worker reports; `crawlog up` starts some"
+        there = f"there are: {known}" if known else "no worker reports; `crawlog up` starts some"
         raise UnknownName(f"no worker {name!r:.120} reports; {there}")
     if not worker.started_at:
         raise NotPossible(f"worker {name} is of an older version, that takes no orders: end process {worker.pid}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from crawlog.schemas.control import CodeNote, Command, Control, Finished, JobCopy, OutputNote, StartEnded
-from crawlog.schemas.progress import FLEET, JobCounts, Progress
+from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
 from crawlog.streams.frontier import Commands
 from crawlog.streams.log import JobTimes, is_end_of
@@ -54,7 +54,10 @@ class Process:
         """Takes a report that arrived at `at`."""
         self.report = report
         self.at = at
-        self.partitions[report.partition] = Passed(at, report.offset)
+        if report.stage == IDLE:  # partitions that it had are not dropped at once: a rebalance makes all workers idle
+            self.partitions = {number: place for number, place in self.partitions.items() if at - place.at < GONE_S}
+        else:
+            self.partitions[report.partition] = Passed(at, report.offset)
         sample = Sample(at, report.pages, report.cpu_s)
         if at < self.last.at:
             self.first = self.last = sample  # the broker's clock was set back
@@ -80,7 +83,7 @@ class Process:
         owned = tuple(sorted(number for number, place in self.partitions.items() if self.at - place.at < GONE_S))
         return WorkerView(
             id=report.worker,
-            stage=report.stage,
+            stage=stage_of(report),
             host=report.host,
             pid=report.pid,
             partitions=owned,
@@ -133,7 +136,7 @@ class FleetState:
         self.picture.take(report)
         if not report.worker:
             return  # a replay wrote it
-        who = report.stage, report.worker, report.pid
+        who = stage_of(report), report.worker, report.pid
         process = self.processes.pop(who, None)
         if process is None:
             process = Process(report, at)
@@ -293,7 +296,7 @@ class FleetState:
         gone = [one for one, process in self.processes.items() if now - process.at > GONE_S]
         for one in gone:
             del self.processes[one]
-        newest = {(one.report.stage, one.report.worker): one for one in self.processes.values()}
+        newest = {(stage_of(one.report), one.report.worker): one for one in self.processes.values()}
         return [newest[name].view(now) for name in sorted(newest)]
 
     def sink_lag(self, ends: tuple[int, ...], now: float) -> int:
@@ -305,7 +308,8 @@ class FleetState:
         """
         sinks: dict[str, dict[int, Passed]] = {}
         for process in self.processes.values():
-            if process.report.stage == "sink" and now - process.at <= GONE_S:
+            is_sink = stage_of(process.report) == "sink"
+            if is_sink and process.partitions and now - process.at <= GONE_S:
                 places = sinks.setdefault(process.report.sink, {})
                 for number, place in process.partitions.items():
                     places[number] = max(place, places.get(number, place))
@@ -319,9 +323,14 @@ class FleetState:
         """Whether a partition was reported last by a worker that does not belong to a `run`; it may live."""
         return any(one.supervisor != "run" for one in self.picture.of("fetch"))
 
-    def has_fleet(self, now: float) -> bool:
-        """Whether a fetch worker lives that does not belong to a `run`, which may end at any time."""
-        return any(one.stage == "fetch" and one.supervisor != "run" for one in self.workers(now))
+    def supervisors(self, stage: str, now: float) -> set[str]:
+        """The commands whose living workers have partitions of a stage, `Progress.supervisor` each.
+
+        A process that was just started again has none yet, and takes nothing from the one before it.
+        """
+        living = (one for one in self.processes.values() if one.partitions and now - one.at <= GONE_S)
+        owners = {one.report.worker: one.report for one in living if stage_of(one.report) == stage}
+        return {one.supervisor for one in owners.values()}
 
     def hosts(self, now: float) -> list[HostView]:
         """The slowest hosts, the longest queue first, of partitions whose worker lives.

@@ -314,9 +314,9 @@ class FleetView:
         """One job; None if there is none."""
         return self.look(lambda state: state.job(name))
 
-    def has_fleet(self) -> bool:
-        """Whether workers run that do not belong to a `run`."""
-        return self.look(lambda state: state.has_fleet(self._clock.now()))
+    def has_fleet(self, stage: str = "fetch") -> bool:
+        """Whether workers of a stage have partitions that do not belong to a `run`, which may end at any time."""
+        return bool(self.look(lambda state: state.supervisors(stage, self._clock.now())) - {"run"})
 
     def stages(self) -> list[StageView]:
         """The stages with their lag.
@@ -334,7 +334,7 @@ class FleetView:
                 if stage == "sink":
                     lag = state.sink_lag(ends[topic], now)
                 else:
-                    lag = state.picture.lag(stage, ends[topic]) if own else sum(ends[topic])
+                    lag = state.picture.lag(stage, ends[topic]) if state.supervisors(stage, now) else sum(ends[topic])
                 rate = round(sum(one.pages_per_s for one in own), 2)
                 views.append(StageView(stage, len(own), lag, rate, any(one.paused for one in own)))
         return views

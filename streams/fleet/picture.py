@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.progress import IDLE, JobCounts, Progress
 
 RECENT_S = 22.0
 """Age of the oldest reports that show a fleet as it is, seconds: each job is named within ten reports of a worker."""
@@ -64,9 +64,10 @@ class Picture:
 
         Times in reports do not decide: a worker whose clock was set back would be ignored. A late report of a former
         owner is valid until the owner's next one, a second later. It cannot end a job: its offset is too low.
+        Reports of workers without partitions are ignored.
         """
         who = report.stage, report.worker, report.pid
-        if who in self._stopped or (report.stage == "sink" and report.sink != self.sink):
+        if report.stage == IDLE or who in self._stopped or (report.stage == "sink" and report.sink != self.sink):
             return
         report = self.newest[report.stage, report.partition] = self._merged(report)
         if report.cut:

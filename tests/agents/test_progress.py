@@ -1,6 +1,7 @@
 """When a partition's progress is told."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from structlog.testing import capture_logs
 
 from crawlog.agents import progress
 from crawlog.agents.progress import Reporter, ReportPace
-from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.progress import IDLE, JobCounts, Progress, decode
 from crawlog.streams.fetch import reported_jobs
 from tests.support.fetching import Log
 
@@ -114,11 +115,52 @@ async def rests(look: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(progress, "Producer", Log)
     monkeypatch.setattr(progress, "asyncio", SimpleNamespace(sleep=rest))
-    app = SimpleNamespace(crawl=None, worker_name="w", topics=SimpleNamespace(progress="p"), reports=reports)
-    reporting = asyncio.create_task(Reporter(cast("Any", app)).run())
+    reporting = asyncio.create_task(Reporter(an_app(reports)).run())
     await looked.wait()
     reporting.cancel()
     return meant
+
+
+def an_app(reports: Callable[[], list[Progress]]) -> Any:
+    """A parse worker, as far as its reporter needs it."""
+    topics = SimpleNamespace(progress="p")
+    return SimpleNamespace(crawl=None, worker_name="w", stage="parse", sink_name="", topics=topics, reports=reports)
+
+
+def test_a_worker_without_partitions_reports_itself_every_other_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nobody would see it. Its pages go on counting when it gets a partition."""
+    told, clock, there = Told(), [0.0], list[Progress]()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(time=lambda: 5.0, monotonic=lambda: clock[0]))
+    reporter = Reporter(an_app(lambda: there))
+    for second in range(5):
+        clock[0] = float(second)
+        reporter._send(cast("Any", told))
+    there.append(Progress("w", "parse", 3, 5.0, pages=7))
+    for second in (5, 6):
+        clock[0] = float(second)
+        reporter._send(cast("Any", told))
+        there.clear()
+    places = [(one.stage, one.partition, one.idle_stage, one.pages) for one in told.reports]
+    assert places == [(IDLE, -1, "parse", 0)] * 3 + [("parse", 3, "", 7), (IDLE, -1, "parse", 7)]
+    assert (told.reports[-1].pid, told.reports[-1].started > 0) == (os.getpid(), True)
+
+
+class Told:
+    """A producer that keeps what is sent."""
+
+    outstanding = 0
+
+    def __init__(self) -> None:
+        self.reports: list[Progress] = []
+
+    def poll(self) -> None:
+        """Nothing to do."""
+
+    def send(self, _topic: str, value: bytes, **_: Any) -> None:
+        """Keeps a report."""
+        report = decode(value)
+        assert report is not None
+        self.reports.append(report)
 
 
 def test_very_many_changed_jobs_do_not_move_the_offset_before_all_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,9 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,8 +24,9 @@ FAST = [*PRIVATE, "-s", "politeness.delay_s=0"]
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Path]:
-    """The data folder of a running `up`."""
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The data folder of a running `up`; one of its parse workers owns no partition."""
+    monkeypatch.setenv("CRAWLOG_KAFKA__PARTITIONS", "1")
     data = tmp_path / "data"
     done(crawlog("up", "--data", data, *WORKERS))
     yield data
@@ -153,15 +156,32 @@ def _detaches(fleet: Path, site: Numbered) -> None:
     assert state(fleet, "d") == "cancelled"
 
 
+def _listed(fleet: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ask(fleet, "workers", "--json").splitlines()]
+
+
+def _parsing(fleet: Path) -> dict[str, list[int]]:
+    """Partitions of the parse workers that are listed."""
+    return {one["id"]: one["partitions"] for one in _listed(fleet) if one["stage"] == "parse"}
+
+
 def _ends_workers(fleet: Path) -> None:
     before = workers(fleet)
-    ask(fleet, "workers", "stop", "fetch-0")
-    until(lambda: workers(fleet).get("fetch-0", before["fetch-0"]) != before["fetch-0"], "another process")
-    ask(fleet, "workers", "drain", "parse-1")
-    until(lambda: "parse-1" not in workers(fleet), "the drained one to end")
-    listed = [json.loads(line) for line in ask(fleet, "workers", "--json").splitlines()]
-    assert {one["supervisor"] for one in listed if one["stage"] in ("fetch", "parse")} == {"up"}
-    assert "parse-1" not in workers(fleet)
+    parsing = _parsing(fleet)
+    waiting, owner = sorted(parsing, key=parsing.__getitem__)
+    assert (parsing[waiting], parsing[owner]) == ([], [0])
+
+    def is_another(name: str) -> bool:
+        return workers(fleet).get(name, before[name]) != before[name]
+
+    for name in ("fetch-0", waiting):
+        ask(fleet, "workers", "stop", name)
+        until(partial(is_another, name), "another process")
+    ask(fleet, "workers", "drain", owner)
+    until(lambda: owner not in workers(fleet), "the drained one to end")
+    until(lambda: _parsing(fleet).get(waiting) == [0], "the one that waited to own its partition")
+    assert {one["supervisor"] for one in _listed(fleet) if one["stage"] in ("fetch", "parse")} == {"up"}
+    assert owner not in workers(fleet)
     code, _, err = ended(crawlog("workers", "stop", "fetch-9", "--data", fleet))
     assert code == 2
     assert "no worker 'fetch-9' reports; there are: " in err

@@ -267,6 +267,9 @@ def test_a_report_is_read_as_written() -> None:
     report = progress.Progress("w", "fetch", 3, 1.5, jobs={"j": progress.JobCounts(queued=2, dropped={"scope": 1})})
     assert progress.decode(progress.encode(report)) == report
     assert progress.key(report) == b"w/fetch/3"
+    idle = progress.Progress("w", progress.IDLE, -1, 1.5, idle_stage="fetch")
+    assert progress.decode(progress.encode(idle)) == idle
+    assert progress.key(idle) == b"w/fetch/-1"  # workers of several stages may have one name
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{", b'{"v": 2}', b"\xff"])

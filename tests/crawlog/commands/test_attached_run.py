@@ -14,11 +14,11 @@ from crawlog.progress.pace import Pace
 from crawlog.schemas import control
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
-from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import fleet, log
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import Finish, FleetState, JobView, WorkerView
+from crawlog.streams.fleet import Finish, FleetState, JobView
 from crawlog.streams.settings import Settings
 from tests.support.finalizing import signal_in_a_finalizer
 
@@ -126,7 +126,7 @@ def test_following_a_job_ends_when_another_command_begins_it_again() -> None:
     follower.state.hear(control.key(rewound), rewound)
     follower.state.hear(b"job/shop", JobCopy("shop", JobSpec(rev=2), epoch=1))
     assert not follower._has_ended(follower.state)
-    follower._view, follower.outputs = SimpleNamespace(workers=lambda: (SINK,)), JobOutputs("shop", print)
+    follower._view, follower.outputs = SimpleNamespace(has_fleet=lambda _: True), JobOutputs("shop", print)
     follower.state.hear(b"job/shop", JobCopy("shop", JobSpec(rev=3, outputs=(ROWS,)), epoch=2))
     assert follower._is_through(follower.state)
     follower._sum_up(follower.state)
@@ -155,15 +155,18 @@ def test_pages_count_from_before_the_job_was_submitted(known: JobView | None, pa
 
 
 ROWS = OutputSpec("rows.jsonl")
-SINK = WorkerView("sink-0", "sink", "m1", 1, supervisor="up")
-SINK_OF_A_RUN = WorkerView("sink-0", "sink", "m1", 1, supervisor="run")
+SINK = Progress("sink-0", "sink", 0, 1.0, pid=1, supervisor="up")
+IDLE_SINK = Progress("sink-1", IDLE, -1, 1.0, pid=2, supervisor="up", idle_stage="sink")
+SINK_OF_A_RUN = Progress("sink-0", "sink", 0, 1.0, pid=1, supervisor="run")
 
 
-def an_ended(output: OutputSpec, *notes: OutputNote, workers: tuple[WorkerView, ...] = (SINK,), **how: Any) -> Any:
+def an_ended(output: OutputSpec, *notes: OutputNote, workers: tuple[Progress, ...] = (SINK,), **how: Any) -> Any:
     """A follower of a job that has ended, by default finished, with this output."""
     follower = a_follower()
     said: list[str] = []
-    follower._view = SimpleNamespace(workers=lambda: workers)
+    for report in workers:
+        follower.state.report(report, 1.0)
+    follower._view = SimpleNamespace(has_fleet=lambda stage: follower.state.supervisors(stage, 1.0) - {"run"})
     follower.outputs, follower.said = JobOutputs("shop", said.append), said
     spec = JobSpec(rev=9, outputs=(output,), **{"state": "finished", **how})
     records: tuple[Control, ...] = JobCopy("shop", spec), Finished("shop", 1.0, urls=(5,), rev=9), *notes
@@ -186,6 +189,7 @@ def an_ended(output: OutputSpec, *notes: OutputNote, workers: tuple[WorkerView, 
         (an_ended(PIPELINES_ALONE), False),
         (an_ended(PIPELINES_ALONE, workers=()), True),
         (an_ended(PIPELINES_ALONE, workers=(SINK_OF_A_RUN,)), True),
+        (an_ended(PIPELINES_ALONE, workers=(IDLE_SINK,)), True),
         (an_ended(PIPELINES_ALONE, OutputNote("shop", "none", 1.0, rev=9)), True),
     ],
 )
@@ -202,7 +206,7 @@ def test_following_ends_when_the_outputs_are_made(follower: Any, is_through: boo
         (PIPELINES_ALONE, (SINK,), "the sink worker is not through with the pipelines yet"),
     ],
 )
-def test_a_long_wait_for_outputs_is_told_once(output: OutputSpec, workers: tuple[WorkerView, ...], told: str) -> None:
+def test_a_long_wait_for_outputs_is_told_once(output: OutputSpec, workers: tuple[Progress, ...], told: str) -> None:
     """The job has ended, and the progress shows nothing."""
     follower = an_ended(output, workers=workers)
     follower.outputs.tell_wait(0.0)

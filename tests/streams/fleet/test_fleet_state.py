@@ -6,7 +6,7 @@ import pytest
 
 from crawlog.schemas.control import Command, Finished, JobCopy, OutputNote, StartEnded, key
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
-from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.fleet import FleetState, JobView
 
@@ -235,13 +235,60 @@ def test_a_worker_has_its_partitions_and_rates() -> None:
     assert state.workers(140.0) == []
 
 
+def idle(stage: str = "fetch", **fields: Any) -> Progress:
+    """A report of a worker that owns no partition."""
+    return report(stage=IDLE, partition=-1, idle_stage=stage, **fields)
+
+
+def test_a_worker_without_partitions_is_shown_once_and_goes_as_others_do() -> None:
+    """Before it gets one, while it has it, and when it has had it for long enough ago."""
+    state = FleetState()
+    reports = [idle(rss=5), idle(), report(partition=3, pages=70), *(idle(pages=70) for _ in range(8))]
+    shown = []
+    for second, one in enumerate(reports):
+        state.report(one, 100.0 + 2 * second)
+        shown.append([(view.id, view.stage, view.partitions) for view in state.workers(100.0 + 2 * second)])
+    assert shown[0] == shown[1] == [("fetch-0", "fetch", ())]
+    assert shown[2] == shown[3] == [("fetch-0", "fetch", (3,))]  # a rebalance makes every worker idle for a moment
+    assert shown[-1] == [("fetch-0", "fetch", ())]
+    assert state.workers(140.0) == []
+
+
+def test_a_worker_without_partitions_is_no_fleet_and_changes_no_count() -> None:
+    """Others may own all partitions; what its reports leave out was not counted by it."""
+    state = state_with(RUNNING)
+    state.report(report(jobs={"j": JobCounts(fetched=4)}, supervisor="run"), 100.0)
+    before = state.jobs(), state.hosts(101.0), state.has_all_counts(1), state.had_fleet()
+    state.report(idle(worker="fetch-1", pid=8, supervisor="up"), 101.0)
+    assert before == (state.jobs(), state.hosts(101.0), state.has_all_counts(1), state.had_fleet())
+    assert state.supervisors("fetch", 101.0) == {"run"}
+
+
+def test_a_worker_that_was_killed_is_a_fleet_while_its_next_process_owns_nothing_yet() -> None:
+    """A `run` would start workers of its own beside it; the list shows the process that lives."""
+    state = FleetState()
+    state.report(report(supervisor="up"), 100.0)
+    state.report(idle(pid=8, supervisor="up"), 102.0)
+    assert [(one.pid, one.partitions) for one in state.workers(103.0)] == [(8, ())]
+    assert (state.supervisors("fetch", 103.0), state.supervisors("fetch", 116.0)) == ({"up"}, set())
+
+
+def test_a_sink_without_partitions_has_no_lag() -> None:
+    """It reads nothing; the one that has them is as far as it is."""
+    state = FleetState()
+    state.report(report(stage="sink", worker="sink-0", offset=70, sink=FLEET), 100.0)
+    state.report(idle("sink", worker="sink-1", pid=8, sink=FLEET), 100.0)
+    state.report(idle("sink", worker="sink-2", pid=9, sink="run"), 100.0)
+    assert state.sink_lag((80,), 101.0) == 10
+
+
 def test_only_workers_that_stay_are_a_fleet() -> None:
     """Those of a `run` may end at any time."""
     state = FleetState()
     state.report(report(supervisor="run"), 100.0)
-    assert not state.has_fleet(101.0)
+    assert state.supervisors("fetch", 101.0) == {"run"}
     state.report(report(worker="fetch-9", pid=8, supervisor="up"), 100.0)
-    assert state.has_fleet(101.0)
+    assert state.supervisors("fetch", 101.0) == {"run", "up"}
 
 
 def test_a_new_process_of_a_worker_replaces_the_old_one() -> None:

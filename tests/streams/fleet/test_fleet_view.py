@@ -7,7 +7,7 @@ import pytest
 
 from crawlog.schemas import control, progress
 from crawlog.schemas.control import JobCopy, StartEnded
-from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.fleet import FleetView, fleet_view
 from crawlog.streams.log import Producer, Topics, ensure_topics, write_control
@@ -92,3 +92,18 @@ def test_two_views_agree_and_a_live_one_follows(cluster: Settings) -> None:
         write_control(producer, topics, [JobCopy("k", JobSpec(at=2.0, state="cancelled"))])
         assert live.wait_until(lambda state: "k" in state.names(), 10)
         assert [(one.name, one.state) for one in live.jobs()] == [("k", "cancelled"), ("j", "running")]
+
+
+def test_the_lag_of_a_stage_whose_workers_own_nothing_is_its_whole_topic(cluster: Settings) -> None:
+    """As that of a stage without workers: nobody reads it."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    place = Progress("", "parse", 0, time.time(), offset=2)
+    idle = Progress("parse-0", IDLE, -1, time.time(), pid=9, idle_stage="parse")
+    for one in (place, idle):
+        producer.send(topics.progress, progress.encode(one), key=progress.key(one), partition=0)
+    for _ in range(3):
+        producer.send(topics.pages, b"", partition=0)
+    assert producer.flush(10)
+    parse = FleetView.read(cluster).stages()[1]
+    assert (parse.stage, parse.workers, parse.lag) == ("parse", 1, 3)

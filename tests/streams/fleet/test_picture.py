@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.streams.fleet import Finish, Picture
 
 
@@ -99,6 +99,12 @@ def test_a_run_begins_only_when_its_job_was_named() -> None:
     assert not seen.is_begun
     seen.take(partial("fetch-0", 1, j=1))
     assert seen.is_begun
+
+
+def test_the_report_of_a_worker_without_partitions_says_nothing_of_any() -> None:
+    """Nor has its process worked: one that never gets to work is broken."""
+    seen = picture(Progress("fetch-1", IDLE, -1, 1.0, pid=8, idle_stage="fetch"))
+    assert (seen.newest, seen.has_reported(8)) == ({}, False)
 
 
 def all_idle() -> list[Progress]:
