@@ -112,7 +112,8 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         is_partial: Whether `jobs` leaves out jobs whose counts are as in an earlier report of this process.
         piece, pieces: Number of this record, from 0, among those of the report; very many jobs take several records.
         gone: Jobs that earlier reports of this process named and that further ones do not: they ended long ago.
-        idle_stage: The stage of a worker that owns no partition; `stage` is `IDLE` then, and `partition` -1.
+        idle_stage: The stage of a worker that owns no partition; `stage` is `IDLE` then, and `partition` -1. That of
+            `crawlog worker start` is `start`.
     """
 
     worker: str

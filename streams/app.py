@@ -24,17 +24,22 @@ from .kernel import system_mark
 from .stages import Stage
 
 
+def own_name() -> str:
+    """The name of this process's worker: `CRAWLOG_WORKER`, else host, system and pid."""
+    return os.environ.get("CRAWLOG_WORKER") or f"{socket.gethostname()}-{system_mark()}-{os.getpid()}"
+
+
 def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink_name: str | None = None) -> CrawlApp:
     """The app of a stage.
 
     Args:
-        worker_name: None for `CRAWLOG_WORKER`, else host, system and pid.
+        worker_name: None for `own_name()`.
         sink_name: None for `CRAWLOG_SINK`; each sink has its own consumer group.
 
     Raises: Misconfigured: no cluster is named and no local engine runs.
     """
     if worker_name is None:
-        worker_name = os.environ.get("CRAWLOG_WORKER") or f"{socket.gethostname()}-{system_mark()}-{os.getpid()}"
+        worker_name = own_name()
     if sink_name is None:
         sink_name = sink_name_of(os.environ.get(SINK_ENVIRONMENT, ""))
     app = CrawlApp(stage, _with_log(settings), worker_name, sink_name if stage == "sink" else "")

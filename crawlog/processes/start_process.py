@@ -2,7 +2,8 @@
 
 `up` and `run` do this in their own process. Workers of their own (compose, Faust) have neither. What this process
 knows comes from the log, so a killed one is simply started again. Two of them side by side do no harm: both give the
-same requests, and what a job knows falls away.
+same requests, and what a job knows falls away. It reports itself as a worker that owns no partition, and obeys an order
+to end as workers do.
 """
 
 import os
@@ -13,6 +14,9 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
+from crawlog import __version__
+from crawlog.schemas import progress
+from crawlog.schemas.progress import IDLE, Progress
 from crawlog.streams import files
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import RECENT_S, Picture
@@ -31,6 +35,10 @@ AWAY_S = 1.0
 """Pause after the log could not be read, seconds."""
 
 
+REPORT_S = 2.0
+"""Time between two reports of this process, seconds."""
+
+
 class FollowedLog(NamedTuple):
     """The log, as `Starts` follows it."""
 
@@ -38,6 +46,30 @@ class FollowedLog(NamedTuple):
     picture: Picture
     watch: "Watch"
     producer: "Producer"
+
+
+class OwnReports:
+    """Reports this process."""
+
+    def __init__(self, settings: "Settings", worker: str) -> None:
+        from crawlog.streams.log import Producer, Topics
+        from crawlog.streams.worker import OwnProcess
+
+        self._worker = worker
+        self._own = OwnProcess(__version__)
+        self._topic = Topics(settings.kafka.prefix).progress
+        self._producer = Producer(settings, f"{worker}-progress")
+        self._due = 0.0
+
+    def look(self) -> None:
+        """Reports if it is time, and the last report is in the log: a late one is worthless."""
+        self._producer.poll()
+        if self._producer.outstanding or time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + REPORT_S
+        report = Progress(self._worker, IDLE, -1, time.time(), pid=os.getpid(), idle_stage="start")
+        self._own.sign([report])
+        self._producer.send(self._topic, progress.encode(report), key=progress.key(report), partition=0)
 
 
 def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
@@ -50,6 +82,7 @@ def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
     Raises: EngineError: the log does not answer at the beginning. Later the process waits for it.
     """
     from crawlog.streams import logs
+    from crawlog.streams.app import own_name
     from crawlog.streams.fleet import Watch
     from crawlog.streams.log import Producer
 
@@ -58,10 +91,11 @@ def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    picture = Picture()
+    picture, worker = Picture(), own_name()
     with closing(Watch(settings, picture, since=time.time() - RECENT_S)) as watch:
         producer = Producer(settings, "crawlog-start")
-        starts = Starts(FollowedLog(settings, picture, watch, producer), say)
+        starts = Starts(FollowedLog(settings, picture, watch, producer), say, worker)
+        reports = OwnReports(settings, worker)
         say("follows the log, and runs the `start` of spiders; SIGTERM ends it")
         with closing(starts):
             while not stop.is_set():
@@ -70,3 +104,4 @@ def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
                 except EngineError:  # the broker may be restarting
                     stop.wait(AWAY_S)
                 starts.look()
+                reports.look()

@@ -9,12 +9,16 @@ on later where it was: none makes room for another, so the jobs that wait are to
 import time
 import traceback
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from crawlog.schemas.control import JobCopy, StartEnded
+from crawlog.schemas.control import JobCopy, StartEnded, WorkerOrder
 from crawlog.streams.errors import EngineError
 
 from .startable import startable
 from .starting import LogFollower, Starting, start_lines
+
+if TYPE_CHECKING:
+    from crawlog.schemas.control import Control
 
 MOST_LOADING = 4
 """Spiders that are loaded at a time: each takes a CPU second or more beside the workers, with a limit by the clock."""
@@ -30,9 +34,13 @@ class Starts:
     """The `start` of each job in the log whose spider may run here, for `crawlog up` and `crawlog worker start`.
 
     Another process of the cluster may give the same requests at the same time; what is known falls away.
+
+    Args:
+        worker: Name of this process, by which it may be ordered to end; empty if nobody may.
     """
 
-    def __init__(self, follower: LogFollower, say: Callable[[str], None]) -> None:
+    def __init__(self, follower: LogFollower, say: Callable[[str], None], worker: str = "") -> None:
+        self._worker = worker
         self._follower = follower
         self._say = say
         self._running: dict[tuple[str, int], Starting] = {}
@@ -81,6 +89,7 @@ class Starts:
         settings = self._follower.settings
         trust = trust_of(settings)
         said = control_entries(settings, Topics(settings.kafka.prefix))
+        self._obey(said.get(f"worker/{self._worker}".encode()))
         due = startable(said)
         for one in self._running.keys() - due.keys():  # first: else a former epoch's requests would be the next one's
             self._running.pop(one).close()
@@ -93,6 +102,14 @@ class Starts:
             if one not in self._running and not is_ended and may_run:  # deployed code is judged where it is run
                 self._waiting[one] = copy
         self._told &= self._waiting.keys()
+
+    def _obey(self, order: "Control | None") -> None:
+        """Ends this process as SIGTERM does if it was ordered to."""
+        if self._worker and isinstance(order, WorkerOrder):
+            from crawlog.streams.worker import is_for_us, stop_as_ordered
+
+            if is_for_us(order, self._worker):
+                stop_as_ordered(order)
 
     def _begin(self) -> None:
         """Begins those for which there is room."""

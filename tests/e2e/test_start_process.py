@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from crawlog.commands.fleet_workers import list_workers, order_worker
 from crawlog.schemas import urls
 from crawlog.schemas.control import StartEnded
 from crawlog.schemas.urls import JobSpec, ScopeSpec
@@ -42,7 +43,10 @@ def _founds(settings: Settings, topics: Topics) -> list[tuple[str | None, str]]:
 def test_start_of_a_job_runs_where_neither_up_nor_run_does(
     cluster: Settings, data: Path, there: list[str], tmp_path: Path
 ) -> None:
-    """What it gives and the note of its end are in the log; a file that this machine does not trust is left alone."""
+    """What it gives and the note of its end are in the log; a file that this machine does not trust is left alone.
+
+    It is listed among the workers, and can be told to end.
+    """
     settings, topics = cluster, Topics(cluster.kafka.prefix)
     ensure_topics(settings)
     for folder in ("trusted", "strange"):
@@ -61,6 +65,8 @@ def test_start_of_a_job_runs_where_neither_up_nor_run_does(
     assert isinstance(note, StartEnded)
     assert (note.requests, note.error) == (20, "")
     assert b"start/strange" not in said
+    (worker,) = list_workers(settings)
+    assert (worker.stage, worker.pid, worker.partitions) == ("start", process.pid, ())
     assert sorted(_founds(settings, topics)) == sorted(("trusted", f"http://a.test/{number}") for number in range(20))
-    process.terminate()
+    order_worker(settings, worker.id, "stop")
     assert process.wait() == 0
