@@ -83,8 +83,8 @@ class ScrapyPipelines(Pipelines):
         await self._tell(signals.item_error, item=item, response=None, failure=failure_of(error))
 
     def stats(self) -> dict[str, float]:
-        """Stats that changed since the last call."""
-        return taken(self._crawler.stats)
+        """Stats that changed since the last call, without the age of this process, which is not the job's."""
+        return {name: value for name, value in taken(self._crawler.stats).items() if name != "elapsed_time_seconds"}
 
     async def _manage(self, name: str, *item: Any) -> Any:
         """Call a method of the manager; older versions of Scrapy have no async ones."""

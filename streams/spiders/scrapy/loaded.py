@@ -51,13 +51,13 @@ def made(
     try:
         runner = ScrapyRunner(found, ref, log_lines)
         log_lines(runner.crawler.settings)
-        return runner
     except Misconfigured:
         raise
     except Exception as error:
         named = ref.path if ref.folder else found.path  # the folder of deployed code is gone soon
         said = _setting_read(error) + told(error, found.folder)
         raise Misconfigured(f"--spider {named}: {found.kind.__name__} cannot be made: {said}") from error
+    return runner
 
 
 def _setting_read(error: Exception) -> str:
