@@ -122,7 +122,7 @@ _FROM: dict[JobStateName, tuple[str, ...]] = {
     "paused": ("running",),
     "running": ("paused", "stopped", "failed"),
     "stopped": ("running", "paused"),
-    "cancelled": ("running", "paused", "stopped", "finished", "failed"),
+    "cancelled": ("running", "paused", "stopped", "failed"),
     "deleted": ("running", "paused", "stopped", "finished", "failed", "cancelled"),
 }
 """The states that a job may have before each change; a job that has the new state already stays as it is."""

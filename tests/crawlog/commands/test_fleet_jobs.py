@@ -9,7 +9,7 @@ import pytest
 
 from crawlog.agents.seed import Source, plant
 from crawlog.commands.control import give
-from crawlog.commands.fleet_jobs import delete_job, pause_job, resume_job, show_job, stop_job
+from crawlog.commands.fleet_jobs import cancel_job, delete_job, pause_job, resume_job, show_job, stop_job
 from crawlog.commands.planting import Planting
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
@@ -64,6 +64,15 @@ def test_commands_leave_no_client_behind(cluster: Settings) -> None:
         give(cluster, Command("pause", job="j"))
         ensure_topics(cluster)
         assert living_clients().keys() <= before.keys()
+
+
+def test_a_finished_job_is_not_cancelled(cluster: Settings) -> None:
+    """Its FILE is complete, and would be a partial one from then on."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    write_job(cluster, producer, topics, "j", msgspec.structs.replace(JobSpec(), state="finished"))
+    with pytest.raises(NotPossible, match="is finished and cannot become cancelled; `--fresh`"):
+        cancel_job(cluster, "j")
 
 
 def test_the_job_of_bare_records_takes_no_orders(cluster: Settings) -> None:
