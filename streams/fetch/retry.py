@@ -21,7 +21,7 @@ MOST_S = 3600.0
 """Longest backoff between two attempts at a URL; Retry-After may ask for more."""
 
 _FOR_GOOD = frozenset({"too_large", "bad_encoding", "header_too_large", "too_many_headers"})
-"""Errors that another attempt at the same server would meet again."""
+"""Errors that another attempt at the same server would meet again, unless its status is tried again anyway."""
 
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 """Headers that ask for a 304 (RFC 9110 13.1)."""
@@ -45,7 +45,8 @@ def may_pass(answer: "Answer", statuses: Collection[int] = RETRY_STATUSES) -> bo
     """
     if answer.is_cookie_check:
         return True
-    if answer.private or answer.error in _FOR_GOOD:
+    is_for_good = answer.error in _FOR_GOOD and answer.http not in statuses  # such an answer is not the page's
+    if answer.private or is_for_good:
         return False
     if answer.http is None or answer.http in statuses or _mistakes_condition(answer):
         return True
