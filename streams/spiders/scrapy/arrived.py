@@ -16,7 +16,7 @@ DECODED = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd"})
 
 def response_of(meta: PageMeta, body: bytes, request: Request) -> Response:
     """The response of a page; its class is found by Scrapy's own rules."""
-    headers = _headers(meta)
+    headers = _headers(meta, is_decoded=request.method != "HEAD")  # it has no body, and keeps its header in Scrapy
     is_moved = bool(meta.location) and 200 <= (meta.http or 0) < 300  # a rendered page went there by itself
     if is_moved:
         headers["Location"] = meta.location
@@ -32,14 +32,14 @@ def response_of(meta: PageMeta, body: bytes, request: Request) -> Response:
     )
 
 
-def _headers(meta: PageMeta) -> Headers:
+def _headers(meta: PageMeta, *, is_decoded: bool) -> Headers:
     given = meta.headers or tuple(_known(meta))
     headers = Headers()
     for name, value in given:
         lower = name.lower()
         if lower in HIDDEN:
             continue
-        left = _undecoded(value) if lower == "content-encoding" else value
+        left = _undecoded(value) if lower == "content-encoding" and is_decoded else value
         if left or lower != "content-encoding":
             headers.appendlist(name, left.encode("latin-1", "replace"))
     if meta.rendered and not meta.location:  # its body is the browser's, in UTF-8 whatever the server said

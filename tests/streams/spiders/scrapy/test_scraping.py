@@ -23,11 +23,13 @@ from scrapy.pipelines.images import ImagesPipeline
 from scrapy.spiders import SitemapSpider
 from twisted.internet.defer import Deferred, succeed
 
+from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Sources, resolve
 from crawlog.streams.sink.scraped import plain_row
 from crawlog.streams.spiders.exchange import CallResult, PageCall
 from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of, scraping, scrapy_runner
+from crawlog.streams.spiders.scrapy.arrived import response_of
 from crawlog.streams.spiders.scrapy.failures import RAISED
 from tests.support.adapting import HTML, SITE, asking, failed_page_of, given_by, page_of, runner_of, started
 
@@ -244,6 +246,17 @@ def test_the_response_has_scrapys_class(content_type: str, kind: str) -> None:
     [row] = rows(given_by(runner_of(spider(parse)), page_of(asking(), b"\x89PNG\x00\x01\x02", headers=headers)))
     assert f'"kind": "{kind}"' in row
     assert '"protocol": "HTTP/1.1", "address": null, "cookies": 2, "coded": false' in row
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "coding"), [("HEAD", "TextResponse", "gzip"), ("GET", "HtmlResponse", None)]
+)
+def test_the_answer_to_a_head_request_keeps_its_coding(method: str, kind: str, coding: str | None) -> None:
+    """As in Scrapy, which has nothing to decode there, and finds its class with that header."""
+    headers = (("content-type", "text/html"), ("Content-Encoding", "gzip"))
+    response = response_of(PageMeta(SITE, "j", http=200, headers=headers), b"", Request(SITE, method=method))
+    found = response.headers.get("Content-Encoding")
+    assert (type(response).__name__, found and found.decode()) == (kind, coding)
 
 
 def test_a_rendered_page_is_read_as_the_browser_wrote_it() -> None:
