@@ -80,6 +80,17 @@ def text_in(body: bytes, encoding: str) -> str:
     return endec.decode(body, encoding, "replace", bom="strip")
 
 
+def of_form(accept_charset: str, encoding: str) -> str:
+    """The encoding in which a form is sent (WHATWG HTML 4.10.22.5).
+
+    Args:
+        accept_charset: The form's attribute: labels, of which browsers take the first known one.
+        encoding: Of its page.
+    """
+    labels = accept_charset.replace(",", " ").split()
+    return next(filter(None, map(_named, labels)), "utf-8") if accept_charset else encoding
+
+
 def _from_mark(body: bytes) -> str | None:
     if body.startswith(codecs.BOM_UTF8):
         return "utf-8"

@@ -1,12 +1,13 @@
-"""The login form on its page: its target, and the hidden fields that must be sent with it (CSRF tokens)."""
+"""The login form on its page: its target, its encoding, and the hidden fields that must be sent (CSRF tokens)."""
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawlog.streams.http import Form, origin_of
 from crawlog.streams.url import InvalidUrl, serialise
 
+from . import charset
 from .extract import base_of
-from .tree import parsed
+from .tree import tree_of
 
 PAGE_BYTES = 1024 * 1024
 """Bytes of a form's page that are parsed."""
@@ -26,13 +27,13 @@ def filled_in(form: Form, body: bytes, content_type: str) -> Form | None:
     Returns: None where there is no such form.
     """
     try:
-        page = parsed(body[:PAGE_BYTES], content_type)
+        page, encoding, _ = tree_of(body[:PAGE_BYTES], content_type)
     except ValueError:  # the parser takes none of it
         return None
     base = base_of(page, form.url)
     wanted = {name for name, _ in form.fields}
     behind = _behind(page)
-    best: tuple[tuple[int, bool, bool], str, list[LexborNode]] | None = None
+    best: tuple[tuple[int, bool, bool], str, str, list[LexborNode]] | None = None
     for node in page.css("form[method]")[:MAX_FORMS]:
         action = _action(node, base, form)
         if not action:
@@ -41,12 +42,13 @@ def filled_in(form: Form, body: bytes, content_type: str) -> Form | None:
         asks = any((one.attributes.get("type") or "").lower() == "password" for one in inputs)
         worth = len(wanted & {_name(one) for one in inputs}), action == form.url, asks
         if (action == form.url or asks) and (best is None or worth > best[0]):
-            best = worth, action, inputs
+            best = worth, action, node.attributes.get("accept-charset") or "", inputs
     if best is None:
         return None
-    hidden = [(_name(one), one.attributes.get("value") or "") for one in best[2] if _is_hidden(one)]
+    _, action, charsets, inputs = best
+    hidden = [(_name(one), one.attributes.get("value") or "") for one in inputs if _is_hidden(one)]
     kept = tuple((name, value) for name, value in hidden if name not in wanted)
-    return Form(form.origin, best[1], kept + form.fields)
+    return Form(form.origin, action, kept + form.fields, charset.of_form(charsets, encoding))
 
 
 def _action(node: LexborNode, base: str, form: Form) -> str:

@@ -3,7 +3,7 @@
     request_rules (a job's rules within the worker's limits) ─► request (headers, proxies, bandwidth)
           request_parts: what of a spider's request may be sent
           may it be asked?  robots (+ robots_patterns)   egress: private addresses and bad ports
-          sent along        cookies   validators: If-None-Match …   login: the form that is posted
+          sent along        cookies   validators: If-None-Match …   login (+ form_fields): the form that is posted
                                         │
                                         ▼
     answer (status, headers, body) ◄─ codings (gzip, br, zstd) ◄─ sniff (the type by header and first bytes)
@@ -39,6 +39,7 @@ from .codings import BadCoding, Head, TooLarge, UnkeptBody, coding_of, decoded, 
 from .cookie_walls import CookieWalls
 from .cookies import NO_ROOM, CookieJar, StoredCookie, cookie_refusal, default_path
 from .egress import address_refusal, literal_refusal, port_refusal
+from .form_fields import form_encoded
 from .hidden import named_request, shown_found, shown_page, shown_request, shown_result
 from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, is_for_guests, no_login, read_form
 from .request import (
@@ -132,6 +133,7 @@ __all__ = [
     "default_path",
     "egress",
     "essence",
+    "form_encoded",
     "header_refusal",
     "headers_of",
     "is_for_guests",

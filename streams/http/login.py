@@ -11,11 +11,12 @@ session has ended, at most once in `again_s`; before that such an answer is a no
 
 from collections.abc import Collection
 from typing import Literal, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from crawlog.streams.url import InvalidUrl, plain, serialise
 
 from .answer import REDIRECTS, RETRY_STATUSES, Answer
+from .form_fields import form_encoded
 from .request import origin_of
 
 Sign = Literal["redirect", "401", "403"]
@@ -28,16 +29,18 @@ class Form(NamedTuple):
     Attributes:
         url: Where it is posted to; as configured, also where its page is.
         fields: Names and values.
+        encoding: In which they are sent, by its WHATWG name.
     """
 
     origin: str
     url: str
     fields: tuple[tuple[str, str], ...]
+    encoding: str = "utf-8"
 
     @property
     def body(self) -> str:
         """Its fields as they are sent (application/x-www-form-urlencoded)."""
-        return urlencode(self.fields)
+        return form_encoded(self.fields, self.encoding)
 
 
 def read_form(text: str) -> Form:

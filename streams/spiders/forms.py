@@ -17,11 +17,13 @@ class FilledForm(NamedTuple):
     Attributes:
         action: As written; empty for the page's own URL.
         fields: Names and values, in the order of the page; the given ones that it lacks are behind them.
+        accept_charset: As written.
     """
 
     action: str
     method: str
     fields: list[tuple[str, str]]
+    accept_charset: str
 
 
 def filled_form(page: Selector, form: str, data: FormData, click: str) -> FilledForm:
@@ -44,7 +46,8 @@ def filled_form(page: Selector, form: str, data: FormData, click: str) -> Filled
     attributes = node.attrib
     method = (attributes.get("method") or "get").strip().upper()
     action = (clicked.attrib.get("formaction") if clicked is not None else None) or attributes.get("action") or ""
-    return FilledForm(action.strip(), method if method in {"GET", "POST"} else "GET", own + given)
+    charsets = attributes.get("accept-charset") or ""
+    return FilledForm(action.strip(), method if method in {"GET", "POST"} else "GET", own + given, charsets)
 
 
 def _fields_of(page: Selector, form: Selector) -> SelectorList[Selector]:

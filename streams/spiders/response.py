@@ -209,7 +209,7 @@ class Response:
         if filled.method == "GET":
             url = url.partition("#")[0].partition("?")[0]
         options.setdefault("method", filled.method)
-        options.setdefault("encoding", self.encoding)
+        options.setdefault("encoding", charset.of_form(filled.accept_charset, self.encoding))
         options["form"] = filled.fields
         return Request(url, callback, **options)
 

@@ -6,13 +6,11 @@ The arguments are Scrapy's, in Scrapy's order; those after them are crawlog's ow
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict
-from urllib.parse import quote_plus, urlencode
 
-import endec
 import msgspec
 
 from crawlog.schemas.requests import CookieGiven
-from crawlog.streams.http import cookie_refusal, header_refusal, method_refusal
+from crawlog.streams.http import cookie_refusal, form_encoded, header_refusal, method_refusal
 
 from .headers import GivenHeaders, Headers
 
@@ -151,7 +149,7 @@ class Request:
             self.headers.setdefault("Content-Type", "application/json")
             return
         fields = list(form.items() if isinstance(form, Mapping) else form)
-        text = urlencode(fields, doseq=True, encoding=self.encoding, quote_via=_quoted)
+        text = form_encoded(fields, self.encoding)
         if self.method in {"GET", "HEAD"}:
             path, _, fragment = self.url.partition("#")
             joint = "" if not text else "&" if "?" in path else "?"
@@ -178,20 +176,6 @@ ARGUMENTS: Final = tuple(
     name for name in inspect.signature(Request.__init__).parameters if name not in {"self", "json", "form"}
 )
 """The arguments of a request that are its attributes too."""
-
-
-def _quoted(text: str | bytes, safe: str | bytes, encoding: str | None = None, _errors: str | None = None) -> str:
-    """A name or a value of a form as browsers send it: a reference by number for what the encoding lacks."""
-    if isinstance(text, bytes) or encoding is None:
-        return quote_plus(text, safe)
-    return quote_plus(_encoded(text, encoding), safe)
-
-
-def _encoded(text: str, encoding: str) -> bytes:
-    try:
-        return endec.encode(text, encoding, "xmlcharrefreplace")
-    except (LookupError, UnicodeEncodeError):  # a name that only Python has, or half a character
-        return text.encode(encoding, "xmlcharrefreplace")
 
 
 def checked_callback(callback: Callback | None, what: str) -> Callback | None:

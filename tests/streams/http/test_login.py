@@ -111,6 +111,25 @@ def test_hidden_fields_come_from_the_form_that_asks_for_a_password_or_goes_to_th
 
 
 @pytest.mark.parametrize(
+    ("content_type", "attribute", "body"),
+    [
+        ("text/html; charset=windows-1251", "", "tok=%CA%EB%FE%F7&user=%FF&password=%26%23233%3B+"),
+        ("text/html; charset=windows-1251", "accept-charset=UTF-8", "tok=%D0%9A%D0%BB%D1%8E%D1%87&user=%D1%8F&"),
+        ("text/html; charset=windows-1251", "accept-charset='none, koi8-r'", "tok=%EB%CC%C0%DE&user=%D1&"),
+        ("text/html; charset=windows-1251", "accept-charset=none", "tok=%D0%9A%D0%BB%D1%8E%D1%87&user=%D1%8F&"),
+        ("text/html; charset=utf-16le", "", "tok=%D0%9A%D0%BB%D1%8E%D1%87&user=%D1%8F&"),
+    ],
+)
+def test_a_form_is_posted_in_the_encoding_of_its_page(content_type: str, attribute: str, body: str) -> None:
+    """As browsers do: its own `accept-charset` first, what the encoding lacks as a reference, and UTF-16 as UTF-8."""
+    page = f"<form method=post action=/login {attribute}><input type=hidden name=tok value=Ключ>"
+    form = FORM._replace(fields=(("user", "я"), ("password", "é ")))
+    found = filled_in(form, page.encode(content_type.partition("=")[2]), content_type)
+    assert found is not None
+    assert found.body.startswith(body)
+
+
+@pytest.mark.parametrize(
     "page",
     [
         "",

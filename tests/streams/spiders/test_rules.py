@@ -184,6 +184,13 @@ def test_a_form_is_sent_in_the_encoding_of_its_page(charset: str, query: str) ->
     assert Response(meta, body).submit({"q": "éŁ x"}).url == f"http://a.test/?{query}"
 
 
+def test_a_form_says_itself_in_which_encoding_it_is_sent() -> None:
+    """`accept-charset` counts before the page."""
+    meta = PageMeta("http://a.test/", "j", http=200, content_type="text/html; charset=utf-8")
+    response = Response(meta, b"<form accept-charset=windows-1251><input name=q></form>")
+    assert response.submit({"q": "я"}).url == "http://a.test/?q=%FF"
+
+
 def test_a_form_may_have_an_encoding_that_only_python_names() -> None:
     """Such as latin_1."""
     sent = Request("http://a.test/", form={"q": ["é", "Ł"], "n": 1}, encoding="latin_1")
