@@ -31,7 +31,7 @@ from .costly import CostlyDomains
 from .guard import Guard
 from .outputs import Outputs, Sender
 from .spider_pages import SpiderPage, SpiderPages
-from .unpacking import plain_body, unpacked
+from .unpacking import no_room, plain_body, unpacked
 
 log = structlog.get_logger()
 
@@ -373,6 +373,7 @@ class ParseStage:
         Args:
             old: The older page. If it is None, crawl.pages has lost it, and the URL is fetched once more. That request
                 has no condition, because an epoch makes only one conditional request for each URL.
+            body: Its body; empty if this worker has no room for it.
         """
         held = self.bodiless.pop(at, None)
         if held is None:  # given up meanwhile
@@ -383,6 +384,8 @@ class ParseStage:
             return
         if old is None:
             self._fetch_again(job, meta, page)
+        elif not body:
+            self._failed(message, meta, page, no_room(old, self.guard.bounds.size_bytes))
         else:
             self._handle(job, message, pages.with_body(meta, old), page, body)
 

@@ -15,7 +15,7 @@ import msgspec
 from crawlog.schemas import dead, pages, urls
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.http import UnkeptBody, coding_in, decoded, shown_found, shown_page, shown_result
+from crawlog.streams.http import page_of, shown_found, shown_page, shown_result
 from crawlog.streams.log import (
     CommandProducer,
     Letter,
@@ -34,6 +34,7 @@ from crawlog.streams.log import (
     redrive_refusal,
     renew_ends,
 )
+from crawlog.streams.settings import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -169,15 +170,17 @@ def opened(settings: "Settings", offset: int) -> Opened:
     record = dead_letters.record(offset)
     headers = record_headers(record)
     said = dead.from_headers(dict(headers), record.key(), record.value())
-    own = {name: _shown(name, value) for name, value in dead.own_headers(headers)}
-    value = _without_secrets(_plain(record.value(), headers, settings.body_room))
+    own_headers = dead.own_headers(headers)
+    own = {name: _shown(name, value) for name, value in own_headers}
+    value = _without_secrets(_plain(record.value(), own_headers))
     return Opened(dead_letters.all[offset], said.key, value, own, said.traceback)
 
 
-def _plain(value: bytes | None, headers: list[tuple[str, bytes]], most: int) -> bytes | None:
+def _plain(value: bytes | None, headers: list[tuple[str, bytes]]) -> bytes | None:
     """A value; that of a page unpacked, if it can be."""
-    with suppress(UnkeptBody):
-        return decoded(value, coding_in(headers), most) if value else value
+    with suppress(ValueError):
+        _, body = page_of(pages.decode(dict(headers).get(pages.HEADER)), value, headers, MAX_BODY_BYTES)
+        return body or value
     return value
 
 

@@ -14,6 +14,7 @@ from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http import NEEDS_PRIVATE, REDIRECTS, RobotsRules, older_page, page_of
 from crawlog.streams.parse import redirected
+from crawlog.streams.settings import MAX_BODY_BYTES
 from crawlog.streams.spiders import StoredPage
 from crawlog.streams.url import Canonicaliser, Places
 
@@ -158,12 +159,12 @@ def page_at(settings: "Settings", partition: int, offset: int) -> StoredPage:
     headers, value = found
     meta = pages.decode(dict(headers).get(pages.HEADER))
     if meta.same_as is None:
-        return StoredPage(*page_of(meta, value, headers, settings.body_room))
+        return StoredPage(*page_of(meta, value, headers, MAX_BODY_BYTES))
     its_body = "the page at {}:{} was not modified: its body, page {}:{},".format(partition, offset, *meta.same_as)
     found = _record(settings, *meta.same_as)
     if found is None:
         raise Misconfigured(f"{its_body} was trimmed")
-    old, body = older_page(*found, meta, settings.body_room)
+    old, body = older_page(*found, meta, MAX_BODY_BYTES)
     if old is None:
         raise Misconfigured(f"{its_body} cannot be read, or that place has another page now")
     return StoredPage(pages.with_body(meta, old), body)

@@ -42,6 +42,7 @@ from crawlog.streams.log import (
     stage_group,
 )
 from crawlog.streams.printable import shown_time
+from crawlog.streams.settings import MAX_BODY_BYTES
 from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, serialise
 
 from .fleet_jobs import unknown_job
@@ -224,7 +225,7 @@ class Inquiry:
             meta = pages.decode(dict(headers).get(pages.HEADER))
         except ValueError as error:
             return Event(_timestamp(record), "pages", partition, offset, "page", f"a page that cannot be read: {error}")
-        meta, body = page_of(meta, stored, headers, self._settings.body_room)
+        meta, body = page_of(meta, stored, headers, MAX_BODY_BYTES)
         request, told = named_request(meta.id, meta.request), _told(meta, len(body))
         what = f"{request}: {told}" if request else told
         if end := history.end_of_redirects(meta):

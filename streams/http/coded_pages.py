@@ -2,6 +2,7 @@
 
     record: metadata, value, header `content-encoding` ─► page_of ─┬─► metadata and plain body
                                                                    └─► too large or broken: why, and no body
+    a reader with less room than that limit       ─► lacks_room: too large for this reader alone
     a sitemap that unpacks to more stays gzipped: `html/sitemap.py` reads such files, up to a limit of its own
 
 A record without the header has a plain body. Each reader of bodies comes through here, so that all see the same page.
@@ -27,7 +28,7 @@ Headers = Iterable[tuple[str, Any]] | None
 """Of a record, as either client gives them."""
 
 OlderPage = tuple[PageMeta | None, bytes]
-"""The older page, or None, and its plain body."""
+"""The older page, or None, and its plain body; a page without a body has one that its reader has no room for."""
 
 
 def coding_in(headers: Headers) -> str:
@@ -54,8 +55,19 @@ def page_of(meta: PageMeta, value: bytes | None, headers: Headers, most: int) ->
         return structs.replace(meta, error=error.word, kept=False), b""
 
 
+def lacks_room(meta: PageMeta, found: PageMeta, most: int) -> bool:
+    """Whether a body was refused by the limit of its reader, `most`, although its page may have more.
+
+    Args:
+        meta, found: The metadata before `page_of`, and behind it.
+    """
+    return found is not meta and found.error == TooLarge.word and meta.limit > most
+
+
 def older_page(headers: Headers, value: bytes | None, new: PageMeta, most: int) -> OlderPage:
     """The page whose body `new` repeats; None if the record is another page, because offsets were given out again.
+
+    Its body is empty if this reader has no room for it.
 
     Args:
         headers, value: Of the record that `new.same_as` names.
@@ -67,8 +79,10 @@ def older_page(headers: Headers, value: bytes | None, new: PageMeta, most: int) 
         return None, b""
     if (old.job, old.url) != (new.job, new.url) or old.same_as is not None:
         return None, b""
-    old, body = page_of(old, value, headers, most)
-    return (old, body) if old.kept and body else (None, b"")
+    found, body = page_of(old, value, headers, most)
+    if lacks_room(old, found, most):
+        return old, b""
+    return (found, body) if found.kept and body else (None, b"")
 
 
 def sitemap_body(body: bytes, coding: str, limit: int) -> bytes:

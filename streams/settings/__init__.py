@@ -14,7 +14,7 @@ and the reference read it from there. docs/extending.md shows one.
 """
 
 from .browser import browser_version, find_browser, wants_browser
-from .field_types import RECORD_HEADROOM
+from .field_types import MAX_BODY_BYTES, RECORD_HEADROOM
 from .machine import PREFIX, Kafka, Parse
 from .reference import as_markdown, shown, suggestion
 from .sections import Fetch, Politeness, Robots
@@ -22,6 +22,7 @@ from .settings import SHORT, Settings, for_stage, known_keys, masked, to_environ
 from .sources import NO_FILE, Sources, load, origins, parse_pairs, resolve
 
 __all__ = [
+    "MAX_BODY_BYTES",
     "NO_FILE",
     "PREFIX",
     "RECORD_HEADROOM",

@@ -16,6 +16,9 @@ MAX_RECORD_BYTES = 1_000_000_000
 RECORD_HEADROOM = 256 * 1024
 """Room in a record beside the largest body: metadata with two URLs of 64 KiB each, keys, framing; bytes."""
 
+MAX_BODY_BYTES = MAX_RECORD_BYTES - RECORD_HEADROOM
+"""The largest limit of a body that a page may have been fetched under, whatever the settings of its reader."""
+
 MAX_WHOLE = (1 << 63) - 1
 """The largest whole number: no row of the state holds one of more than 64 bits, so no worker could take the job."""
 

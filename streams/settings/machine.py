@@ -64,7 +64,8 @@ class Kafka(Section):
     replication: Annotated[int, Field(ge=1)] = 1
     """Replication factor of the topics that crawlog creates."""
     max_record_bytes: Annotated[int, Field(ge=1 << 20, le=MAX_RECORD_BYTES)] = 9 << 20
-    """Largest record for topics, broker, producer and consumers alike, bytes; above `fetch.max_body_bytes`."""
+    """Largest record for topics, broker, producer and consumers alike, bytes; above `fetch.max_body_bytes`.
+    Parse unpacks no larger body: a page that was fetched under more and has such a one is a dead letter."""
     compression: Literal["none", "lz4", "snappy", "zstd", "gzip"] = "lz4"
     """Compression of the log. Real pages keep 31 % of their size with lz4, 20 % with zstd at 3 times its CPU;
     none takes all the disk and a tenth less of a crawl's CPU. Bodies that came compressed lie so in any case.

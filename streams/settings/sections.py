@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from crawlog.streams.http import RETRY_STATUSES, read_form, read_header, read_login, read_proxy, read_user_agent
 
-from .field_types import MAX_RECORD_BYTES, RECORD_HEADROOM, Count, NotNegative, Positive, Section, compiled
+from .field_types import MAX_BODY_BYTES, Count, NotNegative, Positive, Section, compiled
 
 
 class Politeness(Section):
@@ -70,7 +70,7 @@ class Fetch(Section):
     """Longest line of a response's headers, bytes; browsers take 256 KiB of them in all."""
     max_headers: Annotated[int, Field(ge=8)] = 256
     """Header lines of one response."""
-    max_body_bytes: Annotated[int, Field(ge=1024, le=MAX_RECORD_BYTES - RECORD_HEADROOM)] = 8 << 20
+    max_body_bytes: Annotated[int, Field(ge=1024, le=MAX_BODY_BYTES)] = 8 << 20
     """Largest body, after decompression; a larger one is a result with error `too_large`."""
     bodies_mb: Annotated[int, Field(ge=8)] = 96
     """Bodies over 256 KiB that one worker holds at a time, MiB; further ones wait, with their servers and deadlines.

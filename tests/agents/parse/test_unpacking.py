@@ -94,10 +94,33 @@ def test_a_sitemap_without_a_body_is_told() -> None:
 
 
 def test_the_worker_has_a_limit_of_its_own() -> None:
-    """Whatever a record says of itself: any client may have written it."""
+    """Whatever a record says of itself. A row would replace the good one of a worker with more room."""
     stage = Stage(guard=Guard(Bounds(size_bytes=len(BODY) - 1)))
-    stage.take(GZIP, coding="gzip", limit=1 << 60)
-    assert stage.row()["error"] == "too_large"
+    stage.take(GZIP, coding="gzip", limit=40_000_000)
+    value, headers = letter(stage)
+    assert (value, headers[CODING], stage.log.values(NAMES.items)) == (GZIP, b"gzip", [])
+    assert b"set kafka.max_record_bytes to 40262144 for parse" in headers["error"]
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
+@pytest.mark.parametrize(("room", "limit"), [(len(BODY), 1 << 60), (len(BODY) - 1, len(BODY) - 1)])
+def test_a_page_that_fits_or_is_too_large_for_its_own_limit_has_its_row(room: int, limit: int) -> None:
+    """No setting of this worker changes it."""
+    stage = Stage(guard=Guard(Bounds(size_bytes=room)))
+    stage.take(GZIP, coding="gzip", limit=limit)
+    assert (stage.row()["error"] or "", buried(stage)) == ("" if room == len(BODY) else "too_large", [])
+
+
+def test_a_page_that_was_not_modified_is_a_dead_letter_where_its_old_body_finds_no_room() -> None:
+    """A replay of it asks no server."""
+    stage = Stage(guard=Guard(Bounds(size_bytes=9)))
+    at = stage.take(http=304, same_as=(3, 7))
+    stage.stage.body_came((3, at), pages.PageMeta(PAGE, "j", http=200, limit=100), b"")
+    stage.stage.flush()
+    [(_, error)] = buried(stage)
+    assert "kafka.max_record_bytes" in error
+    assert (stage.founds(), stage.log.values(NAMES.items)) == ([], [])
 
 
 def test_a_page_that_waits_for_its_job_waits_as_it_came() -> None:

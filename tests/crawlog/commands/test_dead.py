@@ -33,6 +33,7 @@ from crawlog.streams.settings.settings import Settings
 from tests.support.dying import dying
 
 AT = 1_700_000_000.0
+LARGE = Settings().body_room + 1
 
 
 def letter(
@@ -336,14 +337,16 @@ def test_the_list_shows_urls_under_their_errors(log: tuple[Settings, Producer, T
 
 @pytest.mark.broker
 @pytest.mark.parametrize(
-    ("value", "shown"), [(gzip.compress(b"<p>x"), "<p>x"), (b"no gzip", "no gzip")], ids=["whole", "broken"]
+    ("value", "shown"),
+    [(gzip.compress(b"<p>x"), "<p>x"), (b"no gzip", "no gzip"), (gzip.compress(b"x" * LARGE), "x" * LARGE)],
+    ids=["whole", "broken", "large"],
 )
 def test_a_page_in_a_coding_is_shown_plain_and_goes_back_as_it_came(
     log: tuple[Settings, Producer, Topics], value: bytes, shown: str
 ) -> None:
-    """One that cannot be unpacked is shown as it is."""
+    """One that cannot be unpacked is shown as it is. Its own limit counts, not that of this command's settings."""
     settings, producer, names = log
-    headers = pages.headers(pages.PageMeta("http://a.example/", "j", limit=100), "gzip")
+    headers = pages.headers(pages.PageMeta("http://a.example/", "j", limit=LARGE), "gzip")
     letter = dead.DeadLetter(names.pages, 3, 1, "parse", "MemoryError: ", job="j")
     producer.send(names.dead, value, key=b"a.example", partition=0, headers=letter.headers() + headers)
     producer.flush(10)

@@ -1,8 +1,10 @@
 """A page asked for now: its redirects are a crawl's. A page of the log: its body is its own."""
 
+import gzip
 from contextlib import closing
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from crawlog.commands.one_page import fetched_page, page_at, stored_page
@@ -65,3 +67,16 @@ def test_a_page_of_the_log_that_was_not_modified_has_the_older_body(monkeypatch:
     monkeypatch.setattr("crawlog.commands.one_page._record", lambda _, *place: log.get(place))
     page = page_at(Settings(), 0, 9)
     assert (page.meta.http, page.meta.content_type, page.body) == (304, "text/html", b"x")
+
+
+@pytest.mark.parametrize("at", [5, 9])
+def test_a_page_of_the_log_is_read_under_the_limit_that_it_was_fetched_under(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Its reader need not repeat `kafka.max_record_bytes`."""
+    size, settings = 1_500_000, load({"kafka.max_record_bytes": 1 << 20, "fetch.max_body_bytes": 1024}, environ={})
+    fetched = msgspec.structs.replace(OLD, limit=size)
+    log = {(0, 5): (pages.headers(fetched, "gzip"), gzip.compress(bytes(size))), (0, 9): NOT_MODIFIED}
+    monkeypatch.setattr("crawlog.commands.one_page._record", lambda _, *place: log.get(place))
+    page = page_at(settings, 0, at)
+    assert (len(page.body), page.meta.error) == (size, "")

@@ -139,20 +139,22 @@ def test_a_page_in_a_coding_is_told_plain_or_with_the_reason_why_not(cluster: Se
     ensure_topics(cluster)
     log = Log(cluster)
     log.urls(spec=SPEC)
-    packed, kind = gzip.compress(b"<p>" * 500), "text/html"
+    kind, large = "text/html", cluster.body_room + 1
     for row, (url, limit, told, size) in enumerate(
         (
-            (URL, 1500, f"page of 1,500 bytes, text/html, {len(packed)} in gzip", 1500),
-            (TARGET, 1499, f"page without a body: too_large, {len(packed)} in gzip", 0),
+            (URL, 1500, "page of 1,500 bytes, text/html, ", 1500),
+            (TARGET, 1499, "page without a body: too_large, ", 0),
+            (URL + "large", large, f"page of {large:,} bytes, text/html, ", large),
         ),
         1,
     ):
+        packed = gzip.compress(b"p" * (size or 1500))
         log.urls(urls=[u.FoundUrl(url)])
         place = log.page(url, packed, "gzip", http=200, content_type=kind, limit=limit)
         log.urls(results=[u.Result(url, row << 16, "fetched", http=200, page=place)])
         events = why(cluster, url, None, "", lambda _: None).events
         event = next(event for event in events if (event.kind, event.offset) == ("page", place[1]))
-        assert event.what.startswith(told)
+        assert event.what.startswith(f"{told}{len(packed):,} in gzip")
         assert event.detail["bytes"] == size
         stored = page_at(cluster, *place)
         assert (len(stored.body), stored.meta.error) == (size, "" if size else "too_large")

@@ -267,16 +267,18 @@ def test_another_record_at_the_old_place_is_not_taken_for_the_page(old: PageMeta
 
 
 @pytest.mark.parametrize(
-    ("body", "most", "found"),
+    ("body", "limit", "most", "found"),
     [
-        (gzip.compress(b"x" * 9, mtime=0), 9, b"x" * 9),
-        (gzip.compress(b"x" * 9, mtime=0), 8, b""),
-        (b"no gzip", 9, b""),
-        (gzip.compress(b"x" * 9, mtime=0)[:-8] + bytes(8), 9, b""),
+        (gzip.compress(b"x" * 9, mtime=0), 100, 9, b"x" * 9),
+        (gzip.compress(b"x" * 9, mtime=0), 8, 100, None),
+        (gzip.compress(b"x" * 9, mtime=0), 8, 8, None),
+        (gzip.compress(b"x" * 9, mtime=0), 9, 8, b""),
+        (b"no gzip", 100, 9, None),
+        (gzip.compress(b"x" * 9, mtime=0)[:-8] + bytes(8), 100, 9, None),
     ],
 )
-def test_an_old_page_that_cannot_be_unpacked_is_gone(body: bytes, most: int, found: bytes) -> None:
-    """Its URL is fetched whole, as a page's whose body was not kept."""
-    old = PageMeta(URL, "j", limit=100)
+def test_an_old_page_that_cannot_be_unpacked_is_gone(body: bytes, limit: int, most: int, found: bytes | None) -> None:
+    """Its URL is fetched whole, as a page's whose body was not kept; not if this reader alone has no room."""
+    old = PageMeta(URL, "j", limit=limit)
     said = older_page(pages.headers(old, "gzip"), body, PageMeta(URL, "j", same_as=(0, 0)), most)
-    assert said == ((old, found) if found else (None, b""))
+    assert said == ((None, b"") if found is None else (old, found))
