@@ -132,6 +132,8 @@ def _made(summary: "Summary") -> list[str]:
         told.append(f"  {outcome.counted(summary.rows, 'row')}" + f" in {summary.output}" * (summary.output != "-"))
     if summary.partial:
         told.append(f"  rows so far: {summary.partial}")
+    elif summary.output and summary.reason == "cancelled":
+        told.append(f"  rows so far: `crawlog export --job {summary.job} -o FILE` writes them")
     return told
 
 

@@ -2,14 +2,13 @@
 
 has_fleet ─► Before ─► submit ─► FleetFollower: FleetView ─► frames ─► end ─► outputs ─► export_job ─► FILE ─► Summary
 │ Ctrl-C: detached, the job goes on
-└ Ctrl-C again: the job is cancelled
+└ Ctrl-C again: the job is cancelled ─► FILE.partial ─► Summary
 """
 
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog import outcome
@@ -21,6 +20,7 @@ from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import Finish, ended, is_final
 
+from .detaching import Detach, Signals, is_again
 from .job_outputs import JobOutputs
 from .summary import Summary
 
@@ -38,9 +38,6 @@ RENEW_S = 1.0
 SIGN_S = 3.0
 """How long to wait for a report of a fleet that seems to be gone, seconds: the broker's clock may differ from ours."""
 
-AGAIN_S = 3.0
-"""How long a second Ctrl-C cancels the job after the first one, seconds."""
-
 AS_SCRAPED = (
     "{} will have the items as they were scraped: the job's pipelines run beside the fleet's sink worker."
     " `crawlog submit -o NAME` writes what they give"
@@ -52,14 +49,6 @@ END_NOTED_S = 10.0
 
 LETTERS_S = 60.0
 """How long crawl.dead may be read at the end, seconds."""
-
-
-class Detach(BaseException):
-    """A signal ended the following; the job goes on."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 def has_fleet(settings: "Settings") -> bool:
@@ -110,37 +99,6 @@ class Before(NamedTuple):
         return self.view.job(name) if self.view is not None else None
 
 
-class _Signals:
-    """The first signal raises `Detach`, further ones are noted. Where Python drops it (in a finalizer), `look` does."""
-
-    def __init__(self) -> None:
-        self.is_again = False
-        self._detach: Detach | None = None
-
-    @contextlib.contextmanager
-    def heard(self) -> Iterator[None]:
-        """Hears signals within the block, but none that was ignored before it (`nohup`)."""
-        numbers = [number for number in outcome.SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._hear) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def look(self) -> None:
-        """To be called while the job is followed. Raises: Detach: there was a signal."""
-        if self._detach is not None:
-            raise self._detach
-
-    def _hear(self, number: int, _: FrameType | None) -> None:
-        if self._detach is not None:
-            self.is_again = True
-            return
-        self._detach = Detach(number)
-        raise self._detach
-
-
 def follow(
     settings: "Settings", job: "JobView", before: Before, shown: View, *, began: float, output: str | None = None
 ) -> Summary:
@@ -154,7 +112,7 @@ def follow(
 
     Raises: EngineError: the log does not answer, or an output of the job was not made. Misconfigured: the job failed.
     """
-    signals = _Signals()
+    signals = Signals()
     summary = Summary(job.name, output=output, epoch=job.epoch, resumed=0 < job.submitted_at < began)
     with signals.heard():
         following = None
@@ -171,29 +129,24 @@ def follow(
             following.outputs.check()
         except Detach as detach:
             shown.close()
-            summary.signal, summary.reason = detach.number, "detached"
-            if detach.number == signal.SIGINT and _again(signals, shown):
+            summary.signal, summary.reason, summary.counts = detach.number, "detached", job.counts
+            if detach.number == signal.SIGINT and is_again(signals, shown):
                 _cancel(following.settings if following is not None else settings, summary)
+            if following is not None:
+                following.count()
         finally:
             shown.close()
             summary.took_s = time.time() - began
             if following is not None:
                 following.close()
+    if output is not None and summary.reason == "cancelled":
+        _write_partial(following.settings if following is not None else settings, summary, output)
     return summary
 
 
 def _has_pipelines(job: "JobView") -> bool:
     """Whether the items of a job without outputs of its own pass pipelines."""
     return [one.name for one in job.outputs] == [PIPELINES_ALONE.name]
-
-
-def _again(signals: _Signals, shown: View) -> bool:
-    """Whether a second Ctrl-C comes in time."""
-    shown.say(f"detached: the job goes on; Ctrl-C within {AGAIN_S:.0f} s cancels it")
-    deadline = time.monotonic() + AGAIN_S
-    while not signals.is_again and time.monotonic() < deadline:
-        time.sleep(LOOK_S)
-    return signals.is_again
 
 
 def _cancel(settings: "Settings", summary: Summary) -> None:
@@ -212,6 +165,15 @@ def _write(settings: "Settings", summary: Summary, output: str) -> None:
         summary.rows = written.rows
     else:
         summary.partial = written.output
+
+
+def _write_partial(settings: "Settings", summary: Summary, output: str) -> None:
+    """Writes the rows of a cancelled job to FILE.partial, as a `run` leaves them; a signal ends that at once."""
+    from crawlog.streams.sink import is_file
+
+    if is_file(output):
+        with contextlib.suppress(KeyboardInterrupt, SystemExit), outcome.stopped_by_signals():
+            _write(settings, summary, output)
 
 
 class FleetFollower:
@@ -411,6 +373,20 @@ class FleetFollower:
             state=copy.spec.state,
         )
 
+    def count(self) -> None:
+        """Fills the counts of the summary, for a job whose end is not waited for."""
+        self._view.look(self._sum_counts)
+
+    def _sum_counts(self, state: "FleetState") -> "JobView | None":
+        """Fills the counts; returns the job as it was before, if it has not begun again since."""
+        job, end = state.job(self._summary.job), self._end(state)
+        if job is None:
+            return None
+        self._summary.counts = counts = end.counts if end is not None and end.counts is not None else job.counts
+        known = self._known if self._known is not None and self._known.epoch == job.epoch else None
+        self._summary.pages = max(ended(counts) - (ended(known.counts) if known is not None else 0), 0)
+        return known
+
     def _sum_up(self, state: "FleetState") -> None:
         """Fills the summary.
 
@@ -418,7 +394,7 @@ class FleetFollower:
         """
         from crawlog.schemas.control import StartEnded
 
-        summary, job, end = self._summary, state.job(self._summary.job), self._end(state)
+        summary, job = self._summary, state.job(self._summary.job)
         if job is None:
             summary.reason = "deleted"
             return
@@ -429,9 +405,7 @@ class FleetFollower:
             summary.tell_open(state.commands, is_held=True)
         else:
             summary.tell_end(job.state, job.reason)
-        summary.counts = end.counts if end is not None and end.counts is not None else job.counts
-        known = self._known if self._known is not None and self._known.epoch == job.epoch else None
-        summary.pages = max(ended(summary.counts) - (ended(known.counts) if known is not None else 0), 0)
+        known = self._sum_counts(state)
         if known is not None and known.state in ENDED and known.rev == job.rev and summary.reason != "stopped":
             summary.tell_known()
         note = state.said.get(f"start/{job.name}".encode())

@@ -1,5 +1,6 @@
 """Following a job of a fleet: what signals do, and when the job has ended."""
 
+import json
 import os
 import signal
 from types import SimpleNamespace
@@ -7,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from crawlog.commands import attached_run
+from crawlog.cli import summary_text
+from crawlog.commands import attached_run, detaching, export, fleet_jobs
+from crawlog.commands.attached_run import Before
 from crawlog.commands.job_outputs import JobOutputs
 from crawlog.commands.summary import Summary
 from crawlog.progress.pace import Pace
@@ -26,16 +29,62 @@ from tests.support.finalizing import signal_in_a_finalizer
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_that_came_in_a_finalizer_detaches_at_the_next_look() -> None:
     """Python drops what a finalizer raises: the command would follow the job to its end, whatever comes then."""
-    signals = attached_run._Signals()
+    signals = detaching.Signals()
     with signals.heard():
         signals.look()
         signal_in_a_finalizer(signal.SIGTERM)
-        with pytest.raises(attached_run.Detach) as detach:
+        with pytest.raises(detaching.Detach) as detach:
             signals.look()
         assert detach.value.number == signal.SIGTERM
         assert not signals.is_again
         os.kill(os.getpid(), signal.SIGTERM)
         assert signals.is_again
+
+
+@pytest.mark.parametrize(
+    ("times", "output", "told", "files"),
+    [
+        (1, "rows.csv", (130, "detached", None), []),
+        (2, "rows.csv", (7, "cancelled", "rows.csv.partial"), ["rows.csv"]),
+        (3, "rows.csv", (7, "cancelled", None), ["rows.csv"]),
+        (2, "-", (7, "cancelled", None), []),
+    ],
+)
+def test_ctrl_c_leaves_the_counts_and_cancelled_jobs_their_rows(
+    monkeypatch: pytest.MonkeyPatch, times: int, output: str, told: tuple[int, str, str | None], files: list[str]
+) -> None:
+    """A third Ctrl-C ends the writing of FILE.partial; the summary then says how to get the rows."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the suite itself may run under `nohup`
+    follower, written = a_follower(fetched=19), []
+    follower.until_ended = lambda _: os.kill(os.getpid(), signal.SIGINT)
+    follower._view, follower.settings = SimpleNamespace(look=lambda ask: ask(follower.state)), Settings()
+    follower.close = lambda: None
+
+    def following(_settings: Settings, summary: Summary, *_: object) -> Any:
+        follower._summary = summary
+        return follower
+
+    def say(line: str) -> None:
+        if times > 1 and "detached" in line:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def export_job(_settings: Settings, job: str, output: str) -> export.Exported:
+        written.append(output)
+        if times > 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return export.Exported(job, f"{output}.partial", 19, is_complete=False, state="cancelled")
+
+    monkeypatch.setattr(attached_run, "FleetFollower", following)
+    monkeypatch.setattr(detaching, "AGAIN_S", 0.01)
+    monkeypatch.setattr(fleet_jobs, "cancel_job", lambda *_: None)
+    monkeypatch.setattr(export, "export_job", export_job)
+    shown: Any = SimpleNamespace(say=say, close=lambda: None)
+    summary = attached_run.follow(Settings(), JobView("shop", "running"), Before(), shown, began=0.0, output=output)
+    said = json.loads(summary_text.as_json(summary))
+    assert (summary_text.exit_code(summary), said["reason"], said["partial"]) == told
+    assert (said["fetched"], said["pages"], written) == (19, 19, files)
+    names_export = "`crawlog export --job shop -o FILE`" in "".join(summary_text.lines(summary))
+    assert names_export == (told[1:] == ("cancelled", None))
 
 
 def a_follower(*commands: Command, **counts: Any) -> Any:
