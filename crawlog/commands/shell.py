@@ -2,9 +2,11 @@
 
 import code
 import importlib
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.spiders import Request, Response, StoredPage, bare_record, opened
 
 if TYPE_CHECKING:
@@ -17,6 +19,10 @@ response   {response!r}
 request    {request!r}
 fetch(x)   asks for a URL or a request, and makes its page the response; response.follow(…) makes one
 """
+
+
+NAME = "<shell>"
+"""Of the user's code in tracebacks."""
 
 
 class Shell:
@@ -42,13 +48,16 @@ class Shell:
         return self._show(self._fetch(asked.url, bare_record(asked)))
 
     def run(self, line: str) -> str:
-        """The value of an expression, as the prompt shows it; empty for a statement."""
+        """The value of an expression, as the prompt shows it; empty for a statement.
+
+        Raises: CrawlError: of `fetch`. Misconfigured: any other error of the line.
+        """
         try:
-            compiled = compile(line, "<shell>", "eval")
-        except SyntaxError:
-            exec(compile(line, "<shell>", "exec"), self.names)  # noqa: S102  # the user's own line
-            return ""
-        return repr(eval(compiled, self.names))  # noqa: S307  # the user's own line
+            return self._value(line)
+        except (CrawlError, BrokenPipeError):
+            raise
+        except Exception as error:
+            raise Misconfigured(_told(line, error)) from error
 
     def prompt(self) -> None:
         """Ask for lines until the user leaves."""
@@ -60,7 +69,25 @@ class Shell:
         else:
             ipython.start_ipython(argv=["--no-banner"], user_ns=self.names)
 
+    def _value(self, line: str) -> str:
+        try:
+            compiled = compile(line, NAME, "eval")
+        except SyntaxError:
+            exec(compile(line, NAME, "exec"), self.names)  # noqa: S102  # the user's own line
+            return ""
+        return repr(eval(compiled, self.names))  # noqa: S307  # the user's own line
+
     def _show(self, page: StoredPage) -> Response:
         response = opened(page)
         self.names |= {"response": response, "request": response.request}
         return response
+
+
+def _told(code: str, error: Exception) -> str:
+    """An error of the user's code, with the line of it that raised the error."""
+    from crawlog.agents.sandbox import error_line
+
+    at = [frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == NAME]
+    at += [error.lineno or 0] if isinstance(error, SyntaxError) and error.filename == NAME else []
+    number = at[-1] if at else 0
+    return "\n  ".join([f"-c: {error_line(error)}", *map(str.strip, code.splitlines()[number - 1 : number])])

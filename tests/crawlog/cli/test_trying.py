@@ -255,6 +255,29 @@ def test_shell_has_the_response(
     assert met[1].css("h1::text").get() == "List"
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("1 / 0", "-c: ZeroDivisionError: division by zero\n  1 / 0"),
+        ("n = 0\nfor _ in 'a':\n    1 / n", "-c: ZeroDivisionError: division by zero\n  1 / n"),
+        (
+            "import json\njson.loads('')",
+            "-c: JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n  json.loads('')",
+        ),
+        ("a = 1\nb = (", "-c: SyntaxError: '(' was never closed (<shell>, line 2)\n  b = ("),
+        ("compile('(', 'x', 'eval')", "-c: SyntaxError: '(' was never closed (x, line 1)\n  compile('(', 'x', 'eval')"),
+        ("fetch('a.test')", "-c: InvalidUrl: not a URL: 'a.test'\n  fetch('a.test')"),
+        ("fetch('http://127.0.0.1:1/')", "http://127.0.0.1:1/: its robots.txt cannot be read"),
+    ],
+)
+def test_an_error_of_the_code_of_shell_is_no_bug_of_ours(crawlog: Callable[..., Said], line: str, told: str) -> None:
+    """It is told with its line; an error of `fetch` says itself what is wrong."""
+    said = crawlog("shell", "-c", line)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"crawlog: {told}")
+    assert "internal error" not in said.err
+
+
 @pytest.mark.parametrize("template", SPIDERS)
 def test_a_new_spider_loads_and_its_test_passes(crawlog: Callable[..., Said], template: str, tmp_path: Path) -> None:
     """Of every template; nothing is overwritten."""
