@@ -52,7 +52,7 @@ def lines(summary: "Summary") -> list[str]:
     how = {
         "finished": f"finished{_finish(summary, counts)}",
         "max_pages": "ended: the number of pages asked for is reached",
-        "already_finished": "was finished already; --fresh crawls it again",
+        "already_finished": _known(summary),
         "interrupted": "interrupted; the same command goes on from here" + _elsewhere(summary),
         "detached": "goes on without this command; the same command follows it again,"
         f" `crawlog jobs show {summary.job}` tells how far it is, and `crawlog jobs cancel {summary.job}` ends it",
@@ -69,6 +69,14 @@ def lines(summary: "Summary") -> list[str]:
     gone += [f"  `start` failed: {summary.start_error}"] if summary.start_error else []
     told = [*_counted(summary, counts), *_made(summary), *_lost(summary), *_stats(summary)]
     return [f"{summary.job} {how}", *told, *gone]
+
+
+def _known(summary: "Summary") -> str:
+    """How a job ended before this run, and what lets it go on."""
+    return {
+        "max_pages": "had ended already: the number of pages asked for is reached; a larger --max-pages lets it go on",
+        "closed": f"was closed by its spider already: {summary.closed}; --fresh crawls it again",
+    }.get(summary.known, "was finished already; --fresh crawls it again")
 
 
 def _stats(summary: "Summary") -> list[str]:

@@ -381,7 +381,7 @@ class Run:
         if self.file is None or self.summary.reason in UNFINISHED:
             return
         self._shown.close()  # rows may go to the same terminal
-        reason = self.summary.closed or self.summary.reason.replace("already_", "")
+        reason = self.summary.closed or self.summary.known or self.summary.reason
         rows = self.file.make(finish, reason, was_damaged=self.whole.was_damaged)
         self.summary.rows = rows if self.summary.output else None
         if self.job.order.dumps_stats:

@@ -20,6 +20,7 @@ class Summary(msgspec.Struct):
             command), blocked, stopped, closed or detached (a fleet goes on).
         seed: One of the URLs given to the run, for hints; empty if none were given.
         blocked: The host that a command blocks; HOST if there are several.
+        known: How the job had ended, if reason is already_finished: finished, max_pages or closed.
         closed: Reason with which the spider closed the job; empty if it did not.
         start_error: The error with which the spider's `start` ended, one line; empty without one.
         start_items: Items that `start` gave.
@@ -40,6 +41,7 @@ class Summary(msgspec.Struct):
     seed: str = ""
     blocked: str = "HOST"
     reason: str = "interrupted"
+    known: str = ""
     closed: str = ""
     start_error: str = ""
     start_items: int = 0
@@ -91,6 +93,5 @@ class Summary(msgspec.Struct):
 
     def tell_known(self) -> None:
         """Notes that an earlier run has told of the end, unless the job is cancelled."""
-        self.closed = ""
         if self.reason != "cancelled":
-            self.reason = "already_finished"
+            self.known, self.reason = self.reason, "already_finished"

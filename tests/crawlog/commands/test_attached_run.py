@@ -201,6 +201,7 @@ def test_pages_count_from_before_the_job_was_submitted(known: JobView | None, pa
     follower.state.hear(b"finished/shop", end)
     follower._sum_up(follower.state)
     assert (follower._summary.pages, follower._summary.reason) == (pages, told)
+    assert follower._summary.known == ("finished" if told == "already_finished" else "")
 
 
 ROWS = OutputSpec("rows.jsonl")

@@ -107,18 +107,18 @@ def test_a_broker_that_dies_in_the_check_of_the_log_does_not_end_the_run(failing
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "told", "again"),
+    ("state", "reason", "told", "again", "line"),
     [
-        ("finished", "", "finished", "already_finished"),
-        ("stopped", "max_pages", "max_pages", "already_finished"),
-        ("stopped", "enough", "closed", "already_finished"),
-        ("stopped", "operator", "stopped", "stopped"),
-        ("cancelled", "", "cancelled", "cancelled"),
+        ("finished", "", "finished", "already_finished", "was finished already; --fresh crawls it again"),
+        ("stopped", "max_pages", "max_pages", "already_finished", "is reached; a larger --max-pages lets it go on"),
+        ("stopped", "enough", "closed", "already_finished", "its spider already: enough; --fresh crawls it again"),
+        ("stopped", "operator", "stopped", "stopped", "the same command goes on"),
+        ("cancelled", "", "cancelled", "cancelled", "--fresh crawls it again from its seeds"),
     ],
 )
 @pytest.mark.parametrize("is_at_once", [False, True])
 def test_a_run_says_how_its_job_ended_and_so_does_the_next_one(
-    state: Any, reason: str, told: str, again: str, *, is_at_once: bool
+    state: Any, reason: str, told: str, again: str, line: str, *, is_at_once: bool
 ) -> None:
     """A job that `jobs stop` stopped has not ended for a run: it makes no file, then or later."""
     end, copy = Finished("shop", 1.0, reason=reason or state), JobCopy("shop", JobSpec(state=state, reason=reason))
@@ -132,7 +132,8 @@ def test_a_run_says_how_its_job_ended_and_so_does_the_next_one(
             run._record(SimpleNamespace(end=end, copy=copy), SimpleNamespace(pages=lambda: 0))
         assert run.summary.reason == expected
         assert (run.summary.reason in UNFINISHED) == (expected in ("stopped", "cancelled"))
-        assert summary_text.lines(run.summary)
+        said, *_ = summary_text.lines(run.summary)
+        assert said.endswith(line) or known is None
 
 
 @pytest.mark.parametrize(
