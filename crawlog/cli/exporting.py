@@ -1,6 +1,7 @@
 """`crawlog export`: the rows of a job so far, in a file."""
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import rich_click as click
@@ -10,6 +11,9 @@ from crawlog.terminal import answer, tell
 
 from .options import one_file, settings_of, settings_options
 from .reach import existing_log
+
+if TYPE_CHECKING:
+    from crawlog.commands.export import Exported
 
 
 @click.command()
@@ -33,12 +37,17 @@ def export(job: str, output: str, follow: bool, as_json: bool, **given: Any) -> 
     with existing_log(settings_of(given)) as reached:
         from crawlog.commands.export import export_job
 
-        made = export_job(reached, job, output, follow=follow, say=tell)
+        told = partial(_tell, as_json=as_json and output != "-")
+        made = export_job(reached, job, output, follow=follow, say=tell, left=told)
+    told(made)
+    return outcome.FINISHED if made.is_complete else outcome.PARTIAL
+
+
+def _tell(made: "Exported", *, as_json: bool) -> None:
     line = f"{outcome.counted(made.rows, 'row')} in {made.output}"
     why = f" ({made.reason})" if made.reason else ""
-    then = "complete" if made.is_complete else f"not complete: the job {job} is {made.state}{why}"
-    if as_json and output != "-":
+    then = "complete" if made.is_complete else f"not complete: the job {made.job} is {made.state}{why}"
+    if as_json:
         answer(msgspec.json.encode(made).decode())
     else:
         tell(f"{line}, {then}")
-    return outcome.FINISHED if made.is_complete else outcome.PARTIAL

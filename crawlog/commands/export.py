@@ -107,7 +107,13 @@ class JobNow(msgspec.Struct):
 
 
 def export_job(
-    settings: "Settings", job: str, output: str, *, follow: bool = False, say: Say = lambda _: None
+    settings: "Settings",
+    job: str,
+    output: str,
+    *,
+    follow: bool = False,
+    say: Say = lambda _: None,
+    left: Callable[[Exported], None] = lambda _: None,
 ) -> Exported:
     """Writes the rows of a job so far: FILE if the job has ended and all is in, else FILE.partial.
 
@@ -115,6 +121,7 @@ def export_job(
         output: As `-o` of `run`: a file, `-`, or the address of a store.
         follow: Whether to wait for the job's end. Ctrl-C, a SIGTERM or the job's deletion then leaves FILE.partial.
         say: Is told how the job goes on.
+        left: Is told what was written so, before the signal or the error is raised.
 
     Raises: Misconfigured: no such job, or an output that cannot be written. EngineError: the log cannot be read, or the
         disk is full.
@@ -123,7 +130,7 @@ def export_job(
     with _room(now.spec.output if now.spec.is_file else tempfile.gettempdir()), _folder(now.spec) as folder:
         export = _Export(settings, now, folder, say)
         try:
-            return export.run(follow=follow)
+            return export.run(left, follow=follow)
         finally:
             export.close()
 
@@ -174,7 +181,7 @@ class _Export:
     def close(self) -> None:
         self._state.close()
 
-    def run(self, *, follow: bool) -> Exported:
+    def run(self, left: Callable[[Exported], None], *, follow: bool) -> Exported:
         try:
             is_in = self._read()
             while not is_in and self._goes_on(follow=follow):
@@ -185,7 +192,7 @@ class _Export:
         except (KeyboardInterrupt, SystemExit, Misconfigured):
             # SystemExit is how SIGTERM and SIGHUP end a command; the job was deleted if it is Misconfigured
             if follow:
-                self._write(is_complete=False)
+                left(self._write(is_complete=False))
             raise
         now = self._now
         return self._write(is_complete=is_in and now.end is not None and is_final(now.state, now.reason))

@@ -17,6 +17,7 @@ import pytest
 from crawlog import __version__, outcome
 from crawlog.cli import arguments, summary_text
 from crawlog.cli.main import main
+from crawlog.commands.export import Exported
 from crawlog.commands.order import Order as RunOrder
 from crawlog.commands.order import job_name, refused
 from crawlog.commands.replay import ReplayOptions
@@ -610,6 +611,29 @@ def test_a_page_whose_body_could_not_be_unpacked_is_told_of(crawlog: Command, mo
         assert "the page of http://a.test/ has no body: bad_encoding" in done.stderr
     page = StoredPage(PageMeta("http://a.test/", "j", http=200), b"")
     assert crawlog("pages", "cat", "0:0").returncode == 0
+
+
+@pytest.mark.parametrize(("end", "code"), [(None, 8), (KeyboardInterrupt(), 130), (SystemExit(143), 143)])
+def test_an_export_tells_what_it_left_also_at_a_signal(
+    crawlog: Command, monkeypatch: pytest.MonkeyPatch, end: BaseException | None, code: int
+) -> None:
+    """As text or as JSON, once."""
+    made = Exported("j", "rows.csv.partial", 2, is_complete=False, state="running")
+
+    def export_job(*_: object, left: Callable[[Exported], None], **__: object) -> Exported:
+        if end is not None:
+            left(made)
+            raise end
+        return made
+
+    monkeypatch.setattr("crawlog.cli.exporting.existing_log", contextlib.nullcontext)
+    monkeypatch.setattr("crawlog.commands.export.export_job", export_job)
+    words = "export", "--job", "j", "-o", "rows.csv", "--follow"
+    said = crawlog(*words)
+    assert (said.returncode, said.stdout) == (code, "")
+    assert said.stderr.split("\n", 1)[0] == "2 rows in rows.csv.partial, not complete: the job j is running"
+    shown = crawlog(*words, "--json")
+    assert (shown.returncode, json.loads(shown.stdout)["rows"], shown.stderr.strip()) == (code, 2, "")
 
 
 def test_probe_answers_line_by_line_without_faust() -> None:

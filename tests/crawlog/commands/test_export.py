@@ -185,8 +185,10 @@ def test_a_signal_that_ends_the_following_leaves_the_rows_so_far(log: Log, tmp_p
     def stop(_line: str) -> None:
         raise end
 
+    left: list[export.Exported] = []
     with pytest.raises(type(end)):
-        export_job(log.settings, "j", str(tmp_path / "rows.jsonl"), follow=True, say=stop)
+        export_job(log.settings, "j", str(tmp_path / "rows.jsonl"), follow=True, say=stop, left=left.append)
+    assert left == [export.Exported("j", str(tmp_path / "rows.jsonl.partial"), 1, is_complete=False, state="running")]
     assert json.loads((tmp_path / "rows.jsonl.partial").read_text()) == {"n": 1, "page": 0}
 
 
