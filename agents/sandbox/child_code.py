@@ -3,9 +3,11 @@
 thread: CodeSource.folder (blocks; some ask again while the log is away) ─► the cache   └ as root: a copy for its user
 home: a new folder below TMPDIR ─┬─ code/   the copy, of root
                                  └─ work/   working folder, HOME and TMPDIR of the child; gone when it ends
+its lock: of the process that made it, so a kill releases it; folders without one are old
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -62,7 +64,7 @@ class ChildCode:
         self._closed = threading.Event()
         self._filling = threading.Lock()
         _remove_old()
-        self._home = Path(mkdtemp(prefix=f"{MARK}{os.getpid()}-"))
+        self._home, self._lock = _locked_folder()
         (self._home / "work").mkdir(mode=0o700)
 
     def limits(self, limits: ChildLimits) -> ChildLimits:
@@ -106,6 +108,7 @@ class ChildCode:
         self._closed.set()
         with self._filling:
             _remove(self._home)
+            os.close(self._lock)
 
 
 def _open_to_read(folder: Path) -> None:
@@ -115,16 +118,37 @@ def _open_to_read(folder: Path) -> None:
             path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+def _locked_folder() -> tuple[Path, int]:
+    """A new folder, with its lock. It gets its name once it is locked: by then no process takes it for an old one."""
+    unnamed = Path(mkdtemp(prefix=f".{MARK}{os.getpid()}-"))
+    lock = os.open(unnamed, os.O_RDONLY | os.O_DIRECTORY)
+    with contextlib.suppress(OSError):  # a file system without locks: there nobody else can lock it either
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return unnamed.rename(unnamed.with_name(unnamed.name.removeprefix("."))), lock
+
+
 def _remove_old() -> None:
-    """Have folders of processes that were killed removed."""
-    old = []
-    for folder in Path(gettempdir()).glob(f"{MARK}[0-9]*-*"):
-        pid = folder.name.removeprefix(MARK).partition("-")[0]
-        with contextlib.suppress(OSError):
-            if not Path("/proc", pid).exists() and folder.lstat().st_uid == os.geteuid() and not folder.is_symlink():
-                old.append(folder)
+    """Have folders of processes that were killed removed.
+
+    Whether a process has the pid in the name says nothing: in a container each worker may have 1, and processes of
+    other pid namespaces may share the folder for temporary files.
+    """
+    old = [folder for folder in Path(gettempdir()).glob(f"{MARK}[0-9]*-*") if _is_old(folder)]
     if old:
         _remove(*old)
+
+
+def _is_old(folder: Path) -> bool:
+    """Whether a folder is ours, and no process has its lock."""
+    with contextlib.suppress(OSError):
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(lock).st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+        finally:
+            os.close(lock)
+    return False
 
 
 def _remove(*folders: Path) -> None:

@@ -63,6 +63,14 @@ def settled(tmp_path: Path, readable: str) -> tuple[dict[str, object], str]:
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.fixture
+def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files."""
+    monkeypatch.setattr("crawlog.agents.sandbox.child_code.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
 @needs_root
 def test_the_child_is_a_user_that_nobody_else_is(tmp_path: Path) -> None:
     """It reads its code and writes its working folder; keys, data and root are out of its reach."""
@@ -129,6 +137,30 @@ def test_the_folder_of_a_child_goes_also_where_its_worker_does_nothing_more(tmp_
     zygote.close()
     zygote.wait()
     assert not home.exists()
+
+
+def test_the_folder_of_a_killed_worker_goes_where_its_pid_is_another_process(temp: Path) -> None:
+    """In a container a worker that is started again has the pid of the one before: 1."""
+    old = temp / f"crawlog-spider-{os.getpid()}-x"
+    old.mkdir()
+    ChildCode(SpiderRef("shop", folder=str(temp)), None, is_own_user=False).close()
+    until(lambda: not old.exists(), "the end of the folder")
+
+
+def test_the_folder_of_a_living_worker_stays_where_its_pid_is_unknown(
+    temp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a worker in another pid namespace, with the same folder for temporary files."""
+    with monkeypatch.context() as there:
+        there.setattr("os.getpid", lambda: 999_999_999)
+        living = ChildCode(SpiderRef("shop", folder=str(temp)), None, is_own_user=False)
+    (home,) = temp.iterdir()
+    removed: list[Path] = []
+    monkeypatch.setattr("crawlog.agents.sandbox.child_code._remove", lambda *folders: removed.extend(folders))
+    ChildCode(SpiderRef("shop", folder=str(temp)), None, is_own_user=False).close()
+    assert home not in removed
+    living.close()
+    assert home in removed
 
 
 def test_a_child_without_an_event_loop_does_not_wait_for_a_log_that_is_away(tmp_path: Path) -> None:
