@@ -34,4 +34,5 @@ class ChildRules(NamedTuple):
         """The rules by the settings."""
         limits = ChildLimits(settings.parse.max_memory_mb << 20)
         own_user = settings.spider.own_user
-        return cls(settings.parse.timeout_s, limits, settings.spider.env, trust, bounds, CodeCache(settings), own_user)
+        code = CodeCache(settings, is_of_command=trust is None)
+        return cls(settings.parse.timeout_s, limits, settings.spider.env, trust, bounds, code, own_user)

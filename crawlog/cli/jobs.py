@@ -25,6 +25,9 @@ ACTIONS = ("list", "show", "logs", "pause", "resume", "stop", "cancel", "delete"
 OF_COMMAND = ("kafka.", "engine.", "log.", "run.data")
 """Settings that are of the command itself, not of the job."""
 
+OF_DEPLOYED = (*OF_COMMAND, "security.trusted_keys")
+"""Those of a command that loads a deployed spider."""
+
 DEPLOYED = "A spider of deployed code needs --project P; `crawlog projects list` names the projects."
 
 
@@ -141,7 +144,8 @@ def _apart(given: dict[str, Any], *, is_run: bool) -> "tuple[dict[str, Any], dic
     from crawlog.streams.settings import SHORT, known_keys, parse_pairs
 
     keys = {pair: SHORT.get(name, name) for pair in given["pairs"] if (name := pair.partition("=")[0].strip())}
-    own = tuple(pair for pair, key in keys.items() if key.startswith(OF_COMMAND))
+    of_command = OF_DEPLOYED if given["project"] else OF_COMMAND
+    own = tuple(pair for pair, key in keys.items() if key.startswith(of_command))
     if is_run and (others := [key for key in keys.values() if key in known_keys().keys() - job_keys()]):
         workers = sorted(key for key in others if not key.startswith((*OF_COMMAND, "results.")))
         if workers:

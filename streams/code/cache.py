@@ -48,10 +48,15 @@ class CodeFolder(NamedTuple):
 
 
 class CodeCache:
-    """Gives the folder of a version. May be used from several threads, and by several processes on one data folder."""
+    """Gives the folder of a version. May be used from several threads, and by several processes on one data folder.
 
-    def __init__(self, settings: "Settings") -> None:
+    Args:
+        is_of_command: Whether the operator's own command loads the code: it has no pages that could come back.
+    """
+
+    def __init__(self, settings: "Settings", *, is_of_command: bool = False) -> None:
         self._settings = settings
+        self._is_of_command = is_of_command
         self._lock = threading.Lock()
         self._log: CodeLog | None = None
 
@@ -70,23 +75,33 @@ class CodeCache:
         if self._log is None:
             self._log = CodeLog(self._settings)
         self._log.look()
+        then = "" if self._is_of_command else f", {AGAIN}"
         entry = self._log.find(ref.project, ref.version, ref.sha256)
         if entry is None:
             raise Misconfigured(
                 f"the log has no such version with the hash {ref.sha256:.12}: deploy it again with `crawlog deploy "
-                f"--project {ref.project:.100} --version {ref.version:.100}`, {AGAIN}"
+                f"--project {ref.project:.100} --version {ref.version:.100}`{then}"
             )
         trusted = keys.trusted_keys(self._settings)
         if why := keys.refusal(entry.signed, trusted):
-            raise Misconfigured(
-                f"workers here may not run it: {why}. If you trust that key, add it to security.trusted_keys of the "
-                f"workers and start them again; else deploy the project with a key of yours; {AGAIN}"
-            )
+            raise Misconfigured(self._untrusted(why))
         if entry.manifest.cluster != self._log.cluster:
-            raise Misconfigured(f"it was signed for another cluster: deploy it here, {AGAIN}")
+            raise Misconfigured(f"it was signed for another cluster: deploy it here{then}")
         if _is_revoked(self._settings, entry.manifest):
-            raise Misconfigured(f"it was revoked: deploy another version, {AGAIN}")
+            raise Misconfigured(f"it was revoked: deploy another version{then}")
         return entry.manifest
+
+    def _untrusted(self, why: str) -> str:
+        if self._is_of_command:
+            return (
+                f"this command may not load it: {why}. If you trust that key, start the command with "
+                "`-s security.trusted_keys=KEY`, or with CRAWLOG_SECURITY__TRUSTED_KEYS in its environment; else "
+                "deploy the project with a key of yours"
+            )
+        return (
+            f"workers here may not run it: {why}. If you trust that key, add it to security.trusted_keys of the "
+            f"workers and start them again; else deploy the project with a key of yours; {AGAIN}"
+        )
 
     def _made(self, manifest: "CodeManifest") -> Path:
         assert self._log is not None

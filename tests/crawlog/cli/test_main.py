@@ -30,6 +30,7 @@ from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
+from crawlog.streams.fleet import JobView
 from crawlog.streams.http.request import basic, read_login
 from crawlog.streams.log.job_records import write_job
 from crawlog.streams.log.producer import Producer
@@ -794,6 +795,20 @@ def test_a_spider_that_is_no_file_is_told_of_deployed_code(crawlog: Command, mon
     done = crawlog("submit", "--spider", "quotes")
     assert (done.returncode, "needs --project P" in done.stderr) == (2, True), done.stderr
     assert "--project" not in crawlog("submit", "--spider", "quotes.py").stderr
+
+
+def test_submit_takes_the_keys_that_it_trusts_itself_where_it_loads_a_deployed_spider(
+    crawlog: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would have no effect: workers have their own."""
+    taken: list[Settings] = []
+    monkeypatch.setattr("crawlog.cli.jobs.fleet_log", taken.append)
+    monkeypatch.setattr("crawlog.commands.submit.submit", lambda *_, **__: JobView("quotes", "running"))
+    keys = ("-s", "security.trusted_keys=abc")
+    done = crawlog("submit", "--project", "shop", "--spider", "quotes", *keys)
+    assert (done.returncode, [one.security.trusted_keys for one in taken]) == (0, [("abc",)]), done.stderr
+    done = crawlog("submit", "http://a.test/", *keys)
+    assert (done.returncode, "security.trusted_keys: of workers" in done.stderr) == (2, True), done.stderr
 
 
 def test_submit_beside_a_run_says_that_the_job_waits(

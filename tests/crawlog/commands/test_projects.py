@@ -24,7 +24,7 @@ from crawlog.streams.code import CodeCache, CodeLog, folder_key, make_key
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Producer, Topics, ensure_topics, log_bounds, read_records
 from crawlog.streams.settings import Settings
-from crawlog.streams.spiders import SpiderRef
+from crawlog.streams.spiders import SpiderRef, trust_of
 from tests.support.dying import dying
 
 pytestmark = pytest.mark.broker
@@ -206,6 +206,22 @@ def test_a_worker_runs_only_code_signed_by_a_key_that_it_trusts(settings: Settin
     make_key(key)
     (settings.run.data / "run" / "code.key").unlink()
     assert "not in security.trusted_keys" in str(refusal_of(settings, ref))
+
+
+def test_a_command_that_may_not_load_code_says_how_it_may(settings: Settings, shop: Path, tmp_path: Path) -> None:
+    """As `submit` on a machine without the key: workers may well trust it, and have no pages to give back."""
+    ref = ref_of(projects.deploy(settings, shop, "shop", "1"))
+    stranger = elsewhere(settings, tmp_path / "other")
+    with child_of(stranger, ref, "shop") as child, pytest.raises(Misconfigured) as told:
+        child.facts()
+    assert "this command may not load it" in str(told.value)
+    assert "`-s security.trusted_keys=KEY`" in str(told.value)
+    assert "workers" not in str(told.value)
+    assert "redrive" not in str(told.value)
+    of_worker = ChildRules.of(stranger, trust_of(stranger)).code
+    assert of_worker is not None
+    with pytest.raises(Misconfigured, match=r"workers here may not run it.* redrive"):
+        of_worker.folder(ref)
 
 
 def test_a_revoked_version_starts_nowhere(settings: Settings, shop: Path) -> None:
