@@ -22,8 +22,8 @@ from .reach import existing_log, fleet_log
 def workers(action: str, name: str, as_json: bool, **given: Any) -> int:
     """List the workers of all machines; drain or stop one, which hands its partitions over first.
 
-    ACTION is one of list (the default), drain, stop. After `stop` a supervisor starts another process, after `drain` it
-    does not.
+    ACTION is one of list (the default), drain, stop. After `stop` a supervisor starts another process, after `drain`
+    that of `crawlog up` does not.
     """
     import msgspec
 
@@ -39,7 +39,7 @@ def workers(action: str, name: str, as_json: bool, **given: Any) -> int:
     if not name:
         raise Misconfigured(f"crawlog workers {action}: name the worker; `crawlog workers` lists them")
     worker = order_worker(reached, name, "drain" if action == "drain" else "stop")
-    tell(f"worker {worker.id} (pid {worker.pid}) is told to {action}: it hands its partitions over and ends")
+    tell(fleet_text.ordered_line(worker, action))
     return outcome.FINISHED
 
 

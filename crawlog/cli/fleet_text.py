@@ -144,6 +144,14 @@ def worker_lines(views: "Sequence[WorkerView]") -> list[str]:
     return table([head, *rows], right=(3, 5, 6, 7))
 
 
+def ordered_line(worker: "WorkerView", action: str) -> str:
+    """What a worker that was told to end does, and what may start another one after it was drained."""
+    told = f"worker {worker.id} (pid {worker.pid}) is told to {action}: it hands its partitions over and ends"
+    if action == "drain" and not worker.supervisor:
+        told += ". It is none of `crawlog up`: what started it (Docker, systemd) may start another one; stop it there"
+    return told
+
+
 def partitions(numbers: Sequence[int]) -> str:
     """Numbers of partitions, ranges drawn together: `0-3,7`."""
     ranges: list[list[int]] = []

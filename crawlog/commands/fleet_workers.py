@@ -32,7 +32,7 @@ def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop
     """Orders a worker's process to hand over its partitions and to end; returns it as it was.
 
     Args:
-        action: After `stop` its supervisor starts another process, after `drain` it does not.
+        action: After `stop` its supervisor starts another process, after `drain` that of `up` does not.
 
     Raises: UnknownName, NotPossible: it cannot be ordered so.
     """

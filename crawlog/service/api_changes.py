@@ -52,7 +52,7 @@ def _planned(action: Literal["drain", "stop"], summary: str) -> ApiEndpoint:
 
 ENDPOINTS = (
     _planned("stop", "End a worker's process; its supervisor starts another one"),
-    _planned("drain", "End a worker's process for good; it hands its partitions over"),
+    _planned("drain", "End a worker's process; `crawlog up` starts no other one"),
     _action("pause", "Pause a job: no further request is made", pause_job),
     _action("resume", "Let a paused or stopped job go on", resume_job),
     _action("stop", "Stop a job: its outputs stay partial, its queue stays", stop_job),

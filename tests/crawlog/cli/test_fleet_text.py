@@ -2,8 +2,8 @@
 
 import pytest
 
-from crawlog.cli.fleet_text import output_text
-from crawlog.streams.fleet import OutputView
+from crawlog.cli.fleet_text import ordered_line, output_text
+from crawlog.streams.fleet import OutputView, WorkerView
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,13 @@ from crawlog.streams.fleet import OutputView
 def test_an_output_names_its_worker_with_its_place_or_its_error(view: OutputView, told: str) -> None:
     """Another machine may have a FILE at the same path. An output that is being written may be another worker's."""
     assert output_text(view) == told
+
+
+@pytest.mark.parametrize(
+    ("action", "supervisor", "is_told"), [("drain", "", True), ("drain", "up", False), ("stop", "", False)]
+)
+def test_drain_tells_that_a_worker_of_no_up_may_be_started_again(action: str, supervisor: str, is_told: bool) -> None:
+    """Its exit code is 0, and `restart: unless-stopped` of Docker starts another one."""
+    line = ordered_line(WorkerView("fetch-0", "fetch", "m1", 7, supervisor=supervisor), action)
+    assert line.startswith(f"worker fetch-0 (pid 7) is told to {action}: ")
+    assert ("may start another one" in line) == is_told
