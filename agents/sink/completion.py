@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from crawlog.streams import crash_points
-from crawlog.streams.fleet import finish_reason
+from crawlog.streams.fleet import ended, finish_reason
 from crawlog.streams.sink import closed_stats
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Completion:
             return None
         if is_final:
             return await output.complete(ends, end.reason)
-        spec = output.wanted.spec
-        return await output.leave(ends, finish_reason(spec.state, spec.reason))
+        spec, is_begun = output.wanted.spec, end.counts is None or ended(end.counts) > 0
+        return await output.leave(ends, finish_reason(spec.state, spec.reason), is_begun=is_begun)
 
     async def _note(self, output: "FleetOutput", rows: int) -> None:
         stats = output.stats or closed_stats(self._data, output.spec)

@@ -16,6 +16,7 @@ import structlog
 from crawlog.agents.control import beating
 from crawlog.schemas.record import Record
 from crawlog.streams.errors import CrawlError, Misconfigured, Unusable
+from crawlog.streams.fleet import SHUTDOWN
 from crawlog.streams.log import LogIdentity, SinkSpec
 from crawlog.streams.sink import (
     Entry,
@@ -332,8 +333,10 @@ class FleetOutput:
         if self.has_pipelines:
             await self.open()
             assert self._results is not None
-            order_close(self._data, self.spec, ends, reason)
             made = self._results.made
+            if made is not None and made.meta.is_closed and made.meta.reason == SHUTDOWN != reason:
+                made.unclose()  # the job was stopped, went on, and got no further item
+            order_close(self._data, self.spec, ends, reason)
             if made is not None and not made.is_done:
                 if trouble := self._pipelines_trouble():
                     raise Misconfigured(trouble)
@@ -354,13 +357,14 @@ class FleetOutput:
         with nowhere() as out:
             return finalise(self._data, self.spec, ends, out, keeps=bool(self.copies.wanted))
 
-    async def leave(self, ends: Mapping[int, int], reason: str) -> int | None:
+    async def leave(self, ends: Mapping[int, int], reason: str, *, is_begun: bool) -> int | None:
         """Leave the rows of a job that did not come to its end in FILE.partial, and have its pipelines closed.
 
         Rows that the pipelines cannot make now are left out: nobody waits for them.
 
         Args:
             ends, reason: As `complete` has them.
+            is_begun: Whether the job has fetched anything.
 
         Returns: Their number; None while pipelines make rows or are closed.
 
@@ -369,7 +373,7 @@ class FleetOutput:
         await self.open()
         assert self._results is not None
         made = self._results.made
-        if made is not None and (made.has_more or made.taken):  # else nothing came to the pipelines
+        if made is not None and is_begun:
             order_close(self._data, self.spec, ends, reason)
             if not made.is_done:
                 if not (trouble := self._pipelines_trouble()):

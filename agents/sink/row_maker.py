@@ -310,7 +310,7 @@ class RowMaker:
         assert child is not None
         await child.end()  # files that the pipelines left open are whole when the job has finished
         if self._results.made is made and not made.has_more and not made.meta.is_stale:
-            made.closed(self._taken_stats())
+            made.closed(self._taken_stats(), note.reason)
             self._say_closed(made, note)
 
     def _say_closed(self, made: MadeRows, note: CloseNote) -> None:

@@ -2,6 +2,8 @@
 
 import time
 from contextlib import ExitStack
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -272,12 +274,14 @@ def _logs(settings: "Settings", name: str, limit: int, *, follow: bool, as_json:
 
     with existing_log(settings) as reached:
         end = lines_end(reached)
-        lines = [*job_log_lines(reached, name, limit=limit, upto=end), *last_lines(reached, name)]
-        if not lines:
+        has_lines = False
+        told = partial(job_log_lines, limit=limit, upto=end)
+        for line in chain.from_iterable(part(reached, name) for part in (told, last_lines)):
+            has_lines = True
+            answer(fleet_text.log_line(line, as_json=as_json))
+        if not has_lines:
             check_job(reached, name)
             tell(f"job {name} has no lines; they are kept for 7 days")
-        for line in lines:
-            answer(fleet_text.log_line(line, as_json=as_json))
         for more in follow_job_log(reached, name, end) if follow else ():
             if more is not None:
                 answer(fleet_text.log_line(more, as_json=as_json))

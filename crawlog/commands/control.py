@@ -68,17 +68,6 @@ def given(said: "Mapping[bytes, Control]", command: Command) -> Given:
     return Given(command, changes, command.job in ("", DEFAULT_JOB) or f"job/{command.job}".encode() in said)
 
 
-def cancel(settings: "Settings", job: str) -> None:
-    """Cancels a job for good.
-
-    Raises: Misconfigured: there is no such job.
-    """
-    from crawlog.streams.log import cancel_job as end
-
-    if end(settings, job) is None:
-        raise Misconfigured(f"there is no job {job} in the log; `crawlog status` names those that there are.")
-
-
 def in_force(said: "Mapping[bytes, Control]") -> list[Command]:
     """The commands in force among these records of crawl.control."""
     return Commands(entry for entry in said.values() if isinstance(entry, Command)).in_force

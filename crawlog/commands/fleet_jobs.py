@@ -15,6 +15,7 @@ from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import NotPossible, UnknownName
+from crawlog.streams.fleet import is_final
 
 from .submission import is_full
 from .submit import BROKEN, way_on, whoever
@@ -95,7 +96,7 @@ def stop_job(settings: "Settings", name: str, by: str = "") -> "JobView":
 def cancel_job(settings: "Settings", name: str, by: str = "") -> "JobView":
     """Cancels a job for good; what it has fetched stays.
 
-    Raises: UnknownName: there is none. EngineError: no worker answers.
+    Raises: UnknownName: there is none. NotPossible: its rows are whole. EngineError: no worker answers.
     """
     return _change(settings, name, "cancelled", by)
 
@@ -163,6 +164,8 @@ def _check(copy: JobCopy, state: JobStateName) -> None:
         raise NotPossible(
             f"job {copy.job} has the {copy.spec.max_pages} pages of its limit: {way_on(copy)} lets it go on"
         )
+    if state == "cancelled" and now in ("finished", "stopped") and is_final(now, copy.spec.reason):
+        raise NotPossible(f"job {copy.job} has ended, and its rows are whole: there is nothing to cancel")
     if now in _FROM[state]:
         return
     fresh = "; `--fresh` of `run` or `submit` begins it again" if now in ENDED else ""

@@ -3,6 +3,7 @@
 They are made when somebody reads the log. No process of a fleet has seen all pages of a job.
 """
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pprint import pformat
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from crawlog.schemas.items import add_stats, named_stats
 from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.log_lines import GOES_ON, LogLine
+from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import finish_reason
 
 from .scrapy_stats import job_stats
@@ -34,7 +36,10 @@ def last_lines(settings: "Settings", name: str) -> list[LogLine]:
     job = fleet.job(name)
     if job is None or job.state not in ENDED:
         return []
-    return closing_lines(job, stats_of(settings, fleet, name))
+    try:
+        return closing_lines(job, stats_of(settings, fleet, name))
+    except EngineError as error:
+        return [unread(error), *closing_lines(job, {})]
 
 
 def stats_of(settings: "Settings", fleet: "FleetView", name: str) -> dict[str, float]:
@@ -51,10 +56,10 @@ def page_stats(settings: "Settings", fleet: "FleetView", job: "JobView") -> dict
 
     Raises: EngineError: crawl.items cannot be read.
     """
-    copy = fleet.look(lambda state: state.copy(job.name))
+    copy, end = fleet.look(lambda state: ((found := state.copy(job.name)), found and state.end(found)))
     if copy is None or copy.epoch != job.epoch or not copy.spec.spider:
         return {}
-    return job_stats(settings, job.name, job.epoch, copy.spec.items)
+    return job_stats(settings, job.name, job.epoch, copy.spec.items, end.items if end else ())
 
 
 def named(job: "JobView", pages: Mapping[str, float]) -> dict[str, float]:
@@ -88,3 +93,8 @@ def closing_lines(job: "JobView", stats: Mapping[str, float]) -> list[LogLine]:
         *(line("", text, GOES_ON) for text in pformat(counts | times | {"finish_reason": reason}).split("\n")),
         line(ENGINE, f"Spider closed ({reason})"),
     ]
+
+
+def unread(error: EngineError) -> LogLine:
+    """In place of the stats of a job whose items cannot be read."""
+    return LogLine(time.time(), f"Scrapy's stats are not known: {error}", "warning", STATS)

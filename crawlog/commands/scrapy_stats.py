@@ -24,23 +24,23 @@ WITHOUT = 2_000
 only sitemaps change none."""
 
 
-def job_stats(settings: "Settings", job: str, epoch: int, starts: Sequence[int] = ()) -> dict[str, float]:
+def job_stats(
+    settings: "Settings", job: str, epoch: int, starts: Sequence[int] = (), ends: Sequence[int] = ()
+) -> dict[str, float]:
     """The sums of a job's stats; `named_stats` has them by name.
 
     Args:
         epoch: Of the job; pages of earlier epochs do not count.
         starts: By partition of crawl.items, where the records of the epoch begin, for a job whose spider may be none of
             Scrapy's.
+        ends: By partition of crawl.items, where they end; empty if that is not known.
 
     Raises: EngineError: crawl.items cannot be read.
     """
-    from crawlog.streams.log import Topics, log_bounds, partition_count, read_partitions
+    from crawlog.streams.log import Topics, read_partitions
 
     topic = Topics(settings.kafka.prefix).items
-    bounds = log_bounds(settings, topic, list(range(partition_count(settings))))
-    for at, start in enumerate(starts):
-        first, end = bounds.get(at, (0, 0))
-        bounds[at] = (start, end) if first <= start <= end else (first, end)
+    bounds = _bounds(settings, topic, starts, ends)
     begins, without = f"{job} ".encode(), 0
     known: set[int] = set()
     sums: dict[str, float] = {}
@@ -64,6 +64,20 @@ def job_stats(settings: "Settings", job: str, epoch: int, starts: Sequence[int] 
             items.add_stats(sums, record.stats)
     items.add_stats(sums, of_start)
     return sums
+
+
+def _bounds(settings: "Settings", topic: str, starts: Sequence[int], ends: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """First and last offset of the job's part, by partition; of a log that was made again, all of it."""
+    from crawlog.streams.log import log_bounds, partition_count
+
+    bounds = log_bounds(settings, topic, list(range(partition_count(settings))))
+    for at, start in enumerate(starts):
+        first, end = bounds.get(at, (0, 0))
+        bounds[at] = (start, end) if first <= start <= end else (first, end)
+    for at, known_end in enumerate(ends):
+        first, end = bounds.get(at, (0, 0))
+        bounds[at] = (first, max(first, min(end, known_end)))
+    return bounds
 
 
 def _record(value: bytes, job: str, epoch: int) -> items.ItemsRecord | None:

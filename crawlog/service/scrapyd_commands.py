@@ -3,8 +3,8 @@
 FleetView ─► jobs       commands, each in a thread ─► submit, cancel, deploy, delete, items, log lines
 """
 
+import asyncio
 import socket
-import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -14,9 +14,10 @@ from aiohttp import web
 
 from crawlog.commands import projects
 from crawlog.schemas.job_orders import ENDED
+from crawlog.streams.errors import EngineError
 from crawlog.streams.log import cancel_job
 
-from .routing import FLEET, SETTINGS, SUBMITS, UPLOADS, WORK
+from .routing import FLEET, SETTINGS, SUBMITS, UPLOADS, WORK, TooMuchWork
 from .scrapyd_fleet import ScrapydJob, ScrapydOrder, ScrapydVersion, scrapyd_job
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ LINES = 10_000
 SUMS = 1_000
 """Jobs whose stats are kept, those that were asked for first go first."""
 
-SETTLED_S = 60.0
-"""So long after its end pages of a job may still be parsed: one that was cancelled does not wait for them. Seconds."""
+End = tuple[str, int, int, float]
+"""A job's end: name, epoch, revision, time."""
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class CommandFleet:
     def __init__(self, app: web.Application) -> None:
         self._app = app
         self._settings = app[SETTINGS]
-        self._sums: OrderedDict[tuple[str, int, int], dict[str, float]] = OrderedDict()
+        self._sums: OrderedDict[End, asyncio.Future[dict[str, float]]] = OrderedDict()
 
     @property
     def node(self) -> str:
@@ -110,25 +111,34 @@ class CommandFleet:
 
         for line in await self._do(job_log_lines, self._settings, job, None, LINES):
             yield line
-        for line in await self._do(self._closing, job):
+        for line in await self._closing(job):
             yield line
 
-    def _closing(self, name: str) -> list["LogLine"]:
+    async def _closing(self, name: str) -> list["LogLine"]:
         """As `closing_lines`. Tools read the logs of all jobs again and again: what is summed is kept."""
-        from crawlog.commands.job_closing import closing_lines, named, page_stats
+        from crawlog.commands.job_closing import closing_lines, named, page_stats, unread
 
         job = self._app[FLEET].job(name)
         if job is None or job.state not in ENDED:
             return []
-        end = job.name, job.epoch, job.rev
-        sums = self._sums.get(end)
-        if sums is None:
-            sums = page_stats(self._settings, self._app[FLEET], job)
-            if time.time() - job.ended_at > SETTLED_S:
-                self._sums[end] = sums
-                while len(self._sums) > SUMS:
-                    self._sums.popitem(last=False)
+        end = job.name, job.epoch, job.rev, job.ended_at
+        if end not in self._sums:
+            reading = asyncio.ensure_future(self._do(page_stats, self._settings, self._app[FLEET], job))
+            reading.add_done_callback(partial(self._keep_if_read, end))
+            self._sums[end] = reading  # whoever asks meanwhile waits for the same
+        try:
+            sums = await asyncio.shield(self._sums[end])
+        except EngineError as error:
+            return [unread(error), *closing_lines(job, {})]
+        except TooMuchWork:
+            return closing_lines(job, {})
         return closing_lines(job, named(job, sums))
+
+    def _keep_if_read(self, end: End, reading: "asyncio.Future[dict[str, float]]") -> None:
+        if reading.cancelled() or reading.exception() is not None:
+            self._sums.pop(end, None)
+        while len(self._sums) > SUMS:
+            self._sums.popitem(last=False)
 
     async def rows(self, job: str) -> AsyncIterator[bytes]:
         """The job's items so far, as JSON lines."""

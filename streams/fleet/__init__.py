@@ -12,7 +12,7 @@ from .due import DueEnd, DueOrder, Dues, End, is_begun
 from .finished import Finish
 from .fleet_state import DEFAULT_COPY, FleetState
 from .followed import Followed, FollowedJobs, JobRevision
-from .job_end import OPERATOR, PARTIAL_ENDS, finish_reason, how_ended, is_final
+from .job_end import OPERATOR, PARTIAL_ENDS, SHUTDOWN, finish_reason, how_ended, is_final
 from .picture import RECENT_S, Picture, by_rule, ended, needed
 from .views import FleetStatus, HostView, JobView, OutputView, StageView, WorkerView
 
@@ -25,6 +25,7 @@ __all__ = [
     "OPERATOR",
     "PARTIAL_ENDS",
     "RECENT_S",
+    "SHUTDOWN",
     "DueEnd",
     "DueOrder",
     "Dues",

@@ -6,6 +6,9 @@ OPERATOR = "operator"
 PARTIAL_ENDS = frozenset({"stopped", "cancelled", "failed", "deleted"})
 """Ends, as `how_ended` names them, that leave rows out: they stay in FILE.partial."""
 
+SHUTDOWN = "shutdown"
+"""Why Scrapy ends at a signal."""
+
 
 def how_ended(state: str, reason: str) -> tuple[str, str]:
     """How a job that has ended did so, in one word, and the reason with which its spider closed it.
@@ -30,4 +33,4 @@ def finish_reason(state: str, reason: str) -> str:
     how, closed = how_ended(state, reason)
     if how == "closed":
         return closed
-    return "shutdown" if how in ("cancelled", "stopped") else how
+    return SHUTDOWN if how in ("cancelled", "stopped") else how

@@ -98,6 +98,7 @@ class MadeMeta(msgspec.Struct):
         is_stale: Whether raw items were replaced that had entered the pipelines.
         is_closed: Whether the pipelines were closed behind all raw items up to `at`.
         stats: Stats that the pipelines counted, by name.
+        reason: With which they were closed last.
     """
 
     at: int = 0
@@ -108,6 +109,7 @@ class MadeMeta(msgspec.Struct):
     is_stale: bool = False
     is_closed: bool = False
     stats: dict[str, float] = {}
+    reason: str = ""
 
 
 def entry(value: bytes | None, sink: SinkSpec, *, raw: bool = False) -> Entry | None:

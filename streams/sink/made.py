@@ -203,10 +203,15 @@ class MadeRows:
         if self.meta.is_stale:
             self.write(WriteBatch(raw_mode=True), msgspec.structs.replace(self.meta, is_stale=False))
 
-    def closed(self, stats: Mapping[str, float] = _NO_STATS) -> None:
-        """Note that the pipelines were closed, and what they counted since the last rows."""
-        meta = msgspec.structs.replace(self.meta, is_closed=True, stats=summed(self.meta.stats, stats))
+    def closed(self, stats: Mapping[str, float] = _NO_STATS, reason: str = "") -> None:
+        """Note that the pipelines were closed, with which reason, and what they counted since the last rows."""
+        stats = summed(self.meta.stats, stats)
+        meta = msgspec.structs.replace(self.meta, is_closed=True, stats=stats, reason=reason)
         self.write(WriteBatch(raw_mode=True), meta)
+
+    def unclose(self) -> None:
+        """Note that the pipelines are to be closed once more."""
+        self.write(WriteBatch(raw_mode=True), msgspec.structs.replace(self.meta, is_closed=False))
 
     def failed(self, block: RawBlock) -> dict[int, str]:
         """The items of a block that failed before, by number, with the errors that crawl.dead has."""

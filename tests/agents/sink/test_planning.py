@@ -23,6 +23,7 @@ from crawlog.schemas import items
 from crawlog.schemas.control import Finished, JobCopy, OutputNote
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import EngineError, Misconfigured, RefusedOutput, RetryLater
 from crawlog.streams.log.client import LogIdentity
@@ -421,13 +422,14 @@ def with_pipelines(
     *,
     has_pipelines: bool = True,
     outputs: tuple[str, ...] = ("rows.jsonl",),
+    counts: JobCounts | None = None,
 ) -> None:
     """Tell the worker of the job j, whose items pass pipelines unless it has none; and of its end."""
     made = {"rev": rev, "state": state, "outputs": tuple(map(OutputSpec, outputs)), "pipelines": has_pipelines}
     spec = msgspec.structs.replace(JobSpec(), **made)
     sink._wanted.heard(JobCopy("j", spec))
     if ends is not None:
-        sink._wanted.heard(Finished("j", 1.0, items=(ends,), rev=rev, reason=state))
+        sink._wanted.heard(Finished("j", 1.0, items=(ends,), rev=rev, reason=state, counts=counts))
 
 
 async def scraped(sink: FleetSink, *, rows: int, outputs: tuple[str, ...] = ("rows.jsonl",)) -> FleetOutput:
@@ -471,15 +473,34 @@ async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made
     assert (child.calls, child.reason) == (ONCE, b"shutdown")
 
 
-async def test_pipelines_that_got_no_item_are_not_opened_for_a_cancelled_job(
+@pytest.mark.parametrize(("fetched", "calls"), [(0, []), (3, ["open", "close"])])
+async def test_pipelines_of_a_cancelled_job_without_items_are_closed_if_it_had_begun(
+    sink: FleetSink, log: EmptyLog, child: Child, fetched: int, calls: list[str]
+) -> None:
+    """Its spider's `closed` may tell that nothing was found. Scrapyd starts nothing for a pending job."""
+    log.failures = 0
+    child.may_work.set()
+    await scraped(sink, rows=0)
+    with_pipelines(sink, 2, "cancelled", ends=0, counts=JobCounts(fetched=fetched))
+    await noted(sink, 2)
+    assert child.calls == calls
+
+
+async def test_pipelines_of_a_stopped_job_are_closed_again_when_it_has_finished(
     sink: FleetSink, log: EmptyLog, child: Child
 ) -> None:
-    """Of one that was cancelled before it began Scrapyd starts no process."""
+    """With its own reason, also if it got no further item: some act on `finished` alone."""
     log.failures = 0
-    await scraped(sink, rows=0)
-    with_pipelines(sink, 2, "cancelled", ends=0)
+    child.may_work.set()
+    await scraped(sink, rows=2)
+    with_pipelines(sink, 2, "stopped", ends=2)
     await noted(sink, 2)
-    assert child.calls == []
+    assert (child.calls, child.reason) == (ONCE, b"shutdown")
+    with_pipelines(sink, 3)
+    await sink._turn()
+    with_pipelines(sink, 4, "finished", ends=2)
+    assert (await noted(sink, 4)).rows == 2
+    assert (child.calls, child.reason) == (ONCE * 2, b"finished")
 
 
 async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(

@@ -15,6 +15,7 @@ from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
 from crawlog.schemas.control import Command, JobCopy, Join
 from crawlog.schemas.dead import DeadLetter
+from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.errors import NotPossible, UnknownName
 from crawlog.streams.log import rewind_crawl
@@ -66,12 +67,13 @@ def test_commands_leave_no_client_behind(cluster: Settings) -> None:
         assert living_clients().keys() <= before.keys()
 
 
-def test_a_finished_job_is_not_cancelled(cluster: Settings) -> None:
-    """Its FILE is complete, and would be a partial one from then on."""
+@pytest.mark.parametrize(("state", "reason"), [("finished", ""), ("stopped", "max_pages"), ("stopped", "enough")])
+def test_a_job_whose_rows_are_whole_is_not_cancelled(cluster: Settings, state: JobStateName, reason: str) -> None:
+    """Its FILE is made, and would be a partial one from then on."""
     ensure_topics(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    write_job(cluster, producer, topics, "j", msgspec.structs.replace(JobSpec(), state="finished"))
-    with pytest.raises(NotPossible, match="is finished and cannot become cancelled; `--fresh`"):
+    write_job(cluster, producer, topics, "j", msgspec.structs.replace(JobSpec(), state=state, reason=reason))
+    with pytest.raises(NotPossible, match="job j has ended, and its rows are whole: there is nothing to cancel"):
         cancel_job(cluster, "j")
 
 

@@ -46,6 +46,8 @@ def test_what_pages_changed_is_added_up_and_each_page_counts_once(cluster: Setti
     assert job_stats(cluster, "j", 1, [0]) == every
     assert job_stats(cluster, "j", 1, [99]) == every, "the log was made again since"
     assert job_stats(cluster, "j", 1, [3]) == {"custom": 5, "<max>depth": 1}
+    assert job_stats(cluster, "j", 1, [0], [1]) == {"custom": 2, "item_scraped_count": 1, "<max>depth": 3}
+    assert job_stats(cluster, "j", 1, [3], [1]) == {}
 
 
 @pytest.mark.broker

@@ -1,0 +1,80 @@
+"""The end of a job's log, as the service shows it: its stats are read once."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crawlog.commands import job_closing
+from crawlog.service.routing import FLEET, SETTINGS, WORK, Work
+from crawlog.service.scrapyd_commands import CommandFleet
+from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import JobView
+
+JOB = JobView("j", "finished", epoch=1, rev=3, submitted_at=1.0, ended_at=5.0)
+
+
+class Reads:
+    """Reads of crawl.items, each of which waits."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.error: EngineError | None = None
+        self.may_end = threading.Event()
+
+    def read(self, *_: Any) -> dict[str, float]:
+        """One read."""
+        self.count += 1
+        self.may_end.wait(10)
+        if self.error is not None:
+            raise self.error
+        return {"item_scraped_count": 7.0}
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """In place of the log's."""
+    found = Reads()
+    monkeypatch.setattr(job_closing, "page_stats", found.read)
+    return found
+
+
+@pytest.fixture
+def fleet() -> Iterator[CommandFleet]:
+    """Of one job that has ended."""
+    work = Work(4, "test")
+    app: Any = {SETTINGS: None, FLEET: SimpleNamespace(job=lambda name: JOB if name == "j" else None), WORK: work}
+    yield CommandFleet(app)
+    work.close()
+
+
+def texts(lines: list[Any]) -> str:
+    """The lines as one text."""
+    return "\n".join(line.text for line in lines)
+
+
+async def test_the_stats_of_a_job_are_read_once_whoever_asks(fleet: CommandFleet, reads: Reads) -> None:
+    """Tools ask for the logs of all jobs, again and again."""
+    asked = [asyncio.create_task(fleet._closing("j")) for _ in range(5)]
+    await asyncio.sleep(0.05)
+    asked[0].cancel()
+    reads.may_end.set()
+    for one in asked[1:]:
+        assert "'item_scraped_count': 7," in texts(await one)
+    assert "'item_scraped_count': 7," in texts(await fleet._closing("j"))
+    assert (reads.count, await fleet._closing("k")) == (1, [])
+
+
+async def test_a_log_whose_stats_cannot_be_read_says_so_and_is_read_again(fleet: CommandFleet, reads: Reads) -> None:
+    """Its other lines are there all the same."""
+    reads.may_end.set()
+    reads.error = EngineError("the broker is away")
+    assert texts(await fleet._closing("j")) == (
+        "Scrapy's stats are not known: the broker is away\nSpider closed (finished)"
+    )
+    reads.error = None
+    assert "'item_scraped_count': 7," in texts(await fleet._closing("j"))
+    assert reads.count == 2
