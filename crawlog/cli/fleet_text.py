@@ -7,7 +7,7 @@ import msgspec
 
 from crawlog import outcome
 from crawlog.schemas.log_lines import GOES_ON
-from crawlog.streams.fleet import by_rule, needed
+from crawlog.streams.fleet import by_rule, how_ended, needed
 from crawlog.streams.printable import shown_time
 
 from .table import table
@@ -108,6 +108,9 @@ def output_text(view: "OutputView") -> str:
 
 def changed(action: str, view: "JobView") -> str:
     """What a change has made of a job."""
+    how, closed = how_ended(view.state, view.reason)
+    if action == "stop" and how in ("max_pages", "closed"):
+        return f"job {view.name}: has ended already ({closed or how}); nothing was changed"
     return f"job {view.name}: {CHANGED[action].format(view.name)}"
 
 

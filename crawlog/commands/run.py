@@ -290,6 +290,7 @@ class Run:
         naming, unanswered = picture.strangers()
         count, passed = len(self._seeded), picture.passed("fetch", self._seeded)
         counts, hosts = picture.counts(self.summary.job), picture.hosts()
+        self.trouble.tell_needs(counts.needs)
         longest = max((queued for _, queued, _ in hosts), default=0)
         self._shown.show(
             Frame(

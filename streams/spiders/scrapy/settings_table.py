@@ -265,7 +265,9 @@ SETTINGS: dict[str, SettingRow] = {
     "STATS_CLASS": _mapped(
         "opened and closed in the pipelines' process; changes of all processes are added up per job"
     ),
-    "STATS_DUMP": _mapped("`crawlog run` writes the sums at its end; those of a job on a fleet are not summed"),
+    "STATS_DUMP": _mapped(
+        "`crawlog run` writes the sums at its end; the log of a job on a fleet ends with them in any case"
+    ),
     "TELNETCONSOLE_ENABLED": _kept(_EXTENSION),
     "TELNETCONSOLE_HOST": _kept(_EXTENSION),
     "TELNETCONSOLE_PASSWORD": _kept(_EXTENSION),

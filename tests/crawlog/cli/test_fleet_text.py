@@ -2,8 +2,8 @@
 
 import pytest
 
-from crawlog.cli.fleet_text import ordered_line, output_text
-from crawlog.streams.fleet import OutputView, WorkerView
+from crawlog.cli.fleet_text import changed, ordered_line, output_text
+from crawlog.streams.fleet import JobView, OutputView, WorkerView
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,16 @@ def test_drain_tells_that_a_worker_of_no_up_may_be_started_again(action: str, su
     line = ordered_line(WorkerView("fetch-0", "fetch", "m1", 7, supervisor=supervisor), action)
     assert line.startswith(f"worker fetch-0 (pid 7) is told to {action}: ")
     assert ("may start another one" in line) == is_told
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("operator", "stopped: its queue stays, `crawlog jobs resume j` lets it go on"),
+        ("max_pages", "has ended already (max_pages); nothing was changed"),
+        ("enough", "has ended already (enough); nothing was changed"),
+    ],
+)
+def test_stop_does_not_promise_a_resume_of_a_job_that_had_ended(reason: str, told: str) -> None:
+    """One at its limit is refused by `resume`."""
+    assert changed("stop", JobView("j", "stopped", reason=reason)) == f"job j: {told}"
