@@ -21,9 +21,15 @@ from .submission import is_full
 from .submit import BROKEN, way_on, whoever
 
 if TYPE_CHECKING:
-    from crawlog.streams.fleet import FleetView, JobView
+    from collections.abc import Iterable
+
+    from crawlog.streams.fleet import FleetView, JobView, WorkerView
     from crawlog.streams.log import Producer, Topics
     from crawlog.streams.settings import Settings
+
+
+NOT_STARTED = "no worker runs its `start`: `crawlog worker start` does"
+"""Reason of a job that waits for its first requests."""
 
 
 def list_jobs(settings: "Settings") -> "list[JobView]":
@@ -64,7 +70,19 @@ def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
     values = {key: masked(key, value) for key, value in job_values(copy.spec).items() if key in known_keys()}
     since = view.look(lambda state: state.times.since(copy))
     dead = len(listed(settings, LetterChoice(job=name, since=since), 0, handled=False).letters)
-    return msgspec.structs.replace(found, settings=msgspec.to_builtins(values), dead=dead)
+    reason = found.reason or (NOT_STARTED if lacks_start(found, view.workers()) else "")
+    return msgspec.structs.replace(found, settings=msgspec.to_builtins(values), dead=dead, reason=reason)
+
+
+def lacks_start(job: "JobView", workers: "Iterable[WorkerView]") -> bool:
+    """Whether a job waits for its spider's `start`, and no process that runs those reports.
+
+    Args:
+        workers: Those that report; none tell nothing.
+    """
+    all_workers = list(workers)
+    runs_starts = any(one.stage == "start" or one.supervisor for one in all_workers)  # `up` and `run` run them
+    return job.is_starting and job.state == "pending" and bool(all_workers) and not runs_starts
 
 
 def pause_job(settings: "Settings", name: str, by: str = "") -> "JobView":

@@ -9,7 +9,15 @@ import pytest
 
 from crawlog.agents.seed import Source, plant
 from crawlog.commands.control import give
-from crawlog.commands.fleet_jobs import cancel_job, delete_job, pause_job, resume_job, show_job, stop_job
+from crawlog.commands.fleet_jobs import (
+    cancel_job,
+    delete_job,
+    lacks_start,
+    pause_job,
+    resume_job,
+    show_job,
+    stop_job,
+)
 from crawlog.commands.planting import Planting
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
@@ -18,6 +26,7 @@ from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.errors import NotPossible, UnknownName
+from crawlog.streams.fleet import JobView, WorkerView
 from crawlog.streams.log import rewind_crawl
 from crawlog.streams.log.job_records import (
     commands_in_force,
@@ -65,6 +74,26 @@ def test_commands_leave_no_client_behind(cluster: Settings) -> None:
         give(cluster, Command("pause", job="j"))
         ensure_topics(cluster)
         assert living_clients().keys() <= before.keys()
+
+
+def _worker(stage: str, supervisor: str = "") -> WorkerView:
+    return WorkerView(stage, stage, "host", 1, supervisor=supervisor)
+
+
+@pytest.mark.parametrize(
+    ("workers", "lacks"),
+    [
+        ([], False),
+        ([_worker("fetch"), _worker("parse")], True),
+        ([_worker("fetch"), _worker("start")], False),
+        ([_worker("fetch", "up")], False),
+    ],
+)
+def test_a_job_whose_start_nobody_runs_is_told(workers: list[WorkerView], *, lacks: bool) -> None:
+    """It stayed pending on standalone workers, and nothing said why."""
+    job = JobView("j", "pending", is_starting=True)
+    assert lacks_start(job, workers) is lacks
+    assert not lacks_start(msgspec.structs.replace(job, is_starting=False), workers)
 
 
 @pytest.mark.parametrize(("state", "reason"), [("finished", ""), ("stopped", "max_pages"), ("stopped", "enough")])
