@@ -17,7 +17,7 @@ from crawlog.progress.live import Frame, View
 from crawlog.progress.pace import Pace
 from crawlog.schemas.job_orders import ENDED, PIPELINES_ALONE
 from crawlog.streams import engine
-from crawlog.streams.errors import EngineError
+from crawlog.streams.errors import EngineError, NotPossible
 from crawlog.streams.fleet import Finish, ended, is_final
 
 from .detaching import Detach, Signals, is_again
@@ -131,7 +131,7 @@ def follow(
             shown.close()
             summary.signal, summary.reason, summary.counts = detach.number, "detached", job.counts
             if detach.number == signal.SIGINT and is_again(signals, shown):
-                _cancel(following.settings if following is not None else settings, summary)
+                _cancel(following.settings if following is not None else settings, summary, shown)
             if following is not None:
                 following.count()
         finally:
@@ -149,11 +149,16 @@ def _has_pipelines(job: "JobView") -> bool:
     return [one.name for one in job.outputs] == [PIPELINES_ALONE.name]
 
 
-def _cancel(settings: "Settings", summary: Summary) -> None:
+def _cancel(settings: "Settings", summary: Summary, shown: View) -> None:
+    """Cancels the job; one that has ended meanwhile stays as it is."""
     from .fleet_jobs import cancel_job
 
-    cancel_job(settings, summary.job)
-    summary.signal, summary.reason = 0, "cancelled"
+    try:
+        cancel_job(settings, summary.job)
+    except NotPossible as error:
+        shown.say(str(error))
+    else:
+        summary.signal, summary.reason = 0, "cancelled"
 
 
 def _write(settings: "Settings", summary: Summary, output: str) -> None:

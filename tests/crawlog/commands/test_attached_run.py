@@ -4,7 +4,8 @@ import json
 import os
 import signal
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,7 +21,7 @@ from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import fleet, log
-from crawlog.streams.errors import EngineError
+from crawlog.streams.errors import EngineError, NotPossible
 from crawlog.streams.fleet import Finish, FleetState, JobView
 from crawlog.streams.settings import Settings
 from tests.support.finalizing import signal_in_a_finalizer
@@ -85,6 +86,15 @@ def test_ctrl_c_leaves_the_counts_and_cancelled_jobs_their_rows(
     assert (said["fetched"], said["pages"], written) == (19, 19, files)
     names_export = "`crawlog export --job shop -o FILE`" in "".join(summary_text.lines(summary))
     assert names_export == (told[1:] == ("cancelled", None))
+
+
+def test_two_ctrl_c_on_a_job_that_has_ended_meanwhile_leave_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused, for its rows are whole; the command ends as with one Ctrl-C."""
+    said: list[str] = []
+    monkeypatch.setattr(fleet_jobs, "cancel_job", Mock(side_effect=NotPossible("job shop has ended")))
+    summary, shown = Summary("shop", reason="detached", signal=signal.SIGINT), SimpleNamespace(say=said.append)
+    attached_run._cancel(Settings(), summary, cast("Any", shown))
+    assert (summary.reason, summary_text.exit_code(summary), said) == ("detached", 130, ["job shop has ended"])
 
 
 def a_follower(*commands: Command, **counts: Any) -> Any:
