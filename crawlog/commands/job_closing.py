@@ -37,7 +37,7 @@ def last_lines(settings: "Settings", name: str) -> list[LogLine]:
     if job is None or job.state not in ENDED:
         return []
     try:
-        return closing_lines(job, stats_of(settings, fleet, name))
+        return closing_lines(job, named(job, page_stats(settings, fleet, job)))
     except EngineError as error:
         return [unread(error), *closing_lines(job, {})]
 

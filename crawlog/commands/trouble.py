@@ -24,15 +24,12 @@ class Trouble:
         if trouble != self._last:
             self._say(f"{trouble}; rows wait, and go on by themselves" if trouble else "rows are written again")
             self._last = trouble
-        self._tell_notes()
+        for note in sorted(self._picture.notes() - self._notes):
+            self._say(note)
+            self._notes.add(note)
 
     def tell_needs(self, needs: "Mapping[str, int]") -> None:
         """Reports settings of workers that the job's URLs wait for: this command's workers lack them, too."""
         for setting in sorted(needs.keys() - self._needs):
             self._needs.add(setting)
             self._say(f"URLs wait for a worker with {setting}: end this command, and give it -s {setting}")
-
-    def _tell_notes(self) -> None:
-        for note in sorted(self._picture.notes() - self._notes):
-            self._say(note)
-            self._notes.add(note)

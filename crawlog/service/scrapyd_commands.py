@@ -7,15 +7,16 @@ import asyncio
 import socket
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
 
 from crawlog.commands import projects
+from crawlog.commands.fleet_jobs import cancel_job
 from crawlog.schemas.job_orders import ENDED
-from crawlog.streams.errors import EngineError
-from crawlog.streams.log import cancel_job
+from crawlog.streams.errors import EngineError, NotPossible
 
 from .routing import FLEET, SETTINGS, SUBMITS, UPLOADS, WORK, TooMuchWork
 from .scrapyd_fleet import ScrapydJob, ScrapydOrder, ScrapydVersion, scrapyd_job
@@ -89,8 +90,9 @@ class CommandFleet:
         await self._seen(lambda state: state.copy(order.job) is not None)
 
     async def cancel(self, job: str, by: str) -> None:
-        """Ends a job for good, and waits until the view shows it."""
-        await self._do(cancel_job, self._settings, job, by)
+        """Ends a job for good, and waits until the view shows it. One that has finished meanwhile stays so."""
+        with suppress(NotPossible):
+            await self._do(cancel_job, self._settings, job, by)
         await self._seen(lambda state: (found := _job(state, job)) is None or found.stand == "finished")
 
     async def add_version(self, project: str, version: str, egg: bytes, by: str) -> int:

@@ -68,7 +68,6 @@ from .groups import Group, check_group_name, known_sink_groups, member_names, re
 from .job_changes import (
     ANSWERED_S,
     apply_change,
-    cancel_job,
     change_job,
     has_workers,
     overruling,
@@ -174,7 +173,6 @@ __all__ = [
     "acknowledged",
     "aiokafka_credentials",
     "apply_change",
-    "cancel_job",
     "change_job",
     "check_group_name",
     "check_jump",

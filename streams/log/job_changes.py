@@ -206,20 +206,6 @@ def has_workers(settings: "Settings", stage: str) -> bool:
         return True
 
 
-def cancel_job(settings: "Settings", job: str, by: str = "") -> JobCopy | None:
-    """End a job for good. Its queued URLs stay in the state and are not fetched.
-
-    Returns: The copy of the record; None when there is no such job.
-
-    Raises: OrderRefused, NotAnswered, EngineError: as `change_job`.
-    """
-    topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-control")
-    copy = settled_control(settings, producer, topics).get(f"job/{job}".encode())
-    if not isinstance(copy, JobCopy) or copy.spec.state in ("cancelled", "deleted"):
-        return copy if isinstance(copy, JobCopy) else None
-    return apply_change(settings, producer, topics, copy, state="cancelled", by=by)
-
-
 def _present(settings: "Settings", topics: Topics, job: str) -> JobCopy:
     copy = known_job(settings, topics, job)
     if copy is None or copy.spec.state == "deleted":

@@ -22,8 +22,8 @@ from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config, log_bounds
 from crawlog.streams.log.dead_letters import LetterChoice
-from crawlog.streams.log.job_changes import cancel_job
-from crawlog.streams.log.job_records import write_job
+from crawlog.streams.log.job_changes import apply_change
+from crawlog.streams.log.job_records import known_job, write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.rewind import rewind_crawl
@@ -461,7 +461,10 @@ def test_a_crawl_is_rewound_and_a_job_begun_again(
     code, summary, err = ended(run(site, data, "--fresh", *there))
     assert (code, summary["epoch"], summary["fetched"], summary["rows"]) == (0, 2, PAGES - 1, PAGES - 1), err
     assert sorted(rows(data), key=int) == EVERY_PAGE[:-1]
-    cancel_job(settings, str(summary["job"]))
+    topics = Topics(settings.kafka.prefix)
+    copy = known_job(settings, topics, str(summary["job"]))
+    assert copy is not None
+    apply_change(settings, Producer(settings, "test"), topics, copy, state="cancelled")
     verdicts = verify(settings, data / "state")
     assert verdicts
     assert all(verdict.equal for verdict in verdicts)

@@ -10,7 +10,7 @@ import pytest
 from crawlog.agents import seed
 from crawlog.agents.seed import Source, plant
 from crawlog.commands import projects
-from crawlog.commands.fleet_jobs import resume_job
+from crawlog.commands.fleet_jobs import cancel_job, resume_job
 from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.submission import Submission
 from crawlog.commands.submit import submit
@@ -22,7 +22,6 @@ from crawlog.streams import log
 from crawlog.streams.errors import Misconfigured, NotPossible
 from crawlog.streams.log import job_changes, settled_control
 from crawlog.streams.log.client import log_bounds
-from crawlog.streams.log.job_changes import cancel_job
 from crawlog.streams.log.job_records import (
     commands_in_force,
     control_entries,
