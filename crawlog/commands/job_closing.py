@@ -5,7 +5,6 @@ They are made when somebody reads the log. No process of a fleet has seen all pa
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pprint import pformat
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.log_lines import GOES_ON, LogLine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import finish_reason
+from crawlog.streams.printable import shown_time
 
 from .scrapy_stats import job_stats
 
@@ -85,8 +85,11 @@ def closing_lines(job: "JobView", stats: Mapping[str, float]) -> list[LogLine]:
     if not stats:
         return [line(ENGINE, f"Spider closed ({reason})")]
     counts = {name: int(value) if value == int(value) else value for name, value in stats.items()}
-    begun, ended = (datetime.fromtimestamp(at, UTC) for at in (job.submitted_at, job.ended_at))
-    times = {"start_time": begun, "finish_time": ended, "elapsed_time_seconds": job.ended_at - job.submitted_at}
+    times = {
+        "start_time": shown_time(job.submitted_at),
+        "finish_time": shown_time(job.ended_at),
+        "elapsed_time_seconds": job.ended_at - job.submitted_at,
+    }
     return [
         line(ENGINE, f"Closing spider ({reason})"),
         line(STATS, "Dumping Scrapy stats:"),

@@ -60,6 +60,13 @@ def test_stats_are_dumped_as_scrapy_dumps_them() -> None:
     ]
 
 
+def test_times_of_no_calendar_are_shown_within_one() -> None:
+    """Anybody who can write to the log may have written them; the log was an error then."""
+    forged = JobView("j", "finished", submitted_at=-1e18, ended_at=1e18)
+    text = "".join(line.text for line in closing_lines(forged, {"a": 1}))
+    assert ("datetime.datetime(1970, 1, 1, " in text, "datetime.datetime(9999, " in text) == (True, True)
+
+
 def test_what_pipelines_counted_joins_once_whatever_the_outputs() -> None:
     """All outputs of a job share them."""
     outputs = (OutputView("a", "writing"), OutputView("b", "complete", stats={"kept": 2, "<max>depth": 5}))
