@@ -217,6 +217,11 @@ def test_every_path_in_prose_exists() -> None:
     assert gone == []
 
 
+def test_the_design_is_read_in_a_quarter_of_an_hour() -> None:
+    """What a newcomer does not need first stands on a page of its subject."""
+    assert len((ROOT / "docs/design.md").read_text().splitlines()) <= 250
+
+
 def test_every_link_between_pages_leads_somewhere() -> None:
     """Relative ones, from the folder of the page that has them."""
     links = [(path, link) for path, text in _prose() for link in re.findall(r"\]\(([\w./-]+\.md)\)", text)]
