@@ -373,7 +373,7 @@ class FleetOutput:
         await self.open()
         assert self._results is not None
         made = self._results.made
-        if made is not None and is_begun:
+        if made is not None and (is_begun or made.has_items):
             order_close(self._data, self.spec, ends, reason)
             if not made.is_done:
                 if not (trouble := self._pipelines_trouble()):

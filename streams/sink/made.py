@@ -129,6 +129,11 @@ class MadeRows:
         return self.meta.is_closed and not self.meta.is_stale and not self.has_more
 
     @property
+    def has_items(self) -> bool:
+        """Whether there are raw items."""
+        return bool(self.meta.at or self._next(1))
+
+    @property
     def has_more(self) -> bool:
         """Whether there are raw items that did not become rows."""
         return self.meta.is_stale or bool(self._next(1))

@@ -486,6 +486,18 @@ async def test_pipelines_of_a_cancelled_job_without_items_are_closed_if_it_had_b
     assert child.calls == calls
 
 
+async def test_items_of_a_start_pass_the_pipelines_of_a_cancelled_job_that_has_fetched_nothing(
+    sink: FleetSink, log: EmptyLog, child: Child
+) -> None:
+    """A spider's `start` may give items before its first page."""
+    log.failures = 0
+    child.may_work.set()
+    await scraped(sink, rows=2)
+    with_pipelines(sink, 2, "cancelled", ends=2, counts=JobCounts(queued=1))
+    assert (await noted(sink, 2)).rows == 2
+    assert child.calls == ONCE
+
+
 async def test_pipelines_of_a_stopped_job_are_closed_again_when_it_has_finished(
     sink: FleetSink, log: EmptyLog, child: Child
 ) -> None:
