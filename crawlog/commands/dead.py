@@ -74,7 +74,7 @@ class Opened(msgspec.Struct):
 
     Attributes:
         key: The record's key.
-        value: The record's value, a body unpacked; None if crawl.dead has no copy of it.
+        value: The record's value, a body unpacked within a limit; None if crawl.dead has no copy of it.
         headers: The record's own headers, as text.
     """
 
@@ -164,22 +164,26 @@ def listed(settings: "Settings", choice: LetterChoice, limit: int, *, handled: b
     return Listing(found, found[-limit:], sum(bool(letter.handled) for letter in dead_letters.all.values()))
 
 
-def opened(settings: "Settings", offset: int) -> Opened:
-    """One letter, by its offset in crawl.dead."""
+def opened(settings: "Settings", offset: int, most: int = MAX_BODY_BYTES) -> Opened:
+    """One letter, by its offset in crawl.dead.
+
+    Args:
+        most: Limit of a page's body, unpacked, whatever the page says of itself. A larger one is shown as it came.
+    """
     dead_letters = Dead(settings)
     record = dead_letters.record(offset)
     headers = record_headers(record)
     said = dead.from_headers(dict(headers), record.key(), record.value())
     own_headers = dead.own_headers(headers)
     own = {name: _shown(name, value) for name, value in own_headers}
-    value = _without_secrets(_plain(record.value(), own_headers))
+    value = _without_secrets(_plain(record.value(), own_headers, most))
     return Opened(dead_letters.all[offset], said.key, value, own, said.traceback)
 
 
-def _plain(value: bytes | None, headers: list[tuple[str, bytes]]) -> bytes | None:
+def _plain(value: bytes | None, headers: list[tuple[str, bytes]], most: int) -> bytes | None:
     """A value; that of a page unpacked, if it can be."""
     with suppress(ValueError):
-        _, body = page_of(pages.decode(dict(headers).get(pages.HEADER)), value, headers, MAX_BODY_BYTES)
+        _, body = page_of(pages.decode(dict(headers).get(pages.HEADER)), value, headers, most)
         return body or value
     return value
 

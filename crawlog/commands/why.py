@@ -22,7 +22,7 @@ from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fleet import needed
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
 from crawlog.streams.frontier import FREE, Commands, Orders
-from crawlog.streams.http import RobotsRules, coding_in, named_request, page_of, shown_page
+from crawlog.streams.http import RobotsRules, coding_in, named_request, page_size, shown_page
 from crawlog.streams.log import (
     REPORTS_READ,
     Admin,
@@ -225,8 +225,8 @@ class Inquiry:
             meta = pages.decode(dict(headers).get(pages.HEADER))
         except ValueError as error:
             return Event(_timestamp(record), "pages", partition, offset, "page", f"a page that cannot be read: {error}")
-        meta, body = page_of(meta, stored, headers, MAX_BODY_BYTES)
-        request, told = named_request(meta.id, meta.request), _told(meta, len(body))
+        meta, size_bytes = page_size(meta, stored, headers, MAX_BODY_BYTES)
+        request, told = named_request(meta.id, meta.request), _told(meta, size_bytes)
         what = f"{request}: {told}" if request else told
         if end := history.end_of_redirects(meta):
             what += f": {end}"
@@ -238,7 +238,7 @@ class Inquiry:
             what += f", the browser: {meta.render_error}"
         if self._at is None and not self._is_parsed(partition, offset):
             what += "; not parsed yet, or not committed"
-        detail = {"bytes": len(body), "meta": shown_page(meta)}
+        detail = {"bytes": size_bytes, "meta": shown_page(meta)}
         return Event(_timestamp(record), "pages", partition, offset, "page", what, meta.job, meta.epoch, detail)
 
     def _items(self, history: History, of_pages: list[Event]) -> Iterator[Event]:

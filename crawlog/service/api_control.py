@@ -156,7 +156,7 @@ def _letter(call: ApiCall) -> DeadLetterView:
     offset = int(text)
     if offset not in dead.Dead(call.settings).all:
         raise AnswerError(404, f"there is no dead letter at offset {offset}")
-    found = dead.opened(call.settings, offset)
+    found = dead.opened(call.settings, offset, call.settings.body_room)
     return DeadLetterView(found.letter, _encoded(found.key), _encoded(found.value), found.headers, found.traceback)
 
 

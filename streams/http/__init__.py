@@ -33,6 +33,7 @@ from .coded_pages import (
     likely_bytes,
     older_page,
     page_of,
+    page_size,
     plain_headers,
     sitemap_body,
 )
@@ -152,6 +153,7 @@ __all__ = [
     "older_page",
     "origin_of",
     "page_of",
+    "page_size",
     "plain_headers",
     "port_refusal",
     "read_form",

@@ -8,21 +8,23 @@
 A record without the header has a plain body. Each reader of bodies comes through here, so that all see the same page.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from msgspec import structs
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import CODING, PageMeta
 
-from .codings import GZIP_MAGIC, TooLarge, UnkeptBody, decoded
+from .codings import GZIP_MAGIC, TooLarge, UnkeptBody, decoded, decoded_pieces
 
 PACKS = 5
 """Bytes that a packed one becomes, about: of 154 real pages in gzip, 4.7 on the average."""
 
 SITEMAP_HEADERS = {"Accept-Encoding": "gzip"}
 """Of requests for sitemaps: no other coding is read beyond the limit of pages."""
+
+T = TypeVar("T")
 
 Headers = Iterable[tuple[str, Any]] | None
 """Of a record, as either client gives them."""
@@ -45,14 +47,26 @@ def page_of(meta: PageMeta, value: bytes | None, headers: Headers, most: int) ->
     Args:
         most: Limit of decoded bytes whatever the metadata say: any client may have written them.
     """
+    return _page(meta, value, headers, most, b"".join)
+
+
+def page_size(meta: PageMeta, value: bytes | None, headers: Headers, most: int) -> tuple[PageMeta, int]:
+    """A page and the bytes of its plain body, which is never in memory as a whole. Args: as `page_of`."""
+    return _page(meta, value, headers, most, lambda pieces: sum(map(len, pieces)))
+
+
+def _page(
+    meta: PageMeta, value: bytes | None, headers: Headers, most: int, taken: Callable[[Iterable[bytes]], T]
+) -> tuple[PageMeta, T]:
     body, coding = value or b"", coding_in(headers)
     if not (coding and body):
-        return meta, body
-    unpacked = sitemap_body if meta.kind == "sitemap" else decoded
+        return meta, taken((body,))
     try:
-        return meta, unpacked(body, coding, min(meta.limit or most, most))
+        return meta, taken(decoded_pieces(body, coding, min(meta.limit or most, most)))
     except UnkeptBody as error:
-        return structs.replace(meta, error=error.word, kept=False), b""
+        if meta.kind == "sitemap" and _stays_packed(body, coding, error):
+            return meta, taken((body,))
+        return structs.replace(meta, error=error.word, kept=False), taken(())
 
 
 def lacks_room(meta: PageMeta, found: PageMeta, most: int) -> bool:
@@ -92,10 +106,15 @@ def sitemap_body(body: bytes, coding: str, limit: int) -> bytes:
     """
     try:
         return decoded(body, coding, limit)
-    except TooLarge:
-        if coding in ("gzip", "x-gzip") and body.startswith(GZIP_MAGIC):
+    except UnkeptBody as error:
+        if _stays_packed(body, coding, error):
             return body
         raise
+
+
+def _stays_packed(body: bytes, coding: str, error: UnkeptBody) -> bool:
+    """Whether a sitemap that could not be unpacked is read gzipped."""
+    return isinstance(error, TooLarge) and coding in ("gzip", "x-gzip") and body.startswith(GZIP_MAGIC)
 
 
 def plain_headers(headers: Headers) -> list[tuple[str, Any]]:

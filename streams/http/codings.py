@@ -9,6 +9,7 @@ bomb is noticed before it takes memory or time.
     fetch, where it must look  ─► decoder: pieces of a body, while it comes
     fetch, where it need not   ─► Head: the first bytes, for sniffing; the body goes to the log as it came
     parse                      ─► decoded: the whole body, within a limit
+    its size alone             ─► decoded_pieces: the same, piece by piece
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -152,19 +153,23 @@ def decoded(body: bytes, content_encoding: str, limit: int) -> bytes:
         limit: Of decoded bytes, of each layer.
     Raises: TooLarge, BadCoding
     """
+    return b"".join(decoded_pieces(body, content_encoding, limit))
+
+
+def decoded_pieces(body: bytes, content_encoding: str, limit: int) -> Iterator[bytes]:
+    """The pieces of a whole body, of which no more than one is in memory. Args and Raises: as `decoded`."""
     undo = decoder(content_encoding, limit, WHOLE_PIECE_BYTES)
     if undo is None:
-        return body
-    pieces: list[bytes] = []
+        yield body
+        return
     size = 0
     for at in range(0, len(body), FED_BYTES):
         for piece in undo.pieces(body[at : at + FED_BYTES]):
             size += len(piece)
             if size > limit:
                 raise TooLarge(f"over {limit} bytes")
-            pieces.append(piece)
+            yield piece
     undo.end()
-    return b"".join(pieces)
 
 
 class Head:

@@ -351,6 +351,7 @@ def test_a_page_in_a_coding_is_shown_plain_and_goes_back_as_it_came(
     producer.send(names.dead, value, key=b"a.example", partition=0, headers=letter.headers() + headers)
     producer.flush(10)
     assert json.loads(show_json(command.opened(settings, 3)))["value"] == shown
+    assert command.opened(settings, 3, 100).value == (value if len(shown) > 100 else shown.encode())
     command.redriven(settings, LetterChoice(offsets=frozenset({3})), execute=True, report=pytest.fail)
     [again] = read_records(settings, names.pages, 3, 2, 3)
     assert (again.value(), again.headers()) == (value, headers)

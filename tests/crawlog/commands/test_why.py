@@ -2,7 +2,10 @@
 
 import gzip
 import time
+import tracemalloc
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +17,7 @@ from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, JobCopy, encode, key
 from crawlog.streams.errors import Misconfigured, UnknownName
-from crawlog.streams.fold.history import Offer, UrlState
+from crawlog.streams.fold.history import History, Offer, UrlState
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
@@ -158,6 +161,19 @@ def test_a_page_in_a_coding_is_told_plain_or_with_the_reason_why_not(cluster: Se
         assert event.detail["bytes"] == size
         stored = page_at(cluster, *place)
         assert (len(stored.body), stored.meta.error) == (size, "" if size else "too_large")
+
+
+def test_a_page_of_any_size_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service answers too, and any client may have written the page."""
+    monkeypatch.setattr("crawlog.commands.why.partition_count", lambda _: 8)
+    inquiry, size = Inquiry(Settings(), 1.0, "", lambda _: None), 1 << 26
+    packed, headers = gzip.compress(bytes(size)), pages.headers(pages.PageMeta(URL, "j", limit=size), "gzip")
+    record: Any = SimpleNamespace(value=lambda: packed, headers=lambda: headers, timestamp=lambda: (1, 0))
+    tracemalloc.start()
+    event = inquiry._page(record, 0, 5, History(URL, Places(8)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (event.detail["bytes"], peak < 1 << 21) == (size, True)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import CODING, PageMeta
-from crawlog.streams.http.coded_pages import PACKS, coding_in, likely_bytes, older_page, page_of, plain_headers
+from crawlog.streams.http.coded_pages import (
+    PACKS,
+    coding_in,
+    likely_bytes,
+    older_page,
+    page_of,
+    page_size,
+    plain_headers,
+)
 from crawlog.streams.http.codings import MAX_MEMBERS, Head, UnkeptBody, coding_of, decoded, decoder
 
 PAGE = b"<html>" + b"".join(b"<p>%d paragraph %d</p>" % (n, n * 7919) for n in range(15_000))
@@ -247,6 +255,35 @@ def test_the_codings_of_a_header_have_one_spelling(said: str, coding: str) -> No
     """It is the header of the record."""
     assert coding_of(said) == coding
     assert decoded(b"", said, 0) == b""
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "coding", "size", "error"),
+    [
+        ("page", gzip.compress(b"x" * 9), b"gzip", 9, ""),
+        ("page", gzip.compress(b"x" * 10), b"gzip", 0, "too_large"),
+        ("page", b"no gzip", b"gzip", 0, "bad_encoding"),
+        ("page", b"x" * 10, b"", 10, ""),
+        ("sitemap", gzip.compress(b"x" * 10), b"gzip", 23, ""),
+        ("sitemap", zlib.compress(b"x" * 10), b"deflate", 0, "too_large"),
+    ],
+)
+def test_the_size_of_a_page_is_that_of_its_body(kind: Any, body: bytes, coding: bytes, size: int, error: str) -> None:
+    """A sitemap that unpacks to more stays gzipped."""
+    meta, headers = PageMeta(URL, "j", kind=kind, limit=9), [(CODING, coding)]
+    told, plain = page_of(meta, body, headers, MOST)
+    assert page_size(meta, body, headers, MOST) == (told, len(plain))
+    assert (len(plain), told.error) == (size, error)
+
+
+def test_the_size_of_a_page_is_told_without_its_body() -> None:
+    """A record of 60 kB may unpack to 64 MB, and any client may have written it."""
+    bomb = gzip.compress(bytes(1 << 26))
+    tracemalloc.start()
+    assert page_size(PageMeta(URL, "j"), bomb, [(CODING, b"gzip")], 1 << 26)[1] == 1 << 26
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 21
 
 
 @pytest.mark.parametrize(
