@@ -7,6 +7,7 @@ job has changed since it was read. On a log without fetch workers the job's reco
 """
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams.errors import NotPossible, UnknownName
+from crawlog.streams.errors import NotPossible, OrderRefused, UnknownName
 from crawlog.streams.fleet import is_final
 
 from .submission import is_full
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 NOT_STARTED = "no worker runs its `start`: `crawlog worker start` does"
 """Reason of a job that waits for its first requests."""
+
+TRIES = 3
+"""Tries to change a job while others change it."""
 
 
 def list_jobs(settings: "Settings") -> "list[JobView]":
@@ -148,10 +152,18 @@ _FROM: dict[JobStateName, tuple[str, ...]] = {
 
 
 def _change(settings: "Settings", name: str, state: JobStateName, by: str, reason: str = "") -> "JobView":
-    from crawlog.streams.log import CommandProducer, Topics, apply_change, settled_control
-
     if name == DEFAULT_JOB:
         raise NotPossible(f"{name} is the job of bare records, and takes no orders; `crawlog control` pauses it")
+    for _ in range(TRIES - 1):
+        with suppress(OrderRefused):  # another change came first: look at the job again
+            return _view(settings, _ordered(settings, name, state, by, reason))
+    return _view(settings, _ordered(settings, name, state, by, reason))
+
+
+def _ordered(settings: "Settings", name: str, state: JobStateName, by: str, reason: str) -> JobCopy:
+    """The job's record with the change. Raises: OrderRefused: it is not the one any more that was looked at."""
+    from crawlog.streams.log import CommandProducer, Topics, apply_change, settled_control
+
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
     said = settled_control(settings, producer, topics)
     copy = said.get(f"job/{name}".encode())
@@ -161,9 +173,10 @@ def _change(settings: "Settings", name: str, state: JobStateName, by: str, reaso
         _check(copy, state)
     if state == "running":
         _resume_commands(producer, topics, name, said.get(f"command/job/{name}".encode()))
-    if copy.spec.state != state:
-        copy = apply_change(settings, producer, topics, copy, state=state, reason=reason, by=by or whoever())
-    return _view(settings, copy)
+    if copy.spec.state == state:
+        return copy
+    who, rev = by or whoever(), copy.spec.rev
+    return apply_change(settings, producer, topics, copy, state=state, reason=reason, by=who, expects=rev)
 
 
 def unknown_job(name: str) -> UnknownName:

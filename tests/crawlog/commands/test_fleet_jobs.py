@@ -25,7 +25,7 @@ from crawlog.schemas.control import Command, JobCopy, Join
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
-from crawlog.streams.errors import NotPossible, UnknownName
+from crawlog.streams.errors import NotPossible, OrderRefused, UnknownName
 from crawlog.streams.fleet import JobView, WorkerView
 from crawlog.streams.log import rewind_crawl
 from crawlog.streams.log.job_records import (
@@ -104,6 +104,25 @@ def test_a_job_whose_rows_are_whole_is_not_cancelled(cluster: Settings, state: J
     write_job(cluster, producer, topics, "j", msgspec.structs.replace(JobSpec(), state=state, reason=reason))
     with pytest.raises(NotPossible, match="job j has ended, and its rows are whole: there is nothing to cancel"):
         cancel_job(cluster, "j")
+
+
+def test_a_job_that_finishes_while_it_is_cancelled_stays_finished(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 it runs → 2 it finishes → 3 the order, which names the revision of 1, is refused → 4 it is looked at again."""
+    ensure_topics(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    known, expected = write_job(cluster, producer, topics, "j", JobSpec()), []
+
+    def refused(*_: object, expects: int | None, **__: object) -> JobCopy:
+        expected.append(expects)
+        write_job(cluster, producer, topics, "j", msgspec.structs.replace(known.spec, state="finished", rev=7))
+        raise OrderRefused("j", "it has revision 7")
+
+    monkeypatch.setattr("crawlog.streams.log.apply_change", refused)
+    with pytest.raises(NotPossible, match="nothing to cancel"):
+        cancel_job(cluster, "j")
+    assert expected == [known.spec.rev]
 
 
 def test_the_job_of_bare_records_takes_no_orders(cluster: Settings) -> None:
