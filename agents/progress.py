@@ -1,6 +1,6 @@
 """Writes the worker's progress to crawl.progress: one report per owned partition, every second, at rest every other.
 
-A worker that owns no partition reports itself, every other second.
+A worker that owns no partition, or restores its own yet, reports itself, every other second.
 
     app.reports of the stage ─► ReportPace: which are due? ─► ToldJobs: which jobs changed? ─► crawl.progress
 
@@ -129,7 +129,7 @@ class Reporter:
         self._told = {partition: told for partition, told in self._told.items() if partition in held}
 
     def _idle(self) -> Progress:
-        """The report of a worker that owns no partition: it lives, and says nothing of its stage's input."""
+        """The report of a worker without a live partition: it lives, and says nothing of its stage's input."""
         name, pid, sink = self._app.worker_name, os.getpid(), self._app.sink_name
         idle_stage, pages = self._app.stage, self._pages
         return Progress(name, IDLE, -1, time.time(), pid=pid, pages=pages, sink=sink, idle_stage=idle_stage)

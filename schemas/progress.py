@@ -28,8 +28,8 @@ SUPERVISOR = "CRAWLOG_SUPERVISOR"
 """Environment variable that tells a worker `Progress.supervisor`."""
 
 IDLE = "idle"
-"""`Progress.stage` of a worker that owns no partition. So no reader, of an older version either, takes its report for
-one of a partition."""
+"""`Progress.stage` of a worker that owns no partition, or restores its own yet. So no reader, of an older version
+either, takes its report for one of a partition."""
 
 FLEET = "fleet"
 """`Progress.sink` of a sink worker that writes the outputs of all jobs."""

@@ -71,7 +71,7 @@ class WorkerView(msgspec.Struct, frozen=True):
 
     Attributes:
         id: Its name: unique in the fleet.
-        partitions: Those that it owns; it waits for one if there are none.
+        partitions: Those that it owns and has restored.
         cpu: Share of one CPU over the last reports.
         rss: Resident memory, bytes.
         reported_s: Seconds since its last report.
