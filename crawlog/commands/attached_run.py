@@ -129,9 +129,8 @@ def follow(
             following.outputs.check()
         except Detach as detach:
             shown.close()
-            summary.signal, summary.reason, summary.counts = detach.number, "detached", job.counts
-            if detach.number == signal.SIGINT and is_again(signals, shown):
-                _cancel(following.settings if following is not None else settings, summary, shown)
+            summary.signal, summary.counts = detach.number, job.counts
+            _leave_off(following.settings if following is not None else settings, summary, signals, shown)
             if following is not None:
                 following.count()
         finally:
@@ -147,6 +146,17 @@ def follow(
 def _has_pipelines(job: "JobView") -> bool:
     """Whether the items of a job without outputs of its own pass pipelines."""
     return [one.name for one in job.outputs] == [PIPELINES_ALONE.name]
+
+
+def _leave_off(settings: "Settings", summary: Summary, signals: Signals, shown: View) -> None:
+    """Notes that a signal ends the command. The job goes on, unless it has ended or there is a second Ctrl-C."""
+    if summary.reason != "interrupted":  # its end is told already
+        is_unwritten = summary.output is not None and not summary.is_gone
+        summary.reason = "interrupted" if is_unwritten else summary.reason
+        return
+    summary.reason = "detached"
+    if summary.signal == signal.SIGINT and is_again(signals, shown):
+        _cancel(settings, summary, shown)
 
 
 def _cancel(settings: "Settings", summary: Summary, shown: View) -> None:

@@ -88,6 +88,24 @@ def test_ctrl_c_leaves_the_counts_and_cancelled_jobs_their_rows(
     assert names_export == (told[1:] == ("cancelled", None))
 
 
+@pytest.mark.parametrize(
+    ("reason", "output", "told"),
+    [
+        ("finished", "rows.csv", "interrupted"),
+        ("cancelled", "rows.csv", "cancelled"),
+        ("finished", None, "finished"),
+    ],
+)
+def test_ctrl_c_behind_the_end_of_a_job_does_not_say_that_it_goes_on(
+    reason: str, output: str | None, told: str
+) -> None:
+    """The same command writes FILE. Nor is it an offer to cancel the job."""
+    summary = Summary("shop", reason=reason, output=output, signal=signal.SIGINT)
+    shown = SimpleNamespace(say=pytest.fail)
+    attached_run._leave_off(Settings(), summary, detaching.Signals(), cast("Any", shown))
+    assert (summary.reason, summary_text.exit_code(summary)) == (told, 130)
+
+
 def test_two_ctrl_c_on_a_job_that_has_ended_meanwhile_leave_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused, for its rows are whole; the command ends as with one Ctrl-C."""
     said: list[str] = []
