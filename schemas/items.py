@@ -8,7 +8,7 @@ partition, so their (partition, offset) grows with time.
 """
 
 from collections.abc import Mapping
-from operator import add
+from sys import float_info
 
 import msgspec
 
@@ -23,6 +23,8 @@ SECOND_VERSION = 2
 START_STATS = "start#stats"
 """In place of a URL: the stats of a spider's `start`, summed since its beginning, so that the newest record has all."""
 
+LARGEST = float_info.max
+"""The largest sum of a stat: JSON has no larger number, so a record or a state with one could not be read again."""
 
 GREATEST, LEAST = "<max>", "<min>"
 """Before the name of a stat: the greatest or the least value that a page gave, in place of a difference.
@@ -75,6 +77,11 @@ def of_start(number: int) -> str:
     return f"start#{number}"
 
 
+def _sum(known: float, value: float) -> float:
+    """The sum, up to `LARGEST`."""
+    return min(max(known + value, -LARGEST), LARGEST)
+
+
 _joins = {GREATEST: max, LEAST: min}
 
 
@@ -82,7 +89,7 @@ def add_stats(sums: dict[str, float], more: Mapping[str, float]) -> None:
     """Add what further pages changed to sums of stats."""
     for name, value in more.items():
         known = sums.get(name)
-        sums[name] = value if known is None else _joins.get(name[: len(GREATEST)], add)(known, value)
+        sums[name] = value if known is None else _joins.get(name[: len(GREATEST)], _sum)(known, value)
 
 
 def named_stats(sums: Mapping[str, float]) -> dict[str, float]:

@@ -255,6 +255,16 @@ def test_stats_are_added_up_but_for_greatest_and_least_values() -> None:
     assert items.named_stats(sums) == {"a": 3, "b": 1, "n": 3}
 
 
+def test_sums_of_stats_can_be_read_again_whatever_is_added_up() -> None:
+    """JSON has no infinity: a sink could not open its state any more, and its other jobs waited for that."""
+    sums: dict[str, float] = {}
+    for _ in range(2):
+        items.add_stats(sums, {"a": 1e308, "b": -1e308})
+    items.add_stats(sums, {"b": 1e308})
+    assert msgspec.json.decode(msgspec.json.encode(sums), type=dict[str, float]) == sums
+    assert sums == {"a": items.LARGEST, "b": 1e308 - items.LARGEST}
+
+
 @pytest.mark.parametrize("value", [None, b"", b"{}", b'{"v":1,"job":"j","url":"u","page":[1],"items":[]}'])
 def test_what_are_no_items_says_so(value: bytes | None) -> None:
     """The sink dead-letters it."""

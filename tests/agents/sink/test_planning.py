@@ -369,6 +369,7 @@ class Child:
         may_open: Whether they are opened at any time.
         error: Why they cannot be opened.
         reason: With which they were closed.
+        kept: What they count at a time; 0 for the number of items.
     """
 
     def __init__(self) -> None:
@@ -377,6 +378,7 @@ class Child:
         self.may_open = False
         self.error = ""
         self.reason = b""
+        self.kept = 0.0
 
     async def start(self, *_: Any) -> "Child":
         """A fresh process."""
@@ -394,7 +396,7 @@ class Child:
         made = [MadeItem(msgspec.Raw(line[1:])) for line in argument.splitlines()] if name == "rows" else []
         if name == "close":
             self.reason = argument
-        return msgspec.json.encode(MadeItems(made, stats={"kept": len(made)} if made else {}))
+        return msgspec.json.encode(MadeItems(made, stats={"kept": self.kept or len(made)} if made else {}))
 
     def close(self) -> None:
         """Ended."""
@@ -484,6 +486,27 @@ async def test_pipelines_of_a_cancelled_job_without_items_are_closed_if_it_had_b
     with_pipelines(sink, 2, "cancelled", ends=0, counts=JobCounts(fetched=fetched))
     await noted(sink, 2)
     assert child.calls == calls
+
+
+async def test_a_state_is_opened_again_whatever_the_pipelines_have_counted(
+    sink: FleetSink, log: EmptyLog, child: Child
+) -> None:
+    """They run a user's code. An error of one state would hold up all outputs of this worker."""
+    log.failures = 0
+    child.may_work.set()
+    child.kept = 1e308
+    output = await scraped(sink, rows=0)
+    for number in range(2):
+        output.take(row(number))
+        await output.write({})
+        async with asyncio.timeout(30):
+            while child.calls.count("rows") <= number:
+                await sink._turn()
+                await asyncio.sleep(0.01)
+    with_pipelines(sink, 2, "finished", ends=2)
+    await sink._drop(list(sink._outputs))
+    sink._wanted.changed.add("j")
+    assert (await noted(sink, 2)).rows == 2
 
 
 async def test_items_of_a_start_pass_the_pipelines_of_a_cancelled_job_that_has_fetched_nothing(
