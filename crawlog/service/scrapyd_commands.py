@@ -117,16 +117,19 @@ class CommandFleet:
             yield line
 
     async def _closing(self, name: str) -> list["LogLine"]:
-        """As `closing_lines`. Tools read the logs of all jobs again and again: what is summed is kept."""
+        """As `closing_lines`. Tools read the logs of all jobs again and again: what is summed is kept.
+
+        Unless the job's end is not noted: pages may be in flight then, or still to be parsed.
+        """
         from crawlog.commands.job_closing import closing_lines, named, page_stats, unread
 
-        job = self._app[FLEET].job(name)
+        job, is_noted = self._app[FLEET].look(lambda state: (state.job(name), _has_end(state, name)))
         if job is None or job.state not in ENDED:
             return []
         end = job.name, job.epoch, job.rev, job.ended_at
         if end not in self._sums:
             reading = asyncio.ensure_future(self._do(page_stats, self._settings, self._app[FLEET], job))
-            reading.add_done_callback(partial(self._keep_if_read, end))
+            reading.add_done_callback(partial(self._keep_if_read, end, is_noted=is_noted))
             self._sums[end] = reading  # whoever asks meanwhile waits for the same
         try:
             sums = await asyncio.shield(self._sums[end])
@@ -136,8 +139,8 @@ class CommandFleet:
             return closing_lines(job, {})
         return closing_lines(job, named(job, sums))
 
-    def _keep_if_read(self, end: End, reading: "asyncio.Future[dict[str, float]]") -> None:
-        if reading.cancelled() or reading.exception() is not None:
+    def _keep_if_read(self, end: End, reading: "asyncio.Future[dict[str, float]]", *, is_noted: bool) -> None:
+        if reading.cancelled() or reading.exception() is not None or not is_noted:
             self._sums.pop(end, None)
         while len(self._sums) > SUMS:
             self._sums.popitem(last=False)
@@ -166,3 +169,8 @@ def _jobs(state: "FleetState") -> list[ScrapydJob]:
 def _job(state: "FleetState", name: str) -> ScrapydJob | None:
     copy, view = state.copy(name), state.job(name)
     return scrapyd_job(view, dict(copy.spec.scrapy)) if copy is not None and view is not None else None
+
+
+def _has_end(state: "FleetState", name: str) -> bool:
+    copy = state.copy(name)
+    return copy is not None and state.end(copy) is not None

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from crawlog.commands import job_closing
+from crawlog.schemas.control import Command, Finished, JobCopy, key
+from crawlog.schemas.urls import JobSpec
 from crawlog.service.routing import FLEET, SETTINGS, WORK, Work
 from crawlog.service.scrapyd_commands import CommandFleet
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import JobView
+from crawlog.streams.fleet import FleetState
 
-JOB = JobView("j", "finished", epoch=1, rev=3, submitted_at=1.0, ended_at=5.0)
+COPY = JobCopy("j", JobSpec(rev=3, state="finished", at=1.0), epoch=1)
+END = Finished("j", 5.0, epoch=1, rev=3)
 
 
 class Reads:
@@ -46,7 +49,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 def fleet() -> Iterator[CommandFleet]:
     """Of one job that has ended."""
     work = Work(4, "test")
-    app: Any = {SETTINGS: None, FLEET: SimpleNamespace(job=lambda name: JOB if name == "j" else None), WORK: work}
+    state = FleetState()
+    for record in (COPY, END):
+        state.hear(key(record), record)
+    app: Any = {SETTINGS: None, FLEET: SimpleNamespace(look=lambda ask: ask(state)), WORK: work}
     yield CommandFleet(app)
     work.close()
 
@@ -78,3 +84,15 @@ async def test_a_log_whose_stats_cannot_be_read_says_so_and_is_read_again(fleet:
     reads.error = None
     assert "'item_scraped_count': 7," in texts(await fleet._closing("j"))
     assert reads.count == 2
+
+
+async def test_the_stats_of_a_job_whose_end_is_not_noted_are_read_again(fleet: CommandFleet, reads: Reads) -> None:
+    """A command stopped it, so its record stays as it is, and pages are parsed behind the first read."""
+    reads.may_end.set()
+    state = fleet._app[FLEET].look(lambda state: state)
+    for record in (JobCopy("k", JobSpec(rev=3, at=1.0)), Command("stop", job="k", at=2.0)):
+        state.hear(key(record), record)
+    for count in (1, 2):
+        assert "'item_scraped_count': 7," in texts(await fleet._closing("k"))
+        await asyncio.sleep(0)
+        assert reads.count == count
