@@ -5,6 +5,8 @@ worker, because a partition has one owner. `at` is for people only: clocks jump.
 itself, as of partition -1.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from .codec import decoded
@@ -35,6 +37,10 @@ FLEET = "fleet"
 """`Progress.sink` of a sink worker that writes the outputs of all jobs."""
 
 
+Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""Of a report, which any client may have written: a number of hundreds of digits fits in no float."""
+
+
 class JobCounts(msgspec.Struct, omit_defaults=True):
     """Counts of one job in one partition; all are folds of the log except `in_flight`.
 
@@ -55,23 +61,23 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
         epoch: In a report, the epoch of the job that the counts are of.
     """
 
-    folded: int = 0
-    queued: int = 0
-    held: int = 0
-    paused: int = 0
-    in_flight: int = 0
-    fetched: int = 0
-    redirected: int = 0
-    failed: int = 0
-    refused: int = 0
-    retried: int = 0
-    seen: int = 0
-    bad: int = 0
-    dropped: dict[str, int] = {}
-    page_end: int = 0
-    page_back: int = 0
-    needs: dict[str, int] = {}
-    epoch: int = 0
+    folded: Whole = 0
+    queued: Whole = 0
+    held: Whole = 0
+    paused: Whole = 0
+    in_flight: Whole = 0
+    fetched: Whole = 0
+    redirected: Whole = 0
+    failed: Whole = 0
+    refused: Whole = 0
+    retried: Whole = 0
+    seen: Whole = 0
+    bad: Whole = 0
+    dropped: dict[str, Whole] = {}
+    page_end: Whole = 0
+    page_back: Whole = 0
+    needs: dict[str, Whole] = {}
+    epoch: Whole = 0
 
 
 class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
@@ -118,36 +124,36 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
 
     worker: str
     stage: str
-    partition: int
+    partition: Whole
     at: float
-    offset: int = 0
-    checkpoint: int = 0
-    pid: int = 0
+    offset: Whole = 0
+    checkpoint: Whole = 0
+    pid: Whole = 0
     jobs: dict[str, JobCounts] = {}
-    pages: int = 0
-    bytes: int = 0
-    parsed: dict[str, int] = {}
-    hosts: list[tuple[str, int, float]] = []
-    naming: int = 0
-    unanswered: int = 0
+    pages: Whole = 0
+    bytes: Whole = 0
+    parsed: dict[str, Whole] = {}
+    hosts: list[tuple[str, Whole, float]] = []
+    naming: Whole = 0
+    unanswered: Whole = 0
     paused: bool = False
     trouble: str = ""
     note: str = ""
-    cut: int = 0
+    cut: Whole = 0
     sink: str = ""
-    passed: list[int] = []
+    passed: list[Whole] = []
     stuck: list[str] = []
     supervisor: str = ""
     host: str = ""
     version: str = ""
     started: float = 0.0
     cpu_s: float = 0.0
-    rss: int = 0
-    took: list[int] = []
+    rss: Whole = 0
+    took: list[Whole] = []
     took_s: float = 0.0
     is_partial: bool = False
-    piece: int = 0
-    pieces: int = 1
+    piece: Whole = 0
+    pieces: Whole = 1
     gone: list[str] = []
     idle_stage: str = ""
 
@@ -176,6 +182,7 @@ def decode(value: bytes | None) -> Progress | None:
     if not value:
         return None
     try:
-        return decoded(_decoder, value)
+        report = decoded(_decoder, value)
     except ValueError:
         return None
+    return report if report.partition >= 0 or report.stage == IDLE else None

@@ -282,6 +282,22 @@ def test_a_report_is_read_as_written() -> None:
     assert progress.key(idle) == b"w/fetch/-1"  # workers of several stages may have one name
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        '"partition": -7',
+        '"partition": -1',
+        f'"rss": 1{"0" * 400}',
+        f'"pages": -1{"0" * 400}',
+        f'"jobs": {{"j": {{"queued": 1{"0" * 400}}}}}',
+    ],
+)
+def test_a_report_with_numbers_that_no_worker_has_is_none(forged: str) -> None:
+    """One that a stranger wrote ended `crawlog up` and every command that looks at the fleet."""
+    value = f'{{"v": 1, "worker": "w", "stage": "fetch", "partition": 0, "at": 1.0, {forged}}}'
+    assert progress.decode(value.encode()) is None
+
+
 @pytest.mark.parametrize("value", [None, b"", b"{", b'{"v": 2}', b"\xff"])
 def test_what_is_no_report_is_none(value: Any) -> None:
     """The next one comes in a second."""
