@@ -7,7 +7,8 @@ import msgspec
 
 from crawlog.commands.fleet_jobs import cancel_job, delete_job, pause_job, resume_job, stop_job
 from crawlog.commands.fleet_workers import order_worker
-from crawlog.streams.fleet import JobView, WorkerView
+from crawlog.commands.submit import HELD
+from crawlog.streams.fleet import FleetState, JobView, WorkerView
 
 from .api_jobs import SEEN_S, known_job
 from .endpoint import ApiCall, ApiEndpoint
@@ -22,9 +23,20 @@ class Removal(msgspec.Struct, frozen=True):
 
 def _changed(change: Callable[..., JobView]) -> Callable[[ApiCall], JobView]:
     def does(call: ApiCall) -> JobView:
-        return change(call.settings, known_job(call), call.user)
+        view = change(call.settings, known_job(call), call.user)
+        call.fleet.wait_until(lambda state: _shows(state, view), SEEN_S)
+        return view
 
     return does
+
+
+def _shows(state: FleetState, changed: JobView) -> bool:
+    """Whether the live view has a job as a command left it, or as a later one did."""
+    found = state.job(changed.name)
+    if found is None or (found.epoch, found.rev) > (changed.epoch, changed.rev):
+        return True
+    is_same = (found.epoch, found.rev) == (changed.epoch, changed.rev)
+    return is_same and (found.state in HELD) == (changed.state in HELD)  # `resume` may end a command alone
 
 
 def _delete(call: ApiCall) -> Removal:

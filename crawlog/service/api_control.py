@@ -7,11 +7,12 @@ import msgspec
 
 from crawlog.commands import control, dead
 from crawlog.commands.replay import Plan, ReplayOptions, replay
-from crawlog.schemas.control import Action, Command
+from crawlog.schemas.control import Action, Command, key
+from crawlog.streams.fleet import FleetState
 from crawlog.streams.log import Letter, LetterChoice
 
 from .answers import AnswerError
-from .api_jobs import Limit
+from .api_jobs import SEEN_S, Limit
 from .endpoint import ApiCall, ApiEndpoint
 
 MOST_OFFSETS = 10_000
@@ -139,7 +140,14 @@ def _order(call: ApiCall) -> OrderAnswer:
     body: CommandBody = call.body
     command = control.wanted(body.action, body.job, body.host, body.stage, body.delay_s)
     given = control.give(call.settings, command)
+    call.fleet.wait_until(lambda state: _hears(state, command), SEEN_S)
     return OrderAnswer(given.command, given.changes, given.knows_job)
+
+
+def _hears(state: FleetState, command: Command) -> bool:
+    """Whether the live view has read a command, or a later one for its target."""
+    heard = state.said.get(key(command))
+    return isinstance(heard, Command) and heard.at >= command.at
 
 
 def _letters(call: ApiCall) -> DeadPage:

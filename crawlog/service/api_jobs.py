@@ -19,7 +19,7 @@ from .answers import AnswerError
 from .endpoint import ApiCall, ApiEndpoint
 
 SEEN_S = 2.0
-"""How long a submission waits until the live view shows its job, seconds."""
+"""How long an answer waits until the live view, which answers the next request, shows what was written, seconds."""
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]

@@ -1,0 +1,87 @@
+"""Changes of jobs over HTTP: the next request sees them."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crawlog.commands.control import Given
+from crawlog.schemas.control import Command, Control, JobCopy, key
+from crawlog.schemas.urls import JobSpec
+from crawlog.service import api_control
+from crawlog.service.api_changes import _changed
+from crawlog.service.endpoint import ApiCall
+from crawlog.streams.fleet import FleetState
+from crawlog.streams.settings import Settings
+
+RUNNING = JobCopy("j", JobSpec(rev=3))
+HOLD = Command("pause", job="j", at=5.0)
+
+
+class Late:
+    """A live view that reads the next record of the log only when it is waited for.
+
+    Args:
+        known: Records that it has read.
+        log: Those behind them.
+    """
+
+    def __init__(self, *known: Control, log: list[Control]) -> None:
+        self.state = FleetState()
+        self.log = log
+        for record in known:
+            self.state.hear(key(record), record)
+        self.job = self.state.job
+
+    def wait_until(self, holds: Callable[[FleetState], bool], _: float) -> bool:
+        """Reads until it holds."""
+        while not holds(self.state) and self.log:
+            record = self.log.pop(0)
+            self.state.hear(key(record), record)
+        return holds(self.state)
+
+    def call(self, body: object = None) -> ApiCall:
+        """A request for the job."""
+        fleet: Any = self
+        return ApiCall(Settings(), fleet, {"job": "j"}, None, body, "")
+
+
+def state_after(*records: Control) -> Any:
+    """The job as a command sees it in the log."""
+    return Late(*records, log=[]).job("j")
+
+
+@pytest.mark.parametrize(
+    ("known", "written"),
+    [
+        ([RUNNING], JobCopy("j", JobSpec(rev=4, state="paused"))),
+        ([RUNNING], JobCopy("j", JobSpec(rev=4, state="cancelled"))),
+        ([RUNNING, HOLD], Command("resume", job="j", at=6.0)),
+    ],
+)
+def test_a_change_is_answered_when_the_next_request_sees_it(known: list[Control], written: Control) -> None:
+    """A program that paused a job and looked at it half a second later saw it running."""
+    changed, late = state_after(*known, written), Late(*known, log=[written, JobCopy("k", JobSpec())])
+    answer = _changed(lambda *_: changed)(late.call())
+    assert late.job("j") == answer == changed
+    assert len(late.log) == 1
+
+
+@pytest.mark.parametrize("later", [JobCopy("j", JobSpec(rev=9)), JobCopy("j", JobSpec(rev=9, state="deleted"))])
+def test_a_change_that_another_one_followed_is_not_waited_for(later: JobCopy) -> None:
+    """Nothing is read behind the other one."""
+    changed = state_after(JobCopy("j", JobSpec(rev=4, state="paused")))
+    late = Late(RUNNING, log=[later, JobCopy("k", JobSpec())])
+    assert _changed(lambda *_: changed)(late.call()) == changed
+    assert len(late.log) == 1
+
+
+def test_a_command_is_answered_when_the_next_request_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a change of the job is."""
+    monkeypatch.setattr(
+        api_control, "control", SimpleNamespace(wanted=lambda *_: HOLD, give=lambda *_: Given(HOLD, True, True))
+    )
+    late = Late(RUNNING, log=[HOLD])
+    api_control._order(late.call(api_control.CommandBody("pause", job="j")))
+    assert state_after(RUNNING, HOLD) == late.job("j")
