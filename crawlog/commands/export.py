@@ -25,7 +25,7 @@ from crawlog.schemas import control, items
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, Unusable
+from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, UnknownName, Unusable
 from crawlog.streams.fleet import DEFAULT_COPY, FleetState, is_final
 from crawlog.streams.log import (
     STDOUT,
@@ -138,7 +138,7 @@ def export_job(
 def job_now(settings: "Settings", job: str, output: str) -> JobNow:
     """The job, and the sink that its rows are for.
 
-    Raises: Misconfigured: there is no such job, or the output cannot be written.
+    Raises: UnknownName: there is no such job. Misconfigured: the output cannot be written.
     """
     said = control_entries(settings, Topics(settings.kafka.prefix))
     state = FleetState()
@@ -149,7 +149,7 @@ def job_now(settings: "Settings", job: str, output: str) -> JobNow:
     copy, view = state.copy(job), state.job(job)
     if copy is None or view is None:
         known = ", ".join(sorted(state.names())[:20]) or "none"
-        raise Misconfigured(f"there is no job {job} in the log; there are: {known}")
+        raise UnknownName(f"there is no job {job} in the log; there are: {known}")
     since, voids = counting_epochs(said, job)
     spec = sink_of(job, output, since, voids, formulas=settings.results.csv_formulas)
     is_open = view.state == "pending"  # crawl.control does not tell whether a page has come

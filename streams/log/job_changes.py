@@ -20,7 +20,7 @@ from crawlog.schemas.control import Control, Finished, JobCopy, Join, Missing, O
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import JobOrder, JobSpec, UrlsRecord
 from crawlog.streams import crash_points
-from crawlog.streams.errors import EngineError, Misconfigured, NotAnswered, OrderRefused
+from crawlog.streams.errors import EngineError, Misconfigured, NotAnswered, OrderRefused, UnknownName
 from crawlog.streams.fold import ordered_spec
 
 from .admin import Admin
@@ -91,7 +91,7 @@ def change_job(  # noqa: PLR0913  # the parts of an order
     Returns: The job's record with the change.
 
     Raises:
-        Misconfigured: there is no such job.
+        UnknownName: there is no such job.
         OrderRefused: the job was changed meanwhile, or is deleted.
         NotAnswered: no worker answered in time; the order is in the log.
         EngineError: the log does not answer.
@@ -133,7 +133,7 @@ def apply_change(  # noqa: PLR0913  # the parts of an order
 
     Returns: The job's record with the change.
 
-    Raises: Misconfigured, OrderRefused, NotAnswered, EngineError: as `change_job`.
+    Raises: UnknownName, OrderRefused, NotAnswered, EngineError: as `change_job`.
     """
     rev = copy.spec.rev
     if has_workers(settings, "fetch"):
@@ -209,7 +209,7 @@ def has_workers(settings: "Settings", stage: str) -> bool:
 def _present(settings: "Settings", topics: Topics, job: str) -> JobCopy:
     copy = known_job(settings, topics, job)
     if copy is None or copy.spec.state == "deleted":
-        raise Misconfigured(f"there is no job {job} in the log; `crawlog jobs` names those that there are.")
+        raise UnknownName(f"there is no job {job} in the log; `crawlog jobs` names those that there are.")
     return copy
 
 

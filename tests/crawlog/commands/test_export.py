@@ -22,7 +22,7 @@ from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.service.items_tail import Tailed
-from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.errors import EngineError, Misconfigured, UnknownName
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_records import write_control, write_job
 from crawlog.streams.log.producer import Producer
@@ -100,14 +100,14 @@ def test_a_job_under_way_gives_a_partial_file_and_a_finished_one_the_file(log: L
 
 
 def test_a_stopped_job_stays_partial_and_an_unknown_one_is_named(log: Log, tmp_path: Path) -> None:
-    """Its rows are not all rows."""
+    """Its rows are not all rows; the service answers 404 for the other one."""
     log.job("j", state="cancelled", rev=2)
     log.row(1)
     log.end("j", "cancelled")
     made = export_job(log.settings, "j", str(tmp_path / "rows.json"), follow=True)
     assert (made.is_complete, made.state) == (False, "cancelled")
     assert json.loads((tmp_path / "rows.json.partial").read_text()) == [{"n": 1, "page": 0}]
-    with pytest.raises(Misconfigured, match=r"no job k in the log; there are: j"):
+    with pytest.raises(UnknownName, match=r"no job k in the log; there are: j"):
         export_job(log.settings, "k", str(tmp_path / "rows.json"))
 
 

@@ -13,7 +13,7 @@ from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join, StartEnded
 from crawlog.schemas.job_orders import OutputSpec
-from crawlog.streams.errors import Misconfigured, NotAnswered, OrderRefused
+from crawlog.streams.errors import NotAnswered, OrderRefused, UnknownName
 from crawlog.streams.fold import Answered, Fold
 from crawlog.streams.frontier import Commands
 from crawlog.streams.log import (
@@ -178,12 +178,12 @@ def test_a_change_of_the_state_meanwhile_refuses_the_order(cluster: Settings, ex
 
 
 def test_there_is_nothing_to_change_of_a_job_that_is_unknown_or_deleted(cluster: Settings) -> None:
-    """The message names the command that lists jobs."""
+    """The message names the command that lists jobs; the service answers 404."""
     fleet = Fleet(cluster)
     with fleet.answering():
         fleet.change(state="deleted")
     for name in ("j", "k"):
-        with pytest.raises(Misconfigured, match=f"there is no job {name} in the log"):
+        with pytest.raises(UnknownName, match=f"there is no job {name} in the log"):
             change_job(fleet.settings, fleet.producer, fleet.topics, name, state="paused")
 
 
