@@ -4,6 +4,7 @@ A cursor has the next offset of each partition, and how many rows of that record
 while rows are added. A page that was parsed again gives its rows again, later; the newest are those of the later page.
 """
 
+from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -68,6 +69,11 @@ class _Place(NamedTuple):
     offset: int
     given: int = 0
 
+    @property
+    def text(self) -> str:
+        """As it stands in a cursor."""
+        return f"{self.offset}{GIVEN}{self.given}" if self.given else str(self.offset)
+
 
 def items_of(settings: "Settings", job: str, cursor: str = "", limit: int = 100, host: str | None = None) -> ItemsPage:
     """The next rows of a job.
@@ -103,6 +109,25 @@ def items_of(settings: "Settings", job: str, cursor: str = "", limit: int = 100,
             reading.read(number, place, records, until)
         is_end &= reading.places[number].offset >= end
     return ItemsPage(job, reading.rows, _cursor(reading.places), is_end)
+
+
+def cursors_behind(page: ItemsPage, begun: str) -> list[str]:
+    """The cursor behind each row of a page; that of the last one is the page's.
+
+    Args:
+        begun: The cursor from which on the page was read.
+    """
+    parts = page.cursor.split(".")
+    given = Counter({(number, one.offset): one.given for number, one in enumerate(_places(begun, len(parts)))})
+    starts = []
+    for row in page.rows:
+        starts.append((row.at[0], _Place(row.at[1], given[row.at])))
+        given[row.at] += 1
+    behind = []
+    for number, start in reversed(starts):  # where a row begins is where those before it end
+        behind.append(".".join(parts))
+        parts[number] = start.text
+    return behind[::-1]
 
 
 class _Reading:
@@ -177,7 +202,4 @@ def _number(text: str) -> int:
 
 
 def _cursor(places: dict[int, _Place]) -> str:
-    return ".".join(
-        f"{place.offset}{GIVEN}{place.given}" if place.given else str(place.offset)
-        for _, place in sorted(places.items())
-    )
+    return ".".join(place.text for _, place in sorted(places.items()))

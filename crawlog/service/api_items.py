@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from crawlog.commands.export import job_now
-from crawlog.commands.items import GIVEN, ItemRow, ItemsPage, items_of
+from crawlog.commands.items import GIVEN, ItemRow, ItemsPage, cursors_behind, items_of
 
 from .answers import as_json
 from .api_jobs import Limit, known_job
@@ -149,27 +149,34 @@ class _Follower:
             page: ItemsPage = await in_thread(
                 self._request, items_of, self._call.settings, self._now.copy.job, cursor, AT_ONCE
             )
-            rows = [_event(row) for row in page.rows]
+            await self._response.write(_events(page, cursor) or b"id: " + page.cursor.encode() + b"\n\n")
             cursor = page.cursor
-            await self._response.write(b"".join(rows) + b"id: " + cursor.encode() + b"\n\n")
             if page.is_end or self._tail.is_closed:
                 return cursor
 
     async def _give(self, found: list[Tailed], places: dict[int, int]) -> str:
-        told = b""
+        begun, rows = _cursor(places), list[ItemRow]()
         for one in found:
             record = one.record
             if self._now.spec.wants(record.job, record.epoch, record.page):
-                told += b"".join(map(_event, one.rows()))
+                rows += one.rows()
             places[one.partition] = one.offset + 1
-        cursor = ".".join(str(place) for _, place in sorted(places.items()))
-        if told:
-            await self._response.write(told + b"id: " + cursor.encode() + b"\n\n")
-        return cursor
+        page = ItemsPage(self._now.copy.job, rows, _cursor(places), is_end=True)
+        if rows:
+            await self._response.write(_events(page, begun))
+        return page.cursor
 
 
-def _event(row: ItemRow) -> bytes:
-    return b"data: " + msgspec.json.encode(row) + b"\n\n"
+def _events(page: ItemsPage, begun: str) -> bytes:
+    """The rows of a page that was read from a cursor on, each with the cursor that goes on behind it."""
+    rows = zip(page.rows, cursors_behind(page, begun), strict=True)
+    return b"".join(
+        b"data: " + msgspec.json.encode(row) + b"\nid: " + behind.encode() + b"\n\n" for row, behind in rows
+    )
+
+
+def _cursor(places: dict[int, int]) -> str:
+    return ".".join(str(place) for _, place in sorted(places.items()))
 
 
 def _offsets(cursor: str) -> dict[int, int]:

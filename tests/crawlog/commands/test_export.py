@@ -16,7 +16,7 @@ import pytest
 
 from crawlog.commands import export
 from crawlog.commands.export import export_job
-from crawlog.commands.items import ItemRow, items_of
+from crawlog.commands.items import ItemRow, cursors_behind, items_of
 from crawlog.schemas import items
 from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
@@ -314,6 +314,27 @@ def test_pages_of_rows_have_each_row_once_and_begin_at_the_jobs_place(log: Log) 
     assert {row.page for row in page.rows} >= {(0, 1), (0, 7)}
     log.row(10)
     assert [item(row)["n"] for row in items_of(log.settings, "j", page.cursor).rows] == [10]
+
+
+@pytest.mark.parametrize("limit", [2, 3, 100])
+def test_the_cursor_behind_a_row_gives_those_after_it(log: Log, limit: int) -> None:
+    """For each row of a page: within a record too, and of a page that begins within one."""
+    log.job("j")
+    for part, numbers in enumerate(((0, 1, 2), (3,), (4, 5), (), (6, 7, 8, 9))):
+        raw = [msgspec.Raw(b'{"n": %d}' % n) for n in numbers]
+        record = ItemsRecord("j" if raw else "k", f"http://a.example/{part}", (0, part), raw)
+        log.producer.send(
+            log.topics.items, items.encode(record), key=items.key(record.job, record.url), partition=part % 2
+        )
+    assert log.producer.flush(30)
+    cursor, given, is_end = "", list[int](), False
+    while not is_end:
+        page = items_of(log.settings, "j", cursor, limit)
+        for row, behind in zip(page.rows, cursors_behind(page, cursor), strict=True):
+            given.append(item(row)["n"])
+            later = [item(one)["n"] for one in items_of(log.settings, "j", behind).rows]
+            assert sorted([*given, *later]) == list(range(10))
+        cursor, is_end = page.cursor, page.is_end
 
 
 def test_a_cursor_within_a_record_goes_into_a_url_as_it_is(log: Log) -> None:
