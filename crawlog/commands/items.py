@@ -90,6 +90,8 @@ def items_of(settings: "Settings", job: str, cursor: str = "", limit: int = 100,
     topic = Topics(settings.kafka.prefix).items
     bounds = log_bounds(settings, topic, list(range(count)))
     places = _places(cursor, count)
+    if any(place.offset > bounds[number][1] for number, place in enumerate(places)):
+        raise _wrong(cursor)  # of a log that was made anew, or cut: the rows before it would be missing
     start_of = places_of(reading.now.copy.spec)
     left = MOST_READ
     is_end = True
@@ -191,8 +193,12 @@ def _places(cursor: str, count: int) -> list[_Place]:
     except ValueError:
         places = []
     if len(places) != count:
-        raise Misconfigured(f"{cursor!r:.100} is no cursor of this crawl: take `cursor` of the page before")
+        raise _wrong(cursor)
     return places
+
+
+def _wrong(cursor: str) -> Misconfigured:
+    return Misconfigured(f"{cursor!r:.100} is no cursor of this crawl: take `cursor` of the page before, or begin anew")
 
 
 def _number(text: str) -> int:

@@ -355,3 +355,13 @@ def test_a_cursor_of_something_else_is_refused(log: Log) -> None:
     for cursor in ("x", "1", "-1", "1.2.3.4.5.6.7.8.9", "1-1-1", ".".join(["1-1+1"] * log.count)):
         with pytest.raises(Misconfigured, match="is no cursor"):
             items_of(log.settings, "j", cursor)
+
+
+def test_a_cursor_behind_the_end_of_the_log_is_refused(log: Log) -> None:
+    """It is of a log that was made anew, or cut: rows up to there would be missing."""
+    log.job("j")
+    log.row(0)
+    at_end = items_of(log.settings, "j").cursor
+    assert items_of(log.settings, "j", at_end).rows == []
+    with pytest.raises(Misconfigured, match="is no cursor"):
+        items_of(log.settings, "j", at_end.replace("1", "2"))
