@@ -10,11 +10,11 @@ from aiohttp import web
 from crawlog.commands.export import job_now
 from crawlog.commands.items import GIVEN, ItemRow, ItemsPage, cursors_behind, items_of
 
-from .answers import as_json
+from .answers import AnswerError, as_json
 from .api_jobs import Limit, known_job
 from .endpoint import ApiCall, ApiEndpoint
 from .items_tail import ItemsTail, Tailed
-from .routing import TooMuchWork, in_thread
+from .routing import in_thread
 
 if TYPE_CHECKING:
     from crawlog.commands.export import JobNow
@@ -95,7 +95,7 @@ async def _live(request: web.Request, call: ApiCall) -> web.StreamResponse:
         await response.prepare(request)
         return response
     if tails.followers >= FOLLOWERS:
-        raise TooMuchWork
+        raise AnswerError(503, f"{FOLLOWERS} clients follow rows already\nEnd one of them, or read pages by a cursor.")
     tails.followers += 1
     try:
         await in_thread(request, items_of, call.settings, job, cursor, 1)  # refuses a wrong cursor

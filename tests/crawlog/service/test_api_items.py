@@ -61,6 +61,17 @@ async def test_a_cursor_in_a_url_is_taken(monkeypatch: Any, cursor: str) -> None
     assert text.startswith("HTTP/1.1 200 OK\r\n")
 
 
+async def test_a_client_too_many_is_told_that_others_follow(monkeypatch: Any) -> None:
+    """They may follow for days: it was told to try again in a second."""
+    monkeypatch.setattr(api_items, "FOLLOWERS", 0)
+    async with served(service_settings()) as client:
+        app = client.server.app  # type: ignore[attr-defined]  # a test server has one
+        app[FLEET].look(lambda state: state.hear(b"job/j", JobCopy("j", JobSpec())))
+        own = {"Authorization": f"Bearer {OWN_TOKEN}"}
+        answer = await client.get("/api/v1/jobs/j/items/live", headers=own)
+        assert (answer.status, (await answer.json())["error"]) == (503, "0 clients follow rows already")
+
+
 class Losing(Consumer):
     """A consumer of crawl.items: the first one loses its position, the next one gets a row."""
 
