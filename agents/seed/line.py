@@ -94,10 +94,13 @@ _seed = msgspec.json.Decoder(Seed)
 
 
 def origin_on(text: bytes) -> bytes:
-    """The URL on a line up to its path, not parsed; this is enough for its scope name."""
+    """The URL on a line up to its path, not parsed; this is enough for its scope name.
+
+    One with blanks or more slashes before its host, which the parser drops, is given whole.
+    """
     url = decoded(_seed, text).url.encode() if text[0] == BRACE else text
     end = url.find(b"/", len(b"https://"))
-    return url if end < 0 else url[:end]
+    return url if end < 0 or url[end - 1] in b":/" else url[:end]
 
 
 def found_on(text: bytes, canonical: Callable[[str], str], named: Collection[str] = (), priority: int = 0) -> FoundUrl:

@@ -382,6 +382,10 @@ def test_names_are_those_that_sowing_sees(kind: str) -> None:
         b"http:f.example",
         "http://\u00fc.example/\u00fc".encode(),
         b'{"url": "http://g.example"}',
+        b'{"url": "  http://i.example/x "}',
+        b'{"url": "    http://l.example/x"}',
+        b"https:///j.example/x",
+        b"http:////k.example/x",
         b"nonsense",
         b"http://[::1]:8080/x",
     ]
