@@ -31,7 +31,7 @@ from crawlog.streams.spiders import Bounds, CallResult, PageCall, Runner, Spider
 from .frames import CALL, DONE, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, FrameReader, SpiderFrame
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
 MOST_BYTES = 1 << 30
 """Longest frame from the worker; a page's body is far smaller."""
@@ -111,7 +111,7 @@ class SpiderService:
         self._tell_more = tell_more
         self._runner: Any = None
         self._fault = Fault("Misconfigured: no spider is loaded")
-        self._parts: AsyncIterator[CallResult] | None = None
+        self._parts: AsyncGenerator[CallResult, None] | None = None
 
     def load(self, frame: SpiderFrame) -> SpiderFrame:
         """Load the spider. This runs outside the event loop, so that a project may install its reactor."""
@@ -148,9 +148,17 @@ class SpiderService:
                 return SpiderFrame(FAILED, _encode(Fault(error_line(error), error_trace(error))))
             return SpiderFrame(DONE, _encode(CallResult(error=error_line(error), trace=error_trace(error))))
 
+    async def close(self) -> None:
+        """End a `start` that has more to give: the spider cleans up."""
+        try:
+            if self._parts is not None:
+                await self._parts.aclose()
+        except Exception:  # noqa: BLE001  # a user's code may raise anything
+            traceback.print_exc()
+
     async def _next(self) -> SpiderFrame:
         if self._parts is None:
-            self._parts = aiter(self._runner.start())
+            self._parts = self._runner.start()
         result = await anext(self._parts, None)
         return SpiderFrame(ENDED) if result is None else _whole(result)
 
@@ -162,6 +170,13 @@ def _whole(result: CallResult) -> SpiderFrame:
         why = f"TooMuch: a page's items and requests take {len(text):,} bytes, more than {MAX_ANSWER_BYTES:,}"
         text = _encode(CallResult(error=why, is_final=True))
     return SpiderFrame(DONE, text)
+
+
+async def _served(service: SpiderService, data: socket.socket, frames: FrameReader) -> None:
+    try:
+        await _serve(service, data, frames)
+    finally:
+        await service.close()
 
 
 async def _serve(service: SpiderService, data: socket.socket, frames: FrameReader) -> None:
@@ -243,5 +258,5 @@ def run(data: socket.socket) -> None:
     gc.set_threshold(YOUNG_OBJECTS)
     closed = contextlib.suppress(ConnectionError)  # the worker closed its socket before an answer
     with asyncio.Runner(loop_factory=lambda: loop) as runner, closed:  # its end cancels the tasks that a spider left
-        runner.run(_serve(service, data, frames))
+        runner.run(_served(service, data, frames))
     _write_out()

@@ -6,7 +6,7 @@
 A `Runner` is one loaded spider: `own.py` has crawlog's own, `scrapy/` Scrapy's. It runs in the child alone.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -190,5 +190,5 @@ class Runner(Protocol):
     async def page(self, call: PageCall) -> CallResult:
         """What the spider makes of a page, a failure or a redirect."""
 
-    def start(self) -> AsyncIterator[CallResult]:
+    def start(self) -> AsyncGenerator[CallResult, None]:
         """The first requests, and items, in small batches; may be endless."""

@@ -7,7 +7,8 @@ A page is all or nothing: after an exception its items and requests are dropped.
 """
 
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing
 from functools import partial
 from types import GeneratorType
 from typing import Any
@@ -113,17 +114,18 @@ class OwnRunner:
         result.warnings = warnings
         return result
 
-    async def start(self) -> AsyncIterator[CallResult]:
+    async def start(self) -> AsyncGenerator[CallResult, None]:
         """The first requests."""
         outputs = self._outputs(start_parent(self._ref.job, self._ref.epoch))
         size = 1
         try:
-            async for output in each_start(self._spider.start()):
-                if output is not PAUSE:
-                    outputs.take(output)
-                if len(outputs) >= (size if output is not PAUSE else 1):
-                    yield self._part(outputs)
-                    size = min(2 * size, START_BATCH)
+            async with aclosing(each_start(self._spider.start())) as given:
+                async for output in given:
+                    if output is not PAUSE:
+                        outputs.take(output)
+                    if len(outputs) >= (size if output is not PAUSE else 1):
+                        yield self._part(outputs)
+                        size = min(2 * size, START_BATCH)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's code
             yield self._part(outputs)
             yield failed(error)

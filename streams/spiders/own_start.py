@@ -1,6 +1,8 @@
 """The outputs of `start` and of callbacks, one by one: given at once, by a generator, or later by an async one."""
 
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterable, Mapping
+import asyncio  # noqa: TID251  # for its error: in the child alone, whose loop an async `start` waits for
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterable, Mapping
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -22,28 +24,29 @@ async def each_output(given: Any) -> AsyncIterator[object]:
         yield output
 
 
-async def each_start(given: Any) -> AsyncIterator[object]:
-    """The same, with `PAUSE` between them."""
-    if not hasattr(given, "__aiter__"):
-        async for output in each_output(given):
-            yield output
+async def each_start(given: Any) -> AsyncGenerator[object, None]:
+    """The same, with `PAUSE` between them. Closed, it closes an async `start` too, whose `finally` runs."""
+    iterator = given.__aiter__() if hasattr(given, "__aiter__") else each_output(given)
+    try:
+        while True:
+            stepping = iterator.__anext__().__await__()
+            try:
+                waits_for = next(stepping)
+            except StopIteration as done:
+                yield done.value
+                continue
+            rest = _Rest(waits_for, stepping)
+            try:
+                yield PAUSE
+            except GeneratorExit:
+                await rest.cancelled()
+                raise
+            yield await rest
+    except StopAsyncIteration:
         return
-    iterator = given.__aiter__()
-    while True:
-        stepping = iterator.__anext__().__await__()
-        try:
-            waits_for = next(stepping)
-        except StopIteration as done:
-            yield done.value
-            continue
-        except StopAsyncIteration:
-            return
-        yield PAUSE
-        try:
-            output = await _Rest(waits_for, stepping)
-        except StopAsyncIteration:
-            return
-        yield output
+    finally:
+        if hasattr(iterator, "aclose"):
+            await iterator.aclose()
 
 
 class _Rest(Awaitable[Any]):
@@ -52,6 +55,12 @@ class _Rest(Awaitable[Any]):
     def __init__(self, waits_for: Any, stepping: Generator[Any, Any, Any]) -> None:
         self._waits_for = waits_for
         self._stepping = stepping
+
+    async def cancelled(self) -> None:
+        """Ends it as a task that is cancelled: a generator that still waits cannot be closed."""
+        with suppress(asyncio.CancelledError, StopIteration, StopAsyncIteration):
+            self._waits_for = self._stepping.throw(asyncio.CancelledError())
+            await self
 
     def __await__(self) -> Generator[Any, Any, Any]:
         waits_for = self._waits_for

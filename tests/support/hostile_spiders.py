@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import msgspec
@@ -145,7 +145,7 @@ class HostileRunner:
         row["files"] = _files()
         return CallResult(items=[msgspec.Raw(msgspec.json.encode(row))])
 
-    async def start(self) -> AsyncIterator[CallResult]:
+    async def start(self) -> AsyncGenerator[CallResult, None]:
         """Endless parts."""
         number = 0
         while True:

@@ -156,7 +156,7 @@ class ScrapyRunner:
         if retried > 0 and self._retries is not None:
             meta["retry_times"] = meta.get("retry_times", 0) + retried
 
-    async def start(self) -> AsyncIterator[CallResult]:
+    async def start(self) -> AsyncGenerator[CallResult, None]:
         """The first requests, and items, in small batches; may be endless.
 
         It ends with an error of `start` itself, or with a request of it that cannot travel.

@@ -121,6 +121,40 @@ def test_start_goes_on_when_it_is_asked() -> None:
         assert len(list(child.parts())) == 3
 
 
+WAITS = """
+import asyncio
+from pathlib import Path
+from crawlog import Request, Spider
+
+class Waits(Spider):
+    async def start(self):
+        try:
+            for number in range(1000):
+                yield Request(f"http://a.test/{number}")
+                await asyncio.sleep(0.1)
+        finally:
+            await asyncio.sleep(0.01)
+            Path(__file__).with_name("closed").touch()
+"""
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_start_that_waits_cleans_up_at_the_end_of_its_process(tmp_path: Path, parts: int) -> None:
+    """Its `finally` did not run, and the job's log had errors of asyncio about a generator that is running."""
+    path = tmp_path / "waits.py"
+    path.write_text(WAITS)
+    with capture_logs() as logs:
+        with SpiderChild(SpiderRef(str(path)), ChildRules(LIMIT_S, limits=ChildLimits(1 << 30))) as child:
+            given = child.parts()
+            assert all(next(given).requests for _ in range(parts))
+        for _ in range(100):
+            if path.with_name("closed").exists():
+                break
+            time.sleep(0.05)
+    assert path.with_name("closed").exists()
+    assert [entry for entry in logs if entry["event"] == "spider_printed"] == []
+
+
 def test_other_calls_are_passed_on(child: SpiderChild) -> None:
     """For pipelines; an error is told with its text."""
     assert child.call("give", b"\0x") == b"give\0x"
