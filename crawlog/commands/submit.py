@@ -318,7 +318,7 @@ class _Sowing:
         """Lets a known job begin again (`fresh`), or go on as it is or with a larger limit of pages.
 
         Raises:
-            NotPossible: it is not the same job, or it is cancelled.
+            NotPossible: it is not the same job, or it is cancelled, or is to wait and does not.
             Misconfigured: `fresh` without URLs.
             OrderRefused, NotAnswered: the limit could not be changed.
         """
@@ -330,17 +330,26 @@ class _Sowing:
         if known.spec.state == "cancelled":
             raise NotPossible(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
         larger = grown(known.spec, spec)
-        if others := differences(larger, spec, self._wanted if not self._has_requests else None):
-            raise NotPossible(
-                f"job {name} is there already, with other {', '.join(others)}: --job gives another name,"
-                " --fresh begins it again with these"
-            )
+        self._check_same(name, larger, spec)
         if larger != known.spec:
             known = self._change(known, larger, spec.by)
         known = self._want_again(known, said)
         if known.spec.state in HELD:
             self._say(f"job {name} is {known.spec.state}: its URLs wait; {way_on(known)} lets it go on")
         return known
+
+    def _check_same(self, name: str, known: "JobSpec", spec: "JobSpec") -> None:
+        """Raises: NotPossible: it is not the same job, or is to wait and does not."""
+        if others := differences(known, spec, self._wanted if not self._has_requests else None):
+            raise NotPossible(
+                f"job {name} is there already, with other {', '.join(others)}: --job gives another name,"
+                " --fresh begins it again with these"
+            )
+        if self._wanted.paused and known.state not in HELD:
+            raise NotPossible(
+                f"job {name} is there already, and {known.state}: --paused does not hold it, so no URL waits."
+                f" `crawlog jobs pause {name}` holds one that runs, --fresh begins it again"
+            )
 
     def _want_again(self, known: JobCopy, said: Mapping[bytes, "Control"]) -> JobCopy:
         """Has the outputs of an ended job looked at, which may be lost, and a `start` that failed begin again."""

@@ -300,6 +300,22 @@ def test_a_paused_submission_waits(cluster: Settings) -> None:
     assert {one.spec.state for one in records(cluster) if one.spec is not None} == {"paused"}
 
 
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_urls_that_are_to_wait_are_refused_by_a_job_that_does_not(cluster: Settings, state: str) -> None:
+    """They were taken, and asked for at once; again for a paused job they wait."""
+    waits = Submission(urls=("http://a.test/",), job="j", paused=True)
+    submit(cluster, waits)
+    assert submit(cluster, waits).state == "paused"
+    known = job(cluster, "j")
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    write_job(cluster, producer, topics, "j", msgspec.structs.replace(known.spec, rev=9, state=state))
+    founds = sum(len(record.urls or ()) for record in records(cluster))
+    with pytest.raises(NotPossible, match=f"{state}: --paused does not hold it.*--fresh"):
+        submit(cluster, waits)
+    assert sum(len(record.urls or ()) for record in records(cluster)) == founds
+    assert submit(cluster, msgspec.structs.replace(waits, fresh=True)).state == "paused"
+
+
 def test_a_spider_that_is_not_deployed_is_refused_with_what_to_do(cluster: Settings) -> None:
     """The name of a module or a file over the wire runs nothing."""
     for spider in ("/tmp/x.py", "os:system", "quotes"):
