@@ -97,6 +97,7 @@ def _words(schema: Mapping[str, Any]) -> str:
     if kind == "array":
         return f"a list, with commas or as JSON, each {_words(schema['items'])}"
     words = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "null": "none"}
+    words["object"] = "a table, or a JSON object"
     text = words.get(kind, "a path" if schema.get("format") == "path" else "text")
     return text + _range(schema)
 

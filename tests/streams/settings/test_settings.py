@@ -272,6 +272,13 @@ def test_every_setting_is_described(key: str) -> None:
     assert "__" not in key
 
 
+@pytest.mark.parametrize("key", ["service.users", "service.tokens", "sink.outputs"])
+def test_a_setting_by_names_is_no_text(key: str) -> None:
+    """The error about one that is no JSON said that it must be text, which it was."""
+    problems = _problems(Sources(pairs=[f"{key}=ann"], environ={}))
+    assert "it must be a table, or a JSON object" in problems
+
+
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 
 
