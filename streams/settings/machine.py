@@ -14,6 +14,9 @@ from .field_types import MAX_RECORD_BYTES, Count, NotNegative, Positive, Section
 PREFIX = "crawl."
 """Default prefix of the topics' names."""
 
+HOST = re.compile(r"[\w.-]+|\[?[\da-f]*:[\da-f]*:[\da-f:.]*\]?", re.ASCII | re.IGNORECASE)
+"""A host name, or an address, as a header `Host` has it before its port."""
+
 ROLES = ("read", "operate", "deploy")
 """What users of the service may do; each may also do what stands before it."""
 
@@ -195,13 +198,22 @@ class Service(Section):
     port: Annotated[int, Field(ge=0, le=65535)] = 6800
     """Port; the next free one if it is taken. 0 for any free one."""
     hosts: tuple[str, ...] = ()
-    """Further names by which browsers may reach it (`Host`), beside its address and `localhost`."""
+    """Further names by which browsers may reach it (`Host`), beside its address and `localhost`; without a port."""
     users: dict[str, str | dict[str, str]] = Field(default_factory=dict, repr=False)
     """Users: name to password, to its hash, or to `{"password": …, "role": "read|operate|deploy"}`. Without a role a
     user may do all."""
     tokens: dict[str, str | dict[str, str]] = Field(default_factory=dict, repr=False)
     """Tokens for programs (`Authorization: Bearer …`), by the name that is shown: to the token, to its hash, or to
     `{"token": …, "role": …}`."""
+
+    @field_validator("hosts")
+    @classmethod
+    def hosts_are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """With anything else a request for that host would be refused (421), and the error would ask to add it."""
+        for number, name in enumerate(value, 1):
+            if not HOST.fullmatch(name):
+                raise ValueError(f"number {number}: it is a name in ASCII or an address, without http:// and port")
+        return value
 
     @field_validator("users", "tokens")
     @classmethod

@@ -279,6 +279,16 @@ def test_a_setting_by_names_is_no_text(key: str) -> None:
     assert "it must be a table, or a JSON object" in problems
 
 
+@pytest.mark.parametrize("host", ["http://crawl.example", "crawl.example:8080", "crawl.example/x", "bücher.example"])
+def test_a_host_that_no_request_can_name_is_refused(host: str) -> None:
+    """Requests for it were refused with the advice to add it."""
+    known = ["crawl.example", "xn--bcher-kva.example.", "my_host", "192.0.2.1", "::1", "[2001:db8::1]"]
+    assert resolve(Sources(pairs=[f"service.hosts={','.join(known)}"], environ={})).settings.service.hosts == tuple(
+        known
+    )
+    assert "number 2: it is a name" in _problems(Sources(pairs=[f"service.hosts=crawl.example,{host}"], environ={}))
+
+
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 
 
@@ -324,6 +334,7 @@ FORMS = {
     "fetch.proxies": r"https?://([a-z]{1,9}:[a-z]{0,9}@)?[a-z]{1,9}(:[1-9]{4})?",
     "network.dns_servers": r"(10\.[0-9]\.[0-9]\.1|\[::[1-9]\])(:[1-9]{4})?",
     "security.spider_folders": r"~?/[ -~]{0,9}",
+    "service.hosts": r"[a-z0-9.-]{1,9}|::[1-9]",
 }
 """The same for lists."""
 
