@@ -8,6 +8,7 @@ A visit ends in time with any script: with the DOM at that moment, or with a rea
 
 import asyncio
 import contextlib
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -43,20 +44,27 @@ DOCUMENTS = ("http", "blob:")
 GONE = ("has been closed", "Target crashed", "page crashed")
 """Words of Playwright's errors after a page or its browser died. They have spaces, so no URL in an error has them."""
 
-_DOM = """(most => {
+_DOM = """((most, asked) => {
+  const root = document.documentElement;
+  if (location.href.split('#')[0] !== asked && root.baseURI.startsWith('http')) {
+    const base = document.createElement('base');
+    base.href = root.baseURI;
+    (document.head ?? root).prepend(base);
+  }
   const open = [];
   const walk = at => {
     for (const one of at.querySelectorAll('*'))
       if (one.shadowRoot) { open.push(one.shadowRoot); walk(one.shadowRoot); }
   };
   walk(document);
-  const html = document.documentElement.getHTML({shadowRoots: open});
-  const root = document.documentElement.cloneNode(false).outerHTML.replace(/<\\/html>$/i, '');
-  const all = '<!DOCTYPE html>' + root + html + '</html>';
+  const html = root.getHTML({shadowRoots: open});
+  const tag = root.cloneNode(false).outerHTML.replace(/<\\/html>$/i, '');
+  const all = '<!DOCTYPE html>' + tag + html + '</html>';
   return all.length > most ? null : all;
-})(%d)"""
+})(%d, %s)"""
 """Runs in an isolated world, where no script of the page can have replaced these functions. Shadow roots become the
-templates that declare them."""
+templates that declare them. A page that changed its own URL (`history.pushState`) has its links relative to that one,
+so a `base` says it."""
 
 
 class BrowserDied(Exception):
@@ -212,7 +220,7 @@ class Visit:
                 if not frame["url"].startswith(DOCUMENTS):
                     raise Failed("render_gone")
                 world = await session.send("Page.createIsolatedWorld", {"frameId": frame["id"]})
-                script = _DOM % self._rules.max_body_bytes
+                script = _DOM % (self._rules.max_body_bytes, json.dumps(self._url.partition("#")[0]))
                 where = {"contextId": world["executionContextId"], "returnByValue": True}
                 found = await session.send("Runtime.evaluate", {"expression": script, **where})
         except TimeoutError:

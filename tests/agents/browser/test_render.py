@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -519,6 +520,18 @@ async def test_open_shadow_roots_are_part_of_the_page(browser: Chromium, site: S
     async with stage(browser) as one:
         answer = await one.show(html, "http://example.com/")
     assert b'<template shadowrootmode="open"><a href="/in">in</a></template>' in answer.body
+
+
+async def test_a_page_that_changes_its_url_has_its_links_relative_to_that(browser: Chromium, site: Site) -> None:
+    """As a browser follows them; a page that keeps its URL is as it stands."""
+    html = "<div id=root></div><script>{}; root.innerHTML = '<a href=in>in</a>'</script>"
+    changes = html.replace("{}", "history.replaceState({}, '', '/shop/tea?x=1#top')")
+    async with stage(browser) as one:
+        moved, kept = [await one.show(page, "http://example.com/") for page in (changes, html.replace("{}", ""))]
+    base, *_ = re.findall(rb'<base href="([^"]*)">', moved.body)
+    assert base == b"http://example.com/shop/tea?x=1#top"
+    assert b'<a href="in">' in moved.body
+    assert b"<base" not in kept.body
 
 
 async def test_two_pages_at_a_time_take_less_than_700_mb(browser: Chromium, site: Site) -> None:
