@@ -11,6 +11,8 @@ def lines(story: Story) -> Iterator[str]:
     """The story as text."""
     yield from _heading(story)
     yield from _facts(story)
+    if story.states and story.robots:
+        yield f"  {story.robots}"
     yield ""
     if not story.states:
         yield f"Nothing was ever found by this URL, as of {clock(story.at)} UTC."

@@ -22,7 +22,7 @@ from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fleet import needed
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
 from crawlog.streams.frontier import FREE, Commands, Orders
-from crawlog.streams.http import RobotsRules, coding_in, named_request, page_size, shown_page
+from crawlog.streams.http import coding_in, named_request, page_size, shown_page
 from crawlog.streams.log import (
     REPORTS_READ,
     Admin,
@@ -47,6 +47,7 @@ from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, s
 
 from .fleet_jobs import unknown_job
 from .redirects_beyond import redirects_beyond
+from .robots_read import robots_verdict
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -130,7 +131,8 @@ class Inquiry:
         onward = self._chain(history, self._led_to)
         now = self._at or time.time()
         _, end = self._range(self._names.urls, history.place.partition)
-        unknown = not history.states()
+        states = history.states()
+        unknown = not states
         events += redirects_beyond(self._settings, history, self._only) if unknown else ()
         return Story(
             url,
@@ -138,7 +140,7 @@ class Inquiry:
             history.place.partition,
             now,
             history.spellings(),
-            history.states(),
+            states,
             list(in_order(events)),
             back,
             onward,
@@ -146,7 +148,7 @@ class Inquiry:
             [*history.holds(), *self._orders(history), *self._needs(history)],
             self._range(self._names.urls, history.place.partition)[0],
             history.offers(end, now) if unknown else [],
-            self._robots(history) if unknown else "",
+            self._robots(history) if unknown or any(state.status == "queued" for state in states) else "",
         )
 
     # ------------------------------------------------------------------ crawl.urls
@@ -289,7 +291,11 @@ class Inquiry:
                 ours.append(letter)
         return (_buried(letter) for letter in ours if not self._only or letter.job in ("", self._only))
 
-    # ------------------------------------------------------------------ redirects, robots
+    def _robots(self, history: History) -> str:
+        place = history.place
+        return robots_verdict(self._settings, place.partition, place.host, history.serialised)
+
+    # ------------------------------------------------------------------ redirects
 
     def _chain(self, history: History, step: Callable[[History], str]) -> list[str]:
         """The URLs of a chain of redirects, in order; `step` gives the next one."""
@@ -342,17 +348,6 @@ class Inquiry:
                 at = f"as its owner {newest.worker} said at {clock(newest.at)}"
                 yield f"URLs of job {job} in this partition; {needs}, {at}"
 
-    def _robots(self, history: History) -> str:
-        """The verdict of robots.txt, from the cache of this machine's state."""
-        host = history.place.host
-        stored = _cached(self._settings, history.place.partition, b"robots " + host.encode())
-        if stored is None:
-            return f"the robots.txt of {host} is not known on this machine"
-        fetched_at, status, body = msgspec.msgpack.decode(stored)[:3]
-        allowed, rule = RobotsRules.parse(body).allowed(history.serialised, self._settings.robots.token)
-        said = "allows it" if allowed else "forbids it"
-        return f"robots.txt of {host} {said}{f' ({rule})' if rule else ''}; HTTP {status}, read {clock(fetched_at)}"
-
 
 def _pass_over(_: DamagedLog) -> None:
     """Skips a damaged report: newer ones replace it."""
@@ -378,27 +373,6 @@ def _came_from(history: History) -> str:
     """The page whose redirect first led to the URL; empty if none did."""
     founds = (event.detail["found"] for event in history.events if event.kind == "found")
     return next((found["parent"] for found in founds if found.get("source") == "redirect"), "")
-
-
-def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
-    """A row of a state's cache column; None if this machine has no such state, or it cannot be read now."""
-    from rocksdict import AccessType, Options, Rdict
-
-    from crawlog.streams.state import CACHE_COLUMN
-
-    folder = settings.run.data / "state" / str(partition)
-    if not folder.is_dir():
-        return None
-    columns = {CACHE_COLUMN: Options(raw_mode=True)}
-    try:
-        state = Rdict(str(folder), Options(raw_mode=True), columns, access_type=AccessType.read_only())
-        try:
-            value: bytes | None = state.get_column_family(CACHE_COLUMN).get(key)
-        finally:
-            state.close()
-    except Exception:  # noqa: BLE001  # rocksdict raises bare Exceptions: a folder just made, a table its owner dropped
-        return None
-    return value
 
 
 def _whole_words(urls: Collection[str]) -> re.Pattern[bytes]:
