@@ -38,6 +38,10 @@ LOOK_S = 0.05
 FLOOD = 10
 """Requests of a page, refused ones too, in multiples of `render.max_requests`; then its DOM is taken as it is."""
 
+RELOADS = 2
+"""A page that reloads itself is shown again so often, from the bytes that are here: it has noted something in a cookie
+or in its storage by then. One that reloads itself for ever is taken as it is."""
+
 DOCUMENTS = ("http", "blob:")
 """URLs of documents that a page may have come to; it leaves for `about:blank` without a request."""
 
@@ -105,7 +109,7 @@ class Visit:
         self._shown_at = 0.0
         self._is_shown = self._is_loaded = self._is_crashed = False
         self._lost: LeaseLost | None = None
-        self._asked_for = 0
+        self._asked_for = self._reloads = 0
         self._most = FLOOD * max(budget.requests, 10)
         self._serving: set[asyncio.Task[None]] = set()
         self._quiet_since = 0.0
@@ -323,12 +327,23 @@ class Visit:
         if not self._is_shown:
             self._is_shown = True
             self._shown_at = time.monotonic()
-            headers = {"content-type": self._answer.content_type or "text/html"}
-            await route.fulfill(status=self._answer.http or 200, headers=headers, body=self._answer.body)
+            await self._show(route)
             return
         if request.method == "GET" and not self.location:
             with contextlib.suppress(InvalidUrl):
                 to = plain(serialise(request.url))
-                self.location = "" if to == self._url.partition("#")[0] else to
+                if to == self._url.partition("#")[0]:
+                    self._reloads += 1
+                    if self._reloads <= RELOADS:
+                        self._is_loaded = False
+                        await self._show(route)
+                        return
+                else:
+                    self.location = to
                 self._loaded()  # a page that navigates away may never send `load`
         await route.abort("aborted")  # any other code would replace the page by an error page
+
+    async def _show(self, route: "Route") -> None:
+        """Answer with the document that was fetched."""
+        headers = {"content-type": self._answer.content_type or "text/html"}
+        await route.fulfill(status=self._answer.http or 200, headers=headers, body=self._answer.body)

@@ -534,6 +534,19 @@ async def test_a_page_that_changes_its_url_has_its_links_relative_to_that(browse
     assert b"<base" not in kept.body
 
 
+async def test_a_page_that_reloads_itself_is_shown_again(browser: Chromium, site: Site) -> None:
+    """From the bytes that are here, with what it noted before; one that does so for ever ends in time."""
+    noted = "if (sessionStorage.seen) document.body.append('seen'); else { sessionStorage.seen = 1; location.reload() }"
+    ever = "document.body.append(sessionStorage.n = 1 + Number(sessionStorage.n || 0), ' times'); location.reload()"
+    async with stage(browser) as one:
+        shown = [await one.show(f"<body><script>{does}</script>", "http://example.com/") for does in (noted, ever)]
+    once, endless = shown
+    assert b"</script>seen" in once.body
+    assert b"3 times" in endless.body
+    assert (once.location, endless.location, endless.render_error) == ("", "", "")
+    assert site.asked == []
+
+
 async def test_two_pages_at_a_time_take_less_than_700_mb(browser: Chromium, site: Site) -> None:
     """All processes of Chromium together, shared memory counted once."""
     html = "<script>window.kept = []; for (let n = 0; n < 3000; n++) { const e = document.createElement('p');"
