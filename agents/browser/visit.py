@@ -16,7 +16,8 @@ import structlog
 
 from crawlog.agents.client import LeaseLost
 from crawlog.streams.fetch import Wish
-from crawlog.streams.http import Answer, origin_of
+from crawlog.streams.html import charset
+from crawlog.streams.http import HTML, Answer, essence, origin_of
 from crawlog.streams.url import InvalidUrl, plain, serialise
 
 from .chromium import CLOSE_S, START_S, Chromium
@@ -61,6 +62,10 @@ _DOM = """((most, asked) => {
       if (one.shadowRoot) { open.push(one.shadowRoot); walk(one.shadowRoot); }
   };
   walk(document);
+  if (document.characterSet !== 'UTF-8')
+    for (const at of [document, ...open])
+      for (const link of at.querySelectorAll('a[href], area[href]'))
+        if (/[^\\0-\\x7f]/.test(link.getAttribute('href'))) link.setAttribute('href', link.href);
   const html = root.getHTML({shadowRoots: open});
   const tag = root.cloneNode(false).outerHTML.replace(/<\\/html>$/i, '');
   const all = '<!DOCTYPE html>' + tag + html + '</html>';
@@ -68,7 +73,7 @@ _DOM = """((most, asked) => {
 })(%d, %s)"""
 """Runs in an isolated world, where no script of the page can have replaced these functions. Shadow roots become the
 templates that declare them. A page that changed its own URL (`history.pushState`) has its links relative to that one,
-so a `base` says it."""
+so a `base` says it. The DOM is kept in UTF-8, so links whose queries have another encoding become absolute."""
 
 
 class BrowserDied(Exception):
@@ -344,6 +349,8 @@ class Visit:
         await route.abort("aborted")  # any other code would replace the page by an error page
 
     async def _show(self, route: "Route") -> None:
-        """Answer with the document that was fetched."""
-        headers = {"content-type": self._answer.content_type or "text/html"}
-        await route.fulfill(status=self._answer.http or 200, headers=headers, body=self._answer.body)
+        """Answer with the document that was fetched, in the encoding that it has without a browser, too."""
+        answer = self._answer
+        kind = answer.sniffed or essence(answer.content_type) or HTML
+        told = f"{kind}; charset={charset.decide(answer.body, answer.content_type)}"
+        await route.fulfill(status=answer.http or 200, headers={"content-type": told}, body=answer.body)

@@ -166,10 +166,11 @@ class Stage:
     async def _no_rules(self, host: Host, _manner: Manner) -> None:
         raise AssertionError(f"robots.txt of {host.key} is not obeyed here")
 
-    async def show(self, html: str, url: str) -> Answer:
+    async def show(self, html: str | bytes, url: str) -> Answer:
         """What becomes of a page."""
         answer = Answer(200)
-        answer.body, answer.kept, answer.content_type = html.encode(), True, "text/html"
+        answer.body = html if isinstance(html, bytes) else html.encode()
+        answer.kept, answer.content_type = True, "text/html"
         answer.is_inside = "//127." in url
         await self.renderer.render(url, answer, "j", "always")
         return answer
@@ -532,6 +533,24 @@ async def test_a_page_that_changes_its_url_has_its_links_relative_to_that(browse
     assert base == b"http://example.com/shop/tea?x=1#top"
     assert b'<a href="in">' in moved.body
     assert b"<base" not in kept.body
+
+
+@pytest.mark.parametrize(
+    ("encoding", "head", "href"),
+    [
+        ("cp1251", "<meta charset=windows-1251>", "http://example.com/?q=%F7%E0%E9"),
+        ("utf-8", "", "?q=чай"),
+    ],
+)
+async def test_a_page_has_the_encoding_that_it_has_without_a_browser(
+    browser: Chromium, site: Site, encoding: str, head: str, href: str
+) -> None:
+    """Its queries too are written in it. Chromium takes UTF-8 that nobody declares for another encoding."""
+    html = f"{head}<title>чай и кофе</title><p>вот чай<a href='?q=чай'>чай</a>"
+    async with stage(browser) as one:
+        answer = await one.show(html.encode(encoding), "http://example.com/")
+    assert f'<a href="{href}">чай</a>' in answer.body.decode()
+    assert "<title>чай и кофе</title>" in answer.body.decode()
 
 
 async def test_a_page_that_reloads_itself_is_shown_again(browser: Chromium, site: Site) -> None:
