@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.resolver import AsyncResolver
-from python_socks import ProxyConnectionError, ProxyError, ProxyType
+from python_socks import ProxyConnectionError, ProxyError, ProxyTimeoutError, ProxyType
 from python_socks.async_.asyncio import Proxy as SocksProxy
 from yarl import URL
 
@@ -262,6 +262,26 @@ class Connector(aiohttp.TCPConnector):
                 connection.close()
                 raise Refused(refusal, peer[0])
         return connection
+
+    async def _create_proxy_connection(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Any],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's signature
+    ) -> Any:
+        """As aiohttp's own method, which waits without a limit for the answer to CONNECT.
+
+        A tunnel has the time to connect twice: to the proxy, and to the site behind it. Raises: ProxyTimeoutError.
+        """
+        within_s = 2 * timeout.sock_connect if timeout.sock_connect else None
+        deadline = asyncio.timeout(within_s)
+        try:
+            async with deadline:
+                return await super()._create_proxy_connection(req, traces, timeout)
+        except TimeoutError as error:
+            if deadline.expired():
+                raise ProxyTimeoutError(f"no tunnel within {within_s} s") from error
+            raise
 
     def _is_named(self, proxy: URL | None) -> bool:
         """Whether the operator named a proxy."""

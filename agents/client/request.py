@@ -216,8 +216,10 @@ def _blame(proxy: Proxy | None, scheme: str, error: BaseException) -> Blame:
         return "site"
     if isinstance(error, ProxyFailed):
         return "proxy"
+    if isinstance(error, ProxyTimeoutError):
+        return "unknown"
     if proxy.is_socks:
-        return "unknown" if isinstance(error, ProxyTimeoutError) else "site"
+        return "site"
     return _blame_http(urlsplit(proxy.url).hostname, scheme, error)
 
 

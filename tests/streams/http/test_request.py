@@ -36,7 +36,7 @@ from crawlog.streams.http.request import (
 )
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.sources import Sources, origins, resolve
-from tests.support.proxies import Socks, certify, pump
+from tests.support.proxies import Socks, Tunnel, certify, pump, server_tls
 from tests.support.sites import Site, posting, sites
 
 
@@ -186,6 +186,25 @@ async def test_a_dead_proxys_hosts_go_by_the_others_at_once() -> None:
         errors = [(await client.get(HttpRequest(f"http://host-{number}.test/"))).error for number in range(40)]
     assert set(errors) == {""}
     assert len(alive.requests) == 40
+
+
+async def test_a_proxy_that_makes_no_tunnel_in_time_is_passed_by_and_rests(tmp_path: Path) -> None:
+    """It accepts connections and answers nothing; the site behind it was not asked, so another proxy is, at once."""
+    site, mute = Site(), Site()
+    secure = await asyncio.start_server(site.serve, "127.0.0.1", 0, ssl=server_tls(tmp_path))
+    alive = Tunnel(secure.sockets[0].getsockname()[1])
+
+    async def say_nothing(from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        mute.requests.append((await from_client.readuntil(b"\r\n\r\n")).decode())
+        await from_client.read()
+
+    mute.serve = say_nothing  # type: ignore[method-assign]  # another server
+    pool: dict[str, Any] = {"proxies": lambda each: tuple(one.origin for one in each), "connect_timeout_s": 0.2}
+    async with sites(alive, mute, ca_file=tmp_path / "cert.pem", **pool) as client:
+        answers = [await client.get(HttpRequest(f"https://name.test:{port}/")) for port in range(8000, 8040)]
+    secure.close()
+    assert {(answer.http, answer.error) for answer in answers} == {(200, "")}
+    assert len(mute.requests) == FAILURES
 
 
 async def test_where_no_proxy_serves_the_answer_says_so_and_when_to_come_again() -> None:
