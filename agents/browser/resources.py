@@ -154,6 +154,8 @@ class Resources:
             is_anonymous = origin_of(url) != wish.origin or cors.origin != ""
             asked = _Asked(budget.job, url, is_anonymous, cors.origin, budget.is_inside, budget.epoch)
             answer = await self._hop(asked, wish.kind, headers, budget)
+            if is_anonymous:
+                answer.headers = ()  # another origin's, which no script may read
             if answer.http is not None and not cors.permits(answer.allow_origin):
                 return Answer(None, "cors")
             if answer.http not in REDIRECTS or not answer.location:
@@ -186,7 +188,7 @@ class Resources:
                 if refused:
                     return Answer(None, refused)
                 budget.requests -= 1
-                answer = await self._answer(asked, headers, manner)
+                answer = await self._answer(asked, headers, manner, all_headers=not is_static)
             except HostHeld:
                 return Answer(None, CONTROL)
         budget.size_bytes -= len(answer.body)
@@ -208,16 +210,16 @@ class Resources:
             return "robots_unreachable"
         return "" if rules.allowed(url, manner.token)[0] else "robots"
 
-    async def _answer(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:
+    async def _answer(self, asked: _Asked, headers: Mapping[str, str], manner: Manner, *, all_headers: bool) -> Answer:
         """The host's answer, requested when both host and address have a turn; a resting host blocks no address."""
-        get, answer = partial(self._get, asked, headers, manner), None
+        get, answer = partial(self._get, asked, headers, manner, all_headers), None
         ask = partial(self._hosts.ask, asked.url, get, manner)
         while answer is None:
             await self._hosts.turn(asked.url)
             answer = await self._client.addresses.in_turn(asked.url, ask, manner.rules)
         return answer
 
-    async def _get(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:
+    async def _get(self, asked: _Asked, headers: Mapping[str, str], manner: Manner, all_headers: bool) -> Answer:
         sent = forwarded(headers) | ({"Origin": asked.origin} if asked.origin else {})
         answer = await self._transport.get(
             HttpRequest(
@@ -227,6 +229,7 @@ class Resources:
                 headers=sent,
                 manner=manner,
                 asker=Asker(asked.anonymous, is_public=not asked.is_inside, bodies=self._bodies),
+                all_headers=all_headers,
             )
         )
         answer.held.give()  # from here on the page's budget bounds its answers

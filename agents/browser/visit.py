@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from crawlog.agents.client import LeaseLost
-from crawlog.streams.fetch import Wish
+from crawlog.streams.fetch import Wish, told
 from crawlog.streams.html import charset
 from crawlog.streams.http import HTML, Answer, essence, origin_of
 from crawlog.streams.url import InvalidUrl, plain, serialise
@@ -300,12 +300,12 @@ class Visit:
             log.debug("resource_refused", page=self._url, url=request.url[:200], reason=answer.error)
             await route.abort()
             return
-        told = {"content-type": answer.content_type}
+        headers = told(answer.headers) | {"content-type": answer.content_type}
         if cors:  # scripts may read it; without these headers Playwright would allow credentials
-            told |= {"access-control-allow-origin": cors}
+            headers |= {"access-control-allow-origin": cors}
             if answer.allows_credentials:
-                told["access-control-allow-credentials"] = "true"
-        await route.fulfill(status=answer.http, headers=told, body=answer.body)
+                headers["access-control-allow-credentials"] = "true"
+        await route.fulfill(status=answer.http, headers=headers, body=answer.body)
 
     def _asker(self, request: "Request") -> str:
         """Origin of the document that sends the request; for a frame's document, that of the parent frame."""
@@ -352,5 +352,5 @@ class Visit:
         """Answer with the document that was fetched, in the encoding that it has without a browser, too."""
         answer = self._answer
         kind = answer.sniffed or essence(answer.content_type) or HTML
-        told = f"{kind}; charset={charset.decide(answer.body, answer.content_type)}"
-        await route.fulfill(status=answer.http or 200, headers={"content-type": told}, body=answer.body)
+        headers = {"content-type": f"{kind}; charset={charset.decide(answer.body, answer.content_type)}"}
+        await route.fulfill(status=answer.http or 200, headers=headers, body=answer.body)

@@ -30,7 +30,7 @@ from .outcome import (
     unasked,
     wants_headers,
 )
-from .rendering import CACHED, Cors, Reach, Rendering, Verdict, Wish, emptiness, forwarded, is_shown, refusal
+from .rendering import CACHED, Cors, Reach, Rendering, Verdict, Wish, emptiness, forwarded, is_shown, refusal, told
 from .reported_jobs import ReportedJobs, ToldJobs
 from .retry import Again, Retrying, is_sent_once, may_pass
 from .robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Unreachable
@@ -75,6 +75,7 @@ __all__ = [
     "outcome",
     "refusal",
     "robots_answer",
+    "told",
     "unasked",
     "wants_headers",
 ]

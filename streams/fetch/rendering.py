@@ -5,7 +5,7 @@ kept with the page: `crawlog why` and the rows show it.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser
@@ -40,6 +40,7 @@ _ASKED_FOR = ("javascript", "java script")
 _SCRIPT = re.compile(rb"<script", re.IGNORECASE)
 
 _FORWARDED = frozenset({"accept", "accept-language", "x-requested-with"})
+_TOLD = frozenset({"content-range", "etag", "last-modified", "link"})
 
 Verdict = Literal["request", "rule", "always", "auto", ""]
 """Why a page may be rendered: its request says so, a rule, or `auto`: if it is empty. An empty text: it is not."""
@@ -207,3 +208,13 @@ def refusal(wish: Wish, blocked: Collection[str]) -> str:
 def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
     """The request headers of a page that may change the answer and reveal nothing about this crawler."""
     return {name: value for name, value in headers.items() if name.lower() in _FORWARDED}
+
+
+def told(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The response headers that a page's script reads for data, such as the number of pages (`X-WP-TotalPages`)."""
+    read: dict[str, str] = {}
+    for name, value in headers:
+        key = name.lower()
+        if (key in _TOLD or key.startswith("x-")) and value.isascii() and value.isprintable():
+            read[key] = f"{read[key]}, {value}" if key in read else value
+    return read

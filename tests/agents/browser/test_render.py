@@ -79,7 +79,7 @@ class Site:
         kind = "text/javascript" if path.endswith(".js") else "text/html"
         text = self.pages.get(path) or (SHELL if path.startswith("/page") else None)
         if path == "/told":
-            headers = {key: value for key, value in request.query.items() if key.startswith("Access")}
+            headers = {key: value for key, value in request.query.items() if key.startswith(("Access", "X-", "Set"))}
             text = request.headers.get("Origin", "none")
             return web.Response(text=f"told {text}", headers=headers)
         return web.Response(status=404) if text is None else web.Response(text=text, content_type=kind)
@@ -425,6 +425,18 @@ async def test_what_another_origin_answers_is_read_as_that_origin_says(browser: 
     shown = answer.body.decode().partition('<p id="p">')[2].partition("</p>")[0]
     may, never = f"told {own}", "closed"
     assert shown.split("|") == ["told none", never, may, may, never, never, never, may, never, may, never]
+
+
+async def test_a_script_reads_what_its_own_origin_says_in_headers(browser: Chromium, site: Site) -> None:
+    """Front ends page by them. No cookie comes by a header, and those of another origin stay its own."""
+    own, other = f"http://127.0.0.1:{site.port}", f"http://127.0.0.2:{site.port}"
+    asked = "/told?X-Total=42&Set-Cookie=a%3Db&Access-Control-Allow-Origin=*"
+    asks = [own + asked, other + asked, f"{own}/to?Location={other}{asked.replace('&', '%26')}"]
+    html = f"""<p id=p></p><script>Promise.all({json.dumps(asks)}.map(url => fetch(url))).then(all =>
+        p.textContent = all.map(answer => answer.headers.get('X-Total')).join('|') + '|' + document.cookie)</script>"""
+    async with stage(browser) as one:
+        answer = await one.show(html, f"{own}/x")
+    assert b'<p id="p">42|||</p>' in answer.body
 
 
 async def test_a_page_from_a_public_address_has_nothing_from_a_private_one(browser: Chromium, site: Site) -> None:
