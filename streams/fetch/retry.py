@@ -23,6 +23,9 @@ MOST_S = 3600.0
 _FOR_GOOD = frozenset({"too_large", "bad_encoding", "header_too_large", "too_many_headers"})
 """Errors that another attempt at the same server would meet again, unless its status is tried again anyway."""
 
+_UNREAD = frozenset({"bad_http", "header_too_large", "too_many_headers"})
+"""Errors of an answer that came and cannot be read: its host is not silent."""
+
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 """Headers that ask for a 304 (RFC 9110 13.1)."""
 
@@ -92,7 +95,8 @@ class Retrying:
         """
         if answer.by_proxy:
             return 0.0
-        if answer.http not in TURNED_AWAY and (answer.http is not None or answer.private):
+        is_silent = answer.http is None and not answer.private and answer.error not in _UNREAD
+        if answer.http not in TURNED_AWAY and not is_silent:
             host.failures = 0
             return 0.0
         host.failed(in_round)

@@ -167,12 +167,19 @@ def test_a_back_off_ends_at_an_hour() -> None:
         (answered(503, retry_after="86400"), 0, 60.0, 1),
         (answered(200, retry_after="20"), 0, 0.0, 0),
         (answered(None, "timeout"), 0, 2.0, 1),
+        (answered(None, "disconnected"), 1, 4.0, 2),
         (answered(None, "private_address: loopback", private=True), 3, 0.0, 0),
         (answered(None, "proxy", by_proxy=True), 3, 0.0, 3),
+        (answered(None, "bad_http"), 3, 0.0, 0),
+        (answered(None, "header_too_large"), 3, 0.0, 0),
+        (answered(None, "too_many_headers"), 3, 0.0, 0),
     ],
 )
 def test_a_host_rests_when_it_turns_requests_away(answer: Answer, failures: int, rest_s: float, left: int) -> None:
-    """As long as it asks for, within the limit; a failed proxy tells nothing of it."""
+    """As long as it asks for, within the limit; also when it is silent.
+
+    One that answers what nobody can read is not silent, and a failed proxy tells nothing of it.
+    """
     one = host(failures)
     assert RETRYING.rest_s(one, answer, NOW, THRICE, one.round) == rest_s
     assert one.failures == left
