@@ -206,9 +206,10 @@ class OutgoingRequest:
             await asyncio.sleep(wait_s)
 
 
-Blame = Literal["site", "proxy", "unknown", "broken_off"]
+Blame = Literal["site", "silence", "proxy", "unknown", "broken_off"]
 """The party at fault. `unknown`: the proxy or the site did not respond, and nothing was sent yet. `broken_off`: the
-proxy failed after it received the request, so the site may have received it too."""
+proxy failed after it received the request, so the site may have received it too. `silence`: neither responded to a
+request that was sent. It is the site's failure, for it may have been asked, and counts for the proxy as well."""
 
 
 def _blame(proxy: Proxy | None, scheme: str, error: BaseException) -> Blame:
@@ -230,8 +231,11 @@ def _blame_http(proxy: str | None, scheme: str, error: BaseException) -> Blame:
         return "site" if error.status in TUNNELLED_NOT else "proxy"
     if isinstance(error, aiohttp.ClientConnectorError):
         return "proxy" if error.host == proxy else "site"
-    is_cut_off = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-    return "broken_off" if is_cut_off and scheme == "http" else "site"
+    if scheme != "http":  # the proxy has made a tunnel
+        return "site"
+    if isinstance(error, TimeoutError):
+        return "silence"
+    return "broken_off" if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) else "site"
 
 
 @lru_cache(1024)

@@ -188,17 +188,32 @@ async def test_a_dead_proxys_hosts_go_by_the_others_at_once() -> None:
     assert len(alive.requests) == 40
 
 
+class Mute(Site):
+    """A proxy that accepts connections and answers nothing."""
+
+    async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """One connection."""
+        self.requests.append((await from_client.readuntil(b"\r\n\r\n")).decode())
+        await from_client.read()
+        to_client.close()
+
+
+async def test_a_proxy_behind_which_all_is_silent_rests() -> None:
+    """A silent site cannot be told from a silent proxy, and may have been asked: its request fails as without one."""
+    alive, mute = Site(), Mute()
+    pool: dict[str, Any] = {"proxies": lambda each: tuple(one.origin for one in each), "first_byte_timeout_s": 0.2}
+    async with sites(alive, mute, **pool) as client:
+        answers = [await client.get(HttpRequest(f"http://host-{number}.test/")) for number in range(40)]
+    failed = [(answer.error, answer.by_proxy) for answer in answers if answer.http is None]
+    assert failed == [("first_byte_timeout", False)] * FAILURES
+    assert (len(mute.requests), len(alive.requests)) == (FAILURES, 40 - FAILURES)
+
+
 async def test_a_proxy_that_makes_no_tunnel_in_time_is_passed_by_and_rests(tmp_path: Path) -> None:
-    """It accepts connections and answers nothing; the site behind it was not asked, so another proxy is, at once."""
-    site, mute = Site(), Site()
+    """The site behind it was not asked, so another proxy is, at once."""
+    site, mute = Site(), Mute()
     secure = await asyncio.start_server(site.serve, "127.0.0.1", 0, ssl=server_tls(tmp_path))
     alive = Tunnel(secure.sockets[0].getsockname()[1])
-
-    async def say_nothing(from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        mute.requests.append((await from_client.readuntil(b"\r\n\r\n")).decode())
-        await from_client.read()
-
-    mute.serve = say_nothing  # type: ignore[method-assign]  # another server
     pool: dict[str, Any] = {"proxies": lambda each: tuple(one.origin for one in each), "connect_timeout_s": 0.2}
     async with sites(alive, mute, ca_file=tmp_path / "cert.pem", **pool) as client:
         answers = [await client.get(HttpRequest(f"https://name.test:{port}/")) for port in range(8000, 8040)]
