@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from crawlog.streams.fetch import Counts, robots_answer
+from crawlog.streams.fetch import robots_answer
 from crawlog.streams.http import RobotsRules
 from crawlog.streams.printable import shown_time
 
@@ -17,21 +17,29 @@ def robots_verdict(settings: "Settings", partition: int, host: str, url: str) ->
         partition: The URL's in crawl.urls.
         host: Its scheme, name and port.
     """
-    counts = max(_cached(settings, partition, robots_answer.key(host)), default=None, key=lambda row: row.fetched_at)
+    rows = _cached(settings, partition, robots_answer.key(host))
+    counts = max(map(robots_answer.read, rows), default=None, key=lambda row: row.fetched_at)
     if counts is None:
-        return f"the robots.txt of {host} is not known on this machine"
+        vain = [robots_answer.read_rest(row) for row in _cached(settings, partition, robots_answer.rest_key(host))]
+        if not vain:
+            return f"the robots.txt of {host} is not known on this machine"
+        rest = f"after that its host rests {vain[0].wait_s:.0f} s"
+        return f"the robots.txt of {host} could not be read at {_shown(vain[0].asked_at)}; {rest}"
     token = settings.robots.token
     rules = RobotsRules.parse(counts.body)
     allowed, rule = rules.allowed(url, token)
     delay_s = rules.crawl_delay_s(token)
     said = f"{'allows' if allowed else 'forbids'} it{f' ({rule})' if rule else ''}"
     wish = f", and wants {delay_s:g} s between requests" if delay_s else ""
-    read = f"{shown_time(counts.fetched_at):%Y-%m-%d %H:%M:%S}"
-    return f"robots.txt of {host} {said}{wish}; HTTP {counts.status}, read {read}"
+    return f"robots.txt of {host} {said}{wish}; HTTP {counts.status}, read {_shown(counts.fetched_at)}"
 
 
-def _cached(settings: "Settings", partition: int, key: bytes) -> list[Counts]:
-    """All answers of a host, one for each way of asking; none if there is no such state, or it cannot be read now."""
+def _shown(at: float) -> str:
+    return f"{shown_time(at):%Y-%m-%d %H:%M:%S}"
+
+
+def _cached(settings: "Settings", partition: int, key: bytes) -> list[bytes]:
+    """All rows of a host, one for each way of asking; none if there is no such state, or it cannot be read now."""
     from rocksdict import AccessType, Options, Rdict
 
     from crawlog.streams.state import CACHE_COLUMN
@@ -40,7 +48,7 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> list[Counts]:
     if not folder.is_dir():
         return []
     columns = {CACHE_COLUMN: Options(raw_mode=True)}
-    found: list[Counts] = []
+    found: list[bytes] = []
     try:
         state = Rdict(str(folder), Options(raw_mode=True), columns, access_type=AccessType.read_only())
         try:
@@ -50,7 +58,7 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> list[Counts]:
                 if not name.startswith(key):
                     break
                 if name[len(key) :][:1] in (b"", b" "):  # else another port
-                    found.append(robots_answer.read(value))
+                    found.append(value)
         finally:
             state.close()
     except Exception:  # noqa: BLE001  # rocksdict raises bare Exceptions: a folder just made, a table its owner dropped

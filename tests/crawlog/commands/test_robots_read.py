@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from crawlog.commands.robots_read import robots_verdict
-from crawlog.streams.fetch.robots_answer import Counts, key, pack
+from crawlog.streams.fetch.robots_answer import Counts, Rest, key, pack, rest_key
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Database, StateMemory
 
@@ -20,7 +20,7 @@ def settings(tmp_path: Path) -> Settings:
     return base.model_copy(update={"run": base.run.model_copy(update={"data": tmp_path})})
 
 
-def verdict(settings: Settings, *rows: tuple[bytes, Counts], path: str = "/p/x") -> str:
+def verdict(settings: Settings, *rows: tuple[bytes, Counts | Rest], path: str = "/p/x") -> str:
     """What is said once these rows are in the cache of partition 3."""
     database = Database(settings.run.data / "state" / "3", StateMemory(8))
     for name, counts in rows:
@@ -49,3 +49,11 @@ def test_what_was_never_read_is_not_known(settings: Settings) -> None:
     unknown = f"the robots.txt of {HOST} is not known on this machine"
     assert robots_verdict(settings, 3, HOST, "http://a.example/") == unknown
     assert verdict(settings, (key("http://b.example:80"), Counts(1.0, 200, b""))) == unknown
+
+
+def test_that_it_was_asked_for_in_vain_is_told_with_the_rest_after_that(settings: Settings) -> None:
+    """Older rules count on in spite of that."""
+    said = verdict(settings, (rest_key(HOST), Rest(60.0, 300.0)))
+    in_vain = "could not be read at 1970-01-01 00:01:00; after that its host rests 300 s"
+    assert said == f"the robots.txt of {HOST} {in_vain}"
+    assert "allows it; HTTP 200" in verdict(settings, (key(HOST), Counts(30.0, 200, b"")))
