@@ -9,7 +9,7 @@ replaces one cannot put a file of our owner there, and a link there leads to ano
 """
 
 import fcntl
-from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -75,9 +75,9 @@ def code_of(named: str) -> Path | None:
 
 
 def _installed(package: str) -> Path | None:
-    """The file of an installed package, without importing it."""
+    """The file of an installed package, without importing it: a top-level name imports nothing."""
     try:
-        spec = PathFinder.find_spec(package)
+        spec = find_spec(package)  # also by the finder of an editable install
     except (ImportError, ValueError):
         return None
     return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None

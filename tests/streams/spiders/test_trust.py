@@ -3,6 +3,8 @@
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -226,6 +228,28 @@ def test_no_record_has_a_worker_import_an_installed_module(named: str) -> None:
     with pytest.raises(Misconfigured, match=r"workers may not run it|there is no module"):
         load_runner(SpiderRef(named), trust=Trust())
     assert not {"antigravity", "this"} & (set(sys.modules) - before)
+
+
+class Editable:
+    """The finder that `pip install -e` makes for a package whose folder is on no path."""
+
+    def __init__(self, package: Path) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002  # Python's own signature
+        """The package."""
+        if name != self._package.name:
+            return None
+        return spec_from_file_location(name, self._package / "__init__.py")
+
+
+def test_an_editable_install_is_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finder of its own knows its folder; it is found without an import."""
+    package = tmp_path / "edited_spiders"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError")
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Editable(package)])
+    assert code_of("edited_spiders.books:Own") == package / "__init__.py"
 
 
 def test_an_installed_module_that_a_command_named_may_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
