@@ -189,6 +189,8 @@ def where(error: BaseException, path: Path) -> str:
     said = f"{type(error).__name__}: {error}".splitlines()[0]
     if isinstance(error, ModuleNotFoundError) and error.name == "scrapy":
         said += f"; {scrapy_names.IMPORT}"
+    if isinstance(error, ImportError) and "no known parent package" in said:
+        said += "; a file of an installed package is named pkg.module:Class"
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f": line {error.lineno}: {type(error).__name__}: {error.msg}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

@@ -328,6 +328,13 @@ def test_a_neighbour_hides_no_module_of_pythons(tmp_path: Path, monkeypatch: pyt
     assert (sys.meta_path, str(tmp_path) in sys.path) == (finders, False)
 
 
+@pytest.mark.filterwarnings("ignore::ImportWarning")
+def test_a_file_of_a_package_that_imports_from_its_package_says_how_to_name_it(tmp_path: Path) -> None:
+    """It is run as a file of its own, so a relative import leads nowhere."""
+    with pytest.raises(Misconfigured, match=r"a file of an installed package is named pkg\.module:Class"):
+        load_spider(str(written(tmp_path, "from .items import Book")))
+
+
 @pytest.mark.parametrize(
     ("source", "named", "says"),
     [
