@@ -86,6 +86,8 @@ async def crawl(
     from crawlog.cli import arguments as checks
     from crawlog.processes.folder import prepare
 
+    if isinstance(urls, str):  # which is an iterable of texts, too
+        raise Misconfigured(f"urls = {urls!r}: give a list: [{urls!r}]")
     own, scrapy = _scrapy_apart(settings)
     given = [f"{name}={value}" for name, value in (arguments or {}).items()]
     file = _named(spider) if spider is not None else None
@@ -169,7 +171,10 @@ async def _run(settings: Settings, order: "Order") -> Summary:
         await _stop(process, ending)
         raise
     if not answer:
-        raise CrawlError(f"the run ended with code {process.returncode}, and said no more; the log `crawlog` has why")
+        raise CrawlError(
+            f"the run ended with code {process.returncode}, and said no more; the log `crawlog` may have why."
+            " Nothing is lost: the same call goes on."
+        )
     return _outcome(msgspec.json.decode(answer, type=Ended))
 
 

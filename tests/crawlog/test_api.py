@@ -50,6 +50,7 @@ def test_errors_stay_what_they_are() -> None:
     [
         (["example.com"], {}, "did you mean https://example.com/ ?"),
         ([], {}, "nothing to crawl"),
+        ("http://a.example/", {}, "give a list: ['http://a.example/']"),
         (["http://a.example/"], {"output": "-"}, "standard output is the script's own"),
         (["http://a.example/"], {"settings": {"politeness.dely_s": 1}}, "unknown setting 'politeness.dely_s'"),
         (["http://a.example/"], {"job": "a b"}, "a job's name"),
@@ -57,7 +58,7 @@ def test_errors_stay_what_they_are() -> None:
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_made(
-    urls: list[str], more: dict[str, object], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    urls: list[str] | str, more: dict[str, object], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the command line does: no folder, no process."""
     monkeypatch.chdir(tmp_path)
