@@ -23,7 +23,7 @@ from crawlog.streams.url import Canonicaliser, Places
 from .default import parse_page
 from .exchange import CallResult, PageCall, SpiderFacts, SpiderRef
 from .failure import failure_of
-from .own_outputs import Bounds, OutputRules, OwnOutputs, Parent, TooMuch, parent_of, row_of, start_parent
+from .own_outputs import Bounds, OutputRules, OwnOutputs, Parent, TooMuch, parent_of, row_of, start_parent, written
 from .own_start import PAUSE, each_output, each_start
 from .own_warnings import SharedState
 from .page import as_told, is_redirect, receiver
@@ -81,7 +81,7 @@ class OwnRunner:
 
     def pipelines(self) -> Pipelines:
         """The spider's pipelines, not open yet: items as scraped in, rows out."""
-        return of_spider(self._spider, self._item_of, lambda item: msgspec.Raw(row_of(item)))
+        return of_spider(self._spider, self._item_of, lambda item: msgspec.Raw(written(item)))
 
     def row(self, raw: bytes) -> bytes:
         """The row of an item as scraped, without pipelines."""

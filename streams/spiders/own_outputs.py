@@ -181,13 +181,14 @@ class OwnOutputs:
 
 def row_of(item: object) -> bytes:
     """The row of an item, a JSON object. Raises: TypeError: it is none."""
-    row = _written(item)
+    row = written(item)
     if row[:1] != b"{":
         raise TypeError(f"a spider yields dicts (or dataclasses) and Requests, got {type(item).__name__}")
     return row
 
 
-def _written(output: object) -> bytes:
+def written(output: object) -> bytes:
+    """Any value as JSON. Raises: TypeError: JSON cannot express it."""
     try:
         try:
             return _encode(output)

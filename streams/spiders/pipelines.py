@@ -98,7 +98,7 @@ class Pipelines:
         except _drops() as error:
             await self.dropped(item, error)
             return MadeItem()
-        except Exception as error:  # noqa: BLE001  # a user's code may raise anything
+        except BaseException as error:  # noqa: BLE001  # a user's code may raise anything: sys.exit, a cancellation
             await self.failed(item, error)
             return MadeItem(error=_said(error), trace="".join(traceback.format_exception(error))[-8192:])
         await self.scraped(item)
@@ -115,6 +115,8 @@ class Pipelines:
         """The item behind all pipelines. Raises what they raise."""
         for part in self._parts:
             item = await self._call(part, "process_item", item)
+            if item is None:
+                raise TypeError(f"{type(part).__name__}.process_item gave None: it gives an item, or raises DropItem")
         return item
 
     async def close(self, reason: str) -> None:
@@ -131,7 +133,7 @@ class Pipelines:
     async def dropped(self, item: Any, error: Exception) -> None:
         """A pipeline dropped an item."""
 
-    async def failed(self, item: Any, error: Exception) -> None:
+    async def failed(self, item: Any, error: BaseException) -> None:
         """A pipeline, or the making of the row, failed."""
 
     def stats(self) -> dict[str, float]:

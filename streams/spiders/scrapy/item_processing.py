@@ -77,7 +77,7 @@ class ScrapyPipelines(Pipelines):
         write_line(self._crawler, "dropped", item, error, None)
         await self._tell(signals.item_dropped, item=item, response=None, exception=error)
 
-    async def failed(self, item: Any, error: Exception) -> None:
+    async def failed(self, item: Any, error: BaseException) -> None:
         """A pipeline failed."""
         write_line(self._crawler, "item_error", item, error, None, error=error)
         await self._tell(signals.item_error, item=item, response=None, failure=failure_of(error))

@@ -19,7 +19,7 @@ from crawlog.streams.spiders.pipelines import (
     of_spider,
 )
 
-WRONG = "TypeError: pipelines give an item, or raise DropItem; they gave NoneType"
+NONE = "TypeError: Odd.process_item gave None: it gives an item, or raises DropItem"
 
 said: list[Any] = []
 
@@ -112,9 +112,24 @@ async def test_what_drops_and_what_fails_gives_no_row() -> None:
     """Scrapy's DropItem is ours; an error has its line and its traceback."""
     made = [await pipelines(Odd).made(b'~{"n":%d}' % n) for n in range(1, 5)]
     assert [bytes(one.row) for one in made] == [b'{"n":1}', b"null", b"null", b"null"]
-    assert [one.error for one in made] == ["", "", "ZeroDivisionError: three", WRONG]
+    assert [one.error for one in made] == ["", "", "ZeroDivisionError: three", NONE]
     assert "in process_item" in made[2].trace
     assert (await pipelines().made(b"~{")).error.startswith("DecodeError")
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+async def test_what_would_end_a_program_fails_one_item(kind: type[BaseException]) -> None:
+    """Such as `sys.exit`, or a task that was cancelled: else all rows would wait for ever."""
+
+    class Ends:
+        def process_item(self, item: dict[str, Any]) -> dict[str, Any]:
+            if item["n"] == 2:
+                raise kind("two")
+            return item
+
+    service = PipelinesService(SimpleNamespace(facts="facts", pipelines=lambda: pipelines(Ends)))
+    made = await called(service, "rows", b'~{"n":1}', b'~{"n":2}', b'~{"n":3}')
+    assert [one.error for one in made] == ["", f"{kind.__name__}: two", ""]
 
 
 @pytest.mark.parametrize(
