@@ -32,7 +32,7 @@ def _page(settings: "Settings", url: str, stored: bool, job: str | None, **how: 
         try:
             return read_page(Path(url))
         except ValueError as error:
-            raise Misconfigured(f"{url} is no page of `crawlog fetch --save`: {error}") from None
+            raise Misconfigured(str(error)) from None
     (plain,), logins = arguments.logins_apart(arguments.checked_urls([url]))
     if stored:
         with existing_log(settings) as reached:

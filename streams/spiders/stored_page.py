@@ -59,10 +59,11 @@ def with_request(meta: PageMeta, record: RequestRecord | None) -> PageMeta:
 
 def read_page(path: Path) -> StoredPage:
     """The page in a file of `crawlog fetch --save`. Raises: ValueError: it is none. OSError."""
-    head, line_end, body = path.read_bytes().partition(b"\n")
-    if not line_end:
-        raise ValueError(f"{path} is no page: `crawlog fetch URL --save {path}` makes one")
-    return StoredPage(pages.decode(head), body)
+    head, _, body = path.read_bytes().partition(b"\n")
+    try:
+        return StoredPage(pages.decode(head), body)
+    except ValueError as error:
+        raise ValueError(f"{path} is no page; `crawlog fetch URL --save {path}` makes one ({error})") from None
 
 
 class Tried(NamedTuple):

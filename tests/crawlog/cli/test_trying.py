@@ -340,6 +340,8 @@ def test_stored_pages_are_parsed_without_a_request(
 
 def test_a_file_that_is_no_page_is_named(crawlog: Callable[..., Said], tmp_path: Path) -> None:
     """It is no bug of crawlog."""
-    (tmp_path / "notes.md").write_text("# Notes")
+    (tmp_path / "notes.md").write_text("# Notes\n")
+    with pytest.raises(ValueError, match=r"notes\.md is no page; `crawlog fetch URL --save .*notes\.md` makes one"):
+        try_page(tmp_path / "books.py", tmp_path / "notes.md")
     said = crawlog("fetch", str(tmp_path / "notes.md"))
-    assert (said.code, "notes.md is no page of `crawlog fetch --save`" in said.err) == (2, True)
+    assert (said.code, "notes.md is no page; `crawlog fetch URL --save" in said.err) == (2, True)
