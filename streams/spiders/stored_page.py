@@ -3,8 +3,10 @@
 crawlog fetch URL --save FILE ─► metadata as one line of JSON, then the body ─► try_page(Spider(), FILE) ─► Tried
 """
 
-import asyncio  # noqa: TID251  # for async callbacks; a test has no loop of its own
+import asyncio  # noqa: TID251  # for async callbacks
 import sys
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.errors import Misconfigured
 
-from .exchange import PageCall, RequestOut, SpiderFacts, SpiderRef
+from .exchange import CallResult, PageCall, RequestOut, SpiderFacts, SpiderRef
 from .item_classes import classes_of
 from .loading import FoundClass, found_class
 from .own import OwnRunner
@@ -100,9 +102,19 @@ def try_page(spider: Spider | Path | str, page: StoredPage | Path | str, callbac
     runner = _runner_of(spider) if isinstance(spider, Spider) else _own_runner(found_class(str(spider)))
     if callback or cb_kwargs:
         stored = stored.to_callback(callback, cb_kwargs, runner.values)
-    result = asyncio.run(runner.made_of(PageCall(stored.meta, stored.body)))
+    result = _ran(runner.made_of(PageCall(stored.meta, stored.body)))
     rows = [runner.row(item) for item in result.items] if result.is_raw else result.items
     return Tried([msgspec.json.decode(row) for row in rows], result.requests, result.warnings)
+
+
+def _ran(made: Coroutine[Any, Any, CallResult]) -> CallResult:
+    """What a coroutine returns, in a thread of its own where this one has a loop: in a notebook, in an async test."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(made)
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(asyncio.run, made).result()
 
 
 def _runner_of(spider: Spider) -> OwnRunner:

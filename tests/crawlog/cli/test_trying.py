@@ -182,6 +182,13 @@ ASKED = (
 )
 
 
+async def test_a_page_is_tried_where_a_loop_runs(tmp_path: Path) -> None:
+    """In a notebook, and in an async test."""
+    (tmp_path / "asked.page").write_bytes(ASKED)
+    (tmp_path / "books.py").write_text(SPIDER)
+    assert try_page(tmp_path / "books.py", tmp_path / "asked.page").items == [{"n": 5, "title": "one"}]
+
+
 def test_the_pages_own_request_says_what_is_not_given(crawlog: Callable[..., Said], tmp_path: Path) -> None:
     """Its callback where only arguments are given, its arguments where only the callback is."""
     Path("asked.page").write_bytes(ASKED)
