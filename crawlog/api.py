@@ -85,7 +85,9 @@ async def crawl(
     """
     from crawlog.cli import arguments as checks
     from crawlog.processes.folder import prepare
+    from crawlog.streams.spiders import check_crawl
 
+    check_crawl()
     if isinstance(urls, str):  # which is an iterable of texts, too
         raise Misconfigured(f"urls = {urls!r}: give a list: [{urls!r}]")
     own, scrapy = _scrapy_apart(settings)

@@ -47,6 +47,7 @@ from .request_records import record_of
 from .response import Response
 from .rules import Rule
 from .runners import load_runner
+from .self_running import check_crawl
 from .spider import Spider
 from .spider_request import Request
 from .stored_page import StoredPage, Tried, bare_record, opened, read_page, try_page
@@ -95,6 +96,7 @@ __all__ = [
     "Values",
     "allow",
     "bare_record",
+    "check_crawl",
     "code_of",
     "file_of",
     "is_answer",

@@ -1,4 +1,4 @@
-"""Code that runs a crawl of Scrapy's by itself when it is loaded, as scripts do: it is refused.
+"""Code that runs a crawl of Scrapy's, or `crawlog.crawl`, by itself when it is loaded, as scripts do: it is refused.
 
 Each process that loads it would crawl the site, beside the log and without its rules.
 """
@@ -64,9 +64,22 @@ def _names(node: ast.Assign) -> Iterator[ast.Name]:
             yield from (target for target in node.targets if isinstance(target, ast.Name))
 
 
+_loading: list[str] = []
+"""The spider that is being loaded, or none."""
+
+
+def check_crawl() -> None:
+    """Called by `crawlog.crawl`. Raises: Misconfigured: this process is loading a spider's file."""
+    if _loading:
+        raise Misconfigured(
+            "crawl() is called while the file is loaded, which each process of its crawl does: write the call below "
+            '`if __name__ == "__main__":`'
+        )
+
+
 @contextmanager
 def no_crawls(named: str) -> Iterator[None]:
-    """Load code of a user's: no crawl of Scrapy's begins in this process, now or later.
+    """Load code of a user's: no crawl of Scrapy's begins in this process, now or later; none of crawlog's now.
 
     Args:
         named: The spider, for the message.
@@ -75,6 +88,7 @@ def no_crawls(named: str) -> Iterator[None]:
     """
     _forbid()
     _refused.clear()
+    _loading.append(named)
     cause: BaseException | None = None
     try:
         yield
@@ -82,6 +96,8 @@ def no_crawls(named: str) -> Iterator[None]:
         if not _refused:
             raise
         cause = error  # often another one: `react` and Scrapy's processes take errors as their own
+    finally:
+        _loading.clear()
     if _refused:
         raise Misconfigured(f"--spider {named} cannot be loaded: a crawl of {_refused[0]} {HARM}") from cause
 

@@ -328,6 +328,13 @@ def test_a_neighbour_hides_no_module_of_pythons(tmp_path: Path, monkeypatch: pyt
     assert (sys.meta_path, str(tmp_path) in sys.path) == (finders, False)
 
 
+def test_a_script_that_calls_crawl_while_it_is_loaded_is_refused(tmp_path: Path) -> None:
+    """Each process of its crawl loads it, and would begin another crawl, whose processes load it, and so on."""
+    source = f"{GOOD}\nimport asyncio\nfrom crawlog import crawl\nasyncio.run(crawl(output='no.such'))\n"
+    with pytest.raises(Misconfigured, match=r'while the file is loaded.* below `if __name__ == "__main__":`'):
+        load_spider(str(written(tmp_path, source)))
+
+
 @pytest.mark.filterwarnings("ignore::ImportWarning")
 def test_a_file_of_a_package_that_imports_from_its_package_says_how_to_name_it(tmp_path: Path) -> None:
     """It is run as a file of its own, so a relative import leads nowhere."""
