@@ -61,6 +61,8 @@ async def crawl(
 ) -> Summary:
     """Crawls until the job is finished, as `crawlog run` does. A repeated call continues the crawl.
 
+    It has workers of its own: a data folder that `crawlog up` or another crawl holds is refused.
+
     A cancelled crawl stops cleanly within 5 s; the next call continues it. Messages that `crawlog run` writes to
     standard error go to the logger `crawlog`.
 
