@@ -4,7 +4,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from crawlog.streams.errors import EngineError, SinkBehind, Unusable
+from crawlog.streams.errors import EngineError, RetryLater, SinkBehind, Unusable
 from crawlog.terminal import rows
 
 if TYPE_CHECKING:
@@ -96,6 +96,9 @@ class ResultFile:
             except Unusable as error:
                 why = f"the sink's state is {error}"
                 self._say(f"{self.sink.output} is not made yet: {why}")
+            except RetryLater as error:  # a job of another data folder took FILE.partial: the worker waits for it
+                why = str(error)
+                self._say(f"{self.sink.output} is not made yet: {why}; this run waits for it")
             self._fill(finish)
         raise EngineError(
             f"{self.sink.output} could not be made, in {FILL_TRIES} tries: {why}.\n"

@@ -394,6 +394,26 @@ def test_a_run_that_meets_damage_has_the_file_filled_again_and_says_so(tmp_path:
     assert len(Path(sink.output).read_text().splitlines()) == len(rows) + 1
 
 
+def test_a_run_whose_file_a_job_of_another_folder_writes_waits_for_it(tmp_path: Path) -> None:
+    """That one's worker took FILE.partial when this run had stopped its own."""
+    sink = sink_of("j", str(tmp_path / "out.csv"))
+    rows = filled(tmp_path, sink)
+    other = os.open(sink.partial(tmp_path), os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    class Waits(Supervised):
+        def go(self, stages: tuple[str, ...], more: object) -> None:
+            os.close(other)
+            super().go(stages, more)
+
+    supervisor, said = Waits(tmp_path, sink), list[str]()
+    file = ResultFile(sink, supervisor, Trouble(supervisor.picture, said.append), said.append)  # type: ignore[arg-type]  # as above
+    made = file.make(Finish("j", (0,), with_sink=True, passed={"sink": (6100,)}), was_damaged=False)
+    held = f"{sink.partial(tmp_path)} is being written by another job"
+    assert said[0] == f"{sink.output} is not made yet: {held}; this run waits for it"
+    assert made == len(rows)
+
+
 # The file
 
 
