@@ -49,7 +49,8 @@ def ordered(
     if job is not None:
         job_name(job)
     if not urls and not seeds_file and not job and not starts:
-        raise Misconfigured("nothing to crawl: give a URL, or --seeds FILE\nSee `crawlog run --help`.")
+        its = ", or give the spider start_urls" if spider else ""
+        raise Misconfigured(f"nothing to crawl: give a URL, or --seeds FILE{its}\nSee `crawlog run --help`.")
     checked, logins = logins_apart(checked_urls(urls))
     if output is not None:
         result_output(output)

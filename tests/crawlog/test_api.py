@@ -68,6 +68,14 @@ def test_what_is_wrong_is_told_before_anything_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_a_spider_without_urls_is_told_of_start_urls(tmp_path: Path) -> None:
+    """It is the likely cause."""
+    file = tmp_path / "bare.py"
+    file.write_text("from crawlog import Spider\nclass Bare(Spider):\n    def parse(self, response): pass\n")
+    with pytest.raises(Misconfigured, match="give the spider start_urls"):
+        await crawl(spider=file, settings={"run.data": tmp_path / "data"})
+
+
 async def test_a_class_without_a_file_is_refused() -> None:
     """No worker could import it."""
     typed = type("Typed", (Spider,), {"__module__": "nowhere"})
