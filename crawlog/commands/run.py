@@ -430,5 +430,5 @@ class Run:
                     self._count_losses(self.gains, HURRY_S)
             self.gains.close()
         partial = self.file.partial() if self.file else None
-        if partial is not None and summary.reason in UNFINISHED:
+        if partial is not None and (summary.reason in UNFINISHED or (summary.signal and summary.rows is None)):
             summary.partial = str(partial)

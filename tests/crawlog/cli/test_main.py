@@ -534,6 +534,15 @@ def test_rows_of_an_unfinished_run_are_said_to_lie_in_the_partial_file(reason: s
     assert json.loads(summary_text.as_json(ended))["partial"] == "rows.csv.partial"
 
 
+def test_a_run_that_is_interrupted_while_it_makes_file_says_so() -> None:
+    """The job has finished; a sink or pipelines may take long."""
+    ended = Summary("j", reason="finished", signal=2, output="rows.csv", partial="rows.csv.partial")
+    assert summary_text.lines(ended)[-2:] == [
+        "  interrupted before rows.csv was made; the same command makes it",
+        "  rows so far: rows.csv.partial",
+    ]
+
+
 def test_seeds_that_are_not_asked_are_told_with_what_would_have_them_asked() -> None:
     """By their spelling alone; what a name resolves to only the crawl learns."""
     seeds = ["http:127.1:81/x", "https://a.example/", "http://169.254.169.254/", "http://x.localhost./"]
