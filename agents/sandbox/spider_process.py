@@ -12,6 +12,7 @@ import contextlib
 import faulthandler
 import gc
 import io
+import logging
 import socket
 import sys
 import traceback
@@ -32,6 +33,8 @@ from .frames import CALL, DONE, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, Fr
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+log = logging.getLogger(__name__)
 
 MOST_BYTES = 1 << 30
 """Longest frame from the worker; a page's body is far smaller."""
@@ -153,8 +156,8 @@ class SpiderService:
         try:
             if self._parts is not None:
                 await self._parts.aclose()
-        except Exception:  # noqa: BLE001  # a user's code may raise anything
-            traceback.print_exc()
+        except Exception:
+            log.exception("the spider's start raised while it was closed")
 
     async def _next(self) -> SpiderFrame:
         if self._parts is None:

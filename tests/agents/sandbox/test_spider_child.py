@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from crawlog.agents.sandbox.child_answers import MAX_TEXT, facts_of
 from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.frames import CALL, DONE, FAILED, PAGE, FrameReader, SpiderFrame, TooLong
 from crawlog.agents.sandbox.limits import ChildLimits, Corral
+from crawlog.agents.sandbox.spider_process import SpiderService
 from crawlog.agents.sandbox.zygote import GRACE_S
 from crawlog.agents.sandbox.zygote_process import CLOSE_S
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
@@ -153,6 +154,22 @@ def test_a_start_that_waits_cleans_up_at_the_end_of_its_process(tmp_path: Path, 
             time.sleep(0.05)
     assert path.with_name("closed").exists()
     assert [entry for entry in logs if entry["event"] == "spider_printed"] == []
+
+
+async def test_an_error_of_a_start_that_is_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody else hears of it: the process ends."""
+
+    async def parts() -> AsyncGenerator[CallResult, None]:
+        try:
+            yield CallResult()
+        finally:
+            raise ValueError("at its end")
+
+    service = SpiderService()
+    service._parts = parts()
+    await anext(service._parts)
+    await service.close()
+    assert "ValueError: at its end" in caplog.text
 
 
 def test_other_calls_are_passed_on(child: SpiderChild) -> None:
