@@ -133,16 +133,12 @@ def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
     return told
 
 
-_MADE = frozenset({"finished", "already_finished", "max_pages", "closed"})
-"""Ends of a job whose FILE is made."""
-
-
 def _made(summary: "Summary") -> list[str]:
     """The file with the rows, and their number."""
     told = []
     if summary.output and summary.rows is not None:
         told.append(f"  {outcome.counted(summary.rows, 'row')}" + f" in {summary.output}" * (summary.output != "-"))
-    elif summary.signal and summary.output not in (None, "-") and summary.reason in _MADE:
+    elif summary.signal and summary.output not in (None, "-") and not summary.is_unfinished:
         told.append(f"  interrupted before {summary.output} was made; the same command makes it")
     if summary.partial:
         told.append(f"  rows so far: {summary.partial}")

@@ -15,7 +15,7 @@ from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.live import Frame, View
 from crawlog.schemas.items import named_stats
 from crawlog.streams.errors import AccessDenied, EngineError
-from crawlog.streams.fleet import PARTIAL_ENDS, Finish, is_begun
+from crawlog.streams.fleet import Finish, is_begun
 from crawlog.streams.settings import find_browser, wants_browser
 
 from .gains import Gains
@@ -54,9 +54,6 @@ MOST_VAIN_CHECKS = 3
 
 CATCH_UP_S = 60.0
 """How long a run that ends by itself may read crawl.dead."""
-
-UNFINISHED = frozenset({"interrupted", "blocked", "begun_again"}) | PARTIAL_ENDS
-"""Ends of a run that leave rows out, so that FILE is not made."""
 
 
 def run(settings: "Settings", order: Order, shown: View) -> Summary:
@@ -379,7 +376,7 @@ class Run:
 
     def _write_file(self, finish: Finish) -> None:
         """Makes the result file. The rows of an unfinished job stay in the partial file."""
-        if self.file is None or self.summary.reason in UNFINISHED:
+        if self.file is None or self.summary.is_unfinished:
             return
         self._shown.close()  # rows may go to the same terminal
         reason = self.summary.closed or self.summary.known or self.summary.reason
@@ -430,5 +427,5 @@ class Run:
                     self._count_losses(self.gains, HURRY_S)
             self.gains.close()
         partial = self.file.partial() if self.file else None
-        if partial is not None and (summary.reason in UNFINISHED or (summary.signal and summary.rows is None)):
+        if partial is not None and (summary.is_unfinished or (summary.signal and summary.rows is None)):
             summary.partial = str(partial)

@@ -6,10 +6,14 @@ import msgspec
 
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fleet import how_ended
+from crawlog.streams.fleet import PARTIAL_ENDS, how_ended
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Commands
+
+
+UNFINISHED = frozenset({"interrupted", "detached", "blocked", "begun_again"}) | PARTIAL_ENDS
+"""Ends of a run that leave rows out, so that FILE is not made."""
 
 
 class Summary(msgspec.Struct):
@@ -62,6 +66,11 @@ class Summary(msgspec.Struct):
     partial: str | None = None
     has_others: bool = False
     missing: tuple[str, ...] = ()
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether rows are left out: no FILE is made."""
+        return self.reason in UNFINISHED
 
     @property
     def is_gone(self) -> bool:

@@ -13,8 +13,8 @@ from crawlog.agents.seed import source
 from crawlog.cli import summary_text
 from crawlog.commands import run as run_module
 from crawlog.commands.order import Order
-from crawlog.commands.run import UNFINISHED, JobGone, Run
-from crawlog.commands.summary import Summary
+from crawlog.commands.run import JobGone, Run
+from crawlog.commands.summary import UNFINISHED, Summary
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import EngineError, Misconfigured
