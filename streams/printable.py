@@ -29,6 +29,11 @@ def shown_time(at: float, zone: tzinfo | None = UTC) -> datetime:
     return datetime.fromtimestamp(min(max(at, 0.0), LAST_S), zone)
 
 
+def utc_text(at: float) -> str:
+    """The same in UTC, to the second."""
+    return f"{shown_time(at):%Y-%m-%d %H:%M:%S}"
+
+
 def one_line(line: bytes) -> bytes:
     """JSON with three non-ASCII characters escaped at which some readers end a line (`str.splitlines`)."""
     if b"\xc2\x85" in line:

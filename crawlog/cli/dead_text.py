@@ -8,7 +8,7 @@ import msgspec
 from crawlog.commands.dead import Dropping, Listing, Opened, Redriving
 from crawlog.outcome import counted
 from crawlog.streams.log import Letter, letter_fate, letters_by_error
-from crawlog.streams.printable import shown_time
+from crawlog.streams.printable import utc_text
 from crawlog.terminal import hinted
 
 SHOWN_BYTES = 4096
@@ -41,7 +41,7 @@ def _grouped(letters: list[Letter], shown: set[int]) -> list[str]:
 def _entry(letter: Letter) -> str:
     """A letter's line below its error."""
     job = f"  job {letter.job}" if letter.job else ""
-    return f"{letter.offset:>8}  {_clock(letter.at)}{job}  {letter.url or _place(letter)}{_became(letter)}"
+    return f"{letter.offset:>8}  {utc_text(letter.at)}{job}  {letter.url or _place(letter)}{_became(letter)}"
 
 
 def _line(letter: Letter) -> str:
@@ -49,7 +49,7 @@ def _line(letter: Letter) -> str:
     job = f" job {letter.job}" if letter.job else ""
     url = f"  {letter.url}" if letter.url else ""
     who = f"{letter.stage or '?'}{job}{url}"
-    return f"{letter.offset:>8}  {_clock(letter.at)}  {who}  {_place(letter)}{_became(letter)}  {letter.error}"
+    return f"{letter.offset:>8}  {utc_text(letter.at)}  {who}  {_place(letter)}{_became(letter)}  {letter.error}"
 
 
 def _place(letter: Letter) -> str:
@@ -122,7 +122,3 @@ def drop_lines(dropping: Dropping) -> list[str]:
 
 def _numbers(group: list[Letter]) -> str:
     return ", ".join(str(letter.offset) for letter in group)
-
-
-def _clock(at: float) -> str:
-    return shown_time(at).strftime("%Y-%m-%d %H:%M:%S")

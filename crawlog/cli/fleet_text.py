@@ -8,7 +8,7 @@ import msgspec
 from crawlog import outcome
 from crawlog.schemas.log_lines import GOES_ON
 from crawlog.streams.fleet import by_rule, how_ended, needed
-from crawlog.streams.printable import shown_time
+from crawlog.streams.printable import utc_text
 
 from .table import table
 
@@ -58,7 +58,7 @@ def state(view: "JobView") -> str:
 
 def time_text(at: float) -> str:
     """A time in UTC; `-` if it is unknown."""
-    return f"{shown_time(at):%Y-%m-%d %H:%M:%S}" if at else "-"
+    return utc_text(at) if at else "-"
 
 
 def job_details(view: "JobView") -> list[str]:

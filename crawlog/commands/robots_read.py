@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from crawlog.streams.fetch import robots_answer
 from crawlog.streams.http import RobotsRules
-from crawlog.streams.printable import shown_time
+from crawlog.streams.printable import utc_text
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -24,18 +24,14 @@ def robots_verdict(settings: "Settings", partition: int, host: str, url: str) ->
         if not vain:
             return f"the robots.txt of {host} is not known on this machine"
         rest = f"after that its host rests {vain[0].wait_s:.0f} s"
-        return f"the robots.txt of {host} could not be read at {_shown(vain[0].asked_at)}; {rest}"
+        return f"the robots.txt of {host} could not be read at {utc_text(vain[0].asked_at)}; {rest}"
     token = settings.robots.token
     rules = RobotsRules.parse(counts.body)
     allowed, rule = rules.allowed(url, token)
     delay_s = rules.crawl_delay_s(token)
     said = f"{'allows' if allowed else 'forbids'} it{f' ({rule})' if rule else ''}"
     wish = f", and wants {delay_s:g} s between requests" if delay_s else ""
-    return f"robots.txt of {host} {said}{wish}; HTTP {counts.status}, read {_shown(counts.fetched_at)}"
-
-
-def _shown(at: float) -> str:
-    return f"{shown_time(at):%Y-%m-%d %H:%M:%S}"
+    return f"robots.txt of {host} {said}{wish}; HTTP {counts.status}, read {utc_text(counts.fetched_at)}"
 
 
 def _cached(settings: "Settings", partition: int, key: bytes) -> list[bytes]:
@@ -57,7 +53,7 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> list[bytes]:
                 assert isinstance(value, bytes)
                 if not name.startswith(key):
                     break
-                if name[len(key) :][:1] in (b"", b" "):  # else another port
+                if robots_answer.is_of(name, key):
                     found.append(value)
         finally:
             state.close()

@@ -155,6 +155,11 @@ def key(host: str, asking: bytes = b"") -> bytes:
     return b"robots " + host.encode() + (b" " + asking if asking else b"")
 
 
+def is_of(row: bytes, host_key: bytes) -> bool:
+    """Whether the key of a row is that of a host, for any way of asking; another port begins alike."""
+    return row == host_key or row.startswith(host_key + b" ")
+
+
 def rest_key(host: str) -> bytes:
     """The key of a host's rest, given the host's key."""
     return b"robots-rest " + host.encode()
