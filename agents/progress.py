@@ -1,6 +1,6 @@
 """Writes the worker's progress to crawl.progress: one report per owned partition, every second, at rest every other.
 
-A worker that owns no partition, or restores its own yet, reports itself, every other second.
+A worker that owns no partition, or is still restoring its own, reports itself, every other second.
 
     app.reports of the stage ─► ReportPace: which are due? ─► ToldJobs: which jobs changed? ─► crawl.progress
 

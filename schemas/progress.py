@@ -30,15 +30,15 @@ SUPERVISOR = "CRAWLOG_SUPERVISOR"
 """Environment variable that tells a worker `Progress.supervisor`."""
 
 IDLE = "idle"
-"""`Progress.stage` of a worker that owns no partition, or restores its own yet. So no reader, of an older version
-either, takes its report for one of a partition."""
+"""`Progress.stage` of a worker that owns no partition, or is still restoring its own. So no reader takes its report for
+one of a partition; nor does a reader of an older version."""
 
 FLEET = "fleet"
 """`Progress.sink` of a sink worker that writes the outputs of all jobs."""
 
 
 Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""Of a report, which any client may have written: a number of hundreds of digits fits in no float."""
+"""A number in a report. Any client may have written it, and one of hundreds of digits fits in no float."""
 
 
 class JobCounts(msgspec.Struct, omit_defaults=True):

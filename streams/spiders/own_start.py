@@ -25,7 +25,7 @@ async def each_output(given: Any) -> AsyncIterator[object]:
 
 
 async def each_start(given: Any) -> AsyncGenerator[object, None]:
-    """The same, with `PAUSE` between them. Closed, it closes an async `start` too, whose `finally` runs."""
+    """The same, with `PAUSE` between them. When it is closed, it closes an async `start` too, so its `finally` runs."""
     iterator = given.__aiter__() if hasattr(given, "__aiter__") else each_output(given)
     try:
         while True:

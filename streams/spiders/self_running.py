@@ -79,7 +79,7 @@ def check_crawl() -> None:
 
 @contextmanager
 def no_crawls(named: str) -> Iterator[None]:
-    """Load code of a user's: no crawl of Scrapy's begins in this process, now or later; none of crawlog's now.
+    """Load code of a user. No crawl of Scrapy begins in this process from now on, none of crawlog during the load.
 
     Args:
         named: The spider, for the message.
