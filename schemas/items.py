@@ -43,6 +43,7 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
         items: Each one a JSON object, kept as bytes so that a sink copies it without decoding it.
         raw: Whether the items are as scraped: tagged values, which become rows behind the job's pipelines.
         stats: Stats that the page changed, as differences; see `START_STATS` and `GREATEST`.
+        unread: Why no callback of the spider got the page; empty if one did.
     """
 
     job: str
@@ -54,6 +55,7 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
     id: int = 0
     raw: bool = False
     stats: dict[str, float] = {}
+    unread: str = ""
 
 
 class SecondItemsRecord(ItemsRecord, tag=SECOND_VERSION, frozen=True):

@@ -54,6 +54,9 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
         fetched, redirected, failed, refused: Final results folded (not_modified counts as fetched).
         retried: Failed attempts that will be tried again.
         seen: Offered URLs that were known.
+        statuses: Final answers by status code; an answer that was lost and is asked for again counts each time.
+        no_page: Final results without a page, beside those with an error status: by the error's word, or by the type of
+            a body that was not kept.
         dropped: Links that a rule dropped at the owner or in parse, by rule; a link counts each time it is met.
         bad: Entries that could not be read.
         page_end: The offset after the last page that a done names; set to 0 when a lost page is fetched again.
@@ -73,6 +76,8 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
     retried: Whole = 0
     seen: Whole = 0
     bad: Whole = 0
+    statuses: dict[str, Whole] = {}
+    no_page: dict[str, Whole] = {}
     dropped: dict[str, Whole] = {}
     page_end: Whole = 0
     page_back: Whole = 0

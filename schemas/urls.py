@@ -126,6 +126,7 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
         page: (partition, offset) of the record in crawl.pages; None when there is none (retries and refusals).
         jar: Name of the cookie jar that `cookies` belong to; empty for the job's own.
         cookies: Cookies that changed in that jar and are in no done before this one. They may be of earlier answers.
+        unkept: The type of a page's body that was not kept because of it; empty otherwise.
     """
 
     url: str
@@ -146,6 +147,7 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
     id: int = 0
     jar: str = ""
     cookies: tuple[CookieChange, ...] = ()
+    unkept: str = ""
 
 
 class Setting(NamedTuple):

@@ -125,5 +125,7 @@ def _reported(frontier: "Frontier", owned: "OwnedPartition", job: "JobState", *,
         in_flight=owned.under_way[job.number],
         needs=owned.needs(job.number),
         dropped=dict(job.counts.dropped),
+        statuses=dict(job.counts.statuses),
+        no_page=dict(job.counts.no_page),
         epoch=job.epoch,
     )

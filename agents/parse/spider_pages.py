@@ -9,7 +9,7 @@ another job, and one that is always busy does so after a while. `ParseStage` dec
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -20,7 +20,17 @@ import structlog
 from crawlog.agents.sandbox import DONE, Died, Fault, SpiderFrame, fault_of, misconfigured, result_of
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.parse import Job, Message, Page, are_known, parsed_of, wants_spider
-from crawlog.streams.spiders import NOTHING, CallResult, PageCall, Parsed, SpiderFacts, SpiderRef, ref_of
+from crawlog.streams.spiders import (
+    NOTHING,
+    CallResult,
+    PageCall,
+    Parsed,
+    SpiderFacts,
+    SpiderRef,
+    is_redirect,
+    ref_of,
+    unread,
+)
 
 log = structlog.get_logger()
 
@@ -39,6 +49,9 @@ SLICE_S = 5.0
 FAULT_S, FAULT_TIMES, MOST_FAULT_S = 2.0, 5, 60.0
 """Pause before a spider that could not be used is tried again: so many times as long as the try took, within these
 seconds. Its code may have been deployed again meanwhile, or the disk of the cache has room again."""
+
+MAX_UNREAD = 20
+"""Pages without a callback that are logged, of each reason; `jobs show` counts all."""
 
 MAX_WARNINGS = 1000
 """Warnings of a spider remembered, so that each is logged once."""
@@ -115,6 +128,7 @@ class _Line:
         deaths: Times that the process ended while it loaded the spider, in a row.
         leaves: Whether the process ends once nothing is in flight: another job needs its place.
         began_s: When the process got its place.
+        unread: Pages that no callback got, by the reason.
         load_began_s: When it last began to load the spider: it does so again after a death.
     """
 
@@ -134,6 +148,7 @@ class _Line:
         self.leaves = False
         self.began_s = self.load_began_s = self.used_s = 0.0
         self.warned: set[str] = set()
+        self.unread: Counter[str] = Counter()
 
     @property
     def has_room(self) -> bool:
@@ -142,6 +157,14 @@ class _Line:
             return not self.leaves
         room = len(self.flying) < MAX_FLYING and self.flying_bytes < MAX_FLYING_BYTES
         return room and not self.alone and not self.leaves
+
+    def tell_unread(self, meta: PageMeta, why: str) -> None:
+        """Log a page that no callback gets; fetch has logged one without an answer."""
+        if why and meta.http is not None and (why in self.unread or len(self.unread) < MAX_WARNINGS):
+            self.unread[why] += 1
+            if self.unread[why] <= MAX_UNREAD:
+                more = "; further ones are counted only" if self.unread[why] == MAX_UNREAD else ""
+                log.warning("no_callback", job=meta.job, url=meta.url, reason=why + more)
 
 
 class SpiderPages:
@@ -241,7 +264,9 @@ class SpiderPages:
             meta = page.meta if wants_spider(page.meta, facts) else page.job.ended(page.meta)
             if not wants_spider(meta, facts):
                 self._left(page)
-                self._stage.spider_gave(page, NOTHING._replace(label=facts.label))
+                why = "" if is_redirect(meta) else unread(meta)
+                line.tell_unread(meta, why)
+                self._stage.spider_gave(page, NOTHING._replace(label=facts.label, unread=why))
                 self.gave()
                 continue
             line.flying.append(page)

@@ -7,7 +7,7 @@ import msgspec
 
 from crawlog import outcome
 from crawlog.schemas.log_lines import GOES_ON
-from crawlog.streams.fleet import by_rule, how_ended, needed
+from crawlog.streams.fleet import by_rule, how_ended, needed, without_page
 from crawlog.streams.printable import utc_text
 
 from .table import table
@@ -84,6 +84,7 @@ def job_details(view: "JobView") -> list[str]:
             else "",
         ),
         ("dropped", by_rule(counts.dropped)),
+        ("answers", "; ".join(without_page(counts))),
         ("needs", needed(counts.needs)),
         ("not handled", f"{view.dead:,}: `crawlog dead list --job {view.name}`" if view.dead else ""),
         *(("output", output_text(one)) for one in view.outputs),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawlog import outcome
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.fleet import by_rule
+from crawlog.streams import fleet
 
 if TYPE_CHECKING:
     from crawlog.commands.summary import Summary
@@ -22,15 +22,22 @@ def exit_code(summary: "Summary") -> int:
         return outcome.DIFFERENT
     if summary.start_error:
         return outcome.DEAD_LETTERS
-    if summary.reason in ("finished", "already_finished") and summary.counts and _is_in_vain(summary, summary.counts):
+    if summary.counts and summary.reason in _ends_in_vain(summary.counts) and _is_in_vain(summary, summary.counts):
         return outcome.NOTHING_FETCHED
     return outcome.DEAD_LETTERS if summary.dead else outcome.FINISHED
 
 
+def _ends_in_vain(counts: JobCounts) -> tuple[str, ...]:
+    """Ends for which it matters that no page came. One that somebody wished for does so only if answers came."""
+    return "finished", "already_finished", *(("max_pages", "closed") if counts.statuses else ())
+
+
 def _is_in_vain(summary: "Summary", counts: JobCounts) -> bool:
-    """Whether nothing could be fetched. Where nothing was asked for, `start` may have given items all the same: by
-    itself, or as a middleware answered its requests.
+    """Whether no page could be fetched: none of the answers was a 2xx or a 304. Where nothing was asked for, `start`
+    may have given items all the same: by itself, or as a middleware answered its requests.
     """
+    if (has_answered := fleet.has_answered(counts)) is not None:
+        return not has_answered
     return not counts.fetched and bool(counts.failed or counts.refused or not summary.start_items)
 
 
@@ -51,7 +58,8 @@ def lines(summary: "Summary") -> list[str]:
     counts = summary.counts or JobCounts()
     how = {
         "finished": f"finished{_finish(summary, counts)}",
-        "max_pages": "ended: the number of pages asked for is reached",
+        "max_pages": "ended: the number of pages asked for is reached"
+        + ", and no answer was a page" * (fleet.has_answered(counts) is False),
         "already_finished": _known(summary),
         "interrupted": "interrupted; the same command goes on from here" + _elsewhere(summary),
         "detached": "goes on without this command; the same command follows it again,"
@@ -100,7 +108,7 @@ def _finish(summary: "Summary", counts: JobCounts) -> str:
     if summary.missing:
         return ", but the log is damaged, and some of it could not be made again"
     if _is_in_vain(summary, counts) and not summary.start_error:
-        return ", and nothing could be fetched"
+        return ", and nothing could be fetched" if not counts.fetched else ", and no answer was a page"
     lacks = [f"{outcome.counted(counts.failed, 'URL')} could not be fetched"] if counts.failed else []
     lacks += ["its `start` failed"] if summary.start_error else []
     lacks += [f"{outcome.counted(summary.dead, 'record')} could not be handled"] if summary.dead else []
@@ -121,7 +129,8 @@ def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
         told.append(f"  {counts.refused} refused, {counts.queued} queued{held}")
         if counts.dropped:
             lost = outcome.counted(sum(counts.dropped.values()), "link")
-            told.append(f"  {lost} dropped: {by_rule(counts.dropped)}")
+            told.append(f"  {lost} dropped: {fleet.by_rule(counts.dropped)}")
+        told += [f"  {line}" for line in fleet.without_page(counts)]
         told.append(f"  this run: {outcome.counted(summary.pages, 'page')} in {summary.took_s:.1f} s{rate}")
     ended = counts.failed + counts.refused + counts.redirected + sum(counts.dropped.values())
     if ended and _is_in_vain(summary, counts) and not counts.queued + counts.held:

@@ -117,6 +117,7 @@ def _of_jobs(jobs: "Iterable[JobView]") -> "Iterator[Metric]":
         states.add_metric((state,), by_state[state])
     yield states
     pages = CounterMetricFamily("crawlog_pages", "URLs of a job that came to an end.", labels=("job", "outcome"))
+    answers = CounterMetricFamily("crawlog_responses", "Final answers of a job.", labels=("job", "status"))
     retries = CounterMetricFamily("crawlog_retries", "Attempts that failed and are repeated.", labels=("job",))
     queued = GaugeMetricFamily("crawlog_job_queued_urls", "URLs of a job that wait.", labels=("job",))
     for job in shown_jobs(jobs):
@@ -124,9 +125,11 @@ def _of_jobs(jobs: "Iterable[JobView]") -> "Iterator[Metric]":
             continue  # a counter that is too low looks like a restarted one: Prometheus would add all pages once more
         for outcome in OUTCOMES:
             pages.add_metric((job.name, outcome), getattr(job.counts, outcome))
+        for status, count in job.counts.statuses.items():
+            answers.add_metric((job.name, status), count)
         retries.add_metric((job.name,), job.counts.retried)
         queued.add_metric((job.name,), job.counts.queued)
-    yield from (pages, retries, queued)
+    yield from (pages, answers, retries, queued)
 
 
 def _frontier(counts: dict[str, int]) -> "Metric":

@@ -15,7 +15,7 @@ from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.http import CookieJar, Manner, WorkerLimits, manner_of
 from crawlog.streams.url import Places
 
-from .outcome import REASON_CHARS
+from .outcome import REASON_CHARS, unkept
 
 OTHER_JOBS_PAGES = 1_000
 """Pages before the newest done in which another job may have some without a done."""
@@ -114,4 +114,5 @@ def _result(meta: PageMeta, row: int, page: tuple[int, int]) -> u.Result:
         took_s=meta.took_s,
         page=page,
         id=meta.id,
+        unkept=unkept(meta),
     )

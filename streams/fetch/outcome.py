@@ -10,7 +10,7 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import CodedPageMeta, PageMeta, RequestPageMeta
-from crawlog.streams.http import NEEDS_LAX_TLS, NEEDS_PRIVATE, REDIRECTS
+from crawlog.streams.http import NEEDS_LAX_TLS, NEEDS_PRIVATE, REDIRECTS, essence
 from crawlog.streams.url import fingerprint
 
 if TYPE_CHECKING:
@@ -133,6 +133,14 @@ def keeps_any_type(task: "Task") -> bool:
     return task.request is not None and task.request.method.upper() != "GET"
 
 
+def unkept(page: "PageMeta | Answer") -> str:
+    """The type of a page whose body was not kept because of it; empty for any other page."""
+    is_page = page.http is not None and 200 <= page.http < 300
+    if page.kept or page.error or page.location or not is_page:
+        return ""
+    return (page.sniffed or essence(page.content_type))[:SHORT_TYPE_CHARS]
+
+
 def is_plain(task: "Task") -> bool:
     """Whether a task's URL and job alone say what its page is: then the page's validators are the URL's.
 
@@ -193,6 +201,7 @@ def done(task: "Task", answer: "Answer", now: float, rest_s: float, again: "Agai
         delay_s=wait_s,
         host_wait_s=rest_s,
         id=task.row.id,
+        unkept=unkept(answer) if again is None else "",
     )
 
 

@@ -24,6 +24,28 @@ def by_rule(dropped: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} by {rule}" for rule, count in ordered)
 
 
+def without_page(counts: JobCounts) -> list[str]:
+    """Lines about final results that gave no page, by class, the largest first.
+
+    Redirects are left out: what they lead to counts.
+    """
+    errors = {f"status {code}": count for code, count in counts.statuses.items() if code[:1] not in "23"}
+    types = {name: count for name, count in counts.no_page.items() if "/" in name}
+    failures = {name: count for name, count in counts.no_page.items() if "/" not in name}
+    told = [f"no page: {_by_class(errors | failures)}"] if errors or failures else []
+    kept = "the setting fetch.content_types lists the types that are"
+    return [*told, f"body not kept: {_by_class(types)}; {kept}"] if types else told
+
+
+def _by_class(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} × {name}" for name, count in sorted(counts.items(), key=lambda one: -one[1]))
+
+
+def has_answered(counts: JobCounts) -> bool | None:
+    """Whether a page came, or word that it is unchanged; None if the log does not say so, as that of older versions."""
+    return any(code[:1] == "2" or code == "304" for code in counts.statuses) if counts.statuses else None
+
+
 def needed(needs: Mapping[str, int]) -> str:
     """Settings that URLs wait for because their workers lack them, in words; empty if there are none."""
     return ", ".join(f"{count:,} wait for a worker with {setting}" for setting, count in sorted(needs.items()))
@@ -139,7 +161,7 @@ class Picture:
 
     def counts(self, job: str, epoch: int = 0) -> JobCounts:
         """The counts of a job over all partitions; those of an epoch before this one are another job's."""
-        total = JobCounts(dropped={}, needs={})
+        total = JobCounts()
         for one in self.counts_of(job, epoch):
             _add(total, one)
         return total
@@ -236,8 +258,9 @@ def _turns_of(report: Progress) -> int:
 
 def _add(total: JobCounts, one: JobCounts) -> None:
     for name in JobCounts.__struct_fields__:
-        if name not in ("dropped", "needs", "epoch"):
-            setattr(total, name, getattr(total, name) + getattr(one, name))
-    for sums, counts in ((total.dropped, one.dropped), (total.needs, one.needs)):
-        for key, count in counts.items():
-            sums[key] = sums.get(key, 0) + count
+        sums, counts = getattr(total, name), getattr(one, name)
+        if isinstance(counts, dict):
+            for key, count in counts.items():
+                sums[key] = sums.get(key, 0) + count
+        elif name != "epoch":
+            setattr(total, name, sums + counts)

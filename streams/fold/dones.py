@@ -99,6 +99,7 @@ class Dones:
             self._queues.add_again(job, place, row, result.row)
         else:
             job.count_final(result.status, 1)
+            job.count_answer(result)
             self._queues.count(job, place.host_hash, place, -1)
 
     def _note_host(self, host: int, result: u.Result, at: float) -> None:

@@ -20,6 +20,12 @@ MAX_NUMBER = 0xFFFFFFFE
 MAX_DROPPED = 1 << 31
 """Links of one record that parse says it dropped by one rule, at most: the sums of many have to fit into a row."""
 
+MAX_CLASSES, MAX_CLASS_CHARS = 40, 100
+"""Status codes, and reasons, that are counted by name, at most, and the length of a name: servers choose them."""
+
+OTHERS = "other"
+"""The name under which all further ones are counted."""
+
 _NAMES_CACHED = 32_768
 """Of each job and partition: those of a job of 200,000 names, 3 MB."""
 
@@ -160,6 +166,13 @@ class JobState:
             else:
                 self.counts.bad += 1
 
+    def count_answer(self, result: u.Result) -> None:
+        """Count a final result by its status code, and by why there is no page."""
+        if result.http is not None and 100 <= result.http <= 999:
+            _count_class(self.counts.statuses, str(result.http))
+        if result.status != "refused" and (why := result.unkept or result.reason.partition(":")[0]):
+            _count_class(self.counts.no_page, why[:MAX_CLASS_CHARS])
+
     def count_final(self, status: u.AttemptStatus, change: int) -> None:
         """Add to the number of URLs that ended with a status."""
         counts = self.counts
@@ -171,6 +184,12 @@ class JobState:
             counts.refused += change
         else:
             counts.fetched += change
+
+
+def _count_class(classes: dict[str, int], name: str) -> None:
+    if name not in classes and len(classes) >= MAX_CLASSES:
+        name = OTHERS
+    classes[name] = classes.get(name, 0) + 1
 
 
 class JobStates:

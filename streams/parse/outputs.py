@@ -25,6 +25,9 @@ from .soft_404 import SoftErrors
 PROBE_PRIORITY = 20
 """A probe is fetched before the pages that it may judge."""
 
+MAX_UNREAD = 300
+"""Longest reason why no callback got a page, characters: servers choose some of its words."""
+
 Encoded = tuple[bytes, bytes]
 """Key and value of a record."""
 
@@ -126,6 +129,7 @@ def _item(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) -> Enco
         identity,
         parsed.is_raw and bool(parsed.items),
         dict(parsed.stats),
+        parsed.unread[:MAX_UNREAD],
     )
     return items.key(meta.job, meta.url, identity), items.encode(record)
 

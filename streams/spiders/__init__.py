@@ -40,7 +40,7 @@ from .failure import (
 from .identity import request_id, unfiltered_id
 from .loading import file_of
 from .own_outputs import Bounds, TooMuch
-from .page import NOTHING, SOFT_404, Parse, Parsed, is_answer, is_followed, is_html, is_redirect, receiver
+from .page import NOTHING, SOFT_404, Parse, Parsed, is_answer, is_followed, is_html, is_redirect, receiver, unread
 from .pipelines import DropItem, MadeItem, MadeItems, Pipelines
 from .remote_settings import wire_refusal
 from .request_records import record_of
@@ -115,5 +115,6 @@ __all__ = [
     "trust_of",
     "try_page",
     "unfiltered_id",
+    "unread",
     "wire_refusal",
 ]

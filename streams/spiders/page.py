@@ -41,6 +41,7 @@ class Parsed(NamedTuple):
         is_raw: Whether the items are as scraped, for pipelines.
         stats: Stats that the page changed, as `ItemsRecord` has them.
         foreign: Links that lead out of the job's scope, as canonical URLs; they are counted, not sent.
+        unread: Why no callback of the spider got the page; empty if one did, or there is no spider.
     """
 
     items: list[msgspec.Raw]
@@ -55,6 +56,7 @@ class Parsed(NamedTuple):
     is_raw: bool = False
     stats: Mapping[str, float] = {}
     foreign: Sequence[str] = ()
+    unread: str = ""
 
 
 Parse = Callable[[PageMeta, bytes, Links, JobSpec], Parsed]
@@ -93,6 +95,17 @@ def is_answer(meta: PageMeta, request: RequestRecord) -> bool:
     if is_redirect(meta) and not request.follows:
         return True
     return request.all_answers or (request.answers is not None and meta.http in request.answers)
+
+
+def unread(meta: PageMeta) -> str:
+    """Why a page that is no redirect goes to no callback, in words."""
+    meta = as_told(meta)
+    if meta.http is None or (meta.error and not meta.kept):
+        return meta.error or "no answer"
+    if 200 <= meta.http < 300:
+        kind = meta.sniffed or essence(meta.content_type)
+        return f"type {kind}, which fetch.content_types does not list"
+    return f"status {meta.http}"
 
 
 def receiver(meta: PageMeta, statuses: Collection[int]) -> Literal["callback", "errback", "nobody"]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from crawlog.agents.parse.spider_pages import (
     FAULT_S,
@@ -83,6 +84,7 @@ class World:
         self.buried: list[tuple[str, str]] = []
         self._facts = SpiderFacts("/s.py:S", "S@1", **facts)
         self.jobs: dict[tuple[str, int], Job] = {}
+        self.unread: list[str] = []
         self.pages = SpiderPages(self._new, self, most)
 
     def _new(self, ref: SpiderRef) -> FarChild:
@@ -92,6 +94,7 @@ class World:
     def spider_gave(self, page: SpiderPage, parsed: Parsed, error: str = "", trace: str = "") -> None:  # noqa: ARG002  # as the stage has it
         """Note it."""
         self.given.append((page.meta.url, [bytes(item) for item in parsed.items], error))
+        self.unread.append(parsed.unread)
 
     def bury_page(self, page: SpiderPage, error: str, trace: str = "") -> None:  # noqa: ARG002  # as the stage has it
         """Note it."""
@@ -140,6 +143,30 @@ def test_a_page_that_is_not_for_the_spider_does_not_go_there() -> None:
     world.children[0].ready()
     assert world.given == [("a", [], "")]
     assert world.pages.count == 0
+
+
+@pytest.mark.parametrize(
+    ("meta", "why"),
+    [
+        ({"http": 403}, "status 403"),
+        ({"kept": False, "content_type": "application/json"}, "type application/json, which fetch.content_types does"),
+        ({"kept": False, "error": "too_large"}, "too_large"),
+        ({"http": 301, "location": "/b", "kept": False}, ""),
+    ],
+)
+def test_a_page_that_no_callback_gets_says_why_in_its_record_and_in_the_jobs_log(
+    meta: dict[str, Any], why: str
+) -> None:
+    """The first ones of a reason have a line each, and the last one of these says that it is the last."""
+    world = World()
+    with capture_logs() as logs:
+        world.add(*map(str, range(30)), **meta)
+        world.children[0].ready()
+    assert len(world.unread) == 30
+    assert all(one.startswith(why) and bool(one) == bool(why) for one in world.unread)
+    lines = [line for line in logs if line["event"] == "no_callback"]
+    assert [(line["job"], line["url"]) for line in lines] == ([("j", str(at)) for at in range(20)] if why else [])
+    assert [line["reason"].endswith("counted only") for line in lines] == ([False] * 19 + [True] if why else [])
 
 
 @pytest.mark.parametrize(("is_scrapy", "error"), [(False, "bad_url"), (True, "")])

@@ -136,6 +136,25 @@ def test_a_final_answer_is_a_page_and_a_done(answer: Answer, status: str, kept: 
     assert (done.at, done.took_s, done.host_wait_s, done.next_at, done.page) == (NOW, 0.1235, 3.0, 0.0, None)
 
 
+@pytest.mark.parametrize(
+    ("answer", "unkept"),
+    [
+        (answered(200, content_type="Application/JSON; charset=utf-8"), "application/json"),
+        (answered(200, content_type="text/html", sniffed="image/png"), "image/png"),
+        (answered(200, content_type="text/html", kept=True), ""),
+        (answered(200, "too_large", content_type="image/png"), ""),
+        (answered(404, content_type="text/plain"), ""),
+        (answered(None, "dns"), ""),
+        (answered(302, location="/y"), ""),
+    ],
+)
+def test_a_done_names_the_type_for_which_a_body_was_not_kept(answer: Answer, unkept: str) -> None:
+    """A page says the same, so that a done which is made of it is equal."""
+    assert outcome.done(task(), answer, NOW, 0.0).unkept == unkept
+    assert outcome.unkept(outcome.page(task(), answer, NOW)) == unkept
+    assert outcome.done(task(), answer, NOW, 0.0, Again("x", 1.0)).unkept == ""
+
+
 def test_another_attempt_is_a_done_with_its_time() -> None:
     """It failed, whatever the status code."""
     done = outcome.done(task(), answered(503), NOW, 3.0, Again("http_503", 4.0))

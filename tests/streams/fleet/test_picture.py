@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from crawlog.schemas.progress import IDLE, JobCounts, Progress
-from crawlog.streams.fleet import Finish, Picture
+from crawlog.streams.fleet import Finish, Picture, has_answered, without_page
 
 
 def fetch(partition: int, offset: int, at: float = 1.0, **counts: int) -> Progress:
@@ -49,6 +49,28 @@ def test_trouble_is_told_until_it_is_over() -> None:
     assert (seen.trouble("sink"), seen.trouble("parse")) == ("no space", "")
     seen.take(passed("sink", 1, 1))
     assert seen.trouble("sink") == ""
+
+
+def test_answers_without_a_page_are_told_by_class() -> None:
+    """Over all partitions, the largest class first; where a redirect leads counts, and so does not the redirect."""
+    seen = Picture()
+    for number, (statuses, no_page) in enumerate([({"403": 2, "200": 5}, {"dns": 1}), ({"403": 1, "301": 9}, {})]):
+        counts = JobCounts(statuses=statuses, no_page=no_page)
+        seen.take(Progress("fetch-0", "fetch", number, 1.0, jobs={"j": counts}))
+    counts = seen.counts("j")
+    assert (without_page(counts), has_answered(counts)) == (["no page: 3 × status 403, 1 × dns"], True)
+    (told,) = without_page(JobCounts(statuses={"200": 1}, no_page={"application/json": 1}))
+    assert told.startswith("body not kept: 1 × application/json; the setting fetch.content_types")
+    assert without_page(JobCounts(statuses={"200": 1})) == []
+
+
+@pytest.mark.parametrize(
+    ("statuses", "answered"),
+    [({}, None), ({"403": 1, "301": 1}, False), ({"304": 1}, True), ({"404": 9, "206": 1}, True)],
+)
+def test_a_2xx_or_a_304_is_a_page(statuses: dict[str, int], answered: bool | None) -> None:  # a parameter
+    """Counts of an older version do not say."""
+    assert has_answered(JobCounts(statuses=statuses)) is answered
 
 
 def partial(worker: str, pid: int, *, is_partial: bool = True, gone: tuple[str, ...] = (), **jobs: int) -> Progress:

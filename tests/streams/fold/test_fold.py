@@ -274,6 +274,33 @@ def test_a_done_removes_its_row() -> None:
     assert state.urls() == [B]
 
 
+def test_final_answers_are_counted_by_status_and_by_why_there_is_no_page() -> None:
+    """Not an attempt that another one follows, nor a refusal by robots.txt; a status that no server sends neither."""
+    results: list[dict[str, Any]] = [
+        {"http": 200},
+        {"http": 200, "unkept": "application/json"},
+        {"http": 403},
+        {"http": 503, "status": "failed", "next_at": AT + 5},
+        {"http": 10**30},
+        {"status": "failed", "reason": "robots_unreachable: dns"},
+        {"status": "refused", "reason": "robots"},
+    ]
+    state = State(job(), found(*(f"{A}{number}" for number in range(len(results)))))
+    state.take(*(done(f"{A}{number}", sequence(1, number), **one) for number, one in enumerate(results)))
+    assert state.counts.statuses == {"200": 2, "403": 1}
+    assert state.counts.no_page == {"application/json": 1, "robots_unreachable": 1}
+
+
+def test_a_server_that_thinks_of_ever_new_types_fills_no_row() -> None:
+    """Beyond some of them they are counted together."""
+    state = State(job(), found(*(f"{A}{number}" for number in range(99))))
+    state.take(*(done(f"{A}{number}", sequence(1, number), unkept="x/" + "y" * 200) for number in range(9)))
+    state.take(*(done(f"{A}{number}", sequence(1, number), unkept=f"x/{number}") for number in range(9, 99)))
+    counted = state.counts.no_page
+    assert (len(counted), sum(counted.values()), max(map(len, counted))) == (41, 99, 100)
+    assert counted["other"] == 51
+
+
 STALE: dict[str, Callable[[], bytes]] = {
     "doubled": lambda: done(A, sequence(1)),
     "another URL's row": lambda: done(A, sequence(2)),
