@@ -126,6 +126,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         limit.end()
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes that are no text are named after their argument: packed ones hold the clock, and differ by the packer."""
+    is_text = isinstance(val, bytes) and val.isascii() and val.decode().isprintable()
+    return argname if isinstance(val, bytes) and not is_text else None
+
+
 @pytest.fixture(autouse=True)
 def own_signals() -> Iterator[None]:
     """What a test's command does at a signal ends with it."""

@@ -367,6 +367,8 @@ def test_a_signal_that_came_in_a_finalizer_is_obeyed_at_the_next_look(tmp_path: 
 def test_a_closed_terminal_kills_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It sends SIGHUP twice within milliseconds; a user who insists takes longer."""
     ended: list[int] = []
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the suite itself may run under `nohup`
+    monkeypatch.setattr(supervisor, "INSIST_S", float("inf"))
     monkeypatch.setattr(supervisor.Supervisor, "_end_now", lambda _, number: ended.append(number))
     with supervisor.Supervisor(load({"run.data": tmp_path}), "run", [], pytest.fail):
         with pytest.raises(supervisor.Stop):

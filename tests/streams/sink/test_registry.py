@@ -4,6 +4,7 @@ import io
 import sys
 from collections.abc import Callable
 from importlib import invalidate_caches
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec
+from crawlog.streams.sink import registry
 from crawlog.streams.sink.base import ResultRows, Sink
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.finish import finalise, is_complete
@@ -23,6 +25,17 @@ from crawlog.streams.sink.registry import BUILT_IN, is_file, sink_class, sink_of
 from crawlog.streams.sink.state import SinkState, forget_others
 
 Install = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what a test installs is installed, whatever sinks the environment has."""
+
+    def entry_points(group: str) -> list[EntryPoint]:
+        found = distributions(path=[*map(str, tmp_path.glob("installed-*"))])
+        return [point for one in found for point in one.entry_points if point.group == group]
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
 
 
 @pytest.fixture
