@@ -10,6 +10,7 @@ import errno
 import grp
 import os
 import pwd
+import resource
 import secrets
 import stat
 from collections.abc import Iterator
@@ -25,6 +26,15 @@ WRITES = 0o022
 """Those of them that let them write."""
 
 ROOT = 0
+
+
+def want_open(count: int) -> int:
+    """How many of `count` files this process may have open; the soft limit is raised for them as far as allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        soft = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return count if soft == resource.RLIM_INFINITY else min(count, soft)
 
 
 def own(folder: Path, closed: int = OTHERS) -> None:

@@ -11,7 +11,6 @@ next owner can make every decision of this module again.
 
 import asyncio
 import random
-import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -26,6 +25,7 @@ from crawlog.agents.browser import Browsing
 from crawlog.agents.client import Client, CookieJars, LeaseLost, Transport
 from crawlog.agents.coordinator import coordinator
 from crawlog.agents.frontier import Hosts, Snapshotter, Stage, Standby, frontier_agent
+from crawlog.streams import files
 from crawlog.streams.fetch import Retrying, Unfolded
 from crawlog.streams.frontier import MET, NameTask, Patience, RobotsTask, Shares, Task, by_partition
 from crawlog.streams.worker import CrawlApp, Suspects
@@ -286,13 +286,8 @@ class Fetcher:
 
 def late_connections(concurrency: int) -> int:
     """Late connections that the limit of open files leaves room for; raises the soft limit where allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    want = (2 + LATE_EACH) * concurrency + FILES_BESIDE
-    if soft != resource.RLIM_INFINITY and soft < want:
-        soft = want if hard == resource.RLIM_INFINITY else min(want, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    files = want if soft == resource.RLIM_INFINITY else soft
-    return max(min(LATE_EACH * concurrency, files - FILES_BESIDE - 2 * concurrency), 0)
+    may_open = files.want_open((2 + LATE_EACH) * concurrency + FILES_BESIDE)
+    return max(min(LATE_EACH * concurrency, may_open - FILES_BESIDE - 2 * concurrency), 0)
 
 
 def attach(app: CrawlApp) -> None:

@@ -82,7 +82,7 @@ STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] 
 )
 """The first class that fits gives the status."""
 
-UNREADABLE = "the body cannot be read\nIt is not as its Content-Encoding or Transfer-Encoding says."
+UNREADABLE = "the body cannot be read\nIt is not as its Transfer-Encoding says."
 
 
 def verdict(error: Exception) -> tuple[int, str]:

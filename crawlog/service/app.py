@@ -7,6 +7,7 @@ from aiohttp import web
 
 from .access import ACCOUNTS, WRONG, WRONG_AT_ONCE, WRONG_PER_S, Accounts, access
 from .answers import errors
+from .doors import AT_WORK, under_way
 from .guards import AT_ONCE, NAMES, PER_S, REACHED, REQUESTS, guards, is_reached, names_of, say_headers
 from .rates import Rates
 from .routing import (
@@ -43,7 +44,7 @@ def make_app(settings: "Settings", fleet: "FleetView", own_token: str) -> web.Ap
 
     Raises: Misconfigured: a route has no role.
     """
-    app = web.Application(middlewares=[errors, guards, access], client_max_size=BODY_BYTES)
+    app = web.Application(middlewares=[under_way, errors, guards, access], client_max_size=BODY_BYTES)
     app[SETTINGS] = settings
     app[FLEET] = fleet
     app[WORK] = Work(THREADS, "command")
@@ -51,6 +52,7 @@ def make_app(settings: "Settings", fleet: "FleetView", own_token: str) -> web.Ap
     app[SUBMITS] = Work(SUBMIT_THREADS, "submit")
     app[LOGINS] = Work(LOGIN_THREADS, "login")
     app[ROUTES] = {}
+    app[AT_WORK] = set()
     app[ACCOUNTS] = Accounts(settings, own_token)
     app[WRONG] = Rates(WRONG_PER_S, WRONG_AT_ONCE)
     app[REQUESTS] = Rates(PER_S, AT_ONCE)

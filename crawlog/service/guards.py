@@ -54,13 +54,15 @@ async def guards(request: web.Request, handler: Handler) -> web.StreamResponse:
     if not request.app[REQUESTS].take(request.remote or ""):
         raise AnswerError(429, "too many requests\nWait a second.")
     host = request.headers.getall("Host", [])
-    if len(host) != 1 or not _is_ours(request, host[0]):
+    if len(host) != 1 or not all(_is_ours(request, one) for one in (host[0], *_target_host(request))):
         raise AnswerError(421, "this is no name of the service\nAdd it to service.hosts.")
     if _is_foreign(request, host[0]):
         raise AnswerError(403, "a page of another site asks for this\nUse the service's own address.")
     prefix = request.headers.get("X-Forwarded-Prefix", "")
     if not PREFIX.fullmatch(prefix):
         raise AnswerError(400, "X-Forwarded-Prefix is no path such as /crawl")
+    if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        raise AnswerError(415, "the body is packed\nSend it without Content-Encoding.")
     route = route_of(request)
     limit = UPLOAD_BYTES if route is not None and route.is_upload else BODY_BYTES
     if (request.content_length or 0) > limit:
@@ -77,6 +79,12 @@ async def say_headers(request: web.Request, response: web.StreamResponse) -> Non
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers["Server"] = "crawlog"
+
+
+def _target_host(request: web.Request) -> list[str]:
+    """The host of a target in absolute form (`GET http://host/path`): it counts before the Host header."""
+    target = request.raw_path
+    return [] if target.startswith(("/", "*")) else [target.partition("://")[2].partition("/")[0].partition("?")[0]]
 
 
 def _is_ours(request: web.Request, host: str) -> bool:

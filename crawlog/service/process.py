@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import structlog
-from aiohttp import web
 
 from crawlog.processes.service_note import ServiceNote, note_service, own_token
 from crawlog.streams import exit_codes, files
@@ -21,6 +20,7 @@ from crawlog.streams.errors import CrawlError, Misconfigured
 
 from .access import check_reach
 from .app import make_app
+from .doors import FILES, serving
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -29,12 +29,6 @@ log = structlog.get_logger()
 
 PORTS = 100
 """Ports that are tried, from `service.port` on."""
-
-LINE_BYTES = 1 << 19
-"""Longest first line of a request: it holds the longest URL and cursor of a query, escaped."""
-
-STOP_S = 1.0
-"""How long requests under way may take at the end, seconds."""
 
 
 def serve(load: "Callable[[], Settings]", told: Callable[[ServiceNote], None] | None = None) -> NoReturn:
@@ -63,26 +57,22 @@ def serve(load: "Callable[[], Settings]", told: Callable[[ServiceNote], None] | 
 async def _serve(settings: "Settings", told: Callable[[ServiceNote], None] | None) -> None:
     from crawlog.streams.fleet import FleetView
 
+    files.want_open(FILES)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     data = settings.run.data
     fleet = await asyncio.to_thread(lambda: FleetView(settings).start())
     token = own_token(data)
-    runner = web.AppRunner(
-        make_app(settings, fleet, token), access_log=None, shutdown_timeout=STOP_S, max_line_size=LINE_BYTES
-    )
-    await runner.setup()
     listening = _listening(settings.service.address, settings.service.port)
-    await web.SockSite(runner, listening).start()
-    note = ServiceNote(settings.service.address, listening.getsockname()[1], os.getpid(), token)
-    await asyncio.to_thread(note_service, data, note)
-    log.info("serving", url=note.url)
-    if told:
-        told(note)
-    await stop.wait()
-    log.info("stopping")
-    await runner.cleanup()
+    async with serving(make_app(settings, fleet, token), listening):
+        note = ServiceNote(settings.service.address, listening.getsockname()[1], os.getpid(), token)
+        await asyncio.to_thread(note_service, data, note)
+        log.info("serving", url=note.url)
+        if told:
+            told(note)
+        await stop.wait()
+        log.info("stopping")
     await asyncio.to_thread(fleet.close)
 
 

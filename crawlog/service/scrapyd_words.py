@@ -85,7 +85,7 @@ async def arguments_of(request: web.Request, limit: int) -> Arguments:
         elif request.content_type == "multipart/form-data":
             fields |= await _parts(request, limit)
     except web.RequestPayloadError as error:
-        raise ScrapydError("the body is not as its Content-Encoding or Transfer-Encoding says") from error
+        raise ScrapydError("the body is not as its Transfer-Encoding says") from error
     except (ValueError, AssertionError, RuntimeError) as error:  # a part's Content-Transfer-Encoding is unknown
         raise ScrapydError(f"the form cannot be read: {error}") from error
     return Arguments(fields)
