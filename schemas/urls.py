@@ -339,7 +339,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_pages: Pages after which the job stops; None for no limit. Obeyed through `state`, not by counting.
         max_pages_per_domain: URLs queued for one registrable domain, at most; None for no limit.
         max_redirects: Redirects in a row that are followed.
-        max_url_length: Longest URL taken, characters.
+        max_url_length: Longest URL taken, characters; at most 8,192 count.
         order: Order of URLs of one host and priority.
         confirm: Whether the seen table keeps whole fingerprints, or a filter alone.
         fingerprint_headers: Names of headers that tell requests apart, beside URL, method and body.

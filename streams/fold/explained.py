@@ -6,7 +6,7 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.streams.http import named_request
-from crawlog.streams.url import Canonicaliser, Place
+from crawlog.streams.url import MAX_URL_LENGTH, Canonicaliser, Place
 
 
 def in_epoch(epoch: int) -> str:
@@ -77,7 +77,7 @@ def explained(verdict: str, rule: str, spec: u.JobSpec, found: u.FoundUrl, place
         "scope": f"{place.domain if scope.kind == 'domain' else place.host} is not in scope {scope.kind}",
         "depth": f"depth {found.depth} is over {spec.max_depth}",
         "redirects": f"{found.hops} redirects in a row are over {spec.max_redirects}",
-        "url_length": f"longer than {spec.max_url_length} characters",
+        "url_length": f"longer than {min(spec.max_url_length, MAX_URL_LENGTH)} characters",
         "exclude": f"matches scope.exclude {' '.join(scope.exclude)}",
         "include": f"matches none of scope.include {' '.join(scope.include)}",
         "domain_budget": f"{place.domain} has had its {spec.max_pages_per_domain} URLs",

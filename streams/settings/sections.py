@@ -248,14 +248,14 @@ class Scope(Section):
     kind: Literal["domain", "host", "seeds", "any"] = "domain"
     """Which URLs belong to a job; `scope` alone is this setting. `domain`: registrable domain or IP of a seed."""
     include: tuple[str, ...] = ()
-    """Regular expressions (RE2); when there are any, a URL must match one."""
+    """Regular expressions (RE2, at most 2,000 instructions together); when there are any, a URL must match one."""
     exclude: tuple[str, ...] = ()
     """Regular expressions (RE2); a URL that matches one is out."""
     max_pages_per_domain: Annotated[int, Field(ge=1)] | None = None
     """URLs queued for one registrable domain, at most."""
     max_redirects: Annotated[int, Field(ge=0)] = 10
     """Redirects in a row that are followed."""
-    max_url_length: Annotated[int, Field(ge=16, le=65_536)] = 2083
+    max_url_length: Annotated[int, Field(ge=16, le=8192)] = 2083
     """Longest URL taken, characters."""
 
     @field_validator("include", "exclude")

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.url import domains_pattern
 
 from . import scrapy_names
 from .exchange import SpiderFacts, SpiderRef
@@ -18,7 +19,7 @@ from .own import OwnRunner
 from .own_outputs import Bounds
 from .pipelines import check_pipelines
 from .request_records import request_carrier
-from .rules import Rule, domains_pattern
+from .rules import Rule
 from .spider import Spider
 from .values import Values
 

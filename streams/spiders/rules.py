@@ -138,15 +138,6 @@ def within(host: str, domains: Iterable[str]) -> bool:
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
 
-def domains_pattern(domains: Iterable[str]) -> str:
-    """The expression for URLs of some hosts and their sub-domains (`scope.include`); the same for equal sets."""
-    ordered = (
-        sorted(domains) if isinstance(domains, set | frozenset) else domains
-    )  # each process has another order of a set
-    names = "|".join(re.escape(name.lower().strip(".")) for name in ordered)
-    return rf"^https?://(?:[^/?#]*\.)?(?:{names})(?::\d+)?(?:[/?#]|$)"
-
-
 def _name_of(callback: Callback | None) -> str:
     """The name of a callback: rules stand in the class, where its methods are plain functions."""
     if callback is None or isinstance(callback, str):

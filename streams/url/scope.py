@@ -8,11 +8,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-import re2
-
 from crawlog.schemas.urls import JobSpec, TrapRules
-from crawlog.streams.errors import Misconfigured
 
+from .patterns import MAX_URL_LENGTH, any_of
 from .place import Place, hashed
 
 RULES = frozenset({"url_length", "depth", "redirects", "scope", "exclude", "include", "trap_params", "trap_path"})
@@ -74,12 +72,13 @@ class Scope:
     Attributes:
         names: Scope names that the job's record lists.
 
-    Raises: Misconfigured: an expression in `include` or `exclude` is not RE2 syntax.
+    Raises: Misconfigured: an expression in `include` or `exclude` is not RE2 syntax, or too costly.
     """
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
         self._kind = spec.scope.kind
+        self._longest = min(spec.max_url_length, MAX_URL_LENGTH)
         self.names = frozenset(spec.scope.names)
         self._include = any_of("scope.include", spec.scope.include)
         self._exclude = any_of("scope.exclude", spec.scope.exclude)
@@ -125,7 +124,7 @@ class Scope:
 
     def foreign_rules(self, urls: Sequence[str], depth: int) -> Iterator[tuple[str, int]]:
         """The rules by which `refusal` drops links that are foreign, with their counts."""
-        long = sum(len(url) > self._spec.max_url_length for url in urls)
+        long = sum(len(url) > self._longest for url in urls)
         if long:
             yield "url_length", long
         if len(urls) > long:
@@ -134,7 +133,7 @@ class Scope:
 
     def _limit(self, url: str, depth: int, hops: int) -> str | None:
         spec = self._spec
-        if len(url) > spec.max_url_length:
+        if len(url) > self._longest:
             return "url_length"
         if spec.max_depth is not None and depth > spec.max_depth:
             return "depth"
@@ -174,26 +173,3 @@ def trap(url: str, rules: TrapRules) -> str | None:
     if len(parts) - len(set(parts)) >= rules.max_repeats and max(Counter(parts).values()) > rules.max_repeats:
         return "trap_path"
     return None
-
-
-def any_of(setting: str, expressions: tuple[str, ...]) -> "re2._Regexp[str] | None":
-    """One expression that matches if any of them matches; None if there are none.
-
-    Args:
-        setting: The name of the setting, for the error.
-
-    Raises: Misconfigured: one of them is not RE2 syntax, or together they are too large.
-    """
-    if not expressions:
-        return None
-    options = re2.Options()
-    options.log_errors = False
-    for expression in expressions:
-        try:
-            re2.compile(expression, options)
-        except re2.error as error:
-            raise Misconfigured(f"{setting}: {expression!r} is not an RE2 expression: {error}") from None
-    try:
-        return re2.compile("|".join(f"(?:{expression})" for expression in expressions), options)
-    except re2.error as error:
-        raise Misconfigured(f"{setting}: the expressions together are too large: {error}") from None

@@ -15,6 +15,7 @@ from scrapy.utils.misc import load_object
 
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http import header_refusal, read_header
+from crawlog.streams.url import MAX_URL_LENGTH
 
 from . import feeds
 from .downloading import _ROOM, components, of_the_project
@@ -34,7 +35,7 @@ ALWAYS: JobSettings = {
     "scope.include": [],
     "scope.exclude": [],
     "scope.max_redirects": 255,
-    "scope.max_url_length": 65_536,
+    "scope.max_url_length": MAX_URL_LENGTH,
     "scope.max_pages_per_domain": None,
     "run.depth": None,
     "canonical.verbatim": True,

@@ -162,6 +162,7 @@ def test_a_damaged_record_breaks_nothing(data: st.DataObject) -> None:
         (b"[" * 99_999, "neither a JSON object nor"),
         (u.encode(u.UrlsRecord(job="k", spec=u.JobSpec(scope=u.ScopeSpec(include=("(",))))), "not an RE2 expression"),
         (u.encode(u.UrlsRecord(job="k", spec=u.JobSpec(render=u.RenderRules(exclude=("(",))))), "render.exclude"),
+        (u.encode(u.UrlsRecord(job="k", spec=u.JobSpec(scope=u.ScopeSpec(exclude=("[a-z]{999}",) * 4)))), "too costly"),
         (u.encode(u.UrlsRecord(job="k", epoch=65_536, spec=ANY)), "epoch 65536"),
         (b'{"v": 1, "urls": [{"url": "http://a.com/", "id": -1}]}', "an identity has 64 bits"),
         (b'{"v": 1, "urls": [{"url": "http://a.com/", "id": 18446744073709551616}]}', "an identity has 64 bits"),

@@ -156,7 +156,7 @@ def test_an_unknown_key_gets_a_suggestion(key: str, told: str) -> None:
         ("robots.obey=perhaps", "true or false"),
         ("scope=hosts", "one of domain, host, seeds, any"),
         ("links.sources=a,b", "each one of a, area, frame, link"),
-        ("scope.exclude=(?=x)", "is no RE2 expression"),
+        ("scope.exclude=(?=x)", "is not an RE2 expression"),
         ("log.level=a\0b", "debug, info"),
         ("engine.java=a\0b", "NUL"),
         ("fetch.user_agent=a\nb", "one line of Latin-1"),

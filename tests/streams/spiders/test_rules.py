@@ -11,7 +11,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import SpiderRef, load_runner
-from crawlog.streams.spiders.rules import domains_pattern
+from crawlog.streams.url import domains_pattern
 from tests.support.spiders import result_of
 
 LINKS = b"""<nav><a href="/list?p=2">next</a></nav><div class=main><a href="/item/1">one</a><a href="/item/2#t">two</a>

@@ -7,7 +7,6 @@ import pytest
 
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.settings.field_types import compiled
 from crawlog.streams.url.place import Places
 from crawlog.streams.url.scope import Names, Scope, scope_name, trap
 
@@ -57,6 +56,8 @@ def test_a_scope_name_writes_no_default_port(kind: str, url: str, name: str) -> 
         ("http://a.com/docs/private/", spec_of(include=("/docs/",), exclude=("private",)), "exclude"),
         ("http://a.com/12345", spec_of(max_url_length=17), "url_length"),
         ("http://a.com/1234", spec_of(max_url_length=17), None),
+        ("http://a.com/" + "x" * 8_179, spec_of(max_url_length=65_536), None),
+        ("http://a.com/" + "x" * 8_180, spec_of(max_url_length=65_536), "url_length"),
     ],
 )
 def test_the_first_rule_that_refuses_is_named(url: str, spec: JobSpec, rule: str | None) -> None:
@@ -147,12 +148,3 @@ def test_a_wrong_expression_names_its_setting() -> None:
     """RE2 has no look-ahead: it answers in linear time."""
     with pytest.raises(Misconfigured, match=r"scope.exclude: '\(\?=x\)'"):
         Scope(spec_of(exclude=("(?=x)",)))
-
-
-def test_expressions_that_are_too_large_together_are_named() -> None:
-    """Each alone is fine; workers match all of them at once."""
-    spec = JobSpec(scope=ScopeSpec(include=tuple(f"(?:[a-z{number}]{{1000}})" for number in range(200))))
-    with pytest.raises(Misconfigured, match=r"scope\.include: the expressions together are too large"):
-        Scope(spec)
-    with pytest.raises(ValueError, match="the expressions together are too large"):
-        compiled(spec.scope.include)
