@@ -36,12 +36,12 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         http: Status code, None when there was no response.
         error: Why there was no whole response, else empty. One of these words, some with a reason after `: `:
 
-            - No address: `dns`. No connection: `connection_refused`, `connect` (no route, …), `connect_timeout`.
-            - TLS: `tls`, `tls_certificate`.
+            - No address: `dns`. No connection: `connection_refused`, `connect: …` (no route, …), `connect_timeout`.
+            - TLS: `tls: …`, `tls_certificate: …`.
             - Silence: `first_byte_timeout`, `chunk_timeout` (within the body, `http` is set), `timeout` (in all).
-            - Broken off: `disconnected`, `connection_reset`; within the body `bad_body` (`http` is set).
+            - Broken off: `disconnected`, `connection_reset`; within the body `bad_body: …` (`http` is set).
             - The proxy: `proxy` (no answer, or it broke off), `proxy_login` (407), `bad_proxy: …` (refused).
-            - No HTTP: `bad_http`, `header_too_large`, `too_many_headers`.
+            - No HTTP: `bad_http: …` (the bad line), `header_too_large: …`, `too_many_headers: …`.
             - A response whose body is not kept (`http` is set): `too_large`, `bad_encoding`.
             - Never sent: `robots`, `robots_unreachable: …` (a word of this list, or `http_503`), `private_address: …`,
               `bad_port: …`, `bad_method: …`, `bad_url`, `login_failed: …`, `crash_loop`, `interrupted`.

@@ -1,12 +1,17 @@
 """Names errors: one word for each error that aiohttp, a proxy or the egress guard may raise."""
 
 import errno
+import os
+import re
 import ssl
+from collections.abc import Iterator
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 from python_socks import ProxyTimeoutError
 
 from crawlog.streams.http import Answer
+from crawlog.streams.printable import escaped
 
 from .connections import Refused
 from .request import Blame, OutgoingRequest, ProxyFailed
@@ -32,6 +37,36 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (aiohttp.ClientError, "bad_http"),
     (ValueError, "bad_http"),
 )
+
+
+MAX_DETAIL = 150
+"""Longest detail of an error, characters: a done has room for 200 with the word."""
+
+_COOKIE = re.compile(r"(cookie2?\s*:).*", re.IGNORECASE | re.DOTALL)
+"""A bad line that sets a cookie: its value may be a session."""
+
+
+def detail_of(error: BaseException) -> str:
+    """What an exception says beside its word, on one line: of TLS, of an answer that is no HTTP, of a lost network."""
+    told = next(filter(None, map(_detail, _chain(error))), "")
+    return escaped(_COOKIE.sub(r"\1 …", " ".join(told.split())))[:MAX_DETAIL].rstrip(" ^:")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """What is behind an exception of aiohttp, and the exception itself."""
+    behind = (getattr(error, name, None) for name in ("certificate_error", "os_error", "__cause__"))
+    return iter([*(one for one in behind if isinstance(one, BaseException)), error])
+
+
+def _detail(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return str(getattr(error, "verify_message", ""))  # aiohttp's own class has none
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "").replace("_", " ").lower()
+    if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
+        return error.message
+    is_lost = type(error) is OSError and error.errno not in (None, errno.ECONNREFUSED)
+    return os.strerror(error.errno or 0) if is_lost and isinstance(error, OSError) else ""
 
 
 def reason_of(error: BaseException) -> str:
@@ -61,6 +96,7 @@ def failure(error: Exception, answer: Answer, outgoing: OutgoingRequest, blame: 
     answer.error = reason_of(error)
     if isinstance(error, aiohttp.SocketTimeoutError):
         answer.error = "first_byte_timeout" if answer.http is None else "chunk_timeout"
+    answer.detail = detail_of(error)
     answer.kept = False
     answer.body, answer.coding = b"", ""
     return answer

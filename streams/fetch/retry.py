@@ -127,7 +127,7 @@ class Retrying:
         if answer.is_cookie_check:
             return Again("cookie_check", max(least_s, answer.again_s))
         backoff = backoff_s(attempt, rules.retry_delay_s, MOST_S, self._jitter())
-        return Again(answer.error or f"http_{answer.http}", max(backoff, least_s, answer.again_s))
+        return Again(answer.reason or f"http_{answer.http}", max(backoff, least_s, answer.again_s))
 
 
 def _may_repeat(answer: "Answer", request: "RequestRecord", rules: "RequestRules") -> bool:

@@ -128,12 +128,12 @@ class Access:
         """
         status = answer.http
         if answer.private:
-            return Unreachable(answer.error)
+            return Unreachable(answer.reason)
         if status is not None and status < 500 and status != 429 and not (answer.error and status < 300):
             return Counts(now, status, whole_lines(answer.body) if status < 300 else b"")
         asked_s = min(retry_after_s(answer.retry_after, now) or 0.0, manner.rules.max_delay_s)
         if is_last:
-            return Unreachable(answer.error or f"http_{status}", asked_s)
+            return Unreachable(answer.reason or f"http_{status}", asked_s)
         most = self._window_s / self._attempts
         backoff = backoff_s(attempt, manner.rules.retry_delay_s, most, jitter)
         return Later(max(asked_s, min(backoff, most), answer.again_s))

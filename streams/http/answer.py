@@ -64,6 +64,7 @@ class Answer:
     Attributes:
         http: Status code; None when there was no response.
         error: One word for why there was none, or why its body was not kept; empty otherwise.
+        detail: What the library says of it, one short line: the bad header line, the fault of a certificate.
         kept: Whether the body is here: of an accepted type and within the limits.
         sniffed: The type that the body shows, where it is not the header's.
         link, x_robots, refresh: Values of the headers Link, X-Robots-Tag and Refresh.
@@ -96,6 +97,7 @@ class Answer:
         "by_proxy",
         "coding",
         "content_type",
+        "detail",
         "error",
         "forbids_store",
         "had_cookies",
@@ -126,6 +128,7 @@ class Answer:
     def __init__(self, http: int | None, error: str = "") -> None:
         self.http = http
         self.error = error
+        self.detail = ""
         self.body = b""
         self.coding = ""
         self.limit = 0
@@ -156,6 +159,11 @@ class Answer:
         self.validators: Validators | None = None
         self.same_as: tuple[int, int] | None = None
         self.held = HeldBytes()
+
+    @property
+    def reason(self) -> str:
+        """The error with its detail."""
+        return f"{self.error}: {self.detail}" if self.detail else self.error
 
     def target(self, url: str) -> str:
         """The target of a redirect, serialised and `plain`; empty if there is none, or it is no URL of http(s).

@@ -1,6 +1,7 @@
 """Every kind of failure that an errback tells apart has its word in the page."""
 
 import asyncio
+import errno
 import re
 import socket
 import ssl
@@ -8,7 +9,9 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.resolver import AsyncResolver
 
 from crawlog.agents.client import failures
@@ -92,11 +95,61 @@ async def test_bad_tls_has_its_word(tmp_path: Path) -> None:
         for context in (server_tls(tmp_path), None):
             async with served(Pages(), context) as port:
                 answer = await client.get(HttpRequest(f"https://127.0.0.1:{port}/one", record=POST, within_s=5.0))
-                words.append(answer.error)
+                words.append(answer.reason)
     finally:
         await client.close()
-    assert words[0] == "tls_certificate"
-    assert words[1] in ("tls", "timeout", "disconnected", "connection_reset")
+    assert words[0] == "tls_certificate: self-signed certificate"
+    assert words[1].partition(":")[0] in ("tls", "timeout", "disconnected", "connection_reset")
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (
+            HEAD + b"Content-Length: 9\r\nContent-Length: 7\r\n\r\n",
+            "bad_http: Duplicate Content-Length: b'Content-Length: 7'",
+        ),
+        (b"HTTP/1.1 2x OK\r\n\r\n", "bad_http: Bad status line: Invalid status code: b'HTTP/1.1 2x OK'"),
+        (HEAD + b"X: " + b"x" * 20_000 + b"\r\n\r\n", "header_too_large: Got more than 16384 bytes when reading"),
+        (HEAD + b"Content-Length: 9\r\n\r\nx", "bad_body: Not enough data to satisfy content length header"),
+    ],
+)
+async def test_an_answer_that_is_no_http_is_told_with_its_bad_line(head: bytes, reason: str) -> None:
+    """Short, and on one line."""
+    async with talk(spoken(head)) as (client, _, url):
+        answer = await client.get(HttpRequest(url, record=POST))
+    assert answer.reason.startswith(reason)
+    assert answer.reason.partition(": ")[0] == answer.error
+    assert answer.reason.isprintable()
+    assert len(answer.reason) < 200
+
+
+def tls_error(reason: str, verify: str = "") -> ssl.SSLError:
+    """An error as the ssl module raises it."""
+    error = ssl.SSLCertVerificationError(1, "x") if verify else ssl.SSLError(1, "x")
+    error.reason = reason
+    if isinstance(error, ssl.SSLCertVerificationError):
+        error.verify_message = verify
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (tls_error("UNSAFE_LEGACY_RENEGOTIATION_DISABLED"), "unsafe legacy renegotiation disabled"),
+        (tls_error("CERTIFICATE_VERIFY_FAILED", "certificate has expired"), "certificate has expired"),
+        (OSError(errno.ENETUNREACH, "x"), "Network is unreachable"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "x"), ""),
+        (TimeoutError(), ""),
+        (HttpProcessingError(message="Bad line:\n\n  b'Set-Cookie : sid=SECRET'\n  ^"), "Bad line: b'Set-Cookie : …"),
+        (HttpProcessingError(message="Bad line: b'a\x1bb'"), "Bad line: b'a\\u001bb'"),
+    ],
+)
+def test_the_detail_of_an_error_is_of_its_cause(error: BaseException, detail: str) -> None:
+    """Whatever aiohttp wraps around it. A cookie's value may be a session, and is left out."""
+    around = aiohttp.ClientError("Cannot connect")
+    around.__cause__ = error
+    assert (failures.detail_of(error), failures.detail_of(around)) == (detail, detail)
 
 
 async def test_what_is_never_sent_has_its_word() -> None:
