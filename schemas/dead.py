@@ -8,6 +8,7 @@ A letter that was handled stays in the topic: a *mark* on the same topic names i
 no header of a letter, so a count of letters by their headers leaves it out.
 """
 
+import re
 from typing import Literal
 
 import msgspec
@@ -24,6 +25,12 @@ FIELDS = ("topic", "partition", "offset", "stage", "job", "error", "traceback")
 
 MAX_TRACEBACK = 8 * 1024
 """Characters of a traceback kept, the last ones: the cause is at its end."""
+
+MAX_PLACE = 500
+"""Characters of the place of an error."""
+
+_PLACE = re.compile(r"\S.*, line \d+, in .+")
+_ITEM = re.compile(r" \(item \d+ of \d+ in the pipelines\)$")
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -71,6 +78,29 @@ class Mark(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, froze
     def headers(self) -> list[tuple[str, bytes]]:
         """The header that tells a mark from a letter."""
         return [(HANDLED, self.how.encode())]
+
+
+def of_item(error: str, number: int, count: int) -> str:
+    """The error of an item that pipelines failed; its record is a page's, and may have others."""
+    return f"{error} (item {number} of {count} in the pipelines)"
+
+
+def without_item(error: str) -> tuple[str, str]:
+    """An error of an item without its number, and this part; empty in other errors."""
+    found = _ITEM.search(error)
+    return (error[: found.start()], found[0]) if found else (error, "")
+
+
+def place_of(trace: str) -> str:
+    """Where a user's code raised: the first line of a traceback that begins with it; empty in others."""
+    first = trace.partition("\n")[0]
+    return first[:MAX_PLACE] if _PLACE.fullmatch(first) else ""
+
+
+def told_error(error: str, trace: str) -> dict[str, str]:
+    """The fields of a log line about an error: where a user's code raised it, before the error."""
+    place = place_of(trace)
+    return ({"raised_in": place} if place else {}) | {"error": error}
 
 
 _mark = msgspec.json.Decoder(Mark)

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import structlog
 
-from crawlog.agents.sandbox import error_line, error_trace
+from crawlog.agents.sandbox import error_line
 from crawlog.schemas import control, pages
+from crawlog.schemas.dead import told_error
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
@@ -23,7 +24,7 @@ from crawlog.streams.errors import OffsetFell
 from crawlog.streams.html import is_costly
 from crawlog.streams.log import Topics
 from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, PageOutputs, Taken, again_of, outputs_of
-from crawlog.streams.spiders import Parsed
+from crawlog.streams.spiders import Parsed, user_trace
 from crawlog.streams.url import Places
 
 from .attempts import judged, parsed
@@ -189,7 +190,7 @@ class ParseStage:
                 _count(self.parsed, meta.job)
         except ValueError as error:
             self.pages += 1
-            self._outputs.bury(message, "", error_line(error), page, error_trace(error))
+            self._outputs.bury(message, "", error_line(error), page, user_trace(error))
             return
         self._parse(message, meta, page, aside=aside and meta.kept and len(self.aside) < MAX_ASIDE)
 
@@ -280,7 +281,7 @@ class ParseStage:
     def _failed(self, message: Message, meta: PageMeta, page: Page, error: BaseException) -> None:
         """Bury a page because of an error of this process."""
         log.error("page_failed", job=meta.job, url=meta.url, at=_key(message), error=error_line(error))
-        self._outputs.bury(message, meta.job, error_line(error), page, error_trace(error))
+        self._outputs.bury(message, meta.job, error_line(error), page, user_trace(error))
 
     def _gather(self) -> None:
         self.gathered += 1
@@ -323,7 +324,8 @@ class ParseStage:
         """Send a page as a dead letter."""
         if _job_after_wait(self._jobs, waited.meta, waited.page) is None:
             return
-        log.error("page_failed", job=waited.meta.job, url=waited.meta.url, at=_key(waited.message), error=error)
+        told, at = told_error(error, trace), _key(waited.message)
+        log.error("page_failed", job=waited.meta.job, url=waited.meta.url, at=at, **told)
         self._outputs.bury(waited.message, waited.meta.job, error, waited.page, trace)
 
     # Waiting pages, when their turn has come.

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from .spider_child import SpiderChild as SpiderChild
     from .spider_process import Fault as Fault
     from .spider_process import error_line as error_line
-    from .spider_process import error_trace as error_trace
     from .trial import TOO_COMPLEX as TOO_COMPLEX
     from .trial import Trial as Trial
     from .trial import TrialHistory as TrialHistory
@@ -68,7 +67,6 @@ __all__ = [
     "Trial",
     "TrialHistory",
     "error_line",
-    "error_trace",
     "fault_of",
     "misconfigured",
     "result_of",
@@ -92,7 +90,6 @@ _HOMES = {
     "Trial": "trial",
     "TrialHistory": "trial",
     "error_line": "spider_process",
-    "error_trace": "spider_process",
     "fault_of": "child_answers",
     "misconfigured": "child_answers",
     "result_of": "child_answers",

@@ -18,14 +18,14 @@ import msgspec
 
 from crawlog.schemas import pages
 from crawlog.streams.errors import EngineError, Misconfigured, SpiderDied
-from crawlog.streams.spiders import MOST_TIMED, TIMED_OUTPUTS, CallResult, PageCall, SpiderFacts, SpiderRef
+from crawlog.streams.spiders import MOST_TIMED, TIMED_OUTPUTS, CallResult, PageCall, SpiderFacts, SpiderRef, user_trace
 
 from .calls import Call, Calls, Died, Then
 from .child_answers import facts_of, fault_of, misconfigured, result_of
 from .child_code import ChildCode
 from .child_rules import ChildRules
 from .frames import CALL, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
-from .spider_process import Fault, LoadOrder, error_line, error_trace
+from .spider_process import Fault, LoadOrder, error_line
 from .zygote_process import ZygoteProcess, cpu_s
 
 LOADER = "crawlog.streams.spiders:load_runner"
@@ -294,7 +294,7 @@ class BackgroundChild:
             self._begin(calls, done.result())
             return
         whole = f"Misconfigured: {error}" if isinstance(error, Misconfigured) else error_line(error)
-        self.fault = fault = Fault(whole, error_trace(error))
+        self.fault = fault = Fault(whole, user_trace(error))
         while calls.open:
             calls.open.popleft().then(SpiderFrame(FAILED, _encode(fault)))
         self.heard_facts()

@@ -15,7 +15,6 @@ import io
 import logging
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -27,7 +26,7 @@ from setproctitle import setproctitle
 
 from crawlog.schemas import pages
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.spiders import Bounds, CallResult, PageCall, Runner, SpiderRef, Trust
+from crawlog.streams.spiders import Bounds, CallResult, PageCall, Runner, SpiderRef, Trust, user_trace
 
 from .frames import CALL, DONE, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, FrameReader, SpiderFrame
 
@@ -44,12 +43,6 @@ MAX_ANSWER_BYTES = 64 << 20
 
 GATHER_S = 0.005
 """Time in which answers gather. Each write wakes the worker, which costs as much as a short page."""
-
-YOUNG_OBJECTS = 10_000
-"""New objects after which the cycle collector looks at them; Python's 700 are those of a few selectors."""
-
-TRACE_CHARS = 100_000
-"""Longest traceback sent, characters."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -95,14 +88,6 @@ def error_line(error: BaseException) -> str:
     return text.partition("\n")[0][:1000]
 
 
-def error_trace(error: BaseException) -> str:
-    """The traceback of an error."""
-    try:
-        return "".join(traceback.format_exception(error))[-TRACE_CHARS:]
-    except BaseException:  # noqa: BLE001  # its text or its source cannot be read
-        return "".join(traceback.format_tb(error.__traceback__))[-TRACE_CHARS:]
-
-
 class SpiderService:
     """Answers frames with one loaded spider.
 
@@ -129,7 +114,7 @@ class SpiderService:
             text = _encode(facts)
         except BaseException as error:  # noqa: BLE001  # a user's module may raise anything
             whole = f"Misconfigured: {error}" if isinstance(error, Misconfigured) else error_line(error)
-            self._fault = Fault(whole, error_trace(error))
+            self._fault = Fault(whole, user_trace(error))
             return SpiderFrame(FAILED, _encode(self._fault))
         self._runner = runner
         return SpiderFrame(DONE, text)
@@ -148,8 +133,8 @@ class SpiderService:
             return SpiderFrame(DONE, b"", await self._runner.call(frame.text.decode(), frame.body))
         except BaseException as error:  # noqa: BLE001  # a user's code may raise anything
             if frame.kind == CALL:
-                return SpiderFrame(FAILED, _encode(Fault(error_line(error), error_trace(error))))
-            return SpiderFrame(DONE, _encode(CallResult(error=error_line(error), trace=error_trace(error))))
+                return SpiderFrame(FAILED, _encode(Fault(error_line(error), user_trace(error))))
+            return SpiderFrame(DONE, _encode(CallResult(error=error_line(error), trace=user_trace(error))))
 
     async def close(self) -> None:
         """End a `start` that has more to give: the spider cleans up."""
@@ -258,7 +243,6 @@ def run(data: socket.socket) -> None:
     data.setblocking(False)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
     closed = contextlib.suppress(ConnectionError)  # the worker closed its socket before an answer
     with asyncio.Runner(loop_factory=lambda: loop) as runner, closed:  # its end cancels the tasks that a spider left
         runner.run(_served(service, data, frames))

@@ -17,7 +17,7 @@ import structlog
 
 from crawlog.agents.sandbox import MAX_TEXT
 from crawlog.schemas import items
-from crawlog.schemas.dead import DeadLetter
+from crawlog.schemas.dead import DeadLetter, of_item, told_error
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError, Misconfigured, SpiderDied
 from crawlog.streams.sink import CloseNote, MadeRows, RawBlock, SinkState, lines, read_note, summed, write_note
@@ -272,6 +272,8 @@ class RowMaker:
         new = {number: item for number, item in errors.items() if number not in known}
         if not new:
             return
+        first = next(iter(new.values()))
+        log.error("items_failed", job=self._results.sink.job, items=len(new), **told_error(first.error, first.trace))
         value = await self._record(block.partition, block.offset)
         await self._bury([self._letter(block, number, item, value) for number, item in new.items()])
         if self._results.made is made:
@@ -285,7 +287,7 @@ class RowMaker:
             offset=block.offset,
             stage="sink",
             job=job,
-            error=f"{item.error} (item {number + 1} of {len(block.lines)} in the pipelines)",
+            error=of_item(item.error, number + 1, len(block.lines)),
             key=items.key(job, "") + block.key,
             value=value,
             traceback=item.trace,

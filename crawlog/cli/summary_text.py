@@ -49,7 +49,10 @@ def as_json(summary: "Summary") -> str:
             values[name] = getattr(summary.counts or JobCounts(), name)
     values |= {name: getattr(summary, name) for name in ("pages", "parsed", "dead", "output", "rows", "partial")}
     values |= {"closed": summary.closed, "start_error": summary.start_error, "stats": summary.stats}
-    values["commonest_error"], values["commonest_count"] = summary.commonest_error, summary.commonest_count
+    values |= {
+        name: getattr(summary, name)
+        for name in ("failed_items", "commonest_error", "commonest_count", "commonest_place")
+    }
     return json.dumps(values | {"took_s": round(summary.took_s, 3)})
 
 
@@ -111,7 +114,7 @@ def _finish(summary: "Summary", counts: JobCounts) -> str:
         return ", and nothing could be fetched" if not counts.fetched else ", and no answer was a page"
     lacks = [f"{outcome.counted(counts.failed, 'URL')} could not be fetched"] if counts.failed else []
     lacks += ["its `start` failed"] if summary.start_error else []
-    lacks += [f"{outcome.counted(summary.dead, 'record')} could not be handled"] if summary.dead else []
+    lacks += [f"{_unhandled(summary)} could not be handled"] if summary.dead else []
     if lacks:
         return f", but {', '.join(lacks)}"
     return (
@@ -157,11 +160,18 @@ def _made(summary: "Summary") -> list[str]:
 
 
 def _lost(summary: "Summary") -> list[str]:
-    """The number of records that could not be handled, and their commonest error."""
+    """The number of records and items that could not be handled, and their commonest error with its place."""
     if not summary.dead:
         return []
     mostly = f", {summary.commonest_count:,} of them: {summary.commonest_error}" if summary.commonest_count else ""
     return [
-        f"  {outcome.counted(summary.dead, 'record')} could not be handled{mostly}",
+        f"  {_unhandled(summary)} could not be handled{mostly}",
+        *([f"    raised in {summary.commonest_place}"] if summary.commonest_place else []),
         f"  see `crawlog dead list --job {summary.job}`",
     ]
+
+
+def _unhandled(summary: "Summary") -> str:
+    """Numbers of the records that no stage could handle, and of the items that pipelines failed."""
+    numbers = {"record": summary.dead - summary.failed_items, "item": summary.failed_items}
+    return " and ".join(outcome.counted(number, noun) for noun, number in numbers.items() if number)

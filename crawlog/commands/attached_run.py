@@ -272,10 +272,7 @@ class FleetFollower:
         try:
             self._letters.catch_up(self._ends.dead_end(), LETTERS_S)
         finally:
-            tally = self._letters.tally
-            self._summary.dead = tally.count
-            if commonest := tally.commonest:
-                self._summary.commonest_error, self._summary.commonest_count = commonest
+            self._summary.tell_losses(self._letters.tally)
 
     def sum_stats(self) -> None:
         """Adds Scrapy's stats to the summary, those of its pages and those of its pipelines."""

@@ -10,7 +10,7 @@ from crawlog.streams.fleet import Losses, ended
 
 if TYPE_CHECKING:
     from crawlog.processes.supervisor import Supervisor
-    from crawlog.streams.log import CommonestError
+    from crawlog.streams.log import LetterTally
 
     from .job_in_log import JobInLog
 
@@ -37,14 +37,9 @@ class Gains:
             supervisor.picture.begin(job.name, supervisor.watch.ends("fetch"))
 
     @property
-    def dead(self) -> int:
+    def tally(self) -> "LetterTally":
         """New dead letters of the job, as far as crawl.dead was read."""
-        return self._losses.tally.count
-
-    @property
-    def commonest(self) -> "CommonestError | None":
-        """The commonest error of these dead letters."""
-        return self._losses.tally.commonest
+        return self._losses.tally
 
     def look(self, *, has_read_seeds: bool) -> None:
         """Updates the counts from the picture, the log and crawl.dead.

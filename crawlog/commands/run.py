@@ -298,10 +298,10 @@ class Run:
                 lag={stage: picture.lag(stage, ends[stage]) for stage in stages},
                 hosts=hosts,
                 paused=picture.paused(self.summary.job),
-                dead=gains.dead,
+                dead=gains.tally.count,
                 reading=f"{passed} of {count} partitions so far" if passed < count else "",
                 left_s=gains.pace.left_s(counts, longest, now, self._rest_s),
-                commonest=gains.commonest,
+                commonest=gains.tally.commonest,
                 is_starting=self.planting.is_starting,
                 naming=naming,
                 unanswered=unanswered,
@@ -395,9 +395,7 @@ class Run:
         try:
             gains.count_losses(within_s)
         finally:
-            self.summary.dead = gains.dead
-            if gains.commonest:
-                self.summary.commonest_error, self.summary.commonest_count = gains.commonest
+            self.summary.tell_losses(gains.tally)
 
     def _count_late_losses(self, gains: Gains) -> None:
         """Adds dead letters of the items that went through their pipelines while the file was made.

@@ -10,6 +10,7 @@ from crawlog.streams.fleet import PARTIAL_ENDS, how_ended
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Commands
+    from crawlog.streams.log import LetterTally
 
 
 UNFINISHED = frozenset({"interrupted", "detached", "blocked", "begun_again"}) | PARTIAL_ENDS
@@ -32,8 +33,10 @@ class Summary(msgspec.Struct):
         signal: The signal that ended the run; 0 if none did.
         resumed: Whether the log knew the job before.
         counts: Counts of the job since it began, over all commands that worked on it.
-        pages, parsed, dead: Counts of this run: pages fetched, pages parsed, records that could not be handled.
-        commonest_error, commonest_count: The error that most of these records failed with, and how many.
+        pages, parsed, dead: Counts of this run: pages fetched, pages parsed, records and items not handled.
+        failed_items: Those of them that are items, which pipelines failed.
+        commonest_error, commonest_count, commonest_place: The error that most of these failed with, how many, and where
+            the user's code raised it first.
         is_clean: Whether no earlier run of the job can have left dead letters.
         rows: The number of rows in `output`; None if it was not made.
         partial: The file with the rows so far, if `output` was not made.
@@ -57,8 +60,10 @@ class Summary(msgspec.Struct):
     pages: int = 0
     parsed: int = 0
     dead: int = 0
+    failed_items: int = 0
     commonest_error: str | None = None
     commonest_count: int = 0
+    commonest_place: str = ""
     is_clean: bool = True
     took_s: float = 0.0
     output: str | None = None
@@ -76,6 +81,12 @@ class Summary(msgspec.Struct):
     def is_gone(self) -> bool:
         """Whether the job of the command is no more: no FILE is made."""
         return self.reason in ("cancelled", "deleted", "begun_again")
+
+    def tell_losses(self, tally: "LetterTally") -> None:
+        """Notes this run's dead letters."""
+        self.dead, self.failed_items = tally.count, tally.items
+        if (commonest := tally.commonest) is not None:
+            self.commonest_error, self.commonest_count, self.commonest_place = commonest
 
     def tell_end(self, state: str, reason: str) -> None:
         """Notes how the job has ended, by the state and the reason of its record.

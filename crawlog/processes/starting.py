@@ -327,19 +327,20 @@ class Starting:
     def _tell_error(self, error: str, trace: str, what: str, code: str) -> None:
         from crawlog.schemas.log_lines import MAX_LINE, LogLine
 
-        text = "\n".join((error, *trace.splitlines()[-TRACE_LINES:]))[:MAX_LINE]
+        text = "\n".join((error, *trace.splitlines()[:TRACE_LINES]))[:MAX_LINE]
         self._lines.add(self._copy.job, LogLine(time.time(), text, "error", code))
         self._say(f"`start` of job {self._copy.job} {what}: {error}")
-        for line in trace.splitlines()[-TRACE_LINES:]:
+        for line in trace.splitlines()[:TRACE_LINES]:
             self._say(f"  {line}")
 
     def _break(self, error: Exception) -> None:
         """Fails. Where the note of the end cannot be written, the next command begins `start` again."""
-        from crawlog.agents.sandbox import error_line, error_trace
+        from crawlog.agents.sandbox import error_line
+        from crawlog.streams.spiders import user_trace
 
         if self._has_ended:
             self.close()
-        self._fail(error_line(error), error_trace(error))
+        self._fail(error_line(error), user_trace(error))
 
     def _note_end(self) -> None:
         """Writes that `start` has ended, once the log has all that it gave."""

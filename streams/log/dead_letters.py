@@ -12,7 +12,7 @@ import msgspec
 
 from crawlog.schemas import pages
 from crawlog.schemas.codec import decoded
-from crawlog.schemas.dead import HANDLED, Mark, decode_mark, from_headers
+from crawlog.schemas.dead import HANDLED, Mark, decode_mark, from_headers, place_of, without_item
 
 FOLD = "frontier"
 """The stage that writes the same letter again when the log is folded again."""
@@ -157,35 +157,45 @@ def letter_fate(letter: Letter) -> str:
 
 
 class CommonestError(NamedTuple):
-    """The commonest kind of error: the text of its first error, and its number of records."""
+    """The commonest kind of error: the text of its first error, its number of records or items, where it was raised."""
 
     error: str
     records: int
+    place: str = ""
 
 
 class LetterTally:
-    """Counts the failed records of one job; a record that failed several times at its place counts once."""
+    """Counts the failed records of one job, and the failed items of records whose pages gave items to pipelines.
+
+    What failed several times at its place counts once.
+
+    Attributes:
+        items: Number of failed items.
+    """
 
     def __init__(self, job: str) -> None:
         self._job = job.encode()
         self._places: set[tuple[bytes, ...]] = set()
         self._kinds: dict[str, CommonestError] = {}
+        self.items = 0
 
     def take(self, headers: Headers) -> None:
         """Count one record of crawl.dead, by its headers."""
         named = dict(headers)
-        place = tuple(named.get(name, b"") for name in ("topic", "partition", "offset"))
+        error, item = without_item(named.get("error", b"").decode("utf-8", "replace"))
+        place = (*(named.get(name, b"") for name in ("topic", "partition", "offset")), item.encode())
         if HANDLED in named or named.get("job") != self._job or place in self._places:
             return
         self._places.add(place)
-        error = named.get("error", b"").decode("utf-8", "replace")
+        self.items += item != ""
         kind = error.partition(":")[0]
-        first, count = self._kinds.get(kind, (error, 0))
-        self._kinds[kind] = CommonestError(first, count + 1)
+        place_of_code = place_of(named.get("traceback", b"").decode("utf-8", "replace"))
+        first, count, where = self._kinds.get(kind, (error, 0, place_of_code))
+        self._kinds[kind] = CommonestError(first, count + 1, where)
 
     @property
     def count(self) -> int:
-        """Number of failed records."""
+        """Number of failed records and items."""
         return len(self._places)
 
     @property

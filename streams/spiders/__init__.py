@@ -51,6 +51,7 @@ from .self_running import check_crawl
 from .spider import Spider
 from .spider_request import Request
 from .stored_page import StoredPage, Tried, bare_record, opened, read_page, try_page
+from .traces import user_trace
 from .trust import Trust, allow, code_of, trust_of
 from .values import Carrier, Untravelled, Values
 
@@ -116,5 +117,6 @@ __all__ = [
     "try_page",
     "unfiltered_id",
     "unread",
+    "user_trace",
     "wire_refusal",
 ]

@@ -205,7 +205,7 @@ def told(error: BaseException, folder: Path) -> str:
         frames.append((Path(error.filename), error.lineno or 0))
         said = f"{type(error).__name__}: {error.msg}"
     said = said.splitlines()[0].removesuffix(": ")
-    own = [(file, line) for file, line in frames if file.is_relative_to(folder) and not _is_librarys(file)]
+    own = [(file, line) for file, line in frames if file.is_relative_to(folder) and not is_librarys(file)]
     return f"{said} ({own[-1][0].relative_to(folder)}, line {own[-1][1]})" if own else said
 
 
@@ -214,7 +214,7 @@ def is_installed(file: Path) -> bool:
     return not _INSTALLED.isdisjoint(file.parts)
 
 
-def _is_librarys(file: Path) -> bool:
+def is_librarys(file: Path) -> bool:
     """Whether it is that, or Python's own: a home may hold Python."""
     return is_installed(file) or file.is_relative_to(sysconfig.get_path("stdlib"))
 

@@ -33,6 +33,7 @@ from .response import Response
 from .rules import is_searched, rule_requests
 from .scrapy_names import of_selector
 from .spider import Spider
+from .traces import user_trace
 from .values import Untravelled, Values
 
 Call = tuple[Callable[..., Any], object, Mapping[str, Any]]
@@ -40,9 +41,6 @@ Call = tuple[Callable[..., Any], object, Mapping[str, Any]]
 
 START_BATCH = 100
 """Outputs of `start` in one result, at most. The first results are smaller, so that a crawl begins at once."""
-
-MAX_TRACE = 20_000
-"""Characters of a traceback that are kept: its end."""
 
 
 class OwnRunner:
@@ -201,8 +199,7 @@ def failed(error: BaseException) -> CallResult:
         error = ValueError(_unreadable(error)).with_traceback(error.__traceback__)
     told = f"{type(error).__name__}: {error}".strip()
     line = _lines(told)
-    trace = "".join(traceback.format_exception(error))
-    return CallResult(error=line, is_final=isinstance(error, TooMuch | Untravelled), trace=trace[-MAX_TRACE:])
+    return CallResult(error=line, is_final=isinstance(error, TooMuch | Untravelled), trace=user_trace(error))
 
 
 def _lines(text: str) -> str:

@@ -10,7 +10,6 @@ the spider as a last argument or not, and may be async. One class serves Scrapy'
 import asyncio  # noqa: TID251  # runs in the child alone: pipelines may be async
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import SimpleNamespace
@@ -19,6 +18,8 @@ from typing import Any, Protocol
 import msgspec
 
 from crawlog.streams.errors import Misconfigured
+
+from .traces import user_trace
 
 CONCURRENT_ITEMS = 100
 """Items of async pipelines under way at a time, as in Scrapy."""
@@ -100,7 +101,7 @@ class Pipelines:
             return MadeItem()
         except BaseException as error:  # noqa: BLE001  # a user's code may raise anything: sys.exit, a cancellation
             await self.failed(item, error)
-            return MadeItem(error=_said(error), trace="".join(traceback.format_exception(error))[-8192:])
+            return MadeItem(error=_said(error), trace=user_trace(error))
         await self.scraped(item)
         return MadeItem(msgspec.Raw(row))
 

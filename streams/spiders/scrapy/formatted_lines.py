@@ -6,6 +6,8 @@ from typing import Any
 from scrapy.crawler import Crawler
 from scrapy.utils.log import logformatter_adapter
 
+from ..traces import users_traceback
+
 log = logging.getLogger(__name__)
 
 
@@ -14,11 +16,11 @@ def write_line(crawler: Crawler, name: str, *about: Any, error: BaseException | 
 
     Args:
         about: What the method takes before the spider.
-        error: Its text follows the line. Its traceback, of 70 lines with Scrapy's own, is in the dead letter.
+        error: Its traceback from the project's code on follows the line; Scrapy's own 60 lines are in the dead letter.
     """
     try:
         said = getattr(crawler.logformatter, name)(*about, crawler.spider)
         if said is not None:
-            log.log(*logformatter_adapter(said), exc_info=error and (type(error), error, None))
+            log.log(*logformatter_adapter(said), exc_info=error and (type(error), error, users_traceback(error)))
     except Exception:  # a project's formatter may raise anything; the item is dropped, or the error kept, all the same
         log.exception("LOG_FORMATTER: its method %s failed", name)

@@ -7,7 +7,6 @@ failure ──► errback ──────────────────
 
 import inspect
 import logging
-import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
@@ -25,6 +24,7 @@ from twisted.python.failure import Failure
 from ..exchange import MOST_TIMED, TIMED_OUTPUTS, CallResult, RequestOut
 from ..identity import unfiltered_id
 from ..own_warnings import SharedState
+from ..traces import user_trace
 from .counted import taken
 from .crawler import StandInCrawler, reason_of
 from .downloading import MAX_REPEATED, MAX_REPLACED
@@ -291,7 +291,7 @@ class Scraping:
         if not self.result.error:
             self.result.error = " ".join(f"{type(error).__name__}: {error}".split())
             self.result.is_final = True
-            self.result.trace = "".join(traceback.format_exception(error))
+            self.result.trace = user_trace(error)
         if isinstance(error, Unsendable):
             return
         failure = failure_of(error)

@@ -44,6 +44,37 @@ class Odds(Spider):
 """
 
 
+POOLED = """
+from crawlog import Spider
+
+class Connection:
+    def __init__(self, pool):
+        self.pool = pool
+        pool.free -= 1
+        self.state = [{"of": self} for _ in range(100)]
+
+    def __del__(self):
+        self.pool.free += 1
+
+class Store:
+    free = 15
+
+    def process_item(self, item, spider):
+        if not self.free:
+            raise TimeoutError("the pool is empty")
+        Connection(self)
+        return item
+
+class Pooled(Spider):
+    start_urls = ["http://a.test/"]
+    pipelines = [Store]
+
+    def parse(self, response):
+        yield {"n": 1}
+"""
+"""Connections in cycles go back to their pool when garbage is collected, as those of SQLAlchemy without `close`."""
+
+
 @pytest.fixture
 async def child(tmp_path: Path) -> AsyncIterator[PipelinesChild]:
     """With a short patience."""
@@ -63,6 +94,17 @@ async def test_it_answers_with_rows(child: PipelinesChild) -> None:
     await child.call("open")
     made = msgspec.json.decode(await child.call("rows", b'~{"n":1}\n~{"n":4}\n={"n":5}'), type=MadeItems)
     assert [bytes(item.row) for item in made.items] == [b'{"n":1}', b"null", b'{"n":5}']
+
+
+async def test_a_pipeline_that_relies_on_the_garbage_collector_loses_no_item(tmp_path: Path) -> None:
+    """Python's own threshold holds, so objects in cycles live as long as under Scrapy."""
+    file = tmp_path / "pooled.py"
+    file.write_text(POOLED)
+    child = PipelinesChild(SpiderRef(str(file)), ChildRules(), 30.0)
+    await child.call("open")
+    made = msgspec.json.decode(await child.call("rows", b"\n".join([b'~{"n":1}'] * 50)), type=MadeItems)
+    child.close()
+    assert [item.error for item in made.items if item.error] == []
 
 
 @pytest.mark.parametrize(

@@ -503,6 +503,26 @@ def test_the_summary_names_the_commonest_error_and_its_count(reason: str) -> Non
     assert (told["dead"], told["commonest_error"], told["commonest_count"]) == (7, "ValueError: seven", 5)
 
 
+def test_the_summary_counts_items_that_pipelines_failed_and_names_the_place_of_their_error() -> None:
+    """Of 48 failures 45 are items, all of one page."""
+    ended = Summary(
+        "j",
+        reason="finished",
+        dead=48,
+        failed_items=45,
+        commonest_error="TimeoutError: full",
+        commonest_count=45,
+        commonest_place="/shop/pipelines.py, line 3, in process_item",
+        counts=JobCounts(folded=2, fetched=1),
+    )
+    first, *others = summary_text.lines(ended)
+    assert first == "j finished, but 3 records and 45 items could not be handled"
+    assert others[-3:-1] == [
+        "  3 records and 45 items could not be handled, 45 of them: TimeoutError: full",
+        "    raised in /shop/pipelines.py, line 3, in process_item",
+    ]
+
+
 def test_the_summary_tells_which_rules_dropped_how_many_links() -> None:
     """A crawl that ends too soon is mostly one of too small a scope."""
     counts = JobCounts(folded=2, fetched=1, dropped={"depth": 3, "scope": 1200})

@@ -37,10 +37,16 @@ LARGE = Settings().body_room + 1
 
 
 def letter(
-    offset: int, *, partition: int = 0, stage: str = "parse", error: str = "ValueError: no", job: str = "j"
+    offset: int,
+    *,
+    partition: int = 0,
+    stage: str = "parse",
+    error: str = "ValueError: no",
+    job: str = "j",
+    traceback: str = "",
 ) -> dead.DeadLetter:
     """A letter about a page."""
-    return dead.DeadLetter("crawl.pages", partition, offset, stage, error, None, b"x", job)
+    return dead.DeadLetter("crawl.pages", partition, offset, stage, error, None, b"x", job, traceback)
 
 
 def letters(*records: dead.DeadLetter | dead.Mark) -> Letters:
@@ -159,6 +165,18 @@ def test_a_record_that_is_buried_twice_counts_once() -> None:
         tally.take(record.headers())
     assert (tally.count, tally.commonest) == (2, CommonestError("ValueError: no", 2))
     assert (LetterTally("j").count, LetterTally("j").commonest) == (0, None)
+
+
+def test_items_that_pipelines_failed_count_each() -> None:
+    """All items of `start` are one record; the error is shown once, without the number of its item, with its place."""
+    tally = LetterTally("j")
+    errors = [dead.of_item("TimeoutError: the pool is empty", number, 45) for number in (*range(1, 46), 45)]
+    for error in (*errors, "KeyError: 'a'"):
+        tally.take(letter(1, error=error, traceback="/shop/pipelines.py, line 3, in process_item\nTraceback").headers())
+    assert (tally.count, tally.items) == (46, 45)
+    assert tally.commonest == CommonestError(
+        "TimeoutError: the pool is empty", 45, "/shop/pipelines.py, line 3, in process_item"
+    )
 
 
 def test_letters_about_one_record_go_together() -> None:

@@ -58,7 +58,8 @@ def a_run(amended: list[int]) -> Any:
 
 def gains_of(dead: int) -> Any:
     """Gains with so many dead letters at the end of crawl.dead."""
-    return SimpleNamespace(dead=dead, commonest=("KeyError", dead), count_losses=lambda _: None)
+    tally = SimpleNamespace(count=dead, items=0, commonest=("KeyError", dead, ""))
+    return SimpleNamespace(tally=tally, count_losses=lambda _: None)
 
 
 def test_dead_letters_of_the_last_items_are_counted_when_the_file_is_made() -> None:

@@ -178,11 +178,13 @@ def test_what_came_before_an_exception_is_kept() -> None:
 
 
 def test_an_exception_of_a_callback_has_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """`spider_error` of LOG_FORMATTER makes it; its traceback is in the dead letter."""
+    """`spider_error` of LOG_FORMATTER makes it; the traceback begins with the project's code."""
     given_by(runner_of(Everything), page_of(asking("three"), "<p>"))
     [record] = [record for record in caplog.records if record.levelname == "ERROR"]
     assert record.getMessage() == f"Spider error processing <GET {SITE}/> (referer: None)"
-    assert record.exc_text == "ValueError: after three"
+    first, place, *_, last = (record.exc_text or "").splitlines()
+    assert (first, last) == ("Traceback (most recent call last):", "ValueError: after three")
+    assert "test_scraping.py" in place
 
 
 def test_a_page_says_that_it_gives_more(monkeypatch: pytest.MonkeyPatch) -> None:
