@@ -221,6 +221,10 @@ _NAME = r"[a-z0-9_-][a-z0-9_.-]*|\[[0-9a-f:.]+\]"
 _HOST = re.compile(rf"https?://({_NAME})(:\d{{1,5}})?|({_NAME})(:\d{{1,5}})?|\.[a-z0-9_-][a-z0-9_.-]*")
 
 
+MAX_DELAY_S = 1_000_000_000.0
+"""Longest rest that a command may give a host, seconds: 31 years."""
+
+
 class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """A command of the operator for exactly one target: a job, a host or a stage.
 
@@ -270,6 +274,8 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
             raise ValueError(f"no stage {self.stage!r:.50}; there are: {', '.join(_STAGES)}")
         if self.action == "slow" and (not self.delay_s or self.stage not in ("", "fetch")):
             raise ValueError("slow needs delay_s (--delay SECONDS) above 0, and no stage but fetch can be slowed")
+        if self.delay_s > MAX_DELAY_S:
+            raise ValueError(f"delay_s (--delay SECONDS) is at most {MAX_DELAY_S:.0f}")
         if self.host and not _HOST.fullmatch(self.host):
             raise ValueError(
                 f"{self.host!r:.100} is no host: http://name:port, name, name:port or .name, in lower case"

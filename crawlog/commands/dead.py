@@ -15,7 +15,7 @@ import msgspec
 from crawlog.schemas import dead, pages, urls
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.http import page_of, shown_found, shown_page, shown_result
+from crawlog.streams.http import for_readers, page_of, shown_found, shown_page, shown_result
 from crawlog.streams.log import (
     CommandProducer,
     Letter,
@@ -34,6 +34,7 @@ from crawlog.streams.log import (
     redrive_refusal,
     renew_ends,
 )
+from crawlog.streams.printable import HIDDEN
 from crawlog.streams.settings import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
@@ -164,19 +165,21 @@ def listed(settings: "Settings", choice: LetterChoice, limit: int, *, handled: b
     return Listing(found, found[-limit:], sum(bool(letter.handled) for letter in dead_letters.all.values()))
 
 
-def opened(settings: "Settings", offset: int, most: int = MAX_BODY_BYTES) -> Opened:
+def opened(settings: "Settings", offset: int, most: int = MAX_BODY_BYTES, *, to_reader: bool = False) -> Opened:
     """One letter, by its offset in crawl.dead.
 
     Args:
         most: Limit of a page's body, unpacked, whatever the page says of itself. A larger one is shown as it came.
+        to_reader: Whether it is for a user who may only look: records that cannot be read, and jobs', stay hidden.
     """
     dead_letters = Dead(settings)
     record = dead_letters.record(offset)
     headers = record_headers(record)
     said = dead.from_headers(dict(headers), record.key(), record.value())
     own_headers = dead.own_headers(headers)
-    own = {name: _shown(name, value) for name, value in own_headers}
-    value = _without_secrets(_plain(record.value(), own_headers, most))
+    own = {name: (_header_for_reader if to_reader else _shown)(name, value) for name, value in own_headers}
+    value = _plain(record.value(), own_headers, most)
+    value = _value_for_reader(value, pages.HEADER in own) if to_reader else _without_secrets(value)
     return Opened(dead_letters.all[offset], said.key, value, own, said.traceback)
 
 
@@ -209,6 +212,27 @@ def _without_secrets(value: bytes | None) -> bytes | None:
             told = msgspec.to_builtins(msgspec.structs.replace(record, results=None))
             return msgspec.json.encode({**told, "results": [shown_result(one) for one in record.results or ()]})
     return value
+
+
+def _header_for_reader(name: str, value: bytes) -> str:
+    """A header of a record; one that is not crawlog's may hold anything."""
+    if name == pages.HEADER:
+        with suppress(ValueError):
+            return msgspec.json.encode(for_readers(shown_page(pages.decode(value)))).decode()
+    return value.decode("latin-1") if name == pages.CODING else HIDDEN
+
+
+def _value_for_reader(value: bytes | None, is_page: bool) -> bytes | None:
+    """The body of a page, founds and dones. Any other record may hold secrets where nobody looks for them."""
+    if value is None or is_page:
+        return value
+    with suppress(ValueError):
+        record = urls.decode(value)
+        if record.spec is None and (record.urls or record.results):
+            founds = [for_readers(shown_found(one)) for one in record.urls or ()]
+            dones = [shown_result(one) for one in record.results or ()]
+            return msgspec.json.encode({"job": record.job, "epoch": record.epoch, "urls": founds, "results": dones})
+    return f"{HIDDEN} ({len(value):,} bytes)".encode()
 
 
 def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, report: Report) -> Redriving:

@@ -7,7 +7,7 @@ import msgspec
 
 from crawlog.commands import control, dead
 from crawlog.commands.replay import Plan, ReplayOptions, replay
-from crawlog.schemas.control import Action, Command, key
+from crawlog.schemas.control import MAX_DELAY_S, Action, Command, key
 from crawlog.streams.fleet import FleetState
 from crawlog.streams.log import Letter, LetterChoice
 
@@ -28,7 +28,7 @@ class CommandBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job: Annotated[str, msgspec.Meta(max_length=100)] = ""
     host: Annotated[str, msgspec.Meta(max_length=300)] = ""
     stage: Literal["", "fetch", "parse", "sink"] = ""
-    delay_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
+    delay_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_DELAY_S)] = 0.0
 
 
 class OrderAnswer(msgspec.Struct, frozen=True):
@@ -164,7 +164,7 @@ def _letter(call: ApiCall) -> DeadLetterView:
     offset = int(text)
     if offset not in dead.Dead(call.settings).all:
         raise AnswerError(404, f"there is no dead letter at offset {offset}")
-    found = dead.opened(call.settings, offset, call.settings.body_room)
+    found = dead.opened(call.settings, offset, call.settings.body_room, to_reader=call.role == "read")
     return DeadLetterView(found.letter, _encoded(found.key), _encoded(found.value), found.headers, found.traceback)
 
 

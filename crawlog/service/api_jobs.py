@@ -1,7 +1,7 @@
 """Jobs: list, submit, show; their lines of crawl.logs, their stats, and `why` of a URL."""
 
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -13,6 +13,7 @@ from crawlog.commands.submit import submit
 from crawlog.commands.why import Story, moment, why
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams.fleet import FleetState, JobView
+from crawlog.streams.http import for_readers
 from crawlog.streams.url import InvalidUrl, serialise
 
 from .answers import AnswerError
@@ -128,7 +129,20 @@ def _why(call: ApiCall) -> Story:
     if query.job and call.fleet.job(query.job) is None:
         raise AnswerError(404, f"there is no job {query.job!r:.120}")
     at = moment(query.at, time.time()) if query.at else None
-    return why(call.settings, query.url, at, query.job, lambda _: None)
+    story = why(call.settings, query.url, at, query.job, lambda _: None)
+    if call.role == "read":
+        story.events = [
+            msgspec.structs.replace(
+                event, detail={name: _for_reader(name, value) for name, value in event.detail.items()}
+            )
+            for event in story.events
+        ]
+    return story
+
+
+def _for_reader(name: str, value: Any) -> Any:
+    """A detail of an event; rows of items are results, which every user may see."""
+    return for_readers(value) if name in ("found", "meta") else value
 
 
 ENDPOINTS = (

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from .answers import AnswerError, as_json
-from .routing import FLEET, SETTINGS, UPLOAD_BYTES, Handler, Role, in_thread, user_of
+from .routing import FLEET, SETTINGS, UPLOAD_BYTES, Handler, Role, in_thread, role_of, user_of
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView
@@ -26,6 +26,7 @@ class ApiCall(NamedTuple):
         path: The names in the path.
         query, body: Of the endpoint's types; an upload's body is bytes.
         user: Who asks, for people.
+        role: Of the user; one who may only look is shown less.
     """
 
     settings: "Settings"
@@ -34,6 +35,7 @@ class ApiCall(NamedTuple):
     query: Any
     body: Any
     user: str
+    role: Role = "read"
 
 
 class ApiEndpoint(NamedTuple):
@@ -92,7 +94,7 @@ async def _call(request: web.Request, endpoint: ApiEndpoint) -> ApiCall:
             raise AnswerError(415, "the body is no JSON\nSend Content-Type: application/json.")
         body = msgspec.json.decode(await request.read(), type=endpoint.body)
     app = request.app
-    return ApiCall(app[SETTINGS], app[FLEET], dict(request.match_info), query, body, user_of(request))
+    return ApiCall(app[SETTINGS], app[FLEET], dict(request.match_info), query, body, user_of(request), role_of(request))
 
 
 async def _upload(request: web.Request) -> bytes:

@@ -100,7 +100,7 @@ ROUTES: web.AppKey[dict[tuple[str, str], ServiceRoute]] = web.AppKey("routes", d
 """By method and canonical path."""
 
 USER: "web.RequestKey[str]" = web.RequestKey("user", str)
-ROLE: "web.RequestKey[str]" = web.RequestKey("role", str)
+ROLE: "web.RequestKey[Role]" = web.RequestKey("role")
 BELOW: "web.RequestKey[str]" = web.RequestKey("prefix", str)
 BEGUN: "web.RequestKey[asyncio.Event]" = web.RequestKey("begun", asyncio.Event)
 """What the guards note of a request: its user's name and role, the path below which a proxy serves us, and whether its
@@ -166,6 +166,12 @@ def fleet_of(request: web.Request) -> "FleetView":
 def user_of(request: web.Request) -> str:
     """The name of the user or token."""
     return str(request.get(USER, ""))
+
+
+def role_of(request: web.Request) -> Role:
+    """The role of the user or token."""
+    role: Role = request.get(ROLE, "read")
+    return role
 
 
 def prefix_of(request: web.Request) -> str:

@@ -42,7 +42,7 @@ from .cookie_walls import CookieWalls
 from .cookies import NO_ROOM, CookieJar, StoredCookie, cookie_refusal, default_path
 from .egress import address_refusal, literal_refusal, port_refusal
 from .form_fields import form_encoded
-from .hidden import named_request, shown_found, shown_page, shown_request, shown_result
+from .hidden import for_readers, named_request, shown_found, shown_page, shown_request, shown_result
 from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, is_for_guests, no_login, read_form
 from .request import (
     REACHED_NOT,
@@ -135,6 +135,7 @@ __all__ = [
     "default_path",
     "egress",
     "essence",
+    "for_readers",
     "form_encoded",
     "header_refusal",
     "headers_of",

@@ -18,6 +18,15 @@ SECRET_HEADERS = frozenset(
 )
 """Headers of requests and responses whose values are not shown."""
 
+_plain_header = re.compile(
+    r"accept(-charset|-encoding|-language|-ranges)?|age|allow|cache-control|connection|content-"
+    r"(disposition|encoding|language|length|location|range|type)|date|etag|expires|host|if-modified-since|if-none-match"
+    r"|last-modified|link|location|pragma|range|referer|refresh|retry-after|server|transfer-encoding|user-agent|vary|via"
+    r"|x-robots-tag",
+    re.IGNORECASE,
+)
+"""Headers that a user who may only look is shown; any other one may be a site's own kind of login."""
+
 _login = re.compile(r"(?<=://)[^/?#@\s\"']+@")
 """User and password in a URL, wherever one stands in a text."""
 
@@ -62,6 +71,23 @@ def shown_page(meta: PageMeta) -> dict[str, Any]:
         told["request"] = shown_request(meta.request)
     if meta.headers:
         told["headers"] = shown_headers(meta.headers)
+    return told
+
+
+def for_readers(shown: dict[str, Any]) -> dict[str, Any]:
+    """A request, found or page, shown as above, for a user who may only look: without what its writer alone can judge.
+
+    Hidden are the values of `meta` and `kwargs`, and those of headers that are not well known.
+    """
+    told = {
+        name: dict.fromkeys(value, HIDDEN) if name in ("meta", "kwargs") else value for name, value in shown.items()
+    }
+    if "headers" in told:
+        told["headers"] = [
+            [name, value if _plain_header.fullmatch(name) else HIDDEN] for name, value in told["headers"]
+        ]
+    if told.get("request"):
+        told["request"] = for_readers(told["request"])
     return told
 
 

@@ -22,6 +22,9 @@ MAX_BODY_BYTES = MAX_RECORD_BYTES - RECORD_HEADROOM
 MAX_WHOLE = (1 << 63) - 1
 """The largest whole number: no row of the state holds one of more than 64 bits, so no worker could take the job."""
 
+MAX_TIME = 1_000_000_000.0
+"""The largest number that is not whole: each is a time, in seconds, hours or days; 1e9 s are 31 years."""
+
 
 class Section(BaseModel):
     """A group of settings."""
@@ -39,10 +42,12 @@ class Section(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def fits_64_bits(cls, value: T) -> T:
-        """See `MAX_WHOLE`."""
+    def is_no_larger_than_it_means(cls, value: T) -> T:
+        """See `MAX_WHOLE` and `MAX_TIME`."""
         if isinstance(value, int) and value > MAX_WHOLE:
             raise ValueError(f"more than {MAX_WHOLE}")
+        if isinstance(value, float) and value > MAX_TIME:
+            raise ValueError(f"more than {MAX_TIME:.0f}")
         return value
 
 

@@ -54,6 +54,7 @@ def command(action: str, delay_s: float = 0.0, **target: Any) -> Command:
         (b"command/stage/all", b'{"v":1,"action":"pause","stage":"all"}', "no stage 'all'"),
         (b"command/host/a.com", b'{"v":1,"action":"slow","host":"a.com"}', "delay_s"),
         (b"command/host/a.com", b'{"v":1,"action":"slow","host":"a.com","delay_s":-1}', "delay_s"),
+        (b"command/host/a.com", b'{"v":1,"action":"slow","host":"a.com","delay_s":1e308}', "delay_s"),
         (b"command/host/A.com", b'{"v":1,"action":"pause","host":"A.com"}', "lower case"),
         (b"command/host/a.com/x", b'{"v":1,"action":"pause","host":"a.com/x"}', "no host"),
         (b"command/job/x", b'{"v":2,"action":"pause","job":"x"}', "v"),

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawlog.commands.dead import _shown, _without_secrets
+from crawlog.commands.dead import _header_for_reader, _shown, _value_for_reader, _without_secrets
 from crawlog.schemas import pages, urls
 from crawlog.schemas.pages import RequestPageMeta
 from crawlog.schemas.requests import CookieGiven, RequestRecord, packed
@@ -14,7 +14,7 @@ from crawlog.schemas.urls import CookieChange, FoundUrl, JobSpec, Result, ScopeS
 from crawlog.streams.fold import rows
 from crawlog.streams.fold.described import decoded
 from crawlog.streams.fold.history import History
-from crawlog.streams.http.hidden import named_request, shown_found, shown_page, shown_request
+from crawlog.streams.http.hidden import for_readers, named_request, shown_found, shown_page, shown_request
 from crawlog.streams.url.place import Places
 
 SECRET = "s3cret"  # of nobody
@@ -60,6 +60,47 @@ def test_founds_pages_and_rows_are_shown_so() -> None:
     assert is_hidden(_shown(pages.HEADER, pages.encode(PAGE)))
     value = urls.encode(urls.founds("j", 0, [FOUND]))
     assert is_hidden((_without_secrets(value) or b"").decode())
+
+
+OWN = RequestRecord(
+    headers=(("X-Session", SECRET), ("Accept", "text/html")), meta={"session": SECRET}, kwargs={"key": SECRET}
+)
+
+
+def test_a_user_who_may_only_look_sees_no_value_that_may_be_a_secret() -> None:
+    """Names stay; those who steer the crawl are shown the values too."""
+    told = for_readers(shown_found(FoundUrl("http://a.com/x", request=OWN)))
+    assert is_hidden(told)
+    assert told["request"]["headers"] == [["X-Session", "********"], ["Accept", "text/html"]]
+    assert told["request"]["meta"] == {"session": "********"}
+    page = RequestPageMeta("http://a.com/x", "j", request=OWN, headers=(("X-Key", SECRET), ("Date", "today")))
+    told = for_readers(shown_page(page))
+    assert is_hidden(told)
+    assert told["headers"] == [["X-Key", "********"], ["Date", "today"]]
+    assert _header_for_reader(pages.HEADER, pages.encode(page)) == msgspec.json.encode(told).decode()
+    assert not is_hidden(shown_page(page))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (urls.encode(urls.founds("j", 0, [FoundUrl("http://a.com/x", request=OWN)])), b'"http://a.com/x"'),
+        (f'{{"url": "http://a.com/x", "token": "{SECRET}"}}'.encode(), b'"http://a.com/x"'),
+        (f'{{"v":1,"urls":[{{"url":"http://a.com/","request":{{"body":"{SECRET}!"}}}}]}}'.encode(), b"********"),
+        (f"\xff{SECRET}".encode("latin-1"), b"******** (7 bytes)"),
+        (urls.encode(urls.UrlsRecord(job="j", spec=JobSpec(args=(("key", SECRET),)))), b"********"),
+        (None, None),
+    ],
+)
+def test_a_dead_letter_is_shown_to_them_so_far_as_it_can_be_read(value: bytes | None, shown: bytes | None) -> None:
+    """A record that is broken holds its secrets anywhere; so does that of a job."""
+    told = _value_for_reader(value, is_page=False)
+    assert is_hidden((told or b"").decode())
+    assert told == shown if told is None or shown is None else shown in told
+    assert _value_for_reader(value, is_page=True) == value
+    assert _header_for_reader("x-own", SECRET.encode()) == "********"
+    assert _header_for_reader(pages.HEADER, SECRET.encode()) == "********"
+    assert _header_for_reader(pages.CODING, b"gzip") == "gzip"
 
 
 @pytest.mark.parametrize("value", [b"<html>", b"", None, b'{"v":1,"job":"j","urls":[{"url":"http://a.com/"}]}'])

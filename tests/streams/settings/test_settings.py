@@ -153,6 +153,8 @@ def test_an_unknown_key_gets_a_suggestion(key: str, told: str) -> None:
         ("run.max_pages=100000000000000000000000", "more than 9223372036854775807"),
         ("traps.strays=9223372036854775808", "more than 9223372036854775807"),
         ("sitemaps.max_bytes=9223372036854775808", "more than 9223372036854775807"),
+        ("fetch.timeout_s=1e308", "more than 1000000000"),
+        ("limits.timeout_s=1e10", "more than 1000000000"),
         ("robots.obey=perhaps", "true or false"),
         ("scope=hosts", "one of domain, host, seeds, any"),
         ("links.sources=a,b", "each one of a, area, frame, link"),
