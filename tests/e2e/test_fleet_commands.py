@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,14 @@ SLOW = [*PRIVATE, "-s", "politeness.delay_s=10"]
 
 WORKERS = ["--workers", "fetch=1,parse=2", *PRIVATE]
 FAST = [*PRIVATE, "-s", "politeness.delay_s=0"]
+
+PATIENT = """
+from crawlog.commands import detaching
+detaching.AGAIN_S = 180.0
+from crawlog.__main__ import main
+main()
+"""
+"""The command line, for a second Ctrl-C that may come late."""
 
 
 @pytest.fixture
@@ -59,7 +69,7 @@ def test_a_fleet_works_off_what_is_submitted_and_obeys(fleet: Path) -> None:
     site = Numbered()
     try:
         _crawls(fleet, site)
-        _reaches_its_limit(fleet, site)
+        _reaches_its_limit(fleet)
         _steers(fleet, site)
         _detaches(fleet, site)
         _ends_workers(fleet)
@@ -106,9 +116,12 @@ def _crawls(fleet: Path, site: Numbered) -> None:
     assert json.loads(ask(fleet, "pages", "cat", place, "--headers"))["http"] == 200
 
 
-def _reaches_its_limit(fleet: Path, site: Numbered) -> None:
-    brisk = [*PRIVATE, "-s", "politeness.delay_s=0.1"]
-    limited = crawlog("submit", site.url, *brisk, "--max-pages", 3, "--job", "l", "--wait", "--json", "--data", fleet)
+def _reaches_its_limit(fleet: Path) -> None:
+    site = Numbered()
+    site.holds_from = PAGES // 2  # however late the limit is noticed
+    limited = crawlog("submit", site.url, *FAST, "--max-pages", 3, "--job", "l", "--wait", "--json", "--data", fleet)
+    until(lambda: state(fleet, "l") == "stopped", "the limit", limited)
+    site.goes_on.set()
     code, summary, err = ended(limited)
     assert (code, summary["reason"]) == (0, "max_pages"), err
     code, _, err = ended(crawlog("jobs", "resume", "l", "--data", fleet))
@@ -118,6 +131,7 @@ def _reaches_its_limit(fleet: Path, site: Numbered) -> None:
     assert (code, summary["reason"]) == (0, "finished"), err
     shown = json.loads(ask(fleet, "jobs", "show", "l", "--json"))
     assert (shown["counts"]["fetched"], shown["settings"]["run.max_pages"]) == (PAGES, 999)
+    site.close()
 
 
 def _steers(fleet: Path, site: Numbered) -> None:
@@ -147,7 +161,7 @@ def _detaches(fleet: Path, site: Numbered) -> None:
     assert first.returncode == 130
     assert "crawlog jobs cancel d" in err
     assert state(fleet, "d") == "running"
-    second = crawlog(*words)
+    second = Process([sys.executable, "-c", PATIENT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     heard(second, "job d")
     second.send_signal(signal.SIGINT)
     heard(second, "detached")

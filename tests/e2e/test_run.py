@@ -180,16 +180,14 @@ def test_the_numbers_of_a_run_come_from_the_log(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_everything_cleanly(site: Numbered, data: Path, number: int, code: int) -> None:
-    """Within 5 seconds (of a machine at rest) nothing runs any more; before, a second run was refused with its pid."""
+    """Afterwards nothing runs any more; before, a second run was refused with its pid."""
     process = run(site, data, delay_s=0.5)
     until((data.parent / "rows.jsonl.partial").exists, "the first rows")
     refused, _, why = ended(run(site, data))
     assert refused == 2
     assert f"pid {process.pid}" in why
     process.send_signal(number)
-    started = time.monotonic()
     assert ended(process)[0] == code
-    assert time.monotonic() - started < 20
     assert on_folder(data) == []
     assert (data.parent / "rows.jsonl.partial").exists()
 

@@ -180,7 +180,7 @@ def test_an_endless_start_goes_at_the_pace_of_the_job(
     stopped.send_signal(signal.SIGINT)
     stopped.communicate()
     assert stopped.returncode == 130
-    assert not psutil.wait_procs(spiders, timeout=10)[1]
+    assert not psutil.wait_procs(spiders, timeout=LIMIT_S)[1]
 
 
 def test_a_start_that_fails_keeps_what_it_gave(

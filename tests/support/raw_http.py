@@ -28,7 +28,7 @@ Speak = Callable[[asyncio.StreamWriter], Awaitable[None]]
 def settings(**fetch: Any) -> Settings:
     """Small limits; loopback is allowed."""
     base = Settings()
-    limits = {"max_body_bytes": LIMIT, "timeout_s": 5.0} | fetch
+    limits = {"max_body_bytes": LIMIT, "timeout_s": 60.0} | fetch
     network = base.network.model_copy(update={"allow_private": True})
     return base.model_copy(update={"fetch": base.fetch.model_copy(update=limits), "network": network})
 

@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import sys
-import time
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -88,10 +87,8 @@ async def test_a_connection_cut_off_is_not_asked_again_at_once() -> None:
 async def test_an_endless_body_is_cut_off_at_the_limit() -> None:
     """GHSA-h7wm-ph43-c39p: at the limit, not at the timeout; and the connection is not used again."""
     endless = chunked(*[b"x" * 4000] * 100)
-    async with talk(says(*endless, rest_s=0.1)) as (client, web, url):
-        began = time.monotonic()
+    async with talk(says(*endless, rest_s=0.1), timeout_s=3600.0) as (client, web, url):
         assert (await client.get(HttpRequest(url))).error == "too_large"
-        assert time.monotonic() - began < 5.0  # of 10
         await client.get(HttpRequest(url))
         assert web.connections == 2
 
@@ -238,11 +235,9 @@ async def test_headers_that_matter_later_are_kept_up_to_a_size() -> None:
 )
 async def test_the_whole_request_has_a_limit(parts: list[bytes]) -> None:
     """However the time is spent: also a byte now and then does not stretch it."""
-    began = time.monotonic()
     answer = await got(says(*parts, rest_s=0.05), timeout_s=0.3)
     assert answer.error == "timeout"
     assert not answer.kept
-    assert 0.25 < time.monotonic() - began < 10.0
     assert answer.took_s > 0.25
 
 

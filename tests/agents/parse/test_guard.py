@@ -3,7 +3,6 @@
 import asyncio
 import random
 import textwrap
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,12 +140,10 @@ def test_a_page_without_end_is_ended(clock: PageClock, monkeypatch: pytest.Monke
     """Within its time, at the first try; the next page is parsed."""
     parse_instead(monkeypatch, f"if meta.depth:\n{textwrap.indent(hang, '    ')}")
     stage = Stage(guard=Guard(clock=clock))
-    began = time.monotonic()
     stage.take(b"", depth=1)
     assert clock.is_slow
     stage.take(b"")
     assert not clock.is_slow
-    assert time.monotonic() - began < 120
     assert buried(stage) == [(0, "TimeUp: parsing took longer than parse.timeout_s = 0.5")]
     assert len(stage.log.values(NAMES.items)) == 1
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import get_args
 
@@ -152,9 +151,8 @@ def test_topics_of_another_prefix_have_groups_of_their_own() -> None:
 def test_no_cluster_at_the_address_is_said_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused connections do not take the full time-out, whatever is asked first."""
     monkeypatch.setattr(admin, "REFUSED_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 3600.0)
     nowhere = changed(Settings(), bootstrap="127.0.0.1:1")
     for ask in (lambda: provision.partition_count(nowhere), lambda: Admin(nowhere).groups("")):
-        began = time.monotonic()
         with pytest.raises(EngineError, match=r"(?s)127.0.0.1:1 .*refused.*--bootstrap"):
             ask()
-        assert time.monotonic() - began < admin.ANSWER_TIMEOUT_S

