@@ -17,6 +17,7 @@ from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord, decode
 from crawlog.streams.errors import Misconfigured, NotPossible
 from crawlog.streams.log import (
     NO_SPIDER,
+    Admin,
     JobSpider,
     Topics,
     control_entries,
@@ -196,7 +197,9 @@ def old_seeds(settings: "Settings", prefix: str, job: str) -> AbstractContextMan
         raise Misconfigured(f"--from-log {prefix} is the log that the seeds would go to: give -s kafka.prefix=NEW.")
     old = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"prefix": prefix})})
     if not partition_count_if_any(old):
-        raise Misconfigured(f"--from-log {prefix}: there is no topic {Topics(prefix).urls}; `crawlog doctor` names all")
+        named = [name.removesuffix("urls") for name in Admin(old).metadata().topics if name.endswith(".urls")]
+        there = f"the logs there are {', '.join(sorted(named)) or 'none'}"
+        raise Misconfigured(f"--from-log {prefix}: there is no topic {Topics(prefix).urls}; {there}")
     return kept_seeds(old, Topics(prefix), job)
 
 

@@ -125,7 +125,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
         reached = stack.enter_context(reachable_log(settings))
         if from_log:
             source = Source([str(stack.enter_context(old_seeds(reached, from_log, job)).path)])
-        ensure_topics(reached)
+        ensure_topics(reached, tell)
         began = time.monotonic()
         login = login_of(settings, reached)
         with closing(Watch(reached, Picture(), login)) as watch:

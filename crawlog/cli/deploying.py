@@ -39,7 +39,7 @@ def deploy(source: Path, project: str, version: str, key_file: Path | None, as_j
         from crawlog.streams.code import read_key
         from crawlog.streams.log import ensure_topics
 
-        ensure_topics(reached)
+        ensure_topics(reached, tell)
         key = read_key(key_file) if key_file else None
         named = project or (source.stem.partition("-")[0] if source.is_file() else "")
         found = put(reached, source.read_bytes() if source.is_file() else source, named, version, _user(), key)

@@ -92,7 +92,7 @@ def worker(stage: "Stage | Literal['service', 'start']", **given: Any) -> int:
         check_reach(settings)
     prepare(settings.run.data)
     settings = running_log(settings)
-    ensure_topics(settings)  # asks the cluster before Faust does, which would end with a traceback
+    ensure_topics(settings, tell)  # asks the cluster before Faust does, which would end with a traceback
     if stage == "service":
         from crawlog.service import serve
 

@@ -49,7 +49,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
     with reachable_log(settings) as reached:
         from crawlog.streams.log import ensure_topics
 
-        ensure_topics(reached)
+        ensure_topics(reached, tell)
         if command:
             tell(given_text(commands.give(reached, command)))
         else:

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a topic.")
 @settings_options
 def topics(create: bool, as_json: bool, **given: Any) -> int:
-    """Show the topics: partitions, records, size, and lag per consumer group."""
+    """Show the topics: partitions, records, size, lag per consumer group; on a cluster the replicas too."""
     settings = settings_of(given)
     with reachable_log(settings) if create else existing_log(settings, needs_topics=False) as reached:
         from crawlog.streams.log import Admin, ensure_topics, known_sink_groups, topic_rows
 
         if create:
-            ensure_topics(reached)
+            ensure_topics(reached, tell)
         rows = topic_rows(reached, known_sink_groups(Admin(reached)))
     if as_json:
         for row in rows:
@@ -45,14 +45,19 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
 
 
 def topic_lines(rows: "Sequence[TopicRow]") -> list[str]:
-    """The topics, and below them the lag of each group: lines of at most 80 columns."""
+    """The topics, below them their replicas on a cluster, and the lag of each group: at most 80 columns."""
     topics = [("TOPIC", "PARTITIONS", "RECORDS", "SIZE", "KEPT")]
     groups = [("GROUP", "READS", "STILL TO READ")]
+    copies = [("TOPIC", "REPLICAS", "IN SYNC", "PARTITIONS LED, BY BROKER")]
     for row in rows:
         size = "" if row.size_bytes is None else f"{row.size_bytes / 1e6:,.1f} MB"
         topics.append((row.name, str(row.partitions), f"{row.records:,}", size, row.kept))
         groups += [(group, row.name, f"{count:,}") for group, count in row.lag.items()]
-    return [*table(topics, right=(1, 2, 3)), "", *table(groups, right=(2,))]
+        led = ", ".join(f"{'NONE' if broker < 0 else broker}: {count}" for broker, count in row.leaders.items())
+        copies.append((row.name, str(row.replicas), str(row.in_sync), led))
+    is_cluster = len({broker for row in rows for broker in row.leaders}) > 1 or any(row.replicas > 1 for row in rows)
+    below = [*table(copies, right=(1, 2)), ""] if is_cluster else []
+    return [*table(topics, right=(1, 2, 3)), "", *below, *table(groups, right=(2,))]
 
 
 @click.command()

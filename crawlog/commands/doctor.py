@@ -6,7 +6,8 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 
 if TYPE_CHECKING:
-    from crawlog.streams.log import Admin
     from crawlog.streams.settings import Settings
 
 Status = Literal["ok", "warn", "fail"]
@@ -27,8 +27,6 @@ LOW_MEMORY_BYTES = 1 << 30
 """Broker 300 MB, two workers 150 MB each, the supervisor, the page cache."""
 FILES_BESIDE_FETCHES = 512
 """RocksDB and Kafka keep some hundred files open per process."""
-ANSWER_S = 5.0
-"""Longest wait for one answer of the cluster."""
 WEEK_MIN = 7 * 24 * 60
 """Kafka's own default of offsets.retention.minutes: a group that is idle for longer loses its offsets."""
 CENTURY_MIN = 100 * 365 * 24 * 60
@@ -187,36 +185,32 @@ def _cluster(settings: "Settings") -> Iterator[Finding]:
 
 
 def _broker(settings: "Settings") -> Iterator[Finding]:
-    from crawlog.streams.log import Admin
+    from crawlog.streams.log import Admin, health
 
-    admin = Admin(settings)
     try:
-        known = admin.metadata()
-        configs = _broker_configs(admin, next(iter(known.brokers)))
+        view = health.look(Admin(settings))
     except EngineError as error:
         raise EngineError(
             f"{str(error).splitlines()[0]}\n"
             "check the address, kafka.security_protocol and the credentials; is the broker up?"
         ) from None
-    where = settings.kafka.bootstrap
-    yield Finding("broker", "ok", f"{where}: {len(known.brokers)} broker(s), cluster {known.cluster_id}")
-    yield _record_size(settings, configs)
-    yield _retention(configs)
-    yield _topics(settings, {name: len(topic.partitions) for name, topic in known.topics.items()})
-    if not settings.kafka.bootstrap.startswith("127.") and len(known.brokers) >= 3 and settings.kafka.replication < 3:
-        found = f"new topics get {settings.kafka.replication} replica(s) on {len(known.brokers)} brokers"
-        yield Finding("replication", "warn", found, "-s kafka.replication=3, before the topics are created")
+    where, found = settings.kafka.bootstrap, health.ailments(view)
+    yield Finding("broker", "ok", f"{where}: {len(view.brokers)} broker(s), cluster {view.cluster}")
+    yield from (Finding(one.check, "fail", one.found, one.advice) for one in found)
+    if view.defaults:
+        yield _record_size(settings, view.defaults)
+        yield _retention(view.defaults)
+    counts = Counter(at.topic for at in view.partitions)
+    yield _topics(settings, counts, is_readable=not any(one.stops for one in found))
+    weak = health.weaknesses(view, settings.kafka.prefix)
+    yield from (Finding("replication", "warn", *line.split(". ", 1)) for line in weak)
+    if view.partitions and not weak and not found:
+        yield Finding(
+            "replication", "ok", f"{min(len(at.in_sync) for at in view.partitions)} replicas in sync at least"
+        )
 
 
-def _broker_configs(admin: "Admin", broker: int) -> dict[str, str]:
-    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # not re-exported
-
-    resource_ = ConfigResource(ResourceType.BROKER, str(broker))
-    asked = admin.client.describe_configs([resource_], request_timeout=ANSWER_S)
-    return {name: entry.value for name, entry in admin.result(asked[resource_]).items()}
-
-
-def _record_size(settings: "Settings", configs: dict[str, str]) -> Finding:
+def _record_size(settings: "Settings", configs: Mapping[str, str]) -> Finding:
     ours, theirs = settings.kafka.max_record_bytes, int(configs.get("message.max.bytes") or 0)
     fetched = int(configs.get("replica.fetch.max.bytes") or ours)
     found = f"ours {ours}, the brokers' default {theirs}"
@@ -228,7 +222,7 @@ def _record_size(settings: "Settings", configs: dict[str, str]) -> Finding:
     return Finding("record size", "warn", found + f", replica.fetch.max.bytes {fetched}", advice)
 
 
-def _retention(configs: dict[str, str]) -> Finding:
+def _retention(configs: Mapping[str, str]) -> Finding:
     minutes = int(configs.get("offsets.retention.minutes") or 0)
     found = (
         f"offsets of an idle group are kept {f'for {minutes // 1440} days' if minutes < CENTURY_MIN else 'for good'}"
@@ -243,7 +237,7 @@ def _retention(configs: dict[str, str]) -> Finding:
     )
 
 
-def _topics(settings: "Settings", counts: dict[str, int]) -> Finding:
+def _topics(settings: "Settings", counts: Mapping[str, int], *, is_readable: bool) -> Finding:
     from crawlog.streams.log import TOPIC_KINDS, partition_count
 
     prefix, wanted = settings.kafka.prefix, settings.kafka.partitions
@@ -253,7 +247,8 @@ def _topics(settings: "Settings", counts: dict[str, int]) -> Finding:
     found = ", ".join(f"{prefix}{name} {count}" for name, count in has.items()) + " partitions"
     with contextlib.suppress(EngineError):
         try:
-            partition_count(settings)
+            if is_readable:
+                partition_count(settings)
         except Misconfigured as error:
             return Finding("topics", "fail", found, str(error))
     if len(set(has.values())) > 1 or 0 in has.values():

@@ -71,7 +71,7 @@ def submit(
     from crawlog.streams.log import ensure_topics
 
     checked(wanted)
-    ensure_topics(settings)
+    ensure_topics(settings, say)
     code = _code(settings, wanted, named)
     try:
         facts = named.facts if named is not None else _deployed(settings, wanted, code)

@@ -122,7 +122,7 @@ class Supervisor:
 
         level = "debug" if self.settings.log.level == "debug" else "warning"  # standard output is for answers
         logs.configure(level)
-        ensure_topics(self.settings)
+        ensure_topics(self.settings, self.report)
         self._care = LogCare(self.settings, self.report)
         self._care.make_again(self.engine)
         self.watch = Watch(self.settings, self.picture)

@@ -10,12 +10,13 @@
     reset by a user     groups (members, commits) ─► offsets (new ones, pure) ─► groups.move; rewind: a job or the crawl
     lost or damaged     marks, damage (is something missing?) ─► check + ledger (which pages?) ─► power_cut (recovery)
     dead_letters        which are open, how often each was tried     sink_groups: each output is a consumer group
+    health              can the cluster take a record, and how safely is it kept
     job_lines           lines about jobs, on their way to crawl.logs
 
-Import names from here; `groups`, `offsets` and `power_cut` are used as modules.
+Import names from here; `groups`, `health`, `offsets` and `power_cut` are used as modules.
 """
 
-from . import groups, offsets, power_cut
+from . import groups, health, offsets, power_cut
 from .admin import Admin
 from .check import Check, CheckFinding
 from .client import (
@@ -193,6 +194,7 @@ __all__ = [
     "groups",
     "has_begun_again",
     "has_workers",
+    "health",
     "is_end_of",
     "is_log_end",
     "is_ours",

@@ -73,9 +73,9 @@ class Admin:
             self._is_refused = error.code() in REFUSALS or "refused" in self._last
             self._is_denied = error.code() in DENIED_CODES
 
-    def metadata(self, topic: str | None = None) -> "ClusterMetadata":
-        """Brokers and topics of the cluster; retried until ANSWER_TIMEOUT_S, or REFUSED_TIMEOUT_S after a refusal."""
-        for wait_s in (REFUSED_TIMEOUT_S, ANSWER_TIMEOUT_S - REFUSED_TIMEOUT_S):
+    def metadata(self, topic: str | None = None, within_s: float = ANSWER_TIMEOUT_S) -> "ClusterMetadata":
+        """Brokers and topics of the cluster; retried for `within_s`, or REFUSED_TIMEOUT_S after a refusal."""
+        for wait_s in (REFUSED_TIMEOUT_S, within_s - REFUSED_TIMEOUT_S):
             try:
                 return self.client.list_topics(topic, timeout=wait_s)
             except KafkaException as error:
@@ -116,6 +116,11 @@ class Admin:
             name in known and known[name].partitions and all(p.leader >= 0 for p in known[name].partitions.values())
             for name in names
         )
+
+    def ask_config(self, kind: ResourceType, name: str, within_s: float) -> "Future[Any]":
+        """The settings of a broker or a topic, to come; a broker is asked itself."""
+        asked = ConfigResource(kind, name)
+        return self.client.describe_configs([asked], request_timeout=within_s)[asked]
 
     def configs(self, names: list[str]) -> dict[str, dict[str, str]]:
         """The settings of topics, by name."""

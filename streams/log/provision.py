@@ -7,18 +7,20 @@ Several commands may do this at once: a topic that another command has just crea
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # it does not re-export it
+from confluent_kafka.admin import NewTopic, ResourceType  # type: ignore[attr-defined]  # it does not re-export them
 
 from crawlog.schemas import control
-from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured
 
 from .admin import ANSWER_TIMEOUT_S, FIRST, LAST, Admin
 from .client import log_bounds
+from .health import ClusterView, min_in_sync_for, replicas_for, view_of, weaknesses
 from .producer import CommandProducer
 from .read import read_records
 from .topics import TOPIC_KINDS, TopicKind, Topics, stage_group
@@ -32,8 +34,11 @@ MUST_EQUAL = ("cleanup.policy", "retention.ms", "retention.bytes", "message.time
 """Wrong values of these settings lose records or their times. All other settings of a cluster are the user's choice."""
 
 
-def ensure_topics(settings: "Settings") -> None:
+def ensure_topics(settings: "Settings", say: Callable[[str], None] = lambda _: None) -> None:
     """Creates the topics that are missing and verifies those that exist.
+
+    Args:
+        say: Takes a line for each weakness of the cluster's replication.
 
     Raises:
         EngineError: no answer, no permission, or wrong topics; the message names all of them.
@@ -45,8 +50,10 @@ def ensure_topics(settings: "Settings") -> None:
     _refuse_grown(settings, known, begun)
     missing = [kind for kind in TOPIC_KINDS if settings.kafka.prefix + kind.name not in known]
     if missing:
-        admin.create([_new(kind, settings, begun or settings.kafka.partitions) for kind in missing])
-    _verify(admin, settings)
+        copies = _copies(admin, settings)
+        admin.create([_new(kind, settings, begun or settings.kafka.partitions, copies) for kind in missing])
+    for line in weaknesses(_verify(admin, settings), settings.kafka.prefix):
+        say(line)
     if not begun:
         _note_layout(settings)
 
@@ -100,7 +107,6 @@ def _config(kind: TopicKind, settings: "Settings") -> dict[str, str]:
         "retention.bytes": "-1",
         "max.message.bytes": str(settings.kafka.max_record_bytes),
         "message.timestamp.type": "LogAppendTime",
-        "min.insync.replicas": "2" if settings.kafka.replication >= 3 else "1",
         "unclean.leader.election.enable": "false",
     }
     if kind.name == "pages":
@@ -116,14 +122,32 @@ def _config(kind: TopicKind, settings: "Settings") -> dict[str, str]:
     return config
 
 
-def _new(kind: TopicKind, settings: "Settings", partitions: int) -> NewTopic:
-    name = settings.kafka.prefix + kind.name
-    return NewTopic(name, partitions if kind.split else 1, settings.kafka.replication, config=_config(kind, settings))
+class _Copies(NamedTuple):
+    replicas: int
+    min_in_sync: int
 
 
-def _verify(admin: "Admin", settings: "Settings") -> None:
+def _copies(admin: "Admin", settings: "Settings") -> _Copies:
+    """Of new topics. Who may not read the brokers' settings gets what fits the brokers that are up."""
+    brokers, default = admin.metadata().brokers, _Copies(0, 0)
+    with contextlib.suppress(AccessDenied):
+        found = admin.result(admin.ask_config(ResourceType.BROKER, str(min(brokers)), ANSWER_TIMEOUT_S))
+        names = ("default.replication.factor", "min.insync.replicas")
+        default = _Copies(*(int(found[name].value) if name in found else 0 for name in names))
+    replicas = replicas_for(len(brokers), default.replicas, settings.kafka.replication)
+    return _Copies(replicas, min_in_sync_for(replicas, default.min_in_sync))
+
+
+def _new(kind: TopicKind, settings: "Settings", partitions: int, copies: _Copies) -> NewTopic:
+    config = _config(kind, settings) | {"min.insync.replicas": str(copies.min_in_sync)}
+    return NewTopic(settings.kafka.prefix + kind.name, partitions if kind.split else 1, copies.replicas, config=config)
+
+
+def _verify(admin: "Admin", settings: "Settings") -> ClusterView:
+    """The cluster as its metadata shows it."""
     prefix = settings.kafka.prefix
-    known = admin.metadata().topics
+    cluster = admin.metadata()
+    known = cluster.topics
     actual = admin.configs([prefix + kind.name for kind in TOPIC_KINDS])
     problems: list[str] = []
     too_small: list[str] = []
@@ -145,6 +169,7 @@ def _verify(admin: "Admin", settings: "Settings") -> None:
         )
     if too_small:
         admin.raise_limit(too_small, settings.kafka.max_record_bytes)
+    return view_of(prefix, {number: str(broker) for number, broker in cluster.brokers.items()}, known, actual)
 
 
 def _miscounted(kind: TopicKind, name: str, has: int, wanted: int) -> str:
@@ -187,6 +212,9 @@ class TopicRow(NamedTuple):
         records: Offsets from the first to the end; a compacted topic has fewer records.
         size_bytes: On disk; None where the log is on another machine.
         lag: Records not yet committed, by consumer group.
+        replicas: The fewest of a partition.
+        in_sync: The fewest replicas of a partition that have all records.
+        leaders: How many partitions each broker leads, by its id; -1 for no leader.
     """
 
     name: str
@@ -196,6 +224,9 @@ class TopicRow(NamedTuple):
     records: int
     size_bytes: int | None
     lag: dict[str, int]
+    replicas: int
+    in_sync: int
+    leaders: dict[int, int]
 
 
 def topic_rows(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow]:
@@ -223,7 +254,11 @@ def topic_rows(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow
             committed = admin.committed(reader, name)
             lag[reader] = sum(last[at] - max(committed.get(at, 0), first[at]) for at in mine)
         records = sum(last[at] - first[at] for at in mine)
-        rows.append(TopicRow(name, len(mine), kind.key, kind.kept, records, _size_bytes(settings, name), lag))
+        led = known[name].partitions.values()
+        copies = (min(len(at.replicas) for at in led), min(len(at.isrs) for at in led))
+        leaders = dict(sorted(Counter(at.leader for at in led).items()))
+        size_bytes = _size_bytes(settings, name)
+        rows.append(TopicRow(name, len(mine), kind.key, kind.kept, records, size_bytes, lag, *copies, leaders))
     return rows
 
 

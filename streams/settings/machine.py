@@ -64,8 +64,9 @@ class Kafka(Section):
     """Prefix of every topic name, and of the consumer groups where it is another one than this."""
     partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Partitions of the topics keyed by domain or URL; fixed when the topics are created."""
-    replication: Annotated[int, Field(ge=1)] = 1
-    """Replication factor of the topics that crawlog creates."""
+    replication: Annotated[int, Field(ge=0)] = 0
+    """Replication factor of the topics that crawlog creates; 0: three, on fewer brokers as many as there are, or the
+    brokers' own default where that is higher. With three and more, two must have a record before it counts."""
     max_record_bytes: Annotated[int, Field(ge=1 << 20, le=MAX_RECORD_BYTES)] = 9 << 20
     """Largest record for topics, broker, producer and consumers alike, bytes; above `fetch.max_body_bytes`.
     Parse unpacks no larger body: a page that was fetched under more and has such a one is a dead letter."""
