@@ -1,6 +1,6 @@
 """Sends the worker's lines about jobs to crawl.logs: what their child processes print, what the worker says of them.
 
-    worker's log ─► JobLines: limits ─► LinesSender, once a second ─► crawl.logs
+    worker's log ─► JobLines: limits ─► LinesSender, five times a second ─► crawl.logs
 
 Lines are worth less than work: a record is given up after `GIVE_UP_MS`, nothing waits for the broker, and no error of
 this producer ends the worker. Its own errors are about no job, so they never come here. It is made with the first line
@@ -20,8 +20,8 @@ from crawlog.streams.worker import CrawlApp
 
 log = structlog.get_logger()
 
-EVERY_S = 1.0
-"""Time between two sends."""
+EVERY_S = 0.2
+"""Time between two sends: `run` shows the lines as they come."""
 
 MOST_OUTSTANDING = 64
 """Records in flight, at most; further lines wait, then are lost."""

@@ -22,6 +22,7 @@ from crawlog.streams.fleet import Finish, ended, is_final
 
 from .detaching import Detach, Signals, is_again
 from .job_outputs import JobOutputs
+from .spider_lines import SpiderLines
 from .summary import Summary
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ class FleetFollower:
         self._is_left_open = False
         self.outputs = JobOutputs(summary.job, shown.say)
         self._letters = Losses(settings, summary.job, before.dead)
+        self._lines = SpiderLines(settings, summary.job, shown)
         self._view: FleetView = FleetView(settings).start()
         self._known = before.job(summary.job)
         summary.is_clean = not before.dead or self._known is None
@@ -246,7 +248,8 @@ class FleetFollower:
         self._letters.at(settings)
 
     def close(self) -> None:
-        """Closes the consumers."""
+        """Closes the consumers, after the last lines of the spider."""
+        self._lines.finish(self.settings)
         for one in (self._view, self._letters, self._ends):
             one.close()
 
@@ -261,6 +264,7 @@ class FleetFollower:
             time.sleep(LOOK_S)
             now = time.monotonic()
             self._renew(now)
+            self._lines.poll(self.settings)
             self._view.look(self._count)
             self.outputs.tell_failed()
             self.outputs.tell_wait(now)

@@ -1,4 +1,4 @@
-"""The last lines of a job's log, in Scrapy's words: its stats, and why it ended.
+"""The last lines of a job's log: why it ended; of a spider of Scrapy's, and for Scrapyd's clients, in Scrapy's words.
 
 They are made when somebody reads the log. No process of a fleet has seen all pages of a job.
 """
@@ -28,6 +28,8 @@ ENGINE, STATS = "scrapy.core.engine", "scrapy.statscollectors"
 def last_lines(settings: "Settings", name: str) -> list[LogLine]:
     """The last lines of a job's log; none while it goes on, or if there is no such job.
 
+    Only spiders of Scrapy's have stats: each of their pages changes some.
+
     Raises: EngineError: the cluster does not answer.
     """
     from crawlog.streams.fleet import FleetView
@@ -37,9 +39,12 @@ def last_lines(settings: "Settings", name: str) -> list[LogLine]:
     if job is None or job.state not in ENDED:
         return []
     try:
-        return closing_lines(job, named(job, page_stats(settings, fleet, job)))
+        stats = named(job, page_stats(settings, fleet, job))
     except EngineError as error:
         return [unread(error), *closing_lines(job, {})]
+    if not stats:
+        return [LogLine(job.ended_at, f"reason={finish_reason(job.state, job.reason)}", source="job_ended")]
+    return closing_lines(job, stats)
 
 
 def stats_of(settings: "Settings", fleet: "FleetView", name: str) -> dict[str, float]:

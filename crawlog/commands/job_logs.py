@@ -66,7 +66,7 @@ def job_log_lines(
     start = max(first, offset_at(settings, topics.logs, 0, int(since * 1000), end)) if since else first
     lines: deque[LogLine] = deque(maxlen=limit)
     for record in read_records(settings, topics.logs, 0, start, end):
-        lines.extend(_lines(record, job, since))
+        lines.extend(lines_of(record, job, since))
     return list(lines)
 
 
@@ -81,7 +81,7 @@ def follow_job_log(settings: "Settings", job: str, start: int) -> Generator[LogL
             for record in records:
                 if record is not None:
                     start = (record.offset() or 0) + 1
-                    yield from _lines(record, job, 0.0)
+                    yield from lines_of(record, job, 0.0)
                     continue
                 yield None
                 if is_local and (now := _again(settings)) is not settings:
@@ -111,7 +111,8 @@ def _records(settings: "Settings", start: int) -> Generator["Message | None"]:
         consumer.close()
 
 
-def _lines(record: "Message", job: str, since: float) -> Iterator[LogLine]:
+def lines_of(record: "Message", job: str, since: float) -> Iterator[LogLine]:
+    """The lines of a job in a record of crawl.logs, without those that are older; one stands for those left out."""
     if record.key() != job.encode():
         return
     try:

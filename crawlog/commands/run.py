@@ -24,6 +24,7 @@ from .job_tail import JobTail
 from .order import Order, refused
 from .planting import Planting
 from .result_file import ResultFile
+from .spider_lines import SpiderLines
 from .summary import Summary
 from .trouble import Trouble
 from .whole import Whole
@@ -133,6 +134,7 @@ class Run:
         self._said = ""
         self._stats: dict[str, float] = {}
         self._amended: Finished | None = None
+        self._lines: SpiderLines | None = None
 
     @property
     def watch(self) -> "Watch":
@@ -151,6 +153,7 @@ class Run:
         self.job.check_outputs()
         self.gains = Gains(self.job, self.supervisor)
         self.summary.is_clean = self.gains.is_clean
+        self._show_spider()
         self.supervisor.go(("fetch", "parse"))
         self._plant()
         if self.file:
@@ -161,6 +164,12 @@ class Run:
                 self._end(tail, self.gains)
         except JobGone as gone:
             self.summary.reason = str(gone)
+
+    def _show_spider(self) -> None:
+        """Begins to show what the job's spider prints; the workers send its last lines when they stop."""
+        if self.job.order.spider or (self.job.copy is not None and self.job.copy.spec.spider):
+            self._lines = lines = SpiderLines(self.supervisor.settings, self.job.name, self._shown)
+            self.supervisor.when_stopped = lambda: lines.finish(self.supervisor.settings)
 
     def _end(self, tail: JobTail, gains: Gains) -> None:
         """Follows the job to its end. Raises: JobGone: no report names it as it was, and no such end is recorded."""
@@ -331,6 +340,8 @@ class Run:
 
     def _hear(self, tail: JobTail) -> None:
         """Takes what is new about the job. Raises: JobGone: FILE must not get the rows of another crawl, too."""
+        if self._lines is not None:
+            self._lines.poll(self.supervisor.settings)
         tail.poll()
         if tail.is_deleted:
             raise JobGone("deleted")

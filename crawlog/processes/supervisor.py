@@ -73,6 +73,7 @@ class Supervisor:
             have another one.
         names: Names of the workers.
         picture: The workers' reports.
+        when_stopped: Called at the end, between the stop of the workers and that of the engine.
     """
 
     def __init__(self, settings: "Settings", what: str, names: list[Name], report: Report) -> None:
@@ -82,6 +83,7 @@ class Supervisor:
         self.engine: engine.Engine | None = None
         self.watch: Watch | None = None
         self.report = report
+        self.when_stopped: Callable[[], None] = lambda: None
         if settings.snapshots.to:
             from crawlog.streams.state import store_of
 
@@ -237,6 +239,7 @@ class Supervisor:
             try:
                 if not self._workers.stop(WORKERS_STOP_S):
                     self.report("a worker did not stop in time and was killed; nothing is lost")
+                self.when_stopped()
                 if self.watch:
                     self.watch.close()
             finally:

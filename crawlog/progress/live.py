@@ -64,8 +64,8 @@ class Frame(NamedTuple):
 class View(Protocol):
     """The output for progress and single lines."""
 
-    def say(self, line: str) -> None:
-        """Shows one line that stays."""
+    def say(self, *lines: str) -> None:
+        """Shows lines that stay."""
 
     def is_due(self, now: float) -> bool:
         """Whether the next frame is due at `now`, monotonic time; True once per interval."""
@@ -90,9 +90,9 @@ class Lines:
         self._out = out
         self.next_at = 0.0
 
-    def say(self, line: str) -> None:
-        """Shows one line."""
-        tell(line, to=self._out)
+    def say(self, *lines: str) -> None:
+        """Shows lines."""
+        tell(*lines, to=self._out)
 
     def is_due(self, now: float) -> bool:
         """True ten seconds after the first call, then every ten seconds."""
@@ -117,11 +117,11 @@ class Screen:
         self._live: Live | None = Live(console=self._console, auto_refresh=False, transient=True)
         self.next_at = 0.0
 
-    def say(self, line: str) -> None:
-        """Shows one line above the table."""
+    def say(self, *lines: str) -> None:
+        """Shows lines above the table, which is painted once for all of them."""
         from rich.text import Text
 
-        self._console.print(Text(escaped(hinted(line))))
+        self._console.print(Text("\n".join(escaped(hinted(line)) for line in lines)))
 
     def is_due(self, now: float) -> bool:
         """Twice a second."""
@@ -201,8 +201,11 @@ def span(seconds: float) -> str:
 
 
 def _commonest(frame: Frame) -> str:
-    """The commonest error of the dead letters, with its count."""
-    return f"; {frame.commonest.records:,} × {frame.commonest.error[:ERROR_CHARS]}" if frame.commonest else ""
+    """The commonest error of the dead letters, with its count and its place."""
+    if frame.commonest is None:
+        return ""
+    error, records, place = frame.commonest
+    return f"; {records:,} × {error[:ERROR_CHARS]}" + (f" ({place})" if place else "")
 
 
 def _ahead(frame: Frame) -> list[tuple[str, str, str]]:

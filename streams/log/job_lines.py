@@ -1,6 +1,6 @@
 """Lines about jobs, on their way from a process's log to crawl.logs. Never waits, never fails its caller.
 
-    log.info(…, job=…) ─► JobLines.heard (any thread): limits ─► take (once a second): records ─┬─► agents/job_lines.py
+    log.info(…, job=…) ─► JobLines.heard (any thread): limits ─► take: records ─┬─► agents/job_lines.py
                                               those of `start`, with its requests └─► processes/starting.py
 
 An event is about a job if it has a field `job`. What limits leave out is counted, and the next record says so.

@@ -12,7 +12,7 @@ FORMAT = "[%(name)s] %(levelname)s: %(message)s"
 
 
 class _UsersLines(logging.Filter):
-    """Lets pass what the spider's project logs, and warnings of libraries.
+    """Lets pass what the spider's project logs, and warnings of libraries. The spider's module is named as its file is.
 
     At level info a library may tell secrets: httpx logs each URL, with its tokens.
     """
@@ -20,11 +20,14 @@ class _UsersLines(logging.Filter):
     def __init__(self, found: FoundClass) -> None:
         super().__init__()
         folder = project_folder(found.file)
+        self._name, self._shown = found.module.__name__, found.file.stem
         self._own = folder if (folder / "__init__.py").is_file() else found.file  # it may be installed itself
 
     def filter(self, record: logging.LogRecord) -> bool:
         """True for a line of the project, and for a warning or an error."""
         path = Path(record.pathname)
+        if record.name == self._name:
+            record.name = self._shown
         return record.levelno >= logging.WARNING or not is_installed(path) or path.is_relative_to(self._own)
 
 

@@ -7,7 +7,9 @@ from typing import Any, cast
 import pytest
 
 from crawlog.agents.job_lines import MOST_OUTSTANDING, LinesSender
+from crawlog.commands import spider_lines
 from crawlog.commands.job_logs import LOST, follow_job_log, job_log_lines, lines_end
+from crawlog.commands.spider_lines import SpiderLines
 from crawlog.schemas.log_lines import LogLine
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.log import Producer, Topics, ensure_topics, write_job
@@ -72,6 +74,36 @@ async def test_lines_of_a_deleted_job_are_not_those_of_the_next_one_of_its_name(
     assert sender._producer.flush(20)
     write_job(cluster, Producer(cluster, "test"), Topics(cluster.kafka.prefix), "j", JobSpec(at=200.0), epoch=1)
     assert [line.text for line in job_log_lines(cluster, "j")] == ["of the new one"]
+
+
+@pytest.mark.broker
+async def test_a_run_shows_what_its_spider_prints_and_the_last_lines_at_its_end(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the lines of other jobs or of workers, and none from before."""
+    monkeypatch.setattr(spider_lines, "LAST_S", 60.0)
+    ensure_topics(cluster)
+    sender, said = sender_of(cluster), list[str]()
+
+    async def sent(*lines: LogLine, job: str = "j") -> None:
+        for line in lines:
+            sender._lines.add(job, line)
+        await sender.revoking(set())
+        assert sender._producer is not None
+        assert sender._producer.flush(20)
+
+    await sent(LogLine(1.0, "before"))
+    shown = SpiderLines(cluster, "j", cast("Any", SimpleNamespace(say=lambda *lines: said.extend(lines))))
+    await sent(LogLine(1.0, "a page"), LogLine(1.0, "error=x", source="page_failed"), LogLine(1.0, "[own] INFO: two"))
+    await sent(LogLine(1.0, "of another"), job="k")
+    while not said:
+        shown.poll(cluster, 0.1)
+    assert said == ["a page", "[own] INFO: two"]
+    await sent(LogLine(1.0, "closed"))
+    shown.finish(cluster)
+    shown.finish(cluster)
+    shown.poll(cluster)
+    assert said[2:] == ["closed"]
 
 
 @pytest.mark.broker

@@ -323,7 +323,7 @@ def test_all_text_leaves_by_one_function() -> None:
         "group.py: click.echo(ctx.get_help(), err=True)",
         "jars.py: Console(stderr=True)",
         "live.py: Console(file=out)",
-        "live.py: self._console.print(Text(escaped(hinted(line))))",
+        "live.py: self._console.print(Text('\\n'.join((escaped(hinted(line)) for line in lines))))",
         "passwords.py: sys.stdout.write(hashed(sys.stdin.readline().rstrip('\\n')) + '\\n')",  # scrypt and base64
         "terminal.py: print(escaped(line), file=out, flush=True)",
         (

@@ -331,6 +331,7 @@ def test_dead_letters_count_from_before_the_job_was_submitted(monkeypatch: pytes
     )
     monkeypatch.setattr(fleet, "FleetView", lambda _: SimpleNamespace(start=lambda: None), raising=False)
     monkeypatch.setattr(fleet, "Losses", lambda _settings, _job, start: began.append(start), raising=False)
+    monkeypatch.setattr(attached_run, "SpiderLines", lambda *_: None)
     before = attached_run.Before(dead=3)
     attached_run.FleetFollower(Settings(), Summary("shop"), before, SimpleNamespace(say=print))
     assert began == [3]

@@ -1,13 +1,16 @@
-"""The last lines of a job's log, as Scrapy writes them."""
+"""The last lines of a job's log, for spiders of Scrapy's as Scrapy writes them."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from crawlog.commands import job_closing
 from crawlog.commands.job_closing import closing_lines, named
 from crawlog.service.pages_rows import log_text
 from crawlog.service.scrapyd_fleet import local_time
-from crawlog.streams.fleet import JobView, OutputView
+from crawlog.streams.fleet import FleetView, JobView, OutputView
+from crawlog.streams.settings.settings import Settings
 
 
 def job(state: str, reason: str = "") -> JobView:
@@ -34,6 +37,19 @@ def test_a_job_that_goes_on_has_none() -> None:
 def test_why_it_ended_is_told_as_scrapy_does(state: str, reason: str, told: str) -> None:
     """A signal ends Scrapyd's jobs that are cancelled."""
     assert [line.text for line in closing_lines(job(state, reason), {})] == [f"Spider closed ({told})"]
+
+
+@pytest.mark.parametrize(
+    ("stats", "told"),
+    [({}, [("job_ended", "reason=finished")]), ({"a": 1.0}, [("scrapy.core.engine", "Spider closed (finished)")])],
+)
+def test_only_the_log_of_a_spider_of_scrapys_ends_in_scrapys_words(
+    monkeypatch: pytest.MonkeyPatch, stats: dict[str, float], told: list[tuple[str, str]]
+) -> None:
+    """Pages of other spiders change no stats."""
+    monkeypatch.setattr(FleetView, "read", lambda _: SimpleNamespace(job=lambda _: job("finished")))
+    monkeypatch.setattr(job_closing, "page_stats", lambda *_: stats)
+    assert [(line.source, line.text) for line in job_closing.last_lines(Settings(), "j")][-1:] == told
 
 
 def test_stats_are_dumped_as_scrapy_dumps_them() -> None:

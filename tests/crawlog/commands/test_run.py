@@ -50,6 +50,7 @@ def a_run(amended: list[int]) -> Any:
     """A run whose job has ended with one dead letter; `amended` gets the numbers that the end is recorded with."""
     run = object.__new__(Run)
     run.summary = Summary("shop", dead=1)
+    run._lines = None
     run._amended = "the end"  # type: ignore[assignment]  # passed on alone
     run.job = SimpleNamespace(amend_end=lambda _, dead: amended.append(dead))  # type: ignore[assignment]  # as above
     run.file = SimpleNamespace()  # type: ignore[assignment]  # as above

@@ -54,15 +54,25 @@ def asks():
     logging.getLogger("library").warning("slow")
 """
 
+UNNAMED = """
+import logging
+from crawlog import Spider
+
+class Books(Spider):
+    def parse(self, response):
+        logging.getLogger(__name__).info("a page")
+        return []
+"""
+
 ALL = ("[books] INFO: a page", "[books] WARNING: no price", "[shop.prices] INFO: a price", "[library] WARNING: slow")
 
 
-def logged(program: str, folder: Path, set_up: str = "", later: str = "pass") -> list[str]:
+def logged(program: str, folder: Path, set_up: str = "", later: str = "pass", spider: str = SPIDER) -> list[str]:
     """What a process writes to standard error that loads a spider, of which a library is installed."""
     installed = folder / "site-packages"
     installed.mkdir()
     (installed / "library.py").write_text(LIBRARY)
-    (folder / "books.py").write_text(SPIDER.format(set_up=set_up, later=later))
+    (folder / "books.py").write_text(spider.format(set_up=set_up, later=later))
     command = [sys.executable, "-c", program, str(folder / "books.py")]
     done = subprocess.run(command, env={"PYTHONPATH": str(installed)}, capture_output=True, check=True, text=True)
     return done.stderr.splitlines()
@@ -94,6 +104,11 @@ def test_lines_of_a_spider_are_written_from_info_up_and_those_of_libraries_from_
 def test_what_a_spider_sets_up_when_it_is_made_holds_too(tmp_path: Path, set_up: str, lines: tuple[str, ...]) -> None:
     """Each line is written once, by the spider's own handler."""
     assert logged(LOADING, tmp_path, later=set_up) == list(lines)
+
+
+def test_the_module_of_a_spider_is_named_as_its_file_is(tmp_path: Path) -> None:
+    """The name that it is loaded under has a hash."""
+    assert logged(LOADING, tmp_path, spider=UNNAMED) == ["[books] INFO: a page"]
 
 
 def test_a_line_of_the_root_logger_sets_up_nothing(tmp_path: Path) -> None:
