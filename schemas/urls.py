@@ -259,6 +259,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Http = Annotated[int, msgspec.Meta(ge=100, le=999)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
+_Tls = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
 
 
 class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -288,6 +289,7 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
         allow_private: Whether private addresses may be requested, if the worker also allows them.
         verify_tls: Whether a server must show a valid certificate.
         min_tls: Oldest version of TLS that is accepted.
+        tls: Which servers are spoken to: `compatible`, `modern`, or ciphers.
         proxied: Whether every request must go through a proxy; the proxies are secret settings of the worker.
         render_timeout_s, render_settle_s: Time for a page in the browser, seconds.
         render_block: Kinds of resources that a rendered page does not get.
@@ -317,6 +319,7 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
     allow_private: Annotated[bool, Setting("network.allow_private")] = _UNSAID
     verify_tls: Annotated[bool, Setting("network.verify_tls")] = _UNSAID
     min_tls: Annotated[Literal["1.2", "1.3"], Setting("network.min_tls")] = _UNSAID
+    tls: Annotated[_Tls, Setting("network.tls")] = _UNSAID
     proxied: Annotated[bool, Setting("fetch.proxies", is_secret=True)] = _UNSAID
     render_timeout_s: Annotated[_Positive, Setting("render.timeout_s")] = _UNSAID
     render_settle_s: Annotated[_Seconds, Setting("render.settle_s")] = _UNSAID

@@ -61,6 +61,9 @@ SHARED: dict[str, Any] = {"limit": 0, "use_dns_cache": False, "keepalive_timeout
 LEAST_STATUS = 100
 """A smaller number is no status code (RFC 9110 15); 0 would mean that there was no answer."""
 
+MOST_CONTEXTS = 64
+"""TLS contexts that are kept. A job may bring its own ciphers, and each context holds the authorities, some 0.5 MB."""
+
 
 class Client:
     """Makes requests, for any number of callers at a time.
@@ -238,6 +241,8 @@ class Client:
         kind = tls_kind(rules)
         context = self._tls.get(kind)
         if context is None:
+            if len(self._tls) >= MOST_CONTEXTS:
+                self._tls.clear()
             context = self._tls[kind] = tls_of(self._settings, *kind)
         return context
 

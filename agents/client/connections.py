@@ -21,20 +21,25 @@ from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http import REACHED_NOT, Proxy, address_refusal
+from crawlog.streams.http import REACHED_NOT, Proxy, address_refusal, choose_ciphers
 from crawlog.streams.settings import Settings
 
 from .protocol import Handler
 from .request import ProxyFailed
 
 
-def tls_kind(rules: RequestRules) -> tuple[bool, str]:
+def tls_kind(rules: RequestRules) -> tuple[bool, str, str]:
     """The part of a job's rules that its TLS context depends on."""
-    return rules.verify_tls, rules.min_tls
+    return rules.verify_tls, rules.min_tls, rules.tls
 
 
-def tls_of(settings: Settings, verify: bool, least: str) -> ssl.SSLContext:
-    """A TLS context by a job's rules. Raises: Misconfigured: the file of authorities cannot be read."""
+def tls_of(settings: Settings, verify: bool, least: str, tls: str) -> ssl.SSLContext:
+    """A TLS context by a job's rules.
+
+    Raises:
+        Misconfigured: the file of authorities cannot be read.
+        ssl.SSLError: its ciphers are unknown here.
+    """
     network = settings.network
     try:
         context = ssl.create_default_context()
@@ -43,6 +48,7 @@ def tls_of(settings: Settings, verify: bool, least: str) -> ssl.SSLContext:
     except OSError as error:
         raise Misconfigured(f"network.ca_file={network.ca_file} cannot be read: {error}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if least == "1.3" else ssl.TLSVersion.TLSv1_2
+    choose_ciphers(context, tls)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

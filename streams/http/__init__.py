@@ -1,6 +1,6 @@
 """Requests and answers by the HTTP standards.
 
-    request_rules (a job's rules within the worker's limits) ─► request (headers, proxies, bandwidth)
+    request_rules (a job's rules within the worker's limits) ─► request (headers, proxies, bandwidth), tls (ciphers)
           request_parts: what of a spider's request may be sent
           may it be asked?  robots (+ robots_patterns)   egress: private addresses and bad ports
           sent along        cookies   validators: If-None-Match …   login (+ form_fields): the form that is posted
@@ -74,6 +74,7 @@ from .request_rules import (
 )
 from .robots import MAX_BYTES, MAX_TTL_S, RobotsRules, SharedRules
 from .sniff import HTML, SNIFFED_BYTES, UNKNOWN, XHTML, computed, essence
+from .tls import choose_ciphers
 from .validators import Validators, of_headers
 
 __all__ = [
@@ -126,6 +127,7 @@ __all__ = [
     "address_refusal",
     "all_headers",
     "check_rules",
+    "choose_ciphers",
     "coding_in",
     "coding_of",
     "computed",

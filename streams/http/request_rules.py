@@ -14,6 +14,7 @@ from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, RequestRules
 
 from .request import read_header, read_user_agent
+from .tls import COMPATIBLE
 
 N = TypeVar("N", int, float)
 
@@ -36,6 +37,7 @@ class WorkerLimits(NamedTuple):
     allow_private: bool = True
     verify_tls: bool = False
     min_tls: Literal["1.2", "1.3"] = "1.2"
+    tls: str = COMPATIBLE
     has_proxies: bool = True
 
 
@@ -60,7 +62,9 @@ class Manner(NamedTuple):
         """A digest of what a server's answer may depend on: the headers, the way to it, and the time that it has."""
         rules = self.rules
         silences = rules.connect_timeout_s, rules.first_byte_timeout_s, rules.chunk_timeout_s
-        return _digest(rules.user_agent, rules.headers, rules.proxied, rules.min_tls, rules.timeout_s, silences)
+        return _digest(
+            rules.user_agent, rules.headers, rules.proxied, rules.min_tls, rules.tls, rules.timeout_s, silences
+        )
 
     def selecting(self, user: str) -> bytes:
         """A digest of what a server may select a page's representation by (RFC 9110 12.1).
@@ -102,6 +106,7 @@ def within(rules: RequestRules, token: str, limits: WorkerLimits) -> Manner:
         allow_private=rules.allow_private and limits.allow_private,
         verify_tls=rules.verify_tls or limits.verify_tls,
         min_tls=max(rules.min_tls, limits.min_tls),
+        tls=rules.tls if limits.tls == COMPATIBLE else limits.tls,
     )
     return Manner(kept, token, frozenset(filter(None, lacks)))
 

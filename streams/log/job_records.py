@@ -143,6 +143,7 @@ def limits_of(settings: "Settings") -> WorkerLimits:
         allow_private=network.allow_private,
         verify_tls=network.verify_tls,
         min_tls=network.min_tls,
+        tls=network.tls,
         has_proxies=bool(settings.fetch.proxies),
     )
 

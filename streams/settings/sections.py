@@ -6,6 +6,7 @@ environment's name. A key is one section and one field: a deeper nesting has no 
 """
 
 import re
+import ssl
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +14,15 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from crawlog.streams.http import RETRY_STATUSES, read_form, read_header, read_login, read_proxy, read_user_agent
+from crawlog.streams.http import (
+    RETRY_STATUSES,
+    choose_ciphers,
+    read_form,
+    read_header,
+    read_login,
+    read_proxy,
+    read_user_agent,
+)
 
 from .field_types import MAX_BODY_BYTES, Count, NotNegative, Positive, Section, compiled
 
@@ -198,8 +207,23 @@ class Network(Section):
     """Further certificate authorities, a PEM file."""
     min_tls: Literal["1.2", "1.3"] = "1.2"
     """Oldest version of TLS that is spoken."""
+    tls: str = "compatible"
+    """Servers that are spoken to: `compatible` for those that Chromium takes; `modern` for those with RFC 5746, without
+    RSA key exchange, without CBC with SHA-1; or ciphers by OpenSSL's names, such as `DEFAULT:@SECLEVEL=0`."""
     dns_servers: tuple[str, ...] = ()
     """Name servers that are asked instead of the system's, `ADDRESS[:PORT]`, an IPv6 address in brackets."""
+
+    @field_validator("tls")
+    @classmethod
+    def ciphers_are_known(cls, value: str) -> str:
+        """OpenSSL judges a list."""
+        try:
+            choose_ciphers(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), value)
+        except ssl.SSLError:
+            raise ValueError(
+                f"{value!r:.100} is neither compatible nor modern, nor ciphers that OpenSSL knows"
+            ) from None
+        return value
 
     @field_validator("dns_servers")
     @classmethod

@@ -261,6 +261,8 @@ def _tls(settings: BaseSettings) -> JobSettings:
     job: JobSettings = {}
     if is_set(settings, "DOWNLOAD_VERIFY_CERTIFICATES"):
         job["network.verify_tls"] = settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
+    if (ciphers := settings["DOWNLOADER_CLIENT_TLS_CIPHERS"]) and ciphers != "DEFAULT":
+        job["network.tls"] = ciphers
     if settings["DOWNLOAD_TLS_MIN_VERSION"] in _TLS:
         job["network.min_tls"] = _TLS[settings["DOWNLOAD_TLS_MIN_VERSION"]]
     return job

@@ -102,7 +102,7 @@ SETTINGS: dict[str, SettingRow] = {
     "DNS_TIMEOUT": _kept("within fetch.timeout_s"),
     "DOWNLOADER": _refused("crawlog fetches by itself; remove the setting"),
     "DOWNLOADER_CLIENTCONTEXTFACTORY": _refused("TLS is set by network.*; remove the setting"),
-    "DOWNLOADER_CLIENT_TLS_CIPHERS": _said(_CONNECTIONS + "; TLS is set by network.*"),
+    "DOWNLOADER_CLIENT_TLS_CIPHERS": _mapped("network.tls; ciphers without a certificate are left out"),
     "DOWNLOADER_CLIENT_TLS_METHOD": _said(_CONNECTIONS + "; TLS is set by network.*"),
     "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING": _kept("nothing is written"),
     "DOWNLOADER_MIDDLEWARES": _mapped("those of the project run beside the spider; None turns crawlog's own part off"),

@@ -110,6 +110,10 @@ def test_what_a_record_lacks_the_worker_says() -> None:
         ("verify_tls", {"network__verify_tls": False}, True, True),
         ("min_tls", {"network__min_tls": "1.3"}, "1.2", "1.3"),
         ("min_tls", {}, "1.3", "1.3"),
+        ("tls", {}, "modern", "modern"),
+        ("tls", {}, "AES128-SHA", "AES128-SHA"),
+        ("tls", {"network__tls": "modern"}, "AES128-SHA", "modern"),
+        ("tls", {"network__tls": "modern"}, "compatible", "modern"),
     ],
 )
 def test_the_stricter_one_of_job_and_worker_holds(limit: str, worker: dict[str, Any], wanted: Any, kept: Any) -> None:
@@ -152,6 +156,7 @@ def test_a_worker_keeps_its_own_requests_within_its_limits() -> None:
         {"content_types": '"text/html"'},
         {"allow_private": "null"},
         {"min_tls": '"1.0"'},
+        {"tls": f'"{"a" * 1001}"'},
         {"render_max_requests": -1},
     ],
 )

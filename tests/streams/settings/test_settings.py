@@ -155,6 +155,7 @@ def test_an_unknown_key_gets_a_suggestion(key: str, told: str) -> None:
         ("sitemaps.max_bytes=9223372036854775808", "more than 9223372036854775807"),
         ("fetch.timeout_s=1e308", "more than 1000000000"),
         ("limits.timeout_s=1e10", "more than 1000000000"),
+        ("network.tls=old", "'old' is neither compatible nor modern, nor ciphers that OpenSSL knows"),
         ("robots.obey=perhaps", "true or false"),
         ("scope=hosts", "one of domain, host, seeds, any"),
         ("links.sources=a,b", "each one of a, area, frame, link"),
@@ -314,6 +315,7 @@ PLAIN = {
     "kafka.bootstrap": r"[a-z]{1,5}:[1-9]{4}(,[a-z]{1,5}:[1-9]{4})?",
     "fetch.user_agent": r"[ -~]{0,20}",
     "robots.token": r"[A-Za-z_-]{1,9}",
+    "network.tls": r"compatible|modern|AES(128|256)-SHA",
 }
 """Keys whose text has a form, as an expression that gives some of it."""
 

@@ -155,6 +155,7 @@ MAPPED: dict[str, tuple[Any, Callable[[ScrapyRunner], Any], Any]] = {
     "DOWNLOAD_DELAY": (2.5, job("politeness.delay_s"), 2.5),
     "DOWNLOAD_MAXSIZE": (5000, job("fetch.max_body_bytes"), 5000),
     "DOWNLOAD_TIMEOUT": (12, job("fetch.timeout_s"), 12.0),
+    "DOWNLOADER_CLIENT_TLS_CIPHERS": ("DEFAULT:@SECLEVEL=0", job("network.tls"), "DEFAULT:@SECLEVEL=0"),
     "DOWNLOAD_TLS_MIN_VERSION": ("TLSv1.3", job("network.min_tls"), "1.3"),
     "DOWNLOAD_VERIFY_CERTIFICATES": (True, job("network.verify_tls"), True),
     "DUPEFILTER_CLASS": ("scrapy.dupefilters.BaseDupeFilter", lambda runner: ids(runner, "/a", "/a"), 2),
