@@ -85,6 +85,21 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
     epoch: Whole = 0
 
 
+class JobRemarks(msgspec.Struct, omit_defaults=True, frozen=True):
+    """What the spider of a job made of its pages, as one parse worker has seen since its start.
+
+    Attributes:
+        rowless: Pages with an answer to parse that gave no item; a page that is parsed again counts again.
+        first_rowless: The URL of the first one.
+        lost_cookie: The URL of the first form whose answer set a cookie while the job keeps none.
+    """
+
+    epoch: Whole = 0
+    rowless: Whole = 0
+    first_rowless: str = ""
+    lost_cookie: str = ""
+
+
 class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     """One worker's report on one partition of its input.
 
@@ -98,6 +113,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         pages, bytes: Totals since the worker started, over all its partitions.
         parsed: By job, the pages of `pages` (parse); at most the last `MAX_PARSED_TOLD` of the first `MAX_PARSED` jobs.
             For other jobs, earlier reports of this process are still true.
+        remarks: By job, of those in `parsed` that have a spider.
         hosts: Slowest host queues: (host, queued, seconds until its next request), the worst first.
         naming: Hosts whose names wait for DNS (fetch).
         unanswered: Requests in flight to hosts that have not answered yet, or not lately (fetch).
@@ -138,6 +154,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     pages: Whole = 0
     bytes: Whole = 0
     parsed: dict[str, Whole] = {}
+    remarks: dict[str, JobRemarks] = {}
     hosts: list[tuple[str, Whole, float]] = []
     naming: Whole = 0
     unanswered: Whole = 0

@@ -98,11 +98,11 @@ def _accepts(content_type: str, reading: Reading) -> bool:
 
 
 def _is_wanted(answer: Answer, head: bytes, reading: Reading) -> bool:
-    """Whether a body is of an accepted type, by header and first bytes together."""
+    """Whether a body is kept: of an accepted type, by header and first bytes together, or of any."""
     kind = computed(answer.content_type, head)
     if kind != essence(answer.content_type):
         answer.sniffed = kind
-    return _is_accepted(kind, reading) or not answer.sniffed
+    return reading.any_type or _is_accepted(kind, reading) or not answer.sniffed
 
 
 def _is_accepted(kind: str, reading: Reading) -> bool:
@@ -117,7 +117,7 @@ async def _read(response: aiohttp.ClientResponse, answer: Answer, reading: Readi
         if _is_small(response, reading):
             body = await response.read()
             head = _head_of(body, coding)
-            _keep(answer, body, reading, coding, is_wanted=reading.any_type or _is_wanted(answer, head, reading))
+            _keep(answer, body, reading, coding, is_wanted=_is_wanted(answer, head, reading))
         else:
             await _read_pieces(_Pieces(response, reading), answer, reading, coding)
     except UnkeptBody as error:
@@ -130,7 +130,7 @@ async def _read_pieces(pieces: "_Pieces", answer: Answer, reading: Reading, codi
     length = response.content_length if not pieces.is_coded else None
     chunks: list[bytes] = []
     size = 0
-    is_known = reading.any_type
+    is_known = False
     head = Head(coding, SNIFFED_BYTES)
     while (piece := await pieces.next()) is not None:
         chunks.append(piece)

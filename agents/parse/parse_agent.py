@@ -163,6 +163,7 @@ class ParseWorker:
         reports = progress.positions(self._app, stage.pages, stage.bytes, paused=self._orders.paused)
         for report in reports:
             report.parsed = dict(islice(reversed(stage.parsed.items()), MAX_PARSED_TOLD))
+            report.remarks = {job: one for job, one in stage.remarks.by_job.items() if job in report.parsed}
         return reports
 
 

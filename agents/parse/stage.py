@@ -23,7 +23,7 @@ from crawlog.streams import crash_points
 from crawlog.streams.errors import OffsetFell
 from crawlog.streams.html import is_costly
 from crawlog.streams.log import Topics
-from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, PageOutputs, Taken, again_of, outputs_of
+from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, Taken, again_of, outputs_of
 from crawlog.streams.spiders import Parsed, user_trace
 from crawlog.streams.url import Places
 
@@ -31,6 +31,7 @@ from .attempts import judged, parsed
 from .costly import CostlyDomains
 from .guard import Guard
 from .outputs import Outputs, Sender
+from .remarks import Remarks, tell
 from .spider_pages import SpiderPage, SpiderPages
 from .unpacking import no_room, plain_body, unpacked
 
@@ -85,6 +86,7 @@ class ParseStage:
         bodiless: Pages that were not modified, by (partition, offset); each new one calls `lacks_bodies`.
         gathered: Pages parsed since the last flush.
         parsed: Pages taken, by job; the latest job is at the end.
+        remarks: What is told of these jobs' pages, where they have a spider.
         passes_over: Whether a page (partition, offset, job) is skipped: a replay of another job reads it again.
     """
 
@@ -117,6 +119,7 @@ class ParseStage:
         self.gathered = 0
         self.pages = 0
         self.parsed: dict[str, int] = {}
+        self.remarks = Remarks()
         self.bytes = 0
         self._costly = CostlyDomains()
 
@@ -274,8 +277,10 @@ class ParseStage:
         if parsed.closes and self._jobs.is_past(judged):
             parsed = parsed._replace(closes="")
         outputs = outputs_of(job, (message.partition, message.offset), judged, body, parsed)
+        if job.spec.spider and judged.job in self.parsed:
+            self.remarks.take(job, judged, parsed)
         if parsed.reached or outputs.is_duplicate or outputs.is_soft_404 is not None:
-            _tell(judged, parsed, outputs)
+            tell(judged, parsed, outputs)
         self._outputs.give(job, outputs, page)
 
     def _failed(self, message: Message, meta: PageMeta, page: Page, error: BaseException) -> None:
@@ -436,14 +441,3 @@ def _job_after_wait(jobs: Jobs, meta: PageMeta, page: Page) -> Job | None:
     if job is None:
         page.one_done()
     return job
-
-
-def _tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:
-    """Log the unusual outputs of a page."""
-    links = len(parsed.outlinks) + len(parsed.foreign)
-    if parsed.reached:
-        log.warning("limit_reached", job=meta.job, url=meta.url, limit=parsed.reached, links=links)
-    if outputs.is_duplicate:
-        log.info("links_skipped", job=meta.job, url=meta.url, rule="duplicate", links=links)
-    if outputs.is_soft_404 is not None:
-        log.info("probed", job=meta.job, url=meta.url, http=meta.http, soft_404=outputs.is_soft_404)

@@ -5,7 +5,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from crawlog import outcome
-from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.progress import JobCounts, JobRemarks
 from crawlog.streams import fleet
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def as_json(summary: "Summary") -> str:
         if name not in ("folded", "in_flight", "paused", "page_end", "page_back", "epoch"):
             values[name] = getattr(summary.counts or JobCounts(), name)
     values |= {name: getattr(summary, name) for name in ("pages", "parsed", "dead", "output", "rows", "partial")}
+    values |= {"rowless": summary.remarks.rowless, "first_rowless": summary.remarks.first_rowless or None}
     values |= {"closed": summary.closed, "start_error": summary.start_error, "stats": summary.stats}
     values |= {
         name: getattr(summary, name)
@@ -78,8 +79,18 @@ def lines(summary: "Summary") -> list[str]:
     }[summary.reason]
     gone = [f"  {line}" for line in summary.missing]
     gone += [f"  `start` failed: {summary.start_error}"] if summary.start_error else []
-    told = [*_counted(summary, counts), *_made(summary), *_lost(summary), *_stats(summary)]
+    told = [*_counted(summary, counts), *_remarked(summary.remarks), *_made(summary), *_lost(summary), *_stats(summary)]
     return [f"{summary.job} {how}", *told, *gone]
+
+
+def _remarked(remarks: JobRemarks) -> list[str]:
+    """Lines about pages that gave the spider nothing, and a login that was lost."""
+    told = []
+    if remarks.rowless:
+        told.append(f"  {outcome.counted(remarks.rowless, 'page')} gave no row, the first: {remarks.first_rowless}")
+    if remarks.lost_cookie:
+        told.append(f"  the answer to a form sets a cookie, which fetch.cookies=false drops: {remarks.lost_cookie}")
+    return told
 
 
 def _known(summary: "Summary") -> str:

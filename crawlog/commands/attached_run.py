@@ -18,7 +18,7 @@ from crawlog.progress.pace import Pace
 from crawlog.schemas.job_orders import ENDED, PIPELINES_ALONE
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError, NotPossible
-from crawlog.streams.fleet import Finish, ended, is_final
+from crawlog.streams.fleet import Finish, ended, is_final, remarks_of
 
 from .detaching import Detach, Signals, is_again
 from .job_outputs import JobOutputs
@@ -398,6 +398,7 @@ class FleetFollower:
         job, end = state.job(self._summary.job), self._end(state)
         if job is None:
             return None
+        self._summary.remarks = remarks_of(state.picture, job.name, job.epoch)
         self._summary.counts = counts = end.counts if end is not None and end.counts is not None else job.counts
         known = self._known if self._known is not None and self._known.epoch == job.epoch else None
         self._summary.pages = max(ended(counts) - (ended(known.counts) if known is not None else 0), 0)

@@ -15,7 +15,7 @@ from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.live import Frame, View
 from crawlog.schemas.items import named_stats
 from crawlog.streams.errors import AccessDenied, EngineError
-from crawlog.streams.fleet import Finish, is_begun
+from crawlog.streams.fleet import Finish, is_begun, remarks_of
 from crawlog.streams.settings import find_browser, wants_browser
 
 from .gains import Gains
@@ -426,6 +426,7 @@ class Run:
         summary.counts = summary.counts or picture.counts(summary.job)
         summary.start_error, summary.start_items = self.planting.start_error, self.planting.start_items
         summary.pages, summary.parsed = self.gains.pages() if self.gains else 0, picture.parsed(summary.job)
+        summary.remarks = remarks_of(picture, summary.job, self.job.copy.epoch if self.job.copy else summary.epoch)
         is_interrupted = summary.reason == "interrupted"
         if is_interrupted and not self.supervisor.engine:
             with suppress(EngineError):

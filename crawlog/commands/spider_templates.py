@@ -80,7 +80,7 @@ from crawlog import Request, Response, Spider
 class @KIND@(Spider):
     name = "@NAME@"
     allowed_domains = ("@HOST@",)
-    settings = {"politeness.delay_s": 1.0, "fetch.content_types": ["text/html", "application/xml", "text/xml"]}
+    settings = {"politeness.delay_s": 1.0}
 
     def start(self) -> Iterator[Request]:
         """The sitemap."""
@@ -143,7 +143,7 @@ from crawlog import Request, Response, Spider
 class @KIND@(Spider):
     name = "@NAME@"
     allowed_domains = ("@HOST@",)
-    settings = {"politeness.delay_s": 1.0, "fetch.content_types": ["application/json"]}
+    settings = {"politeness.delay_s": 1.0}
 
     def start(self) -> Iterator[Request]:
         """The first page. A POST: Request(url, self.parse_page, json={"page": 1})."""

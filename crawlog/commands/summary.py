@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.progress import JobCounts, JobRemarks
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fleet import PARTIAL_ENDS, how_ended
 
@@ -41,6 +41,7 @@ class Summary(msgspec.Struct):
         rows: The number of rows in `output`; None if it was not made.
         partial: The file with the rows so far, if `output` was not made.
         has_others: Whether other commands on the cluster have fetch workers too; set only after an interrupt.
+        remarks: What the parse workers that live say of the pages.
         missing: Lines about losses of the log that cannot be restored, with advice.
     """
 
@@ -70,6 +71,7 @@ class Summary(msgspec.Struct):
     rows: int | None = None
     partial: str | None = None
     has_others: bool = False
+    remarks: JobRemarks = JobRemarks()
     missing: tuple[str, ...] = ()
 
     @property

@@ -62,7 +62,7 @@ def unlike_a_crawl(settings: "Settings", spider: "NamedSpider", page: StoredPage
         told.append(f"{status}: no page for a callback; see handle_httpstatus_list, and the errback of its request")
     kept, kind = settings.fetch.content_types, meta.sniffed or essence(meta.content_type)
     if kind and page.body and kind not in kept and "*/*" not in kept:
-        told.append(f"a crawl keeps no body of type {kind}: add it to the setting fetch.content_types")
+        told.append(f"of links that it only finds a crawl keeps no body of type {kind}: see fetch.content_types")
     return told
 
 

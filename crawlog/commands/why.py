@@ -395,7 +395,11 @@ def _told(meta: pages.PageMeta, size_bytes: int) -> str:
     if meta.error:
         return f"page without a body: {meta.error}"
     what = f"page of {size_bytes:,} bytes"
-    return f"{what}, {meta.content_type}" + ("" if meta.kept else ", body not kept") if meta.content_type else what
+    return (
+        f"{what}, {meta.content_type}" + ("" if meta.kept else ", body not kept (fetch.content_types)")
+        if meta.content_type
+        else what
+    )
 
 
 def _timestamp(record: "Message") -> float:

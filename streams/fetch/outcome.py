@@ -129,8 +129,14 @@ def keeps_body(task: "Task", answer: "Answer") -> bool:
 
 
 def keeps_any_type(task: "Task") -> bool:
-    """Whether a body is kept whatever its type: a request other than GET is made for its answer."""
-    return task.request is not None and task.request.method.upper() != "GET"
+    """Whether a body is kept whatever its type: its spider asked for it, or it answers another request than a GET.
+
+    The plain GETs of a spider that has no links followed for it are kept by the setting (`own_loading.py`).
+    """
+    request, has_spider = task.request, bool(task.job.spec.spider)
+    if request is None:
+        return has_spider and task.row.seed
+    return has_spider or request.method.upper() != "GET"
 
 
 def unkept(page: "PageMeta | Answer") -> str:

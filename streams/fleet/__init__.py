@@ -13,7 +13,7 @@ from .finished import Finish
 from .fleet_state import DEFAULT_COPY, FleetState
 from .followed import Followed, FollowedJobs, JobRevision
 from .job_end import OPERATOR, PARTIAL_ENDS, SHUTDOWN, finish_reason, how_ended, is_final
-from .picture import RECENT_S, Picture, by_rule, ended, has_answered, needed, without_page
+from .picture import RECENT_S, Picture, by_rule, ended, has_answered, needed, remarks_of, without_page
 from .views import FleetStatus, HostView, JobView, OutputView, StageView, WorkerView
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ __all__ = [
     "is_begun",
     "is_final",
     "needed",
+    "remarks_of",
     "without_page",
 ]
 

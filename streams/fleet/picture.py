@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from crawlog.schemas.progress import IDLE, JobCounts, Progress
+from crawlog.schemas.progress import IDLE, JobCounts, JobRemarks, Progress
 
 RECENT_S = 22.0
 """Age of the oldest reports that show a fleet as it is, seconds: each job is named within ten reports of a worker."""
@@ -64,6 +64,7 @@ class Picture:
 
     Attributes:
         sink: Id of the sink whose reports count; those of others are left out.
+        remarks: What each process of parse says of its pages, by job.
         cuts: Offsets that workers wanted but that lay beyond the end of their input, by stage and partition.
     """
 
@@ -76,6 +77,7 @@ class Picture:
         self._since: tuple[int, ...] = ()
         self._first: dict[int, tuple[int, int]] = {}
         self._parsed: dict[tuple[str, int], dict[str, int]] = {}
+        self.remarks: dict[tuple[str, int], dict[str, JobRemarks]] = {}
         self._parsed_before: dict[tuple[str, int], dict[str, int]] = {}
         self._pids: set[int] = set()
         self._stopped: set[tuple[str, str, int]] = set()
@@ -131,6 +133,7 @@ class Picture:
         """Notes a worker's parsed pages; those that another command's worker parsed before the run do not count."""
         worker = report.worker, report.pid
         self._parsed[worker] = self._parsed.get(worker, {}) | report.parsed
+        self.remarks[worker] = self.remarks.get(worker, {}) | report.remarks
         is_new = report.worker in self._own or not self._job
         self._parsed_before.setdefault(worker, {} if is_new else report.parsed)
 
@@ -249,6 +252,17 @@ class Picture:
         report = self.newest.get(("sink", output % len(ends))) if ends else None
         passed = report.passed if report is not None and job not in report.stuck else []
         return all(not end or (at < len(passed) and passed[at] >= end) for at, end in enumerate(ends))
+
+
+def remarks_of(picture: Picture, job: str, epoch: int) -> JobRemarks:
+    """What all parse workers say of a job's pages in an epoch; what they say of other epochs is left out."""
+    each = [one for of in picture.remarks.values() if (one := of.get(job)) is not None and one.epoch == epoch]
+    return JobRemarks(
+        epoch,
+        sum(one.rowless for one in each),
+        next((one.first_rowless for one in each if one.first_rowless), ""),
+        next((one.lost_cookie for one in each if one.lost_cookie), ""),
+    )
 
 
 def _turns_of(report: Progress) -> int:

@@ -7,13 +7,14 @@
     offsets ─► Taken, Page (`in_order.py`): a page is done with its last output; a partition is done in offset order
     pages that must wait ─► PageLine: for a trial or for smaller pages; Held: for their job
 
-`waiting.py` holds the pages that wait. `agents/parse/` calls all of it.
+`remarks.py` notes what users are told of pages, `waiting.py` holds those that wait. `agents/parse/` calls all of it.
 """
 
 from .founds import Batch, Founds
 from .in_order import Page, Taken
 from .job import Job, Jobs
 from .outputs import Encoded, PageOutputs, again_of, outputs_of
+from .remarks import remarked
 from .requested import are_known, parsed_of, redirected, wants_spider
 from .waiting import Held, Message, PageLine, Waiting, plain
 
@@ -36,5 +37,6 @@ __all__ = [
     "parsed_of",
     "plain",
     "redirected",
+    "remarked",
     "wants_spider",
 ]

@@ -95,7 +95,9 @@ class Fetch(Section):
     conditional: bool = True
     """Whether a later epoch asks by ETag and Last-Modified whether a page is still as it lies in crawl.pages."""
     content_types: tuple[str, ...] = ("text/html", "application/xhtml+xml")
-    """Bodies of these types are stored and parsed, with `*/*` of any; others give a row from their headers."""
+    """Bodies of these types are stored and parsed, with `*/*` of any; others give a row from their headers.
+
+    A spider gets what it asks for whatever its type: the list is for links that are followed for it."""
     user_agent: str = ""
     """The User-Agent header; empty for `crawlog/VERSION`."""
     dns_ttl_s: Positive = 300.0

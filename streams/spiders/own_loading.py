@@ -96,8 +96,13 @@ def facts_of(spider: Spider, found: FoundClass) -> SpiderFacts:
 
 
 def _settings(spider: Spider) -> dict[str, Any]:
-    """The settings; `allowed_domains` are a scope of their own, unless the spider names one."""
+    """The settings; `allowed_domains` are a scope of their own, unless the spider names one.
+
+    A spider that has no links followed for it gets every page that it asks for, whatever its type.
+    """
     settings = {key: _listed(value) for key, value in spider.settings.items()}
+    if not spider.follow_links:
+        settings.setdefault("fetch.content_types", ["*/*"])
     if spider.allowed_domains and not settings.keys() & {"scope", "scope.kind", "scope.include"}:
         settings["scope.kind"] = "any"
         settings["scope.include"] = [domains_pattern(spider.allowed_domains)]

@@ -67,3 +67,20 @@ def test_a_site_that_refuses_is_not_green(site: Threaded, data: Path, there: lis
     unread = {line["url"].rpartition("/")[2]: line["text"] for line in lines if line["source"] == "no_callback"}
     assert unread == {status: f"reason=status {status}" for status in ("403", "500", "404")}
     assert "no callback ran: status 403" in told("why", f"{site.origin}/403", *about)
+
+
+def test_a_json_start_url_gives_its_rows_and_a_page_without_a_row_is_named(
+    site: Threaded, data: Path, there: list[str]
+) -> None:
+    """The default spider, which takes links of HTML alone, names the setting."""
+    data.parent.joinpath("shop.py").write_text(SPIDER)
+    about = ["--data", data, "-o", data.parent / "rows.jsonl", "--json", *there]
+    spider = ["--spider", data.parent / "shop.py", "-a", f"origin={site.origin}", "-a", "paths=api,200"]
+    code, summary, err = ended(crawlog("run", *spider, *about))
+    assert (code, summary["rows"], summary["first_rowless"]) == (0, 1, f"{site.origin}/200"), err
+    assert data.parent.joinpath("rows.jsonl").read_text() == '{"a":1}\n'
+    assert f"  1 page gave no row, the first: {site.origin}/200" in err
+    options = ["-s", "network.allow_private=true", "-s", "robots.obey=false"]
+    code, summary, err = ended(crawlog("run", f"{site.origin}/api", *options, *about))
+    assert (code, summary["no_page"]) == (0, {"application/json": 1}), err
+    assert "  body not kept: 1 × application/json; the setting fetch.content_types lists the types that are" in err

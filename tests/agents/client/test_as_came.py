@@ -68,6 +68,13 @@ async def test_a_coded_body_stays_as_it_came(coding: str, form: Any, any_type: b
     assert decoded(answer.body, answer.coding, answer.limit) == PAGE
 
 
+@pytest.mark.parametrize("form", [coded, chunked])
+async def test_a_body_that_is_kept_in_any_case_is_looked_at_as_well(form: Any) -> None:
+    """Its type decides how a spider's selectors read it."""
+    answer = await came(form(gzip.compress(b"%PDF-1.7"), "gzip"), any_type=True)
+    assert (answer.kept, answer.sniffed) == (True, "application/pdf")
+
+
 @pytest.mark.parametrize("coding", ["identity", "rot13", "", "identity, identity"])
 async def test_a_coding_that_is_none_is_not_told(coding: str) -> None:
     """The body is plain."""

@@ -25,7 +25,7 @@ from crawlog.commands.summary import Summary
 from crawlog.processes import folder
 from crawlog.processes.hold import Hold
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
-from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.progress import JobCounts, JobRemarks
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.engine.engine import Engine
@@ -467,6 +467,16 @@ def test_items_without_a_request_are_no_failure_and_a_failed_start_is_one(
     summary = Summary("j", reason="finished", counts=counts, **about)
     assert summary_text.exit_code(summary) == code
     assert summary_text.lines(summary)[0].endswith(said)
+
+
+def test_the_summary_names_the_first_page_without_a_row_and_a_lost_login() -> None:
+    """Both are easy to miss in a crawl that ends well."""
+    summary = Summary("j", reason="finished", remarks=JobRemarks(0, 2, "http://a/1", "http://a/login"))
+    told = summary_text.lines(summary)
+    assert "  2 pages gave no row, the first: http://a/1" in told
+    assert "  the answer to a form sets a cookie, which fetch.cookies=false drops: http://a/login" in told
+    values = json.loads(summary_text.as_json(summary))
+    assert (values["rowless"], values["first_rowless"]) == (2, "http://a/1")
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,10 @@ def test_parse_says_where_a_crawl_would_do_otherwise(crawlog: Callable[..., Said
     assert "status 404: no page for a callback; see handle_httpstatus_list" in said.err
     item = ("-c", "parse_item", "--cb-kwargs", '{"n": [1]}')
     said = crawlog("parse", "--spider", "books.py", *item, f"{web}/robots.txt", *PRIVATE)
-    assert "a crawl keeps no body of type text/plain: add it to the setting fetch.content_types" in said.err
+    assert "fetch.content_types" not in said.err, "a crawl keeps what the spider asks for"
+    html = ("-s", "fetch.content_types=text/html")
+    said = crawlog("parse", "--spider", "books.py", *item, f"{web}/robots.txt", *PRIVATE, *html)
+    assert "of links that it only finds a crawl keeps no body of type text/plain: see fetch.content_types" in said.err
 
 
 def test_a_saved_page_is_parsed_without_a_request(crawlog: Callable[..., Said], web: str, tmp_path: Path) -> None:

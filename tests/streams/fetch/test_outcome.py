@@ -155,6 +155,28 @@ def test_a_done_names_the_type_for_which_a_body_was_not_kept(answer: Answer, unk
     assert outcome.done(task(), answer, NOW, 0.0, Again("x", 1.0)).unkept == ""
 
 
+@pytest.mark.parametrize(
+    ("request_", "seed", "spider", "kept"),
+    [
+        (None, True, "s.py:S", True),
+        (RequestRecord(callback="item"), False, "s.py:S", True),
+        (None, False, "s.py:S", False),
+        (None, True, "", False),
+        (RequestRecord(headers=(("X", "1"),)), True, "", False),
+        (RequestRecord("POST"), False, "", True),
+    ],
+)
+def test_a_spider_gets_what_it_asked_for_whatever_its_type(
+    request_: RequestRecord | None,
+    seed: bool,  # a parameter
+    spider: str,
+    kept: bool,  # a parameter
+) -> None:
+    """And anybody the answer to a POST; of links that were only found the setting decides."""
+    row = QueueRow(URL, seed=seed, request=packed(request_))
+    assert outcome.keeps_any_type(task(row, spider)) == kept
+
+
 def test_another_attempt_is_a_done_with_its_time() -> None:
     """It failed, whatever the status code."""
     done = outcome.done(task(), answered(503), NOW, 3.0, Again("http_503", 4.0))

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from crawlog.schemas.progress import IDLE, JobCounts, Progress
-from crawlog.streams.fleet import Finish, Picture, has_answered, without_page
+from crawlog.schemas.progress import IDLE, JobCounts, JobRemarks, Progress
+from crawlog.streams.fleet import Finish, Picture, has_answered, remarks_of, without_page
 
 
 def fetch(partition: int, offset: int, at: float = 1.0, **counts: int) -> Progress:
@@ -62,6 +62,19 @@ def test_answers_without_a_page_are_told_by_class() -> None:
     (told,) = without_page(JobCounts(statuses={"200": 1}, no_page={"application/json": 1}))
     assert told.startswith("body not kept: 1 × application/json; the setting fetch.content_types")
     assert without_page(JobCounts(statuses={"200": 1})) == []
+
+
+def test_remarks_of_all_parse_workers_are_one() -> None:
+    """Those of an earlier epoch are left out, also after the worker that made them has died."""
+    seen = Picture()
+    for worker, remarks in (
+        ("a", JobRemarks(1, 2, "/first")),
+        ("b", JobRemarks(1, 1, "/second", "/login")),
+        ("c", JobRemarks(0, 9, "/old")),
+    ):
+        seen.take(Progress(worker, "parse", 0, 1.0, remarks={"j": remarks}))
+    assert remarks_of(seen, "j", 1) == JobRemarks(1, 3, "/first", "/login")
+    assert remarks_of(seen, "k", 1) == JobRemarks(1)
 
 
 @pytest.mark.parametrize(

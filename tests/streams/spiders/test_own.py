@@ -496,6 +496,24 @@ def test_the_spider_of_the_documentation_loads(tmp_path: Path) -> None:
     assert loaded.facts.settings["scope.kind"] == "any"
 
 
+@pytest.mark.parametrize(
+    ("body", "types"),
+    [
+        ("", ["*/*"]),
+        ("follow_links = True", None),
+        ("settings = {'fetch.content_types': ['text/html']}", ["text/html"]),
+    ],
+)
+def test_a_spider_that_asks_for_each_page_itself_gets_pages_of_any_type(
+    tmp_path: Path, body: str, types: list[str] | None
+) -> None:
+    """Unless it names the types; where links are followed for it, the job's setting decides about them."""
+    loaded = runner(
+        tmp_path, f"from crawlog import Spider\nclass S(Spider):\n    {body}\n    def parse(self, _): ...\n"
+    )
+    assert loaded.facts.settings.get("fetch.content_types") == types
+
+
 @pytest.mark.parametrize("page", ["spiders.md", "from-scrapy.md"])
 def test_settings_that_the_documentation_names_are_there(page: str) -> None:
     """In both pages about spiders."""

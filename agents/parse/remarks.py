@@ -1,0 +1,46 @@
+"""Logs what is unusual about a page's outputs, and keeps what reports say of a job's pages."""
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from crawlog.schemas.pages import PageMeta
+from crawlog.streams.parse import Job, PageOutputs, remarked
+from crawlog.streams.spiders import Parsed
+
+if TYPE_CHECKING:
+    from crawlog.schemas.progress import JobRemarks
+
+log = structlog.get_logger()
+
+
+class Remarks:
+    """What is told of the pages of jobs with spiders.
+
+    Attributes:
+        by_job: The remarks of each job that has some.
+    """
+
+    def __init__(self) -> None:
+        self.by_job: dict[str, JobRemarks] = {}
+
+    def take(self, job: Job, meta: PageMeta, parsed: Parsed) -> None:
+        """Take one more page."""
+        before = self.by_job.get(job.name)
+        remarks = remarked(before, job, meta, parsed)
+        if remarks is None:
+            return
+        if remarks.lost_cookie and (before is None or before.lost_cookie != remarks.lost_cookie):
+            log.warning("cookie_dropped", job=job.name, url=meta.url, why="fetch.cookies is off")
+        self.by_job[job.name] = remarks
+
+
+def tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:
+    """Log the unusual outputs of a page."""
+    links = len(parsed.outlinks) + len(parsed.foreign)
+    if parsed.reached:
+        log.warning("limit_reached", job=meta.job, url=meta.url, limit=parsed.reached, links=links)
+    if outputs.is_duplicate:
+        log.info("links_skipped", job=meta.job, url=meta.url, rule="duplicate", links=links)
+    if outputs.is_soft_404 is not None:
+        log.info("probed", job=meta.job, url=meta.url, http=meta.http, soft_404=outputs.is_soft_404)
