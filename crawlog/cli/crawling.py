@@ -86,7 +86,8 @@ def run(
 
     shown = view()
     summary = command.run(settings, order, shown)
-    for line in summary_text.lines(summary):
+    feed = named.facts.feed if named and not output else ""
+    for line in (*summary_text.lines(summary), *summary_text.no_file(summary, feed)):
         shown.say(line)
     if as_json:
         answer(summary_text.as_json(summary))

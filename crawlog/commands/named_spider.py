@@ -90,12 +90,27 @@ def facts_of(ref: SpiderRef, settings: "Settings") -> SpiderFacts:
 
     try:
         with SpiderChild(ref, ChildRules.of(settings, None)) as child:
-            facts = _within_a_record(child.facts(), settings)
+            facts = _with_defaults(_within_a_record(child.facts(), settings), settings)
     except SpiderDied as error:
         raise Misconfigured(f"--spider {ref.path}: {error}") from None
     if not facts.reads_proxies or settings.fetch.proxies:
         return facts
     return msgspec.structs.replace(facts, notes=(*facts.notes, *_unused_proxies()))
+
+
+def _with_defaults(facts: SpiderFacts, settings: "Settings") -> SpiderFacts:
+    """A Scrapy project's facts with a line about crawlog's defaults, without those settings that the user sets."""
+    left = [told for name, told in facts.defaults.items() if not _is_given(settings, name)]
+    if not left:
+        return facts
+    note = "crawlog's defaults count where Scrapy's differ: " + "; ".join(left)
+    return msgspec.structs.replace(facts, notes=(note, *facts.notes))
+
+
+def _is_given(settings: "Settings", name: str) -> bool:
+    """Whether a source of the user sets a setting."""
+    section, _, field = name.partition(".")
+    return field in getattr(settings, section).model_fields_set
 
 
 def _within_a_record(facts: SpiderFacts, settings: "Settings") -> SpiderFacts:

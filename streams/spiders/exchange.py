@@ -71,6 +71,8 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         has_pipelines: Whether items pass pipelines before they are rows.
         statuses: Further status codes, beside 2xx, whose pages go to the spider.
         notes: Lines that are said at the start: what differs from Scrapy, and why.
+        defaults: Where crawlog's defaults count and not Scrapy's, by crawlog's setting.
+        feed: A file that the project's settings name for its items; empty without one.
         dumps_stats: Whether Scrapy's stats are shown at the end of the job.
         reads_proxies: Whether Scrapy would take proxies from the environment, which this process does not get.
     """
@@ -86,6 +88,8 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     has_pipelines: bool = False
     statuses: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    defaults: dict[str, str] = {}
+    feed: str = ""
     dumps_stats: bool = False
     reads_proxies: bool = False
 

@@ -28,6 +28,11 @@ CONCURRENT_ITEMS = 100
 TAGGED = b"~"
 """First byte of an item as scraped; another one is a row already."""
 
+NO_FILE_YET = (
+    "WARNING: a file is missing that close_spider or closed wants. The FILE of `-o` is made after them, so that it is "
+    "complete or absent; until then its rows are in FILE.partial. What needs FILE, run it behind `crawlog run`"
+)
+
 METHODS = ("open_spider", "process_item", "close_spider")
 
 
@@ -179,7 +184,11 @@ class PipelinesService:
         if name == "open":
             closes = await pipelines.open()
         elif name == "close":
-            await pipelines.close(argument.decode())
+            try:
+                await pipelines.close(argument.decode())
+            except FileNotFoundError:
+                sys.stderr.write(NO_FILE_YET + "\n")  # a line of the job
+                raise
         else:
             lines = argument.split(b"\n")
             for first in range(0, len(lines), CONCURRENT_ITEMS):

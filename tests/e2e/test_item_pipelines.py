@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -282,6 +283,22 @@ def test_pipelines_of_a_job_without_a_file_keep_its_items(tmp_path: Path, quotes
         summary = crawl.summary(crawl.start())
         assert (summary["reason"], summary["rows"], summary["output"]) == (reason, None, None)
         assert (len(json.loads(kept.read_text())), reasons.read_text()) == (10, "finished\n")
+
+
+@pytest.mark.long
+def test_the_file_of_a_feed_is_made_by_the_command_that_the_end_names(
+    tmp_path: Path, quotes: Quotes, cluster: Settings
+) -> None:
+    """Without -o a run makes none; the same command with it asks for no page again."""
+    feeds = '100}, "FEEDS": {"ours.jsonl": {"format": "jsonlines"}}}'
+    crawl = Crawl(tmp_path, written(tmp_path, SPIDER.replace("100}}", feeds), quotes), cluster)
+    crawl.output = None
+    crawl.summary(crawl.start())
+    named = re.search(r"the same command with `-o (.+)` does it", crawl.said.read_text())
+    assert named
+    asked, crawl.output = len(quotes.asked), tmp_path / named[1]
+    crawl.summary(crawl.start())
+    assert (crawl.rows().total() > 0, len(quotes.asked)) == (True, asked)
 
 
 @pytest.mark.long

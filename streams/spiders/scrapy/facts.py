@@ -290,18 +290,21 @@ def _token(settings: BaseSettings, spider: object) -> str:
     return found[0] if found else ""
 
 
-def notes(settings: BaseSettings, spider: object) -> Iterator[str]:
-    """Lines that are said at the start: where crawlog's defaults count, and what has no effect."""
+def defaults(settings: BaseSettings) -> dict[str, str]:
+    """Where crawlog's defaults count, by crawlog's setting; the operator may have set that."""
     ours = {
-        "ROBOTSTXT_OBEY": "robots.txt is obeyed (robots.obey)",
-        "DOWNLOAD_DELAY": "hosts rest one second between requests (politeness.delay_s)",
-        "CONCURRENT_REQUESTS_PER_DOMAIN": "one request at a time goes to a host (politeness.per_host)",
-        "DOWNLOAD_MAXSIZE": "bodies have at most 8 MiB (fetch.max_body_bytes)",
-        "DOWNLOAD_VERIFY_CERTIFICATES": "certificates are verified (network.verify_tls)",
+        "ROBOTSTXT_OBEY": ("robots.obey", "robots.txt is obeyed"),
+        "DOWNLOAD_DELAY": ("politeness.delay_s", "hosts rest one second between requests"),
+        "CONCURRENT_REQUESTS_PER_DOMAIN": ("politeness.per_host", "one request at a time goes to a host"),
+        "DOWNLOAD_MAXSIZE": ("fetch.max_body_bytes", "bodies have at most 8 MiB"),
+        "DOWNLOAD_VERIFY_CERTIFICATES": ("network.verify_tls", "certificates are verified"),
     }
-    left = [f"{what}, {name} sets it" for name, what in ours.items() if not is_set(settings, name)]
-    if left:
-        yield "crawlog's defaults count where Scrapy's differ: " + "; ".join(left)
+    left = {name: told for name, told in ours.items() if not is_set(settings, name)}
+    return {own: f"{what} ({own}), {name} sets it" for name, (own, what) in left.items()}
+
+
+def notes(settings: BaseSettings, spider: object) -> Iterator[str]:
+    """Lines that are said at the start: what has no effect."""
     if not _max_size(settings, spider):
         yield "DOWNLOAD_MAXSIZE = 0: bodies are never without a limit: fetch.max_body_bytes counts (8 MiB by default)"
     if (version := settings["DOWNLOAD_TLS_MIN_VERSION"]) and version not in _TLS:

@@ -40,6 +40,13 @@ def notes(settings: BaseSettings) -> Iterator[str]:
             yield f"FEEDS: {key} has no effect: {way}"
 
 
+def files(settings: BaseSettings) -> Iterator[str]:
+    """The files that FEEDS and FEED_URI name; `FILE.jsonl` for one that `-o` cannot name."""
+    for uri in filter(None, (*settings.getdict("FEEDS"), settings.get("FEED_URI"))):
+        name = str(uri).removeprefix("file://")
+        yield name if name.endswith((".jsonl", ".json", ".csv")) and not {"%", ":"} & set(name) else "FILE.jsonl"
+
+
 def is_utf_8(encoding: Any) -> bool:
     """Whether an encoding is that of the outputs; None and "" are Scrapy's for UTF-8."""
     return not encoding or str(encoding).lower().replace("_", "-") in ("utf-8", "utf8")

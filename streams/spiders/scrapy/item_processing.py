@@ -13,7 +13,7 @@ from scrapy.exceptions import CloseSpider
 from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from ..pipelines import Pipelines
+from ..pipelines import NO_FILE_YET, Pipelines
 from .counted import taken, tell
 from .crawler import StandInCrawler, reason_of
 from .exported import Exporter, item_of
@@ -54,7 +54,9 @@ class ScrapyPipelines(Pipelines):
         try:
             await self._manage("close_spider")
         finally:
-            await self._tell(signals.spider_closed, reason=reason)
+            told = await self._tell(signals.spider_closed, reason=reason)
+            if any(isinstance(getattr(result, "value", result), FileNotFoundError) for _, result in told):
+                log.warning(NO_FILE_YET)
             if self._crawler.has_own_stats:
                 tell(self._crawler.stats.close_spider, self.spider, reason=reason)
 
@@ -93,8 +95,8 @@ class ScrapyPipelines(Pipelines):
             return await method(*item)
         return await ensure_awaitable(getattr(self._manager, name)(*item, self.spider))
 
-    async def _tell(self, signal: object, **what: Any) -> None:
-        await self._crawler.signals.send_catch_log_async(signal=signal, spider=self.spider, **what)
+    async def _tell(self, signal: object, **what: Any) -> list[tuple[Any, Any]]:
+        return await self._crawler.signals.send_catch_log_async(signal=signal, spider=self.spider, **what)
 
 
 def _read(kinds: Kinds, raw: bytes) -> Any:

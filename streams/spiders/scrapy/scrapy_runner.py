@@ -21,7 +21,7 @@ from crawlog.streams.url import fingerprint
 
 from ..exchange import MOST_TIMED, CallResult, PageCall, SpiderFacts, SpiderRef
 from ..page import is_redirect
-from . import facts
+from . import facts, feeds
 from .arrived import response_of
 from .close_counts import CloseCounts
 from .crawler import StandInCrawler
@@ -90,6 +90,8 @@ class ScrapyRunner:
             is_scrapy=True,
             takes_errors=True,
             has_pipelines=self.has_pipelines,
+            defaults=facts.defaults(settings),
+            feed=next(feeds.files(settings), ""),
             notes=(*facts.notes(settings, self.spider), *self.crawler.in_vain()),
             dumps_stats=settings.getbool("STATS_DUMP"),
             reads_proxies=facts.reads_proxies(settings),

@@ -108,6 +108,19 @@ async def test_items_pass_the_pipelines_in_order_and_become_rows_in_theirs() -> 
     assert said == [("open", "shop"), "waits opened", ("close", "shop"), "finished"]
 
 
+async def test_who_looks_for_file_at_the_end_is_told_that_it_comes_later(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its rows are in FILE.partial until the job is finished, which it is behind the last hook."""
+
+    class Uploads:
+        def close_spider(self) -> None:
+            raise FileNotFoundError("quotes.jsonl")
+
+    service = PipelinesService(SimpleNamespace(facts="facts", pipelines=lambda: pipelines(Uploads)))
+    with pytest.raises(FileNotFoundError):
+        await called(service, "close", b"finished")
+    assert "FILE of `-o` is made after them" in capsys.readouterr().err
+
+
 async def test_what_drops_and_what_fails_gives_no_row() -> None:
     """Scrapy's DropItem is ours; an error has its line and its traceback."""
     made = [await pipelines(Odd).made(b'~{"n":%d}' % n) for n in range(1, 5)]

@@ -117,6 +117,22 @@ def runner(tmp_path: Path) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
+async def test_a_spider_that_looks_for_file_when_it_is_closed_is_told_that_it_comes_later(
+    runner: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scrapy logs the error of its `closed`; the log names the way."""
+
+    def closed(_: object, reason: str) -> None:
+        raise FileNotFoundError(reason)
+
+    monkeypatch.setattr(type(runner.spider), "closed", closed)
+    service = PipelinesService(runner)
+    await service.call("open", b"")
+    await service.call("close", b"finished")
+    assert "FILE of `-o` is made after them" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
 async def test_pipelines_signals_and_rows_are_those_of_scrapy(runner: Any) -> None:
     """All kinds of items; DropItem and errors; the order of opening and closing."""
     module = sys.modules[type(runner.spider).__module__]
@@ -164,7 +180,9 @@ async def test_dropped_items_and_errors_have_a_line_in_the_log(runner: Any, capl
     assert said.keys() == {"WARNING", "ERROR"}
     assert said["WARNING"].getMessage().startswith("Dropped: two")
     assert said["ERROR"].getMessage().startswith("Error processing {'n': 3")
-    assert said["ERROR"].exc_text == "ValueError: three"
+    first, place, *_, last = (said["ERROR"].exc_text or "").splitlines()
+    assert (first, last) == ("Traceback (most recent call last):", "ValueError: three")
+    assert "things.py" in place
 
 
 @pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")

@@ -12,6 +12,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.extensions.memusage import MemoryUsage
 from scrapy.settings import Settings, default_settings
 
+from crawlog.commands.named_spider import _with_defaults
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Sources, resolve
 from crawlog.streams.spiders.exchange import RequestOut
@@ -323,14 +324,42 @@ def test_settings_of_the_job_are_settings_of_crawlog() -> None:
         resolve(Sources(flags={}, spider=facts.settings))
 
 
+DEFAULTS = resolve(Sources(flags={}, environ={})).settings
+"""Of a user who sets nothing."""
+
+
 def test_the_start_says_where_crawlogs_defaults_count() -> None:
-    """robots.txt, delay, concurrency, and what else; not what the project sets."""
-    said = runner_of(Plain).facts.notes[0]
+    """robots.txt, delay, concurrency, and what else; not what the project or the user's own settings set."""
+    facts = runner_of(Plain).facts
+    (said,) = _with_defaults(facts, DEFAULTS).notes
     for name in ("ROBOTSTXT_OBEY", "DOWNLOAD_DELAY", "CONCURRENT_REQUESTS_PER_DOMAIN", "DOWNLOAD_VERIFY_CERTIFICATES"):
         assert name in said
-    said = " ".join(runner_of(Plain, {"ROBOTSTXT_OBEY": True, "DOWNLOAD_DELAY": 0}).facts.notes)
+    given = resolve(Sources(flags={"politeness.delay_s": 1.0, "network.verify_tls": False}, environ={})).settings
+    assert not [name for name in ("DOWNLOAD_DELAY", "VERIFY") if name in _with_defaults(facts, given).notes[0]]
+    facts = runner_of(Plain, {"ROBOTSTXT_OBEY": True, "DOWNLOAD_DELAY": 0}).facts
+    (said,) = _with_defaults(facts, DEFAULTS).notes
     assert "ROBOTSTXT_OBEY" not in said
     assert "DOWNLOAD_DELAY" not in said
+    flags = {"fetch.max_body_bytes": 2048, "politeness.per_host": 2, "network.verify_tls": False}
+    given = resolve(Sources(flags=flags, environ={})).settings
+    assert _with_defaults(facts, given).notes == facts.notes
+
+
+@pytest.mark.parametrize(
+    ("settings", "feed"),
+    [
+        ({}, ""),
+        ({"FEEDS": {"out/quotes.json": {"format": "json"}}}, "out/quotes.json"),
+        ({"FEEDS": {Path("/x/q.csv"): {}}}, "/x/q.csv"),
+        ({"FEED_URI": "file:///x/q.jsonl"}, "/x/q.jsonl"),
+        ({"FEEDS": {"s3://bucket/q.json": {}}}, "FILE.jsonl"),
+        ({"FEEDS": {"%(name)s.json": {}}}, "FILE.jsonl"),
+        ({"FEED_URI": "q.xml"}, "FILE.jsonl"),
+    ],
+)
+def test_the_file_of_a_feed_is_known(settings: dict[str, Any], feed: str) -> None:
+    """The end of a run without `-o` names the option that makes it."""
+    assert runner_of(Plain, settings).facts.feed == feed
 
 
 def test_a_limit_that_is_turned_off_counts_still_and_is_said() -> None:
