@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .frames import MORE, FrameReader, SpiderFrame
-from .spider_process import MAX_ANSWER_BYTES
+from .frames import ITEMS, MORE, REQUESTS, FrameReader, SpiderFrame
+from .large_answers import FRAME_BYTES, MAX_ANSWER_BYTES, Gathered
 
 TURNS = 16
 """Reads in a row, before others get their turn."""
@@ -54,7 +54,8 @@ class Calls:
     def __init__(self, data: socket.socket) -> None:
         data.setblocking(False)
         self._data = data
-        self._frames = FrameReader(MAX_ANSWER_BYTES)
+        self._frames = FrameReader(MAX_ANSWER_BYTES, FRAME_BYTES)
+        self._gathered = Gathered()
         self.open: deque[Call] = deque()
         self.unsent: deque[memoryview] = deque()
         self.is_held = False
@@ -99,10 +100,24 @@ class Calls:
             if not count:
                 raise EOFError("it closed its connection")
             self._frames.filled(count)
-            while (answer := self._frames.take()) is not None:
-                if not self.open:
-                    raise EOFError("it sent an answer without a call")
-                yield self.open[0] if answer.kind == MORE else self.open.popleft(), answer
+            yield from self._whole()
+            if self._gathered.has_any:  # it took some milliseconds: the rest comes in the loop's next turn
+                return
+
+    def _whole(self) -> Iterator[tuple[Call, SpiderFrame]]:
+        """The whole answers in the buffer."""
+        while (answer := self._frames.take()) is not None:
+            if not self.open:
+                raise EOFError("it sent an answer without a call")
+            if answer.kind in (ITEMS, REQUESTS):
+                self._gathered.add(answer)
+            else:
+                yield self._of_call(answer)
+
+    def _of_call(self, answer: SpiderFrame) -> tuple[Call, SpiderFrame]:
+        if answer.kind == MORE:
+            return self.open[0], answer
+        return self.open.popleft(), answer._replace(outputs=self._gathered.taken())
 
     def close(self) -> None:
         """Close the socket."""

@@ -17,6 +17,7 @@ MAX_TEXT = 2_000
 
 _result = msgspec.json.Decoder(CallResult)
 _facts = msgspec.json.Decoder(SpiderFacts)
+_urls = msgspec.json.Decoder(tuple[str, ...])
 _fault = msgspec.json.Decoder(Fault)
 
 
@@ -25,16 +26,26 @@ def result_of(answer: SpiderFrame) -> CallResult:
     found = _read(_result, answer)
     if isinstance(found, Fault):
         return CallResult(error=found.error, is_final=True)
+    if answer.outputs is not None:
+        found.items, found.requests = answer.outputs.items, answer.outputs.requests
     found.error, found.closes = found.error[:MAX_TEXT], found.closes[:MAX_TEXT]
     return found
 
 
-def facts_of(answer: SpiderFrame) -> tuple[SpiderFacts | None, Fault | None]:
-    """The facts in an answer to LOAD, or why there are none."""
+def facts_of(answer: SpiderFrame, *, with_urls: bool = False) -> tuple[SpiderFacts | None, Fault | None]:
+    """The facts in an answer to LOAD, or why there are none.
+
+    Args:
+        with_urls: Whether the start URLs are read too, which may be millions.
+    """
     found = _read(_facts, answer)
     if isinstance(found, Fault):
         return None, found
-    return msgspec.structs.replace(found, label=found.label[:MAX_TEXT], digest=found.digest[:MAX_TEXT]), None
+    urls = _read(_urls, SpiderFrame(answer.kind, answer.body if with_urls else b"[]"))
+    if isinstance(urls, Fault):
+        return None, urls
+    short = msgspec.structs.replace(found, label=found.label[:MAX_TEXT], digest=found.digest[:MAX_TEXT])
+    return msgspec.structs.replace(short, start_urls=urls), None
 
 
 def fault_of(answer: SpiderFrame) -> Fault:

@@ -1,13 +1,17 @@
 """Frames between a worker and a spider's child: a kind, a text and a body, each frame with its lengths in front.
 
     worker: load, page, next, call ─► child ─► one answer each, in the same order: done, failed, ended
-                                          └──► more, at any time: the call that runs gives outputs
+                                          ├──► more, at any time: the call that runs gives outputs
+                                          └──► items, requests: of a large answer, before it (large_answers.py)
 
 A body lies in a frame as it is, so it is neither encoded nor escaped. The texts are JSON, because items already are.
 """
 
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from crawlog.streams.spiders import CallResult
 
 LOAD: Final = 1
 """Load the spider: the text is a `LoadOrder`."""
@@ -29,6 +33,11 @@ ENDED: Final = 7
 MORE: Final = 9
 """No answer: the call that runs has given more outputs."""
 
+ITEMS: Final = 10
+"""Items of the answer that follows: the body has one on each line."""
+REQUESTS: Final = 11
+"""Its requests, each a `RequestOut`."""
+
 HEAD: Final = struct.Struct(">BII")
 """Kind, length of the text, length of the body."""
 
@@ -37,11 +46,16 @@ ROOM: Final = 1 << 17
 
 
 class SpiderFrame(NamedTuple):
-    """One message."""
+    """One message.
+
+    Attributes:
+        outputs: Those of an answer that came before it, already read; they do not travel in this frame.
+    """
 
     kind: int
     text: bytes = b""
     body: bytes = b""
+    outputs: "CallResult | None" = None
 
     def parts(self) -> tuple[bytes, ...]:
         """The bytes to write, in order; the body is not copied."""
@@ -57,11 +71,13 @@ class FrameReader:
     """Cuts a stream of bytes into frames. Write into `space`, tell `filled` how much, then `take` until None.
 
     Args:
-        most_bytes: Longest text, and longest body.
+        most_bytes: Longest body.
+        most_text: Longest text; None for as long as a body.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, most_text: int | None = None) -> None:
         self._most_bytes = most_bytes
+        self._most_text = most_bytes if most_text is None else most_text
         self._buffer = bytearray(ROOM)
         self._begin = self._end = 0
         self._needed = HEAD.size
@@ -91,7 +107,7 @@ class FrameReader:
         if here < self._needed:
             return None
         kind, text_size, body_size = HEAD.unpack_from(self._buffer, self._begin)
-        if max(text_size, body_size) > self._most_bytes or not LOAD <= kind <= MORE:
+        if text_size > self._most_text or body_size > self._most_bytes or not LOAD <= kind <= REQUESTS:
             raise TooLong(f"a frame of {text_size + body_size:,} bytes")
         size = HEAD.size + text_size + body_size
         if here < size:

@@ -74,6 +74,8 @@ class BackgroundChild:
         heard_facts: Called when `loaded` or `fault` was set, or the process ended instead.
     """
 
+    _wants_urls = False  # the facts have no start URLs, which may be millions
+
     def __init__(
         self,
         ref: SpiderRef,
@@ -208,8 +210,9 @@ class BackgroundChild:
         try:
             for call, answer in calls.answers():
                 self._gave = self._gave + TIMED_OUTPUTS if answer.kind == MORE else 0
-                if self._gave <= MOST_TIMED:  # as many as an answer can hold, whatever the child says
-                    self._begin_call()
+                if self._gave > MOST_TIMED:
+                    raise TooLong(f"a call that reports more than {MOST_TIMED:,} outputs")
+                self._begin_call()
                 if answer.kind != MORE:
                     call.then(answer)
                 if self._calls is not calls:  # a `then` closed this child
@@ -304,7 +307,7 @@ class BackgroundChild:
             if answer.kind == FAILED:
                 self.fault = fault_of(answer)
             else:
-                self.loaded, self.fault = facts_of(answer)
+                self.loaded, self.fault = facts_of(answer, with_urls=self._wants_urls)
         self.heard_facts()
 
     def _begin_call(self) -> None:
@@ -365,6 +368,8 @@ class BackgroundChild:
 
 class SpiderChild(BackgroundChild):
     """Runs one spider in a process of its own; its methods block. For processes without an event loop."""
+
+    _wants_urls = True
 
     def facts(self) -> SpiderFacts:
         """The spider as its job must know it. Blocks.

@@ -29,6 +29,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import Bounds, CallResult, PageCall, Runner, SpiderRef, Trust, user_trace
 
 from .frames import CALL, DONE, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, FrameReader, SpiderFrame
+from .large_answers import frames_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -37,9 +38,6 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES = 1 << 30
 """Longest frame from the worker; a page's body is far smaller."""
-
-MAX_ANSWER_BYTES = 64 << 20
-"""Longest answer: more fails the page."""
 
 GATHER_S = 0.005
 """Time in which answers gather. Each write wakes the worker, which costs as much as a short page."""
@@ -111,30 +109,30 @@ class SpiderService:
             facts = runner.facts
             if order.ref.folder:  # a name in deployed code: its folder is another one in each child
                 facts = msgspec.structs.replace(facts, path=order.ref.path)
-            text = _encode(facts)
+            text, urls = _encode(msgspec.structs.replace(facts, start_urls=())), _encode(facts.start_urls)
         except BaseException as error:  # noqa: BLE001  # a user's module may raise anything
             whole = f"Misconfigured: {error}" if isinstance(error, Misconfigured) else error_line(error)
             self._fault = Fault(whole, user_trace(error))
             return SpiderFrame(FAILED, _encode(self._fault))
         self._runner = runner
-        return SpiderFrame(DONE, text)
+        return SpiderFrame(DONE, text, urls)
 
-    async def answer(self, frame: SpiderFrame) -> SpiderFrame:
-        """The answer to any other frame."""
+    async def answer(self, frame: SpiderFrame) -> list[SpiderFrame]:
+        """The answer to any other frame: one frame, and others before it if it is large."""
         if self._runner is None:
-            return SpiderFrame(FAILED, _encode(self._fault))
+            return [SpiderFrame(FAILED, _encode(self._fault))]
         try:
             if frame.kind in (PAGE, WHOLE):
                 call = PageCall(pages.decode(frame.text), frame.body, frame.kind == WHOLE, self._tell_more)
-                return _whole(await self._runner.page(call))
+                return frames_of(await self._runner.page(call))
             if frame.kind == NEXT:
                 return await self._next()
             assert frame.kind == CALL
-            return SpiderFrame(DONE, b"", await self._runner.call(frame.text.decode(), frame.body))
+            return [SpiderFrame(DONE, b"", await self._runner.call(frame.text.decode(), frame.body))]
         except BaseException as error:  # noqa: BLE001  # a user's code may raise anything
             if frame.kind == CALL:
-                return SpiderFrame(FAILED, _encode(Fault(error_line(error), user_trace(error))))
-            return SpiderFrame(DONE, _encode(CallResult(error=error_line(error), trace=user_trace(error))))
+                return [SpiderFrame(FAILED, _encode(Fault(error_line(error), user_trace(error))))]
+            return [SpiderFrame(DONE, _encode(CallResult(error=error_line(error), trace=user_trace(error))))]
 
     async def close(self) -> None:
         """End a `start` that has more to give: the spider cleans up."""
@@ -144,20 +142,11 @@ class SpiderService:
         except Exception:
             log.exception("the spider's start raised while it was closed")
 
-    async def _next(self) -> SpiderFrame:
+    async def _next(self) -> list[SpiderFrame]:
         if self._parts is None:
             self._parts = self._runner.start()
         result = await anext(self._parts, None)
-        return SpiderFrame(ENDED) if result is None else _whole(result)
-
-
-def _whole(result: CallResult) -> SpiderFrame:
-    """The answer with this result, or with an error if it is too large."""
-    text = _encode(result)
-    if len(text) > MAX_ANSWER_BYTES:
-        why = f"TooMuch: a page's items and requests take {len(text):,} bytes, more than {MAX_ANSWER_BYTES:,}"
-        text = _encode(CallResult(error=why, is_final=True))
-    return SpiderFrame(DONE, text)
+        return [SpiderFrame(ENDED)] if result is None else frames_of(result)
 
 
 async def _served(service: SpiderService, data: socket.socket, frames: FrameReader) -> None:
@@ -185,7 +174,7 @@ async def _serve(service: SpiderService, data: socket.socket, frames: FrameReade
                 return
             frames.filled(count)
         else:
-            answers += (await service.answer(frame)).parts()
+            answers += (part for answer in await service.answer(frame) for part in answer.parts())
 
 
 async def _write(loop: asyncio.AbstractEventLoop, data: socket.socket, answers: bytes) -> None:

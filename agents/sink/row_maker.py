@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from crawlog.agents.sandbox import MAX_TEXT
@@ -21,7 +20,7 @@ from crawlog.schemas.dead import DeadLetter, of_item, told_error
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError, Misconfigured, SpiderDied
 from crawlog.streams.sink import CloseNote, MadeRows, RawBlock, SinkState, lines, read_note, summed, write_note
-from crawlog.streams.spiders import MadeItem, MadeItems
+from crawlog.streams.spiders import MadeItem, MadeItems, read_made
 from crawlog.streams.state import machines_fault
 
 log = structlog.get_logger()
@@ -39,8 +38,6 @@ MOST_REST_S = 60.0
 """Longest pause before rows are made anew because items were replaced, seconds."""
 
 DIED = "spider_died"
-
-_decode = msgspec.json.Decoder(MadeItems).decode
 
 Bury = Callable[[list[DeadLetter]], Awaitable[None]]
 CloseJob = Callable[[str], Awaitable[None]]
@@ -213,7 +210,7 @@ class RowMaker:
 
     async def _call(self, name: str, argument: bytes = b"") -> MadeItems:
         assert self._child is not None
-        answer = _decode(await self._child.call(name, argument))
+        answer = read_made(await self._child.call(name, argument), argument.count(b"\n") + 1 if name == "rows" else 0)
         self._stats = summed(self._stats, answer.stats)
         return answer
 

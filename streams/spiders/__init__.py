@@ -41,7 +41,7 @@ from .identity import request_id, unfiltered_id
 from .loading import file_of
 from .own_outputs import Bounds, TooMuch
 from .page import NOTHING, SOFT_404, Parse, Parsed, is_answer, is_followed, is_html, is_redirect, receiver, unread
-from .pipelines import DropItem, MadeItem, MadeItems, Pipelines
+from .pipelines import DropItem, MadeItem, MadeItems, Pipelines, read_made, written_made
 from .remote_settings import wire_refusal
 from .request_records import record_of
 from .response import Response
@@ -108,6 +108,7 @@ __all__ = [
     "opened",
     "parse_listing",
     "parse_page",
+    "read_made",
     "read_page",
     "receiver",
     "record_of",
@@ -119,4 +120,5 @@ __all__ = [
     "unread",
     "user_trace",
     "wire_refusal",
+    "written_made",
 ]

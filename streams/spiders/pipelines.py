@@ -28,6 +28,9 @@ CONCURRENT_ITEMS = 100
 TAGGED = b"~"
 """First byte of an item as scraped; another one is a row already."""
 
+MOST_STATS = 100_000
+"""Values of an answer beside its items, at most."""
+
 NO_FILE_YET = (
     "WARNING: a file is missing that close_spider or closed wants. The FILE of `-o` is made after them, so that it is "
     "complete or absent; until then its rows are in FILE.partial. What needs FILE, run it behind `crawlog run`"
@@ -66,6 +69,29 @@ class MadeItems(msgspec.Struct, omit_defaults=True):
     items: list[MadeItem] = []
     stats: dict[str, float] = {}
     closes: str = ""
+
+
+_read_head = msgspec.json.Decoder(MadeItems).decode
+_read_item = msgspec.json.Decoder(MadeItem).decode
+
+
+def written_made(made: MadeItems) -> bytes:
+    """The answer as it travels: a line for each item behind a line without items, so that they can be counted first."""
+    parts = [msgspec.structs.replace(made, items=[]), *made.items]
+    return b"\n".join(msgspec.json.encode(part).replace(b"\n", b" ") for part in parts)
+
+
+def read_made(answer: bytes, count: int) -> MadeItems:
+    """The answer with so many items. Raises: ValueError: it is none, or has another number of items."""
+    found = answer.count(b"\n")
+    if found != count:
+        raise ValueError(f"the process of the pipelines answers with {found:,} items for {count:,}")
+    first, *lines = answer.split(b"\n")
+    if first.count(b",") > MOST_STATS:
+        raise ValueError(f"the process of the pipelines answers with more than {MOST_STATS:,} stats")
+    made = _read_head(first)
+    made.items = list(map(_read_item, lines))
+    return made
 
 
 class Pipelines:
@@ -177,7 +203,7 @@ class PipelinesService:
         self._items = 0
 
     async def call(self, name: str, argument: bytes) -> bytes:
-        """The answer of a call, `MadeItems`. Raises what the user's code raises in `open` and `close`."""
+        """The answer of a call, as `read_made` reads it. Raises what the user's code raises in `open` and `close`."""
         if self._pipelines is None:
             self._pipelines = self._runner.pipelines()
         pipelines, made, closes = self._pipelines, list[MadeItem](), ""
@@ -194,7 +220,7 @@ class PipelinesService:
             for first in range(0, len(lines), CONCURRENT_ITEMS):
                 several = lines[first : first + CONCURRENT_ITEMS]
                 made += await asyncio.gather(*(self._made(pipelines, one) for one in several))
-        return msgspec.json.encode(MadeItems(made, pipelines.stats(), closes))
+        return written_made(MadeItems(made, pipelines.stats(), closes))
 
     async def _made(self, pipelines: Pipelines, marked: bytes) -> MadeItem:
         """What becomes of one item. Then its objects in cycles go, such as a connection that nobody closes.

@@ -5,6 +5,7 @@ import atexit
 import ctypes
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from crawlog.agents.sandbox.frames import DONE, ITEMS, REQUESTS, SpiderFrame
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.spiders import Bounds, CallResult, PageCall, SpiderFacts, SpiderRef, Trust
+from crawlog.streams.spiders import Bounds, CallResult, PageCall, RequestOut, SpiderFacts, SpiderRef, Trust
 
 
 def _endless() -> None:
@@ -89,6 +91,39 @@ def _boasts(gives_more: Callable[[], None]) -> None:
         gives_more()
 
 
+def _forges(*frames: SpiderFrame) -> None:
+    """Write to the worker as this process's own code does."""
+    with socket.socket(fileno=os.dup(3)) as worker:
+        worker.setblocking(True)
+        for frame in frames:
+            worker.sendall(b"".join(frame.parts()))
+    time.sleep(60)
+
+
+_NESTED = b'{"url":"http://a.example/","request":{"meta":{"a":[' + b"[]," * 300_000 + b"[]]}}}"
+
+FORGED: dict[str, Callable[[], None]] = {
+    "answer": lambda: _forges(SpiderFrame(DONE, b"x" * 67_000_001)),
+    "items": lambda: _forges(*[SpiderFrame(ITEMS, b"", b"{}\n" * 300_000 + b"{}")] * 60),
+    "values": lambda: _forges(*[SpiderFrame(REQUESTS, b"", _NESTED)] * 60),
+    "part": lambda: _forges(SpiderFrame(ITEMS, b"", b"1234\n" * 300_000 + b"1")),
+    "garbage": lambda: _forges(SpiderFrame(REQUESTS, b"", b"{")),
+}
+
+
+def _many() -> CallResult:
+    items = [msgspec.Raw(b'{"n":\n%d}' % number) for number in range(120_000)]
+    requests = [RequestOut(f"http://a.example/{number}") for number in range(40_000)]
+    return CallResult(items=items, requests=requests, stats={"given": 160_000})
+
+
+LARGE: dict[str, Callable[[], CallResult]] = {
+    "many": _many,
+    "crowd": lambda: CallResult(items=[msgspec.Raw(b"{}")] * 600_000),
+    "large": lambda: CallResult(items=[msgspec.Raw(b'{"a":"' + b"x" * (65 << 20) + b'"}')]),
+}
+
+
 DEEDS: dict[str, Callable[[], object]] = {
     "exit": lambda: os._exit(7),
     "sys_exit": lambda: sys.exit(7),
@@ -106,6 +141,7 @@ DEEDS: dict[str, Callable[[], object]] = {
     "closes": _closes,
     "orphan": _orphan,
     "zygote": _kills_zygote,
+    **{f"forges {name}": forge for name, forge in FORGED.items()},
 }
 
 
@@ -128,8 +164,8 @@ class HostileRunner:
     async def page(self, call: PageCall) -> CallResult:
         """An item, a deed, or an error."""
         name = call.body[:20].decode(errors="replace")
-        if name == "large":
-            return CallResult(items=[msgspec.Raw(b'{"a":"' + b"x" * (65 << 20) + b'"}')])
+        if name in LARGE:
+            return LARGE[name]()
         if name == "raises":
             item = msgspec.Raw(b'{"before":1}')
             return CallResult(items=[item] if self.facts.is_scrapy else [], error="ValueError: no", trace="a trace")

@@ -155,7 +155,8 @@ class NearChild:
 
     def submit_page(self, call: PageCall, then: Then) -> None:
         """Run it for a page."""
-        then(at_once(self.service.answer(SpiderFrame(PAGE_FRAME, pages.encode(call.meta), call.body))))
+        [answer] = at_once(self.service.answer(SpiderFrame(PAGE_FRAME, pages.encode(call.meta), call.body)))
+        then(answer)
 
     def close(self) -> None:
         """Nothing."""

@@ -248,18 +248,52 @@ def test_a_page_that_gives_more_and_more_has_more_time(child: SpiderChild) -> No
 
 def test_a_page_that_says_for_ever_that_it_gives_more_ends(child: SpiderChild) -> None:
     """Whoever writes the spider can write such frames."""
-    with pytest.raises(SpiderDied, match="it took more than"):
+    with pytest.raises(SpiderDied, match="reports more than 250,000 outputs"):
         child.page(call_of(b"boasts"))
 
 
 @pytest.mark.parametrize(
-    ("deed", "error"), [("memory", "MemoryError"), ("sys_exit", "SystemExit: 7"), ("large", "TooMuch: a page's items")]
+    ("deed", "error"),
+    [
+        ("memory", "MemoryError"),
+        ("sys_exit", "SystemExit: 7"),
+        ("large", "TooMuch: a page's"),
+        ("crowd", "TooMuch: a page's"),
+    ],
 )
 def test_other_errors_leave_the_process_alive(child: SpiderChild, deed: str, error: str) -> None:
     """They are the page's error."""
     pid = child.pid
     assert child.page(call_of(deed.encode())).error.startswith(error)
     assert row_of(child.page(call_of(b"next")))["pid"] == pid
+
+
+def test_a_large_answer_comes_whole(child: SpiderChild) -> None:
+    """In several frames, in its order; the next answer has nothing of it."""
+    result = child.page(call_of(b"many"))
+    assert [bytes(item) for item in result.items] == [b'{"n": %d}' % number for number in range(120_000)]
+    assert [out.url for out in result.requests] == [f"http://a.example/{number}" for number in range(40_000)]
+    assert result.stats == {"given": 160_000.0}
+    assert len(child.page(call_of(b"next")).items) == 1
+
+
+@pytest.mark.parametrize(
+    ("forged", "reason"),
+    [
+        ("answer", "a frame of 67,000,001 bytes"),
+        ("items", "more than 500,000 items and requests"),
+        ("values", "whose requests have more than 2,000,000 values"),
+        ("part", "a part of one, of 1,500,001 bytes"),
+        ("garbage", "an answer that cannot be read"),
+    ],
+)
+def test_an_answer_that_would_cost_its_worker_much_ends_the_child_alone(
+    child: SpiderChild, forged: str, reason: str
+) -> None:
+    """64 MiB of tiny objects took a worker's event loop 30 s and 1.9 GB. They are counted before they are decoded."""
+    with pytest.raises(SpiderDied, match=reason):
+        child.page(call_of(f"forges {forged}".encode()))
+    assert row_of(child.page(call_of(b"next")))["pid"] == child.pid
 
 
 def test_processes_and_threads_that_a_spider_leaves_end_with_it(child: SpiderChild) -> None:
@@ -503,12 +537,12 @@ def test_frames_come_in_pieces() -> None:
             while (frame := reader.take()) is not None:
                 found.append(frame)
         assert found == frames
-    reader = FrameReader(10)
-    parts = b"".join(SpiderFrame(PAGE, b"x" * 11).parts())
-    reader.space()[: len(parts)] = parts
-    reader.filled(len(parts))
-    with pytest.raises(TooLong):
-        reader.take()
+    for reader in (FrameReader(10), FrameReader(1000, 10)):
+        parts = b"".join(SpiderFrame(PAGE, b"x" * 11).parts())
+        reader.space()[: len(parts)] = parts
+        reader.filled(len(parts))
+        with pytest.raises(TooLong):
+            reader.take()
 
 
 def test_calls_are_answered_before_the_folder_of_their_child_is_removed(

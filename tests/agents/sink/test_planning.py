@@ -29,7 +29,7 @@ from crawlog.streams.errors import EngineError, Misconfigured, RefusedOutput, Re
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import MadeRows, SinkState, fleet_sink_of, state_of
-from crawlog.streams.spiders import MadeItem, MadeItems
+from crawlog.streams.spiders import MadeItem, MadeItems, written_made
 from crawlog.streams.state import Rocks
 from crawlog.streams.worker import finish_within
 
@@ -396,7 +396,7 @@ class Child:
         made = [MadeItem(msgspec.Raw(line[1:])) for line in argument.splitlines()] if name == "rows" else []
         if name == "close":
             self.reason = argument
-        return msgspec.json.encode(MadeItems(made, stats={"kept": self.kept or len(made)} if made else {}))
+        return written_made(MadeItems(made, stats={"kept": self.kept or len(made)} if made else {}))
 
     def close(self) -> None:
         """Ended."""

@@ -12,11 +12,11 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders.pipelines import (
     DropItem,
     MadeItem,
-    MadeItems,
     Pipelines,
     PipelinesService,
     check_pipelines,
     of_spider,
+    read_made,
 )
 
 NONE = "TypeError: Odd.process_item gave None: it gives an item, or raises DropItem"
@@ -90,7 +90,8 @@ def pipelines(*kinds: Any) -> Pipelines:
 
 async def called(service: PipelinesService, name: str, *lines: bytes) -> list[MadeItem]:
     """The answer of the child."""
-    return msgspec.json.decode(await service.call(name, b"\n".join(lines)), type=MadeItems).items
+    answer = await service.call(name, b"\n".join(lines))
+    return read_made(answer, len(lines) if name == "rows" else 0).items
 
 
 async def test_items_pass_the_pipelines_in_order_and_become_rows_in_theirs() -> None:
@@ -154,3 +155,17 @@ def test_what_are_no_pipelines_is_refused(wrong: Any, told: str) -> None:
     check_pipelines([Adds, Odd()], "shop.py")
     with pytest.raises(Misconfigured, match=told):
         check_pipelines(wrong, "shop.py")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"{}\n{}\n{}", "2 items for 1"),
+        (b"{}", "0 items for 1"),
+        (b'{"items":[' + b"{}," * 200_000 + b"{}]}\n{}", "more than 100,000 stats"),
+    ],
+)
+def test_an_answer_of_pipelines_is_counted_before_it_is_decoded(answer: bytes, why: str) -> None:
+    """Their process runs the user's code, which may write any answer; millions of items would hold up the sink."""
+    with pytest.raises(ValueError, match=why):
+        read_made(answer, 1)

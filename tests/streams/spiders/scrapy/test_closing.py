@@ -10,7 +10,7 @@ import pytest
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import CloseSpider
 
-from crawlog.streams.spiders import CallResult, MadeItems, SpiderRef, load_runner
+from crawlog.streams.spiders import CallResult, SpiderRef, load_runner, read_made
 from crawlog.streams.spiders.pipelines import PipelinesService
 from crawlog.streams.spiders.scrapy import scrapy_runner
 from crawlog.streams.spiders.scrapy.crawler import reason_of
@@ -142,7 +142,7 @@ async def test_a_pipeline_that_closes_the_spider_when_it_is_opened_stops_the_job
     file.write_text(OPENING)
     runner: Any = load_runner(SpiderRef(str(file)))
     service = PipelinesService(runner)
-    answer = msgspec.json.decode(await service.call("open", b""), type=MadeItems)
+    answer = read_made(await service.call("open", b""), 0)
     assert (answer.closes, sys.modules[type(runner.spider).__module__].SAID) == ("no database", ["opened"])
-    answer = msgspec.json.decode(await service.call("rows", b'={"n":1}'), type=MadeItems)
+    answer = read_made(await service.call("rows", b'={"n":1}'), 1)
     assert ([bytes(one.row) for one in answer.items], answer.closes) == ([b'{"n": 1}'], "")

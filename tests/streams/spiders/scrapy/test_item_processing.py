@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawlog.streams.spiders import MadeItems, SpiderRef, load_runner
+from crawlog.streams.spiders import SpiderRef, load_runner, read_made
 from crawlog.streams.spiders.pipelines import PipelinesService
 
 SPIDER = """
@@ -141,7 +141,7 @@ async def test_pipelines_signals_and_rows_are_those_of_scrapy(runner: Any) -> No
     lines = [b"~" + msgspec.json.encode({"$item": values.packed(item, "an item")}) for item in given]
     service = PipelinesService(runner)
     await service.call("open", b"")
-    made = msgspec.json.decode(await service.call("rows", b"\n".join(lines)), type=MadeItems)
+    made = read_made(await service.call("rows", b"\n".join(lines)), len(lines))
     await service.call("close", b"finished")
     assert [msgspec.json.decode(item.row) for item in made.items] == [
         {"n": 1, "by": "me"},
@@ -204,7 +204,7 @@ async def test_an_item_that_the_exporter_cannot_write_was_scraped_and_has_no_row
     service = PipelinesService(runner)
     await service.call("open", b"")
     answer = await service.call("rows", b"~" + msgspec.json.encode({"$item": packed}))
-    made = msgspec.json.decode(answer, type=MadeItems)
+    made = read_made(answer, 1)
     assert [(bytes(item.row), item.error) for item in made.items] == [(b"null", "")]
     assert (made.stats["item_scraped_count"], made.stats["item_error_count"]) == (1, 1)
     assert module.SAID[2:] == [f"scraped {kind}"]
@@ -219,7 +219,7 @@ async def test_a_log_formatter_that_fails_costs_no_item(runner: Any, caplog: pyt
     service = PipelinesService(runner)
     await service.call("open", b"")
     answer = await service.call("rows", b"~" + msgspec.json.encode({"$item": packed}))
-    assert [item.error for item in msgspec.json.decode(answer, type=MadeItems).items] == [""]
+    assert [item.error for item in read_made(answer, 1).items] == [""]
     assert "its method dropped failed" in caplog.text
 
 
@@ -230,7 +230,7 @@ async def test_numbers_that_json_does_not_have_are_null_behind_pipelines_too(run
     service = PipelinesService(runner)
     await service.call("open", b"")
     answer = await service.call("rows", b"~" + msgspec.json.encode({"$item": packed}))
-    [made] = msgspec.json.decode(answer, type=MadeItems).items
+    [made] = read_made(answer, 1).items
     assert msgspec.json.decode(made.row) == {"n": 1, "price": None, "by": "me"}
 
 
