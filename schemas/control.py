@@ -5,8 +5,9 @@ Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (a note 
 `worker/NAME` (a planned stop), `code/PROJECT/VERSION` (a version was hidden), `join/NAME/HOST` (a host that a seed
 redirected to and that joined the job's scope; `HOST+HASH` if the record names more hosts), `missing/NAME/URL` (the
 answer to a probe for soft 404s), `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
-`command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (a command of the operator: the newest one for a target is
-in force, until `resume`, `unblock` or a tombstone). Any Kafka client with the log's credentials may write commands:
+`skipped/PARTITION/OFFSET` (pages that the operator left out), `command/job/NAME`, `command/host/HOST`,
+`command/stage/NAME` (a command of the operator: the newest one for a target is in force, until `resume`, `unblock` or a
+tombstone). Any Kafka client with the log's credentials may write commands:
 
     echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' |
         kcat -F <(crawlog kcat-config) -P -t crawl.control -p 0 -K '|'
@@ -338,9 +339,21 @@ class Layout(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fro
     partitions: Annotated[int, msgspec.Meta(ge=1)]
 
 
-Control = (
-    JobCopy | Finished | StartEnded | OutputNote | WorkerOrder | CodeNote | Join | Missing | Command | Rewound | Layout
-)
+class Skipped(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """The operator had parse leave out pages: by `crawlog replay`, or by `--accept-skipped` after another tool did so.
+
+    Attributes:
+        partition: Of crawl.pages.
+        start, end: The first of these offsets, and the one behind the last.
+    """
+
+    partition: Annotated[int, msgspec.Meta(ge=0)]
+    start: Annotated[int, msgspec.Meta(ge=0)]
+    end: Annotated[int, msgspec.Meta(ge=0)]
+
+
+_OfJob = JobCopy | Finished | StartEnded | OutputNote | Join | Missing
+Control = _OfJob | WorkerOrder | CodeNote | Command | Rewound | Skipped | Layout
 
 LAYOUT = b"layout"
 """Key of the one record of this kind."""
@@ -356,6 +369,7 @@ _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
     b"join": msgspec.json.Decoder(Join),
     b"missing": msgspec.json.Decoder(Missing),
     b"rewind": msgspec.json.Decoder(Rewound),
+    b"skipped": msgspec.json.Decoder(Skipped),
     b"layout": msgspec.json.Decoder(Layout),
 }
 _encoder = msgspec.json.Encoder()
@@ -381,6 +395,7 @@ _KEYS: dict[type[Control], Callable[[Any], str]] = {
     Command: lambda record: f"command/{record.kind}/{record.target}",
     Rewound: lambda record: f"rewind/{record.epoch}.{record.mark}/{record.job}",
     Missing: lambda record: f"missing/{record.job}/{record.url}",
+    Skipped: lambda record: f"skipped/{record.partition}/{record.start}",
     Layout: lambda _: LAYOUT.decode(),
     OutputNote: lambda record: f"output/{record.job}/{record.output}",
     WorkerOrder: lambda record: f"worker/{record.worker}",

@@ -3,7 +3,8 @@
 Once a second, a thread reads the commits of crawlog-parse and the end offsets of the partitions. Back-pressure uses the
 position in the commit's metadata, not the committed offset: a page that waits in parse holds back the offset, although
 parse has read on. Parse itself bounds how many pages wait there. Trimming uses the committed offset: every ten minutes
-it deletes records that are parsed and older than `log.pages_keep_days`, never by time alone.
+it deletes records that are parsed and older than `log.pages_keep_days`, never by time alone, and none where another
+program has moved the group (`streams/log/parse_places.py`).
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from crawlog.streams.fetch import Pressure
 from crawlog.streams.log import (
     commit_metadata,
     consumer_config,
+    is_planned,
     kafka_config,
     partition_edges,
     reached_offset,
@@ -73,8 +75,9 @@ class PagesLog:
         for place in committed:
             low, end = held[place.partition]
             self.lows[place.partition] = low
-            parsed[place.partition] = max(place.offset, low)
-            found[place.partition] = (max(min(reached_offset(place.offset, commit_metadata(place)), end), low), end)
+            metadata = commit_metadata(place)
+            parsed[place.partition] = max(place.offset, low) if is_planned(metadata) else low
+            found[place.partition] = (max(min(reached_offset(place.offset, metadata), end), low), end)
         if time.monotonic() - self._trimmed_at > TRIM_S:
             self._trimmed_at = time.monotonic()
             try:

@@ -5,6 +5,9 @@
                                                                             └─► crawl.control, a host that joins a scope
     every output of a page acknowledged ─► its offset is done ─► committed in offset order
 
+Before the first page, pages that the log lost before they were parsed are asked for again, and a group that another
+program moved forward goes back (`streams/log/parse_places.py`).
+
 A page is parsed inside its event: this takes 0.2 ms, and no queue can be lost. Only its founds wait for others of their
 partition, at most `GATHER_S` or `GATHER_PAGES` pages. A page gives all its outputs or none: they are sent once all are
 decided (`outputs.py`). A page goes to crawl.dead if every try fails, if it takes too long, or if it kills its worker
@@ -18,12 +21,15 @@ import time
 from itertools import islice
 from typing import Any
 
+import structlog
+
 from crawlog.agents import progress
-from crawlog.agents.control import Garbage, Obedience, follow
+from crawlog.agents.control import Garbage, Obedience, beating, follow
 from crawlog.agents.sandbox import BackgroundChild, ChildRules
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
-from crawlog.streams.log import Producer, Topics, partition_count
+from crawlog.streams.errors import RetryLater
+from crawlog.streams.log import ParsePlace, Producer, Topics, parse_places, partition_count, power_cut, ranges_text
 from crawlog.streams.url import Places
 from crawlog.streams.worker import COMMIT_S, CrawlApp, finish_within
 
@@ -31,6 +37,8 @@ from .guard import guard_of
 from .spider_pages import SpiderPages
 from .stage import ParseStage
 from .turns import GATHER_S, PageTurns
+
+log = structlog.get_logger()
 
 FOUND_LINGER_MS = 10
 ITEM_LINGER_MS = 300
@@ -55,6 +63,8 @@ class ParseWorker:
         self._founds: Producer | None = None
         self._items: Producer | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._places: dict[int, ParsePlace] = {}
+        self._note = ""
 
     def serve(self, stage: ParseStage) -> PageTurns:
         """Send events to this stage from now on; returns the turns of its waiting pages."""
@@ -62,8 +72,42 @@ class ParseWorker:
         self._waits = PageTurns(self._app, stage, self._orders, self._flush_soon)
         return self._waits
 
-    async def owned(self, _partitions: set[int]) -> None:
+    async def starts(self, partitions: set[int]) -> dict[int, int]:
+        """The offsets where reading starts; pages that are gone were asked for again by then.
+
+        Raises: EngineError: the log cannot be read or written.
+        """
+        settings = self._app.crawl
+        names = Topics(settings.kafka.prefix)
+        self._places = await asyncio.to_thread(parse_places, settings, names, partitions)
+        if gone := {at: place.gone for at, place in self._places.items() if place.gone}:
+            work = asyncio.to_thread(power_cut.fetch_unread, settings, gone)
+            count = await beating(self._app.watchdog.beat, work)
+            self._note = (
+                f"{names.pages} lost {ranges_text(gone)} before they were parsed, by its retention or by DeleteRecords;"
+                f" pages fetched again: {count}"
+            )
+            log.error("pages_gone", topic=names.pages, offsets=ranges_text(gone), fetched_again=count)
+        if passed := {at: place.passed_over for at, place in self._places.items() if place.passed_over}:
+            log.warning("pages_passed_over", topic=names.pages, offsets=ranges_text(passed), then="they are parsed")
+        return {at: place.start for at, place in self._places.items()}
+
+    def _begin(self, partitions: set[int]) -> None:
+        """Have the commit pass pages that were asked for again.
+
+        Raises: RetryLater: the log has lost more since `starts`; the next worker asks for that too.
+        """
+        positions = self._app.positions
+        for at in partitions & self._places.keys():
+            place, start = self._places[at], positions.next(at) or 0
+            if start > place.start:
+                raise RetryLater(f"partition {at} lost its pages up to {start} just now")
+            if place.gone:
+                positions.done(at, place.start)
+
+    async def owned(self, partitions: set[int]) -> None:
         """Let pages in after an assignment; the first one builds the stage."""
+        self._begin(partitions)
         self._orders.owned()
         settings = self._app.crawl
         count = await asyncio.to_thread(partition_count, settings)
@@ -164,12 +208,14 @@ class ParseWorker:
         for report in reports:
             report.parsed = dict(islice(reversed(stage.parsed.items()), MAX_PARSED_TOLD))
             report.remarks = {job: one for job, one in stage.remarks.by_job.items() if job in report.parsed}
+            report.note = self._note
         return reports
 
 
 def attach(app: CrawlApp) -> None:
     """Make an app the parse stage."""
     worker = ParseWorker(app)
+    app.positions.start = worker.starts
     app.on_owned.append(worker.owned)
     app.on_rebalance_started.append(worker.rebalance_started)
     app.on_revoking.append(worker.revoking)

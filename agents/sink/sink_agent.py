@@ -2,7 +2,7 @@
 
 The environment names the job and the output. One worker holds the state and all partitions; a second one waits before
 it joins the group. The state's offsets are the truth: reading starts there, and the group's commits only follow. But a
-commit by another program is an order to read from there: `crawlog replay` and Kafka's own tool use that.
+commit by `crawlog replay`, or by Kafka's own tool if it leaves no record out, is an order to read from there.
 
 Order, for each batch: dead letters acknowledged → rows in the file → state in one batch → positions.
 
@@ -35,9 +35,11 @@ from crawlog.streams.log import (
     Topics,
     committed_offsets,
     is_ours,
+    is_planned,
     log_bounds,
     log_identity,
     partition_count,
+    ranges_text,
     read_records,
     remove_groups,
     sink_from,
@@ -115,6 +117,7 @@ class SinkStage:
                 log.warning("sink_goes_back", reason="the log ends before the state's offsets", offsets=past)
                 self.cuts |= past
                 self.results.move({at: held[at][0] for at in past})  # the rows stay: the log may have lost their items
+            made = self._without_skips(made)
             self._obey({at: offset for at, (offset, by) in made.items() if not is_ours(by)}, held)
             known = self.results.meta.offsets
             gone = {at: first for at, (first, _) in held.items() if known.get(at, 0) < first}
@@ -123,6 +126,23 @@ class SinkStage:
                 self.note = f"rows are missing: {self._items} no longer has its first records (it begins at {gone})"
             self.results.fold([(at, first - 1, None) for at, first in gone.items()])
             return {at: self.results.meta.offsets.get(at, 0) for at in held}
+
+    def _without_skips(self, made: dict[int, tuple[int, str]]) -> dict[int, tuple[int, str]]:
+        """The commits but those by which another program than `crawlog replay` would have records left out."""
+        known = self.results.meta.offsets
+        skips = {
+            at: range(known[at], offset)
+            for at, (offset, by) in made.items()
+            if not is_planned(by) and offset > known.get(at, offset)
+        }
+        if skips:
+            log.warning("sink_not_moved", reason="records would be left out", offsets=ranges_text(skips))
+            count, offsets = sum(map(len, skips.values())), ranges_text(skips)
+            self.note = (
+                f"{count:,} records of {self._items} not read, {offsets}: another program moved the group {self._group}"
+                " past them; they are read now"
+            )
+        return {at: commit for at, commit in made.items() if at not in skips}
 
     def _obey(self, orders: dict[int, int], held: dict[int, tuple[int, int]]) -> None:
         """Read on at the offsets to which another program moved the group.

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from crawlog import outcome
+from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
-from .options import one_file, settings_of, settings_options
+from .options import accept_skipped, one_file, settings_of, settings_options
 from .reach import login_of, reachable_log, while_up
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("-a", "args", metavar="NAME=VALUE", multiple=True, help="Argument of the spider; may be repeated.")
 @click.option("--job", metavar="NAME", help="Name of the job; without it a hash of seeds and spider.")
 @click.option("--fresh", is_flag=True, help="Begin the job again from its seeds, in a new epoch.")
+@accept_skipped
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @settings_options
 def run(
@@ -53,6 +55,7 @@ def run(
     args: tuple[str, ...],
     job: str | None,
     fresh: bool,
+    accepts_skipped: bool,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -67,6 +70,8 @@ def run(
 
     flags: dict[str, object] = {"run.depth": depth, "run.max_pages": max_pages}
     if workers is None and _is_for_fleet(given):
+        if accepts_skipped:
+            raise Misconfigured("--accept-skipped: workers run. Stop them, then `crawlog up --accept-skipped`.")
         from .attached import attached
 
         of_job = {"urls": urls, "seeds": seeds, "spider": spider, "args": args, "job": job, "fresh": fresh}
@@ -78,6 +83,7 @@ def run(
     settings, order = arguments.ordered(
         settings, urls, seeds_file=seeds, output=output, spider=named, job=job, fresh=fresh
     )
+    order.accepts_skipped = accepts_skipped
     prepare(settings.run.data)
     from crawlog.commands import run as command
     from crawlog.progress.live import view

@@ -9,7 +9,7 @@ from crawlog import outcome
 from crawlog.terminal import answer, tell
 
 from .group import CommandGroup
-from .options import settings_of, settings_options
+from .options import accept_skipped, settings_of, settings_options
 from .reach import running_log
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ STAGES = ("fetch", "parse", "sink", "service", "start")
 
 @click.command()
 @click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")
+@accept_skipped
 @settings_options
-def up(workers: str | None, **given: Any) -> int:
+def up(workers: str | None, accepts_skipped: bool, **given: Any) -> int:
     """Start the local engine and workers in the background."""
     from crawlog.processes.folder import prepare
 
@@ -31,7 +32,7 @@ def up(workers: str | None, **given: Any) -> int:
     prepare(settings.run.data)
     from crawlog.commands.up import up as start
 
-    started = start(settings)
+    started = start(settings, accepts_skipped=accepts_skipped)
     tell(f"Apache Kafka   {started.bootstrap}")
     tell(f"workers        {started.workers}, logs in {started.data / 'logs'}")
     if started.service:

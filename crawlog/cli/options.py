@@ -31,6 +31,15 @@ def settings_options(command: Command) -> Command:
     return command
 
 
+accept_skipped = click.option(
+    "--accept-skipped",
+    "accepts_skipped",
+    is_flag=True,
+    help="Leave out the records that another program, such as Kafka's tools, had a consumer group skip.",
+)
+"""Option of the commands that start workers."""
+
+
 def one_file(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> str | None:
     """The file of an `-o` that may be given once; click itself would take the last one and drop the others.
 

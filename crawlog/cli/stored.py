@@ -111,11 +111,14 @@ def _verify_log(settings: "Settings", *, as_json: bool) -> int:
     """Reads the whole log, and reports missing records."""
     from msgspec.json import encode
 
+    from crawlog.processes.log_care import note_missing
     from crawlog.streams.log import Check
 
     from . import verify_text
 
     check = Check(settings)
+    if check.missing and not any(part.damaged for part in check.parts):
+        note_missing(settings.run.data)
     if as_json:
         answer(*(encode(one).decode() for one in (*check.parts, *check.findings())))
     else:

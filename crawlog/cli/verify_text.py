@@ -27,7 +27,7 @@ def log_lines(check: "Check") -> list[str]:
     if any(part.damaged for part in check.parts):
         told.append("what cannot be read stays so: `crawlog repair` shows where to cut it off, before that `run`")
     if check.trimmed:
-        told.append(f"{check.trimmed:,} pages were trimmed, as log.pages_keep_days says")
+        told.append(f"{check.trimmed:,} pages were trimmed after they were parsed")
     if not check.missing:
         told.append("nothing is missing: every page that was fetched is in the log, and came to items or a dead letter")
     return told

@@ -70,6 +70,7 @@ class Order:
         pipelines: Whether items pass pipelines before they are rows.
         dumps_stats: Whether Scrapy's stats are shown at the end.
         notes: Lines about the spider that are said first.
+        accepts_skipped: Whether records stay unread that another program had a group skip.
     """
 
     seeds: Sequence[str] = ()
@@ -85,6 +86,7 @@ class Order:
     pipelines: bool = False
     dumps_stats: bool = False
     notes: tuple[str, ...] = ()
+    accepts_skipped: bool = False
 
     def name(self) -> str:
         """The job's name."""

@@ -31,6 +31,7 @@ from crawlog.streams.log import (
     groups,
     job_end,
     known_job,
+    note_skipped,
     offsets,
     renew_ends,
 )
@@ -238,6 +239,7 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
     if plan.group.stage == "parse":
         _await_rows(admin.settings, plan, job)  # first: killed behind the move, the same command has nothing to move
         crash_points.point("replay.announced")
+        note_skipped(admin.settings, {one.partition: range(one.first, one.end) for one in plan.moves if one.is_skip})
         groups.move(admin, plan.group, plan.moves, job)
         return
     if not plan.again:

@@ -96,7 +96,7 @@ def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, 
     crawl = None
     try:
         supervisor.launch()
-        supervisor.connect()
+        supervisor.connect(accepts_skipped=order.accepts_skipped)
         crawl = Run(order, summary, supervisor, shown, started)
         crawl.until_finished()
     except Stop as stop:

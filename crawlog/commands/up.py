@@ -83,8 +83,13 @@ class Status(msgspec.Struct):
     fleet: FleetStatus | None = None
 
 
-def up(settings: "Settings") -> Started:
-    """Starts engine and workers in the background; returns when they run."""
+def up(settings: "Settings", *, accepts_skipped: bool = False) -> Started:
+    """Starts engine and workers in the background; returns when they run.
+
+    Args:
+        accepts_skipped: Whether records stay unread that another program had a group skip.
+    """
+    from crawlog.processes.background import ACCEPTS_SKIPPED
     from crawlog.streams.settings import to_environ
 
     data = settings.run.data.absolute()
@@ -96,7 +101,10 @@ def up(settings: "Settings") -> Started:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=out,
-            env=os.environ | to_environ(settings) | {"CRAWLOG_RUN__DATA": str(data)},
+            env=os.environ
+            | to_environ(settings)
+            | {"CRAWLOG_RUN__DATA": str(data)}
+            | ({ACCEPTS_SKIPPED: "1"} if accepts_skipped else {}),
             start_new_session=True,
         )
     assert child.stdout is not None

@@ -57,5 +57,5 @@ def findings(found: "Iterable[CheckFinding]", missing: int) -> list[str]:
     if missing > SHOWN:
         told.append(f"… and {missing - SHOWN:,} more; `crawlog verify --log --json` names all")
     if missing:
-        told.append(f"missing: {missing:,}; `crawlog run` of the job, the same command again, gets back what it can")
+        told.append(f"missing: {missing:,}; `crawlog run` of the job, the same command again, or `crawlog up` mends it")
     return told

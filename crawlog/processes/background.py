@@ -5,6 +5,7 @@ standard output is JSON and tells whether it came up.
 """
 
 import json
+import os
 import sys
 
 from crawlog import outcome
@@ -15,6 +16,9 @@ from .forkserver import SERVICE
 from .service_note import service_note
 from .starts import Starts
 from .supervisor import Stop, Supervisor, names, with_service
+
+ACCEPTS_SKIPPED = "CRAWLOG_ACCEPTS_SKIPPED"
+"""Environment variable of `up --accept-skipped`."""
 
 LOOK_S = 0.5
 """Pause between two looks at workers and engine, seconds; no user waits for it."""
@@ -36,7 +40,7 @@ def main() -> None:
         with Supervisor(settings, "up", with_service(settings, workers), tell) as supervisor:
             folder_key(settings.run.data)  # signs what is deployed on this folder; its workers trust it
             supervisor.launch()
-            supervisor.connect()
+            supervisor.connect(accepts_skipped=ACCEPTS_SKIPPED in os.environ)
             own = supervisor.settings
             settled_control(own, supervisor.producer, Topics(own.kafka.prefix))
             supervisor.go(("fetch", "parse", "sink", SERVICE))

@@ -3,16 +3,35 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from crawlog import outcome
+from crawlog.streams import files
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from crawlog.streams import engine as local
     from crawlog.streams.log import Check, CutPartition
     from crawlog.streams.settings import Settings
+
+
+MISSING = "missing"
+"""File in the data folder's `run`: `verify --log` has found records missing, and no command has restored them."""
+
+
+TO_SKIP = "To leave pages out, move the group by `crawlog replay`, or start with --accept-skipped after the move."
+
+
+def note_missing(data: "Path") -> None:
+    """Has the next `run` or `up` of this folder check the whole log, and restore what is missing."""
+    files.own(data / "run")
+    (data / "run" / MISSING).touch()
 
 
 class LogCare:
     """The log of one supervisor.
 
     Attributes:
+        is_doubted: Whether a check found records missing; False once the whole log has been checked.
         cuts: Partitions that have lost records; emptied once the whole log has been checked.
         lost_founds: Every partition of crawl.urls that has lost records; seeds may be lost with them. Never emptied.
     """
@@ -20,6 +39,7 @@ class LogCare:
     def __init__(self, settings: "Settings", report: Callable[[str], None]) -> None:
         from crawlog.streams.log import Marks
 
+        self.is_doubted = False
         self.cuts: list[CutPartition] = []
         self.lost_founds: list[CutPartition] = []
         self._settings = settings
@@ -75,8 +95,11 @@ class LogCare:
             power_cut.after_power_cut(self._settings, self._report)
             engine.mended()
         self._owed = lost = list(dict.fromkeys(self.lost()))
-        if lost:
+        noted = self._settings.run.data / "run" / MISSING
+        if lost or noted.exists():
             power_cut.after_cuts(self._settings, self._report, lost)
+            self.is_doubted = True
+            noted.unlink(missing_ok=True)
             self.cuts += lost
             self.lost_founds += self.founds(lost)
             self._marks.mended()
@@ -85,6 +108,24 @@ class LogCare:
             names = ", ".join(file.name for file in cut_off)
             power_cut.offer_again(self._settings, self._report, names, engine.founds_cut_off())
             engine.offered()
+
+    def tell_moved(self, *, accepts: bool) -> None:
+        """Says which pages another program had parse leave out; parse goes back to them, unless the user accepts that.
+
+        Raises: Misconfigured: the group of parse or of a sink has members.
+        """
+        from crawlog.streams.log import Topics, accept_skipped, passed_over, ranges_text, stage_group
+
+        skipped = passed_over(self._settings)
+        if accepts:
+            accept_skipped(self._settings)
+        if not skipped:
+            return
+        names, group = Topics(self._settings.kafka.prefix), stage_group(self._settings, "parse")
+        count = outcome.counted(sum(map(len, skipped.values())), "page")
+        then = "they are left out" if accepts else f"they are parsed now. {TO_SKIP}"
+        what = f"{count} of {names.pages} not parsed, {ranges_text(skipped)}"
+        self._report(f"{what}: another program moved the group {group} past them; {then}")
 
     def mend(self, check: "Check", *, founds: bool) -> None:
         """Restores the records that a check of the log has found missing.

@@ -114,8 +114,12 @@ class Supervisor:
         """Starts the forkserver, which imports modules while the engine starts."""
         self._workers.launch()
 
-    def connect(self) -> None:
-        """Starts or finds the log, creates its topics, and restores records that it has lost."""
+    def connect(self, *, accepts_skipped: bool = False) -> None:
+        """Starts or finds the log, creates its topics, and restores records that it has lost.
+
+        Args:
+            accepts_skipped: Whether records stay unread that another program had a group skip.
+        """
         if not self.settings.kafka.bootstrap:
             self._start_engine()
         from crawlog.streams import logs
@@ -127,6 +131,7 @@ class Supervisor:
         ensure_topics(self.settings, self.report)
         self._care = LogCare(self.settings, self.report)
         self._care.make_again(self.engine)
+        self._care.tell_moved(accepts=accepts_skipped)
         self.watch = Watch(self.settings, self.picture)
 
     @property
@@ -168,7 +173,7 @@ class Supervisor:
     @property
     def is_unchecked(self) -> bool:
         """Whether the log may have lost records: it was cut, or its broker ended uncleanly, which ends do not show."""
-        has_cuts = self._care is not None and bool(self._care.cuts)
+        has_cuts = self._care is not None and (self._care.is_doubted or bool(self._care.cuts))
         return has_cuts or bool(self.picture.cuts) or (self.engine is not None and self.engine.is_unchecked)
 
     @property
@@ -184,6 +189,7 @@ class Supervisor:
     def checked(self) -> None:
         """Notes that the whole log was checked and that nothing is missing."""
         if self._care:
+            self._care.is_doubted = False
             self._care.cuts.clear()
         self.picture.cuts.clear()
         if self.engine:

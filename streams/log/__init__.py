@@ -9,6 +9,7 @@
 
     reset by a user     groups (members, commits) ─► offsets (new ones, pure) ─► groups.move; rewind: a job or the crawl
     lost or damaged     marks, damage (is something missing?) ─► check + ledger (which pages?) ─► power_cut (recovery)
+                        parse_places: pages that parse would leave out
     dead_letters        which are open, how often each was tried     sink_groups: each output is a consumer group
     health              can the cluster take a record, and how safely is it kept
     job_lines           lines about jobs, on their way to crawl.logs
@@ -47,6 +48,7 @@ from .commits import (
     ReplayOrder,
     WrittenEnds,
     is_ours,
+    is_planned,
     merged_ends,
     reached_offset,
     replay_order,
@@ -107,6 +109,7 @@ from .job_records import (
 from .job_values import job_values
 from .marks import Marks
 from .offsets import Move, Target, TargetKind
+from .parse_places import ParsePlace, accept_skipped, note_skipped, parse_places, passed_over, ranges_text
 from .producer import CommandProducer, Producer
 from .provision import TopicRow, ensure_topics, partition_count, partition_count_if_any, topic_rows
 from .read import (
@@ -157,6 +160,7 @@ __all__ = [
     "LogIdentity",
     "Marks",
     "Move",
+    "ParsePlace",
     "Position",
     "Producer",
     "ReadPatience",
@@ -170,6 +174,7 @@ __all__ = [
     "Topics",
     "Void",
     "WrittenEnds",
+    "accept_skipped",
     "access_denied",
     "acknowledged",
     "aiokafka_credentials",
@@ -198,6 +203,7 @@ __all__ = [
     "is_end_of",
     "is_log_end",
     "is_ours",
+    "is_planned",
     "is_transient",
     "job_end",
     "job_keys",
@@ -217,16 +223,20 @@ __all__ = [
     "log_identity",
     "member_names",
     "merged_ends",
+    "note_skipped",
     "offset_at",
     "offsets",
     "overruling",
     "own_manner",
     "pages_done",
     "pages_named",
+    "parse_places",
     "partition_count",
     "partition_count_if_any",
     "partition_edges",
+    "passed_over",
     "power_cut",
+    "ranges_text",
     "reached_offset",
     "read_around",
     "read_error",

@@ -8,6 +8,7 @@ check: the reader searches for the next readable record and notes the range betw
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -19,9 +20,10 @@ from crawlog.streams.errors import DamagedLog
 
 from . import groups
 from .admin import Admin
-from .client import committed_offsets, consumer_config, is_transient, log_bounds
+from .client import consumer_config, is_transient, log_bounds
 from .ledger import Ledger, page_name
-from .read import ReadPatience, check_jump, is_log_end, read_error
+from .parse_places import parse_places
+from .read import ReadPatience, check_jump, is_log_end, read_error, read_records
 from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
@@ -124,18 +126,19 @@ class Check:
         self.parts: list[Part] = []
         self._settings = settings
         self._count = groups.count(Admin(settings), self.names.urls)
+        self._passed_over: dict[int, range] = {}
         self._ledgers = self._read(parsed or {})
 
     @property
     def trimmed(self) -> int:
-        """Number of dones whose page was trimmed."""
+        """Number of dones whose page was trimmed after it was parsed."""
         return sum(one.trimmed for one in self._ledgers.values())
 
     @property
     def missing(self) -> int:
-        """Number of lost pages, pages without a result, and unreadable ranges."""
+        """Number of lost pages, pages without a result, and ranges that are unreadable or passed over."""
         told = sum(len(one.gone()) + len(one.unparsed()) for one in self._ledgers.values())
-        return told + sum(len(part.damaged) for part in self.parts)
+        return told + len(self._passed_over) + sum(len(part.damaged) for part in self.parts)
 
     @property
     def lacking(self) -> int:
@@ -175,6 +178,9 @@ class Check:
         for part in self.parts:
             for start, end in part.damaged:
                 yield CheckFinding(part.topic, part.partition, start, end, "cannot be read: damaged")
+        for number, passed in self._passed_over.items():
+            what = f"not parsed: another program moved the group {stage_group(self._settings, 'parse')} past them"
+            yield CheckFinding(self.names.pages, number, passed.start, passed.stop, what)
         for one in self.lost():
             what = f"gone, and crawl.urls[{one.partition}] {one.offset} says that it was fetched"
             yield CheckFinding(self.names.pages, one.partition, one.page, one.page + 1, what, one.result.url, one.job)
@@ -191,8 +197,10 @@ class Check:
         parse's commits are asked before the ends of items and dead letters.
         """
         settings, names, numbers = self._settings, self.names, list(range(self._count))
-        committed = committed_offsets(settings, stage_group(settings, "parse"), names.pages, numbers)
-        parsed = {n: max(told.get(n, 0), committed.get(n, (0, ""))[0]) for n in numbers}
+        places = parse_places(settings, names, numbers)
+        parsed = {n: max(told.get(n, 0), place.parsed) for n, place in places.items()}
+        passed_over = {n: at.passed_over for n, at in places.items() if at.passed_over}
+        self._passed_over = {n: passed for n, passed in passed_over.items() if told.get(n, 0) < passed.stop}
         urls = log_bounds(settings, names.urls, numbers)
         held = log_bounds(settings, names.pages, numbers)
         rest = {names.items: log_bounds(settings, names.items, numbers)}
@@ -228,7 +236,7 @@ class Check:
         self._scan(names.urls, urls, url)
         self._scan(names.items, rest[names.items], item)
         self._scan(names.dead, rest[names.dead], letter)
-        self._scan(names.control, rest[names.control], lambda one: control.decode(one.key(), one.value()))
+        self._scan(names.control, rest[names.control], partial(_note_skipped, ledgers))
         self._scan(names.progress, rest[names.progress], _report)
         return ledgers
 
@@ -278,9 +286,41 @@ def _note(ledger: Ledger, offset: int, record: u.UrlsRecord) -> None:
             ledger.again(page_name(job, found.url, found.id))
 
 
+def lost_unread(settings: "Settings", names: Topics, number: int, gone: range) -> Iterator[LostPage]:
+    """The dones of a partition whose pages lie at offsets that are gone, without those whose URL was asked again since.
+
+    Raises: EngineError: the cluster does not answer. DamagedLog: a record of crawl.urls is damaged.
+    """
+    low, end = log_bounds(settings, names.urls, [number])[number]
+    lost: dict[int, LostPage] = {}
+    for message in read_records(settings, names.urls, number, low, end):
+        try:
+            record = u.decode(message.value())
+        except ValueError:
+            continue  # a dead letter
+        job = record.job or u.DEFAULT_JOB
+        for result in record.results or ():
+            if result.page is not None:
+                name, page = page_name(job, result.url, result.id), result.page[1]
+                if page in gone:
+                    lost[name] = LostPage(number, message.offset() or 0, record.job or "", record.epoch, result, page)
+                else:
+                    lost.pop(name, None)
+        for found in record.urls or ():
+            if found.again:
+                lost.pop(page_name(job, found.url, found.id), None)
+    yield from lost.values()
+
+
 def _note_deletion(deleted: dict[str, int], record: u.UrlsRecord | control.JobCopy) -> None:
     if record.job is not None and record.spec is not None and record.spec.state == "deleted":
         deleted[record.job] = max(record.epoch, deleted.get(record.job, control.NO_EPOCH))
+
+
+def _note_skipped(ledgers: Mapping[int, Ledger], message: Message) -> None:
+    record = control.decode(message.key(), message.value())
+    if isinstance(record, control.Skipped) and record.partition in ledgers:
+        ledgers[record.partition].skipped(record.start, record.end)
 
 
 def _report(message: Message) -> None:

@@ -13,6 +13,12 @@ OURS = "crawlog"
 """Prefix of the metadata of each commit of a worker. A commit without it is an order: a user moved the group's offsets
 by `crawlog replay` or Kafka's own tool. A stage that keeps its own offset obeys such a commit."""
 
+REPLAY = "replay"
+"""Prefix of the metadata of each commit of `crawlog replay`. A commit without either prefix is of another program."""
+
+REPLAY_ALL = f"{REPLAY};"
+"""Metadata of a replay of all jobs."""
+
 
 class ReplayOrder(NamedTuple):
     """A replay of one job: before `upto`, the records of other jobs are skipped.
@@ -27,7 +33,7 @@ class ReplayOrder(NamedTuple):
     @property
     def metadata(self) -> str:
         """Metadata of the commit that orders the replay. Each later commit repeats it until the replay is done."""
-        return f"replay {self.job} {self.upto};"
+        return f"{REPLAY} {self.job} {self.upto};"
 
 
 class WrittenEnds(NamedTuple):
@@ -117,6 +123,11 @@ def without_written(metadata: str) -> str:
 def is_ours(metadata: str) -> bool:
     """Whether a worker wrote a commit."""
     return metadata.startswith(OURS)
+
+
+def is_planned(metadata: str) -> bool:
+    """Whether a worker or `crawlog replay` wrote a commit: what it skips was to be skipped."""
+    return metadata.startswith((OURS, REPLAY))
 
 
 def reached_offset(offset: int, metadata: str) -> int:

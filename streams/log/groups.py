@@ -31,7 +31,7 @@ from crawlog.streams.errors import EngineError, Misconfigured
 
 from .admin import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin
 from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient
-from .commits import HeldRange, ReplayOrder
+from .commits import REPLAY_ALL, HeldRange, ReplayOrder
 from .read import is_log_end, read_error, take
 from .sink_groups import known_sinks
 from .topics import Topics, stage_group
@@ -247,17 +247,16 @@ def remove_groups(settings: "Settings", names: list[str]) -> None:
 
 
 def _order(move: "Move", job: str) -> str:
-    """The metadata of a commit that moves a partition; empty for a replay of all jobs."""
-    return (
-        ReplayOrder(job, move.before).metadata if job and move.before is not None and move.after < move.before else ""
-    )
+    """The metadata of a commit that moves a partition."""
+    is_of_job = job and move.before is not None and move.after < move.before
+    return ReplayOrder(job, move.before or 0).metadata if is_of_job else REPLAY_ALL
 
 
 def move(admin: Admin, of: Group, moves: Iterable["Move"], job: str = "") -> None:
     """Commit the new offsets for a group that has no members.
 
-    The commit has no metadata, like a commit of Kafka's own tool: so a sink tells an order from its own commits. To
-    replay one job in parse, the metadata names the job and the offset before the replay.
+    The metadata is that of a replay: so a stage tells an order from its own commits, and from a commit of another
+    program. To replay one job in parse, the metadata names the job and the offset before the replay.
 
     Raises: Misconfigured: the group has members again. EngineError: the broker refused.
     """

@@ -43,10 +43,10 @@ class Ledger:
 
     Args:
         start, end: The bounds of the partition in crawl.pages.
-        parsed: Each page before this offset has been parsed; later pages need no result yet.
+        parsed: Each page before this offset has been parsed; later pages need no result yet, but may not be trimmed.
 
     Attributes:
-        trimmed: Number of dones whose page lies before the log's start.
+        trimmed: Number of dones whose page was parsed, and then trimmed from the log's start.
     """
 
     def __init__(self, start: int, end: int, parsed: int) -> None:
@@ -66,8 +66,9 @@ class Ledger:
 
     def done(self, name: int, at: int, page: int) -> None:
         """A done at an offset of crawl.urls names a page."""
-        if page < self._start:
+        if page < min(self._start, self._parsed):
             self.trimmed += 1
+            self._gone.pop(name, None)
         elif self._is(page, name):
             self._gone.pop(name, None)
             if name in self._asked:
@@ -87,6 +88,11 @@ class Ledger:
                 self._marks[offset - self._start] |= NAMED
         elif self._is(offset, name):
             self._marks[offset - self._start] |= NAMED
+
+    def skipped(self, start: int, end: int) -> None:
+        """The operator left these pages out: they need no result."""
+        for offset in range(max(start, self._start), min(end, self._end)):
+            self.named(offset)
 
     def gone(self) -> list[GonePage]:
         """Dones whose page is not in the log and whose URL was not queued again since."""

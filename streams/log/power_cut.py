@@ -8,6 +8,7 @@ folder may be gone. Recovery runs while none of our workers writes:
     a job's record, its copy is left        is written again to every partition; the fold ignores a known revision
     part of a rewind, its note is left      the rewind is repeated
     a page, its done is left                a found with `again` queues the URL although it is known
+    a page, before parse read it            so too, by the parse worker that meets it (`parse_places.py`)
     items, their page is left               crawlog-parse goes back to the page; where it cannot, a found with `again`
     the end of crawl.urls                   crawlog-parse goes back to the log's start, and writes all founds again
     the end of a partition of crawl.items   the sinks read that partition again, and keep their rows
@@ -38,7 +39,7 @@ from crawlog.streams.errors import EngineError
 
 from . import groups
 from .admin import Admin
-from .check import Check, LostPage, Unparsed
+from .check import Check, LostPage, Unparsed, lost_unread
 from .client import committed_offsets, log_bounds
 from .commits import without_written
 from .job_records import control_entries
@@ -103,6 +104,26 @@ def after_cuts(
     if cuts:
         _forget_ends(settings, numbers)
     _sinks_again(settings, names, {one.partition for one in cuts if one.topic == names.items})
+
+
+def fetch_unread(settings: "Settings", gone: Mapping[int, range]) -> int:
+    """Have pages fetched again that the log lost before parse read them; returns their number.
+
+    A second call is harmless: a page that was asked for again since is left out.
+
+    Args:
+        gone: Their offsets, by partition.
+
+    Raises: EngineError: the log cannot be read or written.
+    """
+    names, producer, count = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-recovery"), 0
+    lost = (page for number, pages in gone.items() for page in lost_unread(settings, names, number, pages))
+    for number, job, epoch, found in _again(settings, names, lost):
+        producer.send(names.urls, u.encode(u.founds(job, epoch, [found])), partition=number)
+        count += 1
+    if not producer.flush(ACKNOWLEDGED_S):
+        raise EngineError(f"Kafka did not acknowledge what is fetched again within {ACKNOWLEDGED_S:.0f} s")
+    return count
 
 
 def offer_again(

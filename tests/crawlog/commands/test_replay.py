@@ -18,6 +18,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Admin
 from crawlog.streams.log.client import committed_offsets, kafka_config, log_bounds
+from crawlog.streams.log.commits import REPLAY_ALL
 from crawlog.streams.log.job_records import known_job, write_control, write_job
 from crawlog.streams.log.offsets import TargetKind
 from crawlog.streams.log.producer import Producer
@@ -213,7 +214,7 @@ def test_a_live_group_is_waited_for_and_not_moved(cluster: Settings, tmp_path: P
     leaving.start()
     plans = replay(settings, order, told.append).plans
     leaving.join(LIMIT_S)
-    assert committed_offsets(settings, parse, topic, [0, 1]) == {1: (0, "")}
+    assert committed_offsets(settings, parse, topic, [0, 1]) == {1: (0, REPLAY_ALL)}
     assert [plan.group.name for plan in plans] == [parse]
 
 
@@ -275,6 +276,6 @@ def test_a_replay_that_dies_before_it_moves_parse_is_done_by_the_same_command(
     copy = known_job(settings, topics, "j")
     assert copy is not None
     assert copy.spec.state == "running"
-    assert committed_offsets(settings, parse, topics.pages, [1]) == {1: (3, "")}
+    assert committed_offsets(settings, parse, topics.pages, [1]) == {1: (3, REPLAY_ALL)}
     replay(settings, again, print)
-    assert committed_offsets(settings, parse, topics.pages, [1]) == {1: (2, "")}
+    assert committed_offsets(settings, parse, topics.pages, [1]) == {1: (2, REPLAY_ALL)}

@@ -28,6 +28,7 @@ from crawlog.streams.log import groups, power_cut, provision, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.check import Check
 from crawlog.streams.log.client import consumer_config, kafka_config
+from crawlog.streams.log.commits import OURS
 from crawlog.streams.log.damage import CutPartition, Known, cuts_against
 from crawlog.streams.log.ledger import GonePage, Ledger, page_name
 from crawlog.streams.settings.settings import Settings
@@ -85,6 +86,23 @@ def test_a_page_that_was_trimmed_is_not_missing() -> None:
     one = ledger(A, start=5)
     one.done(B, 10, 4)
     assert (one.gone(), one.trimmed) == ([], 1)
+
+
+def test_a_page_that_was_trimmed_before_it_was_parsed_is_missing() -> None:
+    """Until its URL is asked again, or a later page of it was parsed and trimmed."""
+    one = ledger(start=2, parsed=1)
+    one.done(A, 10, 0)
+    one.done(B, 11, 1)
+    assert (one.trimmed, one.gone()) == (1, [GonePage(11, 1)])
+    one.again(B)
+    assert one.gone() == []
+
+
+def test_a_page_that_the_operator_left_out_needs_no_item() -> None:
+    """By a replay that skips it, or by --accept-skipped."""
+    one = ledger(A, B, start=3)
+    one.skipped(0, 4)
+    assert one.unparsed() == [4]
 
 
 def test_a_page_without_an_item_is_missing() -> None:
@@ -197,7 +215,7 @@ class Log:
     def parsed(self, end: int) -> None:
         """Parse has come to an offset."""
         consumer = Consumer(consumer_config(self.settings, topics.stage_group(self.settings, "parse")))
-        consumer.commit(offsets=[TopicPartition(self.names.pages, 0, end)], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition(self.names.pages, 0, end, OURS)], asynchronous=False)
         consumer.close()
 
     def said(self) -> tuple[int, list[dict[str, object]]]:
@@ -357,7 +375,7 @@ def test_lost_founds_are_not_passed_over_while_others_hold_the_pages(log: Log, m
     while not other.assignment():
         other.poll(0.1)
         assert time.monotonic() < deadline
-    other.commit(offsets=[TopicPartition(names.pages, 0, PAGES)], asynchronous=False)
+    other.commit(offsets=[TopicPartition(names.pages, 0, PAGES, OURS)], asynchronous=False)
     cut = CutPartition(names.urls, 0, 2, 9, "its leader of epoch 3", is_replaced=True)
     with pytest.raises(EngineError, match=rf"{names.urls} has lost founds.*{name}.*parse-elsewhere"):
         power_cut.after_cuts(settings, lambda _: None, [cut])

@@ -12,6 +12,7 @@ from crawlog.streams.engine import broker
 from crawlog.streams.log import groups, provision, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import consumer_config, kafka_config, log_bounds, log_identity
+from crawlog.streams.log.commits import OURS
 from crawlog.streams.log.power_cut import after_power_cut
 from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.settings import Settings
@@ -44,7 +45,7 @@ def write(settings: Settings, names: topics.Topics) -> None:
         producer.produce(names.pages, b"page", partition=0, headers=[(pg.HEADER, header)])
     assert producer.flush(30) == 0
     consumer = Consumer(consumer_config(settings, topics.stage_group(settings, "parse")))
-    consumer.commit(offsets=[TopicPartition(names.pages, 0, 2)], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(names.pages, 0, 2, OURS)], asynchronous=False)
     consumer.close()
 
 
