@@ -228,6 +228,14 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     assert [(path, link) for path, link in links if not (path.parent / link).exists()] == []
 
 
+def test_no_page_has_a_heading_twice() -> None:
+    """A reader takes the first for all there is."""
+    for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
+        prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        headings = re.findall(r"^#+ .*$", prose, re.MULTILINE)
+        assert len(headings) == len(set(headings)), page
+
+
 def test_the_front_door_exports_what_it_names() -> None:
     """`from crawlog import …` works for each name in `__all__`, which is sorted."""
     names = list(crawlog.__all__)

@@ -104,6 +104,14 @@ def moment(text: str, now: float) -> float:
     return at
 
 
+def spelled(spellings: list[Spelling], met: Collection[str]) -> list[Spelling]:
+    """The canonical URL in the jobs that met it: a log may have hundreds of others. Without one, each form once."""
+    if met:
+        return [one for one in spellings if one.job in met]
+    forms = {(one.url, one.rules): one for one in spellings}
+    return [msgspec.structs.replace(one, job="") for one in forms.values()] if len(forms) == 1 else spellings
+
+
 class Inquiry:
     """Reads the histories of URLs from the log.
 
@@ -133,13 +141,14 @@ class Inquiry:
         _, end = self._range(self._names.urls, history.place.partition)
         states = history.states()
         unknown = not states
+        met = {state.job for state in states} | {event.job for event in events if event.kind not in ("job", "rewind")}
         events += redirects_beyond(self._settings, history, self._only) if unknown else ()
         return Story(
             url,
             history.place.domain,
             history.place.partition,
             now,
-            history.spellings(),
+            spelled(history.spellings(), met),
             states,
             list(in_order(events)),
             back,

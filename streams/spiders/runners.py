@@ -37,7 +37,8 @@ def _of_project(folder: Path, name: str, ref: SpiderRef, trust: Trust | None) ->
         from .scrapy import of_project
     except ModuleNotFoundError as error:
         raise Misconfigured(
-            f"--spider {folder}:{name}: Scrapy is not installed: pip install 'crawlog[scrapy]'"
+            f"--spider {folder}:{name}: Scrapy is not installed: pip install 'crawlog[scrapy]', or in a clone"
+            " .venv/bin/pip install --no-build-isolation -e '.[scrapy]'"
         ) from error
     return of_project(folder, name, ref)
 

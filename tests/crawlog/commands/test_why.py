@@ -12,12 +12,12 @@ import pytest
 
 from crawlog.cli.why_text import _facts, _offered, lines
 from crawlog.commands.one_page import page_at
-from crawlog.commands.why import Inquiry, Story, moment, why
+from crawlog.commands.why import Inquiry, Story, moment, spelled, why
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, JobCopy, encode, key
 from crawlog.streams.errors import Misconfigured, UnknownName
-from crawlog.streams.fold.history import History, Offer, UrlState
+from crawlog.streams.fold.history import History, Offer, Spelling, UrlState
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
@@ -121,6 +121,15 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     told = "\n".join(lines(why(cluster, f"{URL}11", None, "", lambda _: None)))
     assert "Nothing was ever found by this URL" in told
     assert f"redirect to it from {URL}10: dropped by redirects: 11 redirects in a row are over 10" in told
+
+
+def test_the_canonical_url_is_told_for_the_jobs_that_met_it() -> None:
+    """A log may have hundreds of jobs; one of them is not a job that met a URL because it knows how to spell it."""
+    one, two, bare = Spelling("one", URL, ()), Spelling("two", URL, ()), Spelling("three", TARGET, ("drop_slash",))
+    assert spelled([one, two, bare], {"two"}) == [two]
+    assert spelled([one, two], ()) == [Spelling("", URL, ())]
+    assert spelled([one, two, bare], ()) == [one, two, bare]
+    assert spelled([Spelling("", URL, ())], {"deleted"}) == []
 
 
 @pytest.mark.broker
