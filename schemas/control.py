@@ -422,15 +422,21 @@ def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
         return None
     if kind in _decoders:
         record: Control = decoded(_decoders[kind], value)
+        _check_key(record, record_key)
         return record.check() if isinstance(record, Rewound) else record
     raise ValueError(f"nothing is known by the key {record_key!r:.100}")
+
+
+def _check_key(record: Control, record_key: bytes | None) -> None:
+    """Raise ValueError for another record's key: compaction would keep both, and readers would show both."""
+    if key(record) != record_key:
+        raise ValueError(f"the key {record_key!r:.100} is not that of its record, {key(record)!r:.100}")
 
 
 def _decode_command(record_key: bytes, value: bytes | None) -> Command:
     if value:
         record = decoded(_command, value).check()
-        if key(record) != record_key:
-            raise ValueError(f"the key {record_key!r:.100} is not that of a command for {record.kind} {record.target}")
+        _check_key(record, record_key)
         return record
     _, kind, target = [*record_key.decode().split("/", 2), "", ""][:3]
     if kind not in _MAY:

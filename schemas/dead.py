@@ -4,11 +4,12 @@ Key and value are the failing record's own. Headers, all UTF-8: `topic`, `partit
 (frontier, parse, sink, control), `job` when known, `error` (one line), `traceback` (may be empty). After these come the
 record's own headers.
 
-A letter that was handled stays in the topic: a *mark* on the same topic names it. A mark has the header `handled` and
-no header of a letter, so a count of letters by their headers leaves it out.
+A letter that was handled stays in the topic: a *mark* on the same topic names it. The first header of a mark is
+`handled`, and it has no header of a letter.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -25,6 +26,9 @@ FIELDS = ("topic", "partition", "offset", "stage", "job", "error", "traceback")
 
 MAX_TRACEBACK = 8 * 1024
 """Characters of a traceback kept, the last ones: the cause is at its end."""
+
+MAX_FIELD = 4 * 1024
+"""Characters kept of a job and an error: a record of any client may name a job of megabytes."""
 
 MAX_PLACE = 500
 """Characters of the place of an error."""
@@ -53,8 +57,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
             "partition": str(self.partition),
             "offset": str(self.offset),
             "stage": self.stage,
-            "job": self.job,
-            "error": self.error,
+            "job": self.job[:MAX_FIELD],
+            "error": self.error[:MAX_FIELD],
             "traceback": self.traceback[-MAX_TRACEBACK:],
         }
         return [(name, text.encode("utf-8", "replace")) for name, text in fields.items()]
@@ -124,6 +128,19 @@ def own_headers(headers: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
     """The failing record's own headers: those after the letter's."""
     names = [name for name, _ in headers[: len(FIELDS)]]
     return headers[len(FIELDS) :] if names == list(FIELDS) else []
+
+
+def is_mark(headers: Iterable[tuple[str, bytes | None]]) -> bool:
+    """Whether a record of crawl.dead is a mark: a failed record's own headers come last, with any names."""
+    return next((name == HANDLED for name, _ in headers), False)
+
+
+def by_name(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
+    """The headers of a letter for `from_headers`: of several with one name the first, which is the letter's."""
+    named: dict[str, bytes] = {}
+    for name, value in headers:
+        named.setdefault(name, value or b"")
+    return named
 
 
 def from_headers(headers: dict[str, bytes], key: bytes | None, value: bytes | None) -> DeadLetter:

@@ -5,7 +5,8 @@ header `content-encoding` names the coding; without that header the body is plai
 `crawlog`. Pages, redirects, HTTP errors and failures are all records of this topic, so parse sees every result once.
 """
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Any, Literal
 
 import msgspec
 
@@ -176,3 +177,17 @@ def decode(header: bytes | None) -> PageMeta:
     if meta.request is not None:
         meta.request.check()
     return meta
+
+
+def header_in(headers: Iterable[tuple[str, Any]] | None) -> bytes | None:
+    """The header that holds the metadata; None if there is none, or one without a value. Of several the first counts.
+
+    Args:
+        headers: Of a record, as either client gives them.
+    """
+    return next((value for name, value in headers or () if name == HEADER), None)
+
+
+def meta_in(headers: Iterable[tuple[str, Any]] | None) -> PageMeta:
+    """The metadata in a record's headers. Args: as `header_in`. Raises: ValueError: as `decode`."""
+    return decode(header_in(headers))

@@ -6,6 +6,7 @@ folded to the log's end ─► the last pages of crawl.pages ─► `streams/fet
 import time
 from collections.abc import Iterator
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -13,10 +14,13 @@ from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import AccessDenied, DamagedLog
 from crawlog.streams.fetch import LostDones, first_page, most_pages
-from crawlog.streams.log import Topics, limits_of, log_bounds, own_manner, read_partitions
+from crawlog.streams.log import Topics, limits_of, log_bounds, own_manner, read_partitions, record_headers
 from crawlog.streams.settings import Settings
 from crawlog.streams.state import Partition
 from crawlog.streams.url import Places
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 log = structlog.get_logger()
 
@@ -57,7 +61,7 @@ class LostPages:
         found: dict[int, list[tuple[pg.PageMeta, u.Result]]] = {}
         for message in read_partitions(self._settings, self._names.pages, ranges):
             number, offset = message.partition() or 0, message.offset() or 0
-            meta = _meta(message.headers())
+            meta = _meta(message)
             result = lost[number].of(meta, offset) if meta is not None else None
             if meta is not None and result is not None:
                 found.setdefault(number, []).append((meta, result))
@@ -69,9 +73,9 @@ class LostPages:
                     yield number, u.UrlsRecord(job, epoch, time.time(), results=results[at : at + BATCH])
 
 
-def _meta(headers: object) -> pg.PageMeta | None:
+def _meta(message: "Message") -> pg.PageMeta | None:
     """The metadata of a page; None for a record that is none: parse tells of it."""
     try:
-        return pg.decode(dict(headers).get(pg.HEADER) if isinstance(headers, list) else None)
+        return pg.meta_in(record_headers(message))
     except ValueError:
         return None

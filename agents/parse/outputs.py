@@ -15,12 +15,9 @@ from typing import Protocol
 from crawlog.schemas import dead, urls
 from crawlog.schemas.urls import RequestsRecord, UrlsRecord
 from crawlog.streams import crash_points
-from crawlog.streams.errors import GiveUp
-from crawlog.streams.log import Topics, WrittenEnds
+from crawlog.streams.log import Headers, Topics, WrittenEnds, send_letter
 from crawlog.streams.parse import Batch, Encoded, Founds, Job, Message, Page, PageOutputs
 from crawlog.streams.url import hashed_to
-
-Headers = list[tuple[str, bytes]]
 
 
 class Sender(Protocol):
@@ -103,18 +100,13 @@ class Outputs:
             offset=message.offset,
             stage="parse",
             error=error,
+            key=message.key,
+            value=message.value,
             job=job,
             traceback=trace,
         )
         crash_points.point("parse.dead.sending")
-        headers = letter.headers() + [(name, value) for name, value in message.headers or ()]
-        try:
-            self._bury(message.value, message.key, headers, page)
-        except GiveUp:  # with the letter's headers it is too large: only its place in crawl.pages is sent
-            self._bury(None, message.key, headers, page)
-
-    def _bury(self, value: bytes | None, key: bytes | None, headers: Headers, page: Page) -> None:
-        self._send(self._names.dead, value, key=key, partition=0, headers=headers, on_delivery=page.one_done)
+        send_letter(self._send, self._names.dead, letter, message.headers or (), page.one_done)
 
     def flush(self) -> None:
         """Send the founds that gathered."""

@@ -29,7 +29,16 @@ from crawlog.agents.sandbox import BackgroundChild, ChildRules
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
 from crawlog.streams.errors import RetryLater
-from crawlog.streams.log import ParsePlace, Producer, Topics, parse_places, partition_count, power_cut, ranges_text
+from crawlog.streams.log import (
+    ParsePlace,
+    Producer,
+    Topics,
+    parse_places,
+    partition_count,
+    power_cut,
+    ranges_text,
+    send_letter,
+)
 from crawlog.streams.url import Places
 from crawlog.streams.worker import COMMIT_S, CrawlApp, finish_within
 
@@ -137,9 +146,8 @@ class ParseWorker:
         """Send a bad record of a side topic to crawl.dead. Every worker sees it; the owner of partition 0 sends it."""
         if self._founds is None or 0 not in self._app.positions.owned:
             return
-        letter = dead.DeadLetter(garbage.topic, 0, garbage.offset, "control", garbage.error)
-        dead_topic = Topics(self._app.crawl.kafka.prefix).dead
-        self._founds.send(dead_topic, garbage.value, key=garbage.key, partition=0, headers=letter.headers())
+        letter = dead.DeadLetter(garbage.topic, 0, garbage.offset, "control", garbage.error, garbage.key, garbage.value)
+        send_letter(self._founds.send, Topics(self._app.crawl.kafka.prefix).dead, letter)
 
     async def events(self, stream: Any) -> None:
         """The Faust agent; each record is a page."""

@@ -184,7 +184,7 @@ class ParseStage:
         crash_points.point("parse.taken")
         self.bytes += len(message.value or b"")
         try:
-            meta = pages.decode(_header(message))
+            meta = pages.meta_in(message.headers)
             if self.passes_over(*at, meta.job):
                 page.one_done()
                 return
@@ -429,10 +429,6 @@ def _count(parsed: dict[str, int], job: str) -> None:
 
 def _key(message: Message) -> str:
     return f"{message.partition}:{message.offset}"
-
-
-def _header(message: Message) -> bytes | None:
-    return next((value for name, value in message.headers or () if name == pages.HEADER), None)
 
 
 def _job_after_wait(jobs: Jobs, meta: PageMeta, page: Page) -> Job | None:

@@ -42,6 +42,7 @@ from crawlog.streams.log import (
     ranges_text,
     read_records,
     remove_groups,
+    send_letter,
     sink_from,
     stage_group,
 )
@@ -233,7 +234,7 @@ class SinkStage:
         """Send dead letters, and wait for their acknowledgement."""
         for letter in dead:
             log.warning("dead_letter", partition=letter.partition, offset=letter.offset, error=letter.error)
-            self._producer.send(self._dead, letter.value, key=letter.key, partition=0, headers=letter.headers())
+            send_letter(self._producer.send, self._dead, letter)
         await self._acknowledged()
 
     async def close_job(self, reason: str) -> None:

@@ -175,7 +175,7 @@ def opened(settings: "Settings", offset: int, most: int = MAX_BODY_BYTES, *, to_
     dead_letters = Dead(settings)
     record = dead_letters.record(offset)
     headers = record_headers(record)
-    said = dead.from_headers(dict(headers), record.key(), record.value())
+    said = dead.from_headers(dead.by_name(headers), record.key(), record.value())
     own_headers = dead.own_headers(headers)
     own = {name: (_header_for_reader if to_reader else _shown)(name, value) for name, value in own_headers}
     value = _plain(record.value(), own_headers, most)
@@ -186,7 +186,7 @@ def opened(settings: "Settings", offset: int, most: int = MAX_BODY_BYTES, *, to_
 def _plain(value: bytes | None, headers: list[tuple[str, bytes]], most: int) -> bytes | None:
     """A value; that of a page unpacked, if it can be."""
     with suppress(ValueError):
-        _, body = page_of(pages.decode(dict(headers).get(pages.HEADER)), value, headers, most)
+        _, body = page_of(pages.meta_in(headers), value, headers, most)
         return body or value
     return value
 
@@ -333,7 +333,7 @@ def _original(
 ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes]] | None]:
     """The record's original key, value and headers; the headers are None if the record is gone."""
     headers = dead.own_headers(record_headers(record))
-    if record.value() is not None or pages.HEADER not in dict(headers):
+    if record.value() is not None:
         return record.key(), record.value(), headers
     topic, partition, offset = letter.place
     start, end = log_bounds(settings, topic, [partition])[partition]

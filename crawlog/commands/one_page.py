@@ -157,7 +157,7 @@ def page_at(settings: "Settings", partition: int, offset: int) -> StoredPage:
     if found is None:
         raise Misconfigured(f"there is no page at {partition}:{offset}: it is not written yet, or was trimmed")
     headers, value = found
-    meta = pages.decode(dict(headers).get(pages.HEADER))
+    meta = pages.meta_in(headers)
     if meta.same_as is None:
         return StoredPage(*page_of(meta, value, headers, MAX_BODY_BYTES))
     its_body = "the page at {}:{} was not modified: its body, page {}:{},".format(partition, offset, *meta.same_as)

@@ -25,7 +25,7 @@ def redirects_beyond(settings: "Settings", history: History, only: str) -> Itera
         start, end = bounds[partition]
         try:
             record = record_at(settings, topic, partition, offset) if start <= offset < end else None
-            meta = pages.decode(dict(record_headers(record)).get(pages.HEADER)) if record is not None else None
+            meta = pages.meta_in(record_headers(record)) if record is not None else None
         except (ValueError, DamagedLog):
             continue  # a page that cannot be read
         if record is None or meta is None or only not in ("", meta.job) or not history.is_target(meta):

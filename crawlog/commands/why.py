@@ -233,7 +233,7 @@ class Inquiry:
     def _page(self, record: "Message", partition: int, offset: int, history: History) -> Event:
         stored, headers = record.value() or b"", record_headers(record)
         try:
-            meta = pages.decode(dict(headers).get(pages.HEADER))
+            meta = pages.meta_in(headers)
         except ValueError as error:
             return Event(_timestamp(record), "pages", partition, offset, "page", f"a page that cannot be read: {error}")
         meta, size_bytes = page_size(meta, stored, headers, MAX_BODY_BYTES)
@@ -297,7 +297,7 @@ class Inquiry:
             letter = letters.all.get(record.offset() or 0)
             if letter is None or not letter.place[0]:
                 continue
-            of = dict(headers).get(pages.HEADER) if letter.place[0] == self._names.pages else record.value()
+            of = pages.header_in(headers) if letter.place[0] == self._names.pages else record.value()
             if letter.place in places or named.search(_bytes(of)):
                 ours.append(letter)
         return (_buried(letter) for letter in ours if not self._only or letter.job in ("", self._only))

@@ -29,12 +29,10 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from crawlog.schemas import items, pages
 from crawlog.schemas import urls as u
+from crawlog.streams.batches import PREFIX_BYTES, records_of_batch
 
 _HEAD = struct.Struct(">qiibI")
 """First offset, length of the rest, leader epoch, version, CRC."""
-
-PREFIX_BYTES = 12
-"""Bytes of a batch that its length field does not count."""
 
 VERSION = 2
 """Version of batches; Kafka 4 writes no other."""
@@ -182,7 +180,7 @@ def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> SegmentBat
         return skipped
     try:
         batch = MemoryRecords(content[at:behind]).next_batch()
-        records = list(batch) if batch is not None and batch.validate_crc() else None
+        records = records_of_batch(content[at:behind]) if batch is not None and batch.validate_crc() else None
     except (KafkaError, ValueError, RuntimeError, OSError):  # a decompressor may raise any of these
         records = None
     return (
@@ -225,7 +223,7 @@ def _lost(topic: str, partition: int, record: DefaultRecord) -> LostRange:
             found.urls = [one.url for one in (*(urls.urls or ()), *(urls.results or ()))]
             found.value = (record.value or b"").decode()
         elif kind == "pages":
-            meta = pages.decode(dict(record.headers).get(pages.HEADER))
+            meta = pages.meta_in(record.headers)
             found.job, found.urls = meta.job, [meta.url]
         elif kind == "items":
             item = items.decode(record.value)

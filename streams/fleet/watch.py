@@ -17,6 +17,7 @@ from crawlog.streams.log import (
     Topics,
     consumer_config,
     read_error,
+    record_headers,
     stage_group,
     weak_callback,
 )
@@ -194,8 +195,7 @@ class Losses:
             if error is not None and error.code() in DAMAGE_CODES:
                 raise read_error(record)
             if error is None:
-                pairs = record.headers() or ()
-                self.tally.take([(name, value) for name, value in pairs if isinstance(value, bytes)])  # type: ignore[str-unpack]  # pairs
+                self.tally.take(record_headers(record))
                 self._next = (record.offset() or 0) + 1
         if self._is_away and self._login is not None:
             self._is_away = False

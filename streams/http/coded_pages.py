@@ -88,7 +88,7 @@ def older_page(headers: Headers, value: bytes | None, new: PageMeta, most: int) 
         most: Limit of a body, unpacked.
     """
     try:
-        old = pages.decode(dict(headers or ()).get(pages.HEADER))
+        old = pages.meta_in(headers)
     except ValueError:
         return None, b""
     if (old.job, old.url) != (new.job, new.url) or old.same_as is not None:

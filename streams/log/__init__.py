@@ -110,7 +110,7 @@ from .job_values import job_values
 from .marks import Marks
 from .offsets import Move, Target, TargetKind
 from .parse_places import ParsePlace, accept_skipped, note_skipped, parse_places, passed_over, ranges_text
-from .producer import CommandProducer, Producer
+from .producer import CommandProducer, Headers, Producer, send_letter
 from .provision import TopicRow, ensure_topics, partition_count, partition_count_if_any, topic_rows
 from .read import (
     ReadPatience,
@@ -149,6 +149,7 @@ __all__ = [
     "CommonestError",
     "CutPartition",
     "Group",
+    "Headers",
     "HeldRange",
     "JobLines",
     "JobSpider",
@@ -253,6 +254,7 @@ __all__ = [
     "rewind_crawl",
     "rewind_job",
     "said_rules",
+    "send_letter",
     "settled_control",
     "sink_from",
     "sink_name_of",

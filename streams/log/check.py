@@ -23,7 +23,7 @@ from .admin import Admin
 from .client import consumer_config, is_transient, log_bounds
 from .ledger import Ledger, page_name
 from .parse_places import parse_places
-from .read import ReadPatience, check_jump, is_log_end, read_error, read_records
+from .read import ReadPatience, check_jump, is_log_end, read_error, read_records, record_headers
 from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Check:
         for number, ledger in self._ledgers.items():
             for message in _at(self._settings, self.names.pages, number, ledger.unparsed()):
                 try:
-                    meta = pages.decode(_header(message))
+                    meta = pages.meta_in(record_headers(message))
                 except ValueError:
                     meta = pages.PageMeta("", "")
                 yield Unparsed(number, message.offset() or 0, meta)
@@ -211,7 +211,7 @@ class Check:
         def page(message: Message) -> None:
             ledger, offset = ledgers[message.partition() or 0], message.offset() or 0
             try:
-                meta = pages.decode(_header(message))
+                meta = pages.meta_in(record_headers(message))
             except ValueError:
                 ledger.page(offset, 0)
                 raise
@@ -227,8 +227,7 @@ class Check:
                 ledgers[record.page[0]].named(record.page[1], page_name(record.job, record.url, record.id))
 
         def letter(message: Message) -> None:
-            headers = {name: value for name, value in message.headers() or () if isinstance(value, bytes)}  # type: ignore[str-unpack]  # pairs
-            one = dead.from_headers(headers, None, None)
+            one = dead.from_headers(dead.by_name(record_headers(message)), None, None)
             if one.topic == names.pages and one.partition in ledgers:
                 ledgers[one.partition].named(one.offset)
 
@@ -326,11 +325,6 @@ def _note_skipped(ledgers: Mapping[int, Ledger], message: Message) -> None:
 def _report(message: Message) -> None:
     if message.value() and progress.decode(message.value()) is None:
         raise ValueError("no report")
-
-
-def _header(message: Message) -> bytes | None:
-    found = message.headers() or ()
-    return next((value for name, value in found if name == pages.HEADER and isinstance(value, bytes)), None)  # type: ignore[str-unpack]  # pairs
 
 
 def _at(settings: "Settings", topic: str, partition: int, offsets: list[int]) -> Iterator[Message]:

@@ -12,7 +12,7 @@ import msgspec
 
 from crawlog.schemas import pages
 from crawlog.schemas.codec import decoded
-from crawlog.schemas.dead import HANDLED, Mark, decode_mark, from_headers, place_of, without_item
+from crawlog.schemas.dead import Mark, by_name, decode_mark, from_headers, is_mark, place_of, without_item
 
 FOLD = "frontier"
 """The stage that writes the same letter again when the log is folded again."""
@@ -80,10 +80,10 @@ class Letters:
 
     def take(self, offset: int, at: float, headers: Headers, value: bytes | None) -> None:
         """Fold one record of crawl.dead; it may be garbage of another client."""
-        named = dict(headers)
-        if HANDLED in named:
+        if is_mark(headers):
             self._close(value)
             return
+        named = by_name(headers)
         found = from_headers(named, None, None)
         place = (found.topic, found.partition, found.offset)
         if found.stage == FOLD and self._is_told(place, found.error, value):
@@ -181,10 +181,10 @@ class LetterTally:
 
     def take(self, headers: Headers) -> None:
         """Count one record of crawl.dead, by its headers."""
-        named = dict(headers)
+        named = by_name(headers)
         error, item = without_item(named.get("error", b"").decode("utf-8", "replace"))
         place = (*(named.get(name, b"") for name in ("topic", "partition", "offset")), item.encode())
-        if HANDLED in named or named.get("job") != self._job or place in self._places:
+        if is_mark(headers) or named.get("job") != self._job or place in self._places:
             return
         self._places.add(place)
         self.items += item != ""

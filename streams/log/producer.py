@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -22,12 +22,16 @@ from crawlog.streams.errors import AccessDenied, EngineError, GiveUp
 from .client import BROKER_AWAY, DENIED_CODES, BrokerLogin, access_denied, kafka_config, weak_callback
 
 if TYPE_CHECKING:
+    from crawlog.schemas.dead import DeadLetter
     from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
 
 ENVELOPE_BYTES = 1024
 """Bytes of the largest record kept for the batch header and the lengths of fields: the broker's limit counts them."""
+
+HEADER_BYTES = 10
+"""Most bytes of the two lengths of a header."""
 
 QUEUE_BYTES = 128 << 20
 """Limit of the queue, bytes; `send` waits when it is full. About 4,000 pages of 30 kB: a second of a slow broker."""
@@ -53,7 +57,8 @@ EX_IOERR = 74
 Acknowledged = Callable[[int, int], None]
 """Callback with (partition, offset) once a record is in the log."""
 
-Headers = list[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | None]]
+"""Any client may write a header without a value, and a dead letter has its record's headers."""
 
 
 class Producer:
@@ -137,7 +142,7 @@ class Producer:
         """
         size_bytes = (0 if value is None else len(value)) + (0 if key is None else len(key))
         for name, content in headers or ():
-            size_bytes += len(name) + len(content)
+            size_bytes += len(name.encode()) + len(content or b"") + HEADER_BYTES
         if size_bytes > self._limit:
             raise GiveUp("too_large")
         called = partial(self._delivered, on_delivery)
@@ -288,6 +293,45 @@ class CommandProducer(Producer):
             super()._refused(error)
         except KafkaException:
             raise EngineError(f"a record was refused before it was sent: {error}") from None
+
+
+class Send(Protocol):
+    """`Producer.send`."""
+
+    def __call__(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int,
+        headers: Headers | None = None,
+        on_delivery: Acknowledged | None = None,
+    ) -> None:
+        """Send a record."""
+
+
+def send_letter(
+    send: Send,
+    topic: str,
+    letter: "DeadLetter",
+    own: Iterable[tuple[str, bytes | None]] = (),
+    on_delivery: Acknowledged | None = None,
+) -> None:
+    """Send a dead letter. A record that is too large with the letter's headers loses its value, then all but its place.
+
+    Args:
+        topic: The full name of crawl.dead.
+        own: The record's own headers.
+    """
+    fields: Headers = [*letter.headers()]
+    every = [*fields, *own]
+    for value, key, headers in ((letter.value, letter.key, every), (None, letter.key, every), (None, None, fields)):
+        try:
+            send(topic, value, key=key, partition=0, headers=headers, on_delivery=on_delivery)
+        except GiveUp:
+            continue
+        return
 
 
 def die(reason: str) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from math import inf
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -39,6 +40,10 @@ AROUND_S = 20.0
 
 PROBED_BYTES = 32 << 20
 """Bytes of a partition that `check_readable` reads: more than a worker's consumer reads ahead."""
+
+_headers = methodcaller("headers")
+"""For a name that is not UTF-8 confluent-kafka 2.16 raises, and also returns a list with null pointers. A plain call of
+the method in a loop is one that Python optimizes: it ignores the exception, and the list ends the process (SIGSEGV)."""
 
 READ_RECORDS = 1_000
 """Largest number of records taken from librdkafka at once."""
@@ -229,8 +234,12 @@ def take(consumer: Consumer, wait_s: float, most: int = READ_RECORDS) -> list[Me
 
 
 def record_headers(record: Message) -> list[tuple[str, bytes]]:
-    """The headers of a record; one without a value is empty."""
-    named: list[tuple[str, bytes | None]] = list(record.headers() or ())  # type: ignore[arg-type]  # pairs, never a dict
+    """The headers of a record; one without a value is empty. None at all if a name is not UTF-8."""
+    try:
+        named: list[tuple[str, bytes | None]] = _headers(record) or []
+    except (SystemError, UnicodeDecodeError):
+        record.set_headers([])  # the record keeps the broken list
+        return []
     return [(name, value or b"") for name, value in named]
 
 

@@ -8,6 +8,7 @@ Changes to Faust's thread, and why:
     `paced`             a fetch waits for many bytes while records come, else for the first byte; refused fetches are
                         repeated after a pause, where aiokafka repeats them 2,500 times a second
     damage              a record that fails its CRC, or that the broker refuses, ends the worker for good
+    `take_any_names`    a header's name that is not UTF-8 is an exception in aiokafka, at each try
     `patient`           a broker that has just started may not name the topic yet; the assignment would then be empty,
                         and static members that come back would get the empty one for ever
     `check_errors`      raises the error that ended the group's coordination; aiokafka would wait for ever instead
@@ -30,6 +31,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from crawlog.schemas.progress import SUPERVISOR
+from crawlog.streams.batches import take_any_names
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import HeldRange, Position, WrittenEnds, reached_offset, replay_order, written_ends
 
@@ -175,6 +177,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: "driver.Transport") -> AIOKafkaConsumer:
         conf = self.app.conf
         kafka = self.crawl.crawl.kafka
+        take_any_names()
         return AIOKafkaConsumer(
             client_id=self.crawl.worker_name,
             group_id=conf.id,

@@ -45,7 +45,7 @@ def command(action: str, delay_s: float = 0.0, **target: Any) -> Command:
         (b"command/host/http://a.com:80", b'{"v":1,"action":"slow","host":"http://a.com:80","delay_s":2}', None),
         (b"command/stage/parse", b'{"v":1,"action":"resume","stage":"parse"}', None),
         (b"command/job/a/b", b'{"v":1,"action":"stop","job":"a/b"}', None),
-        (b"command/job/x", b'{"v":1,"action":"pause","job":"y"}', "is not that of a command for job y"),
+        (b"command/job/x", b'{"v":1,"action":"pause","job":"y"}', "is not that of its record, b'command/job/y'"),
         (b"command/job/x", b'{"v":1,"action":"explode","job":"x"}', "action"),
         (b"command/job/x", b'{"v":1,"action":"pause"}', "exactly one"),
         (b"command/job/x", b'{"v":1,"action":"pause","job":"x","host":"a.com"}', "exactly one"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from crawlog.streams.engine.segments import PREFIX_BYTES
+from crawlog.streams.batches import PREFIX_BYTES
 from tests.support.crawls import on_folder, workers
 from tests.support.processes import Process, crawlog, done, ended, until
 from tests.support.sites import Answer, Threaded

@@ -217,6 +217,17 @@ def test_a_record_keeps_its_own_headers() -> None:
     assert dead.own_headers(own) == []
 
 
+def test_what_a_failed_record_says_in_its_own_headers_is_not_the_letters() -> None:
+    """It had the letter counted at another place, or taken for a mark: then nobody saw it."""
+    own = [("topic", b"crawl.items"), ("offset", b"99"), ("job", b"other"), (dead.HANDLED, b"dropped")]
+    log, tally = Letters(), LetterTally("j")
+    said = dead.DeadLetter("crawl.pages", 3, 17, "parse", "ValueError: no", job="j").headers() + own
+    log.take(1, AT, said, b"")
+    tally.take(said)
+    assert [(one.place, one.job) for one in log.chosen(LetterChoice())] == [(("crawl.pages", 3, 17), "j")]
+    assert tally.count == 1
+
+
 @pytest.fixture
 def log(cluster: Settings) -> tuple[Settings, Producer, Topics]:
     """Topics with two pages, of which one was buried with its body, the other without."""

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatchBuilder, _DefaultRecordBatchBuilderPy
 
 from crawlog.streams import files
 from crawlog.streams.engine.broker import Identity
 from crawlog.streams.engine.changed_files import before_start, note_files, recheck
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.engine.segments import CutOff, damaged
+from tests.support.any_records import RawName
 
 RECORDS = 5
 """Records of a batch."""
@@ -91,6 +92,17 @@ def test_zeros_at_the_end_of_a_file_that_others_follow_are_damage(folder: Path) 
     put(folder, BATCHES[0], bytes(4096))
     put(folder, *BATCHES[2:], offset=10)
     assert cut_of(folder) == CutOff("crawl.urls", 3, 5, 20, 4096 + 2 * SIZE, 2 * RECORDS)
+
+
+def test_a_headers_name_of_any_bytes_is_no_damage(folder: Path) -> None:
+    """Kafka takes it; a repair would have cut the log there."""
+    builder = _DefaultRecordBatchBuilderPy(2, 0, False, -1, -1, -1, 1 << 20)
+    builder.append(0, 1000, None, VALUE, [(RawName(b"\xff"), None)])
+    odd = bytes(builder.build())
+    put(folder, odd)
+    assert damaged(folder) is None
+    put(folder, bytes(len(odd)), struct.pack(">q", 1) + odd[8:])
+    assert cut_of(folder).readable == 1
 
 
 @pytest.mark.parametrize("name", ["crawl.urls-3.0a1b2c3d-delete", "crawl.urls-3.0a1b2c3d-future", "lost+found"])

@@ -7,15 +7,19 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from crawlog.schemas.dead import FIELDS, DeadLetter, by_name, from_headers
 from crawlog.streams.errors import AccessDenied, EngineError, GiveUp, Misconfigured
 from crawlog.streams.log import producer as producing
 from crawlog.streams.log.client import aiokafka_credentials, consumer_config, kafka_config
-from crawlog.streams.log.producer import CommandProducer, Producer
+from crawlog.streams.log.producer import CommandProducer, Producer, send_letter
+from crawlog.streams.log.read import read_records, record_headers
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
+from tests.support.any_records import RawName, Seed, send
 
 MOCK: dict[str, object] = {"test.mock.num.brokers": 1}
 SETTINGS = Settings(kafka=Kafka(bootstrap="mock:9092"))
+SMALL = Kafka(bootstrap="mock:9092", max_record_bytes=1 << 20)
 
 
 def mocked(linger_ms: int = 0, on_fatal: Callable[[str], None] | None = None, **extra: object) -> Producer:
@@ -58,6 +62,48 @@ def test_value_key_and_headers_arrive_as_they_were_sent() -> None:
     producer.flush(10)
     record = read_one(producer, "t", 1)
     assert (record.value(), record.key(), record.headers()) == (b"body", b"k", [("crawlog", b"{}")])
+
+
+def test_a_header_without_a_value_is_sent_so() -> None:
+    """Any client may write one: where its page was buried, the producer ended parse, and each next one."""
+    producer = mocked()
+    producer.send("t", b"x", partition=0, headers=[("crawlog", None)])
+    producer.flush(10)
+    assert read_one(producer, "t", 0).headers() == [("crawlog", None)]
+
+
+def test_headers_whose_names_are_not_utf_8_are_none() -> None:
+    """Thirty records: the list that the client gives ended the process (SIGSEGV) once Python had optimized the call."""
+    producer = mocked()
+    settings = Settings(kafka=Kafka(bootstrap=address(producer)))
+    odd = Seed(b"k", b"v", [("crawlog", None), (RawName(b"\xff\xfe"), b"x"), (RawName(b"\xc3("), b"x")])
+    send(settings, [("t", 0, odd)] * 30)
+    told = [(record_headers(record), record_headers(record)) for record in read_records(settings, "t", 0, 0, 30)]
+    assert told == [([], [])] * 30
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "own", "kept"),
+    [
+        (b"k", b"v", [("crawlog", b"{}"), ("x", None)], (b"k", b"v", 2)),
+        (b"k", bytes(1 << 20), [("crawlog", b"{}")], (b"k", None, 1)),
+        (b"k", None, [("n", b"")] * 100_000, (None, None, 0)),
+        (bytes(1 << 20), b"v", [], (None, None, 0)),
+    ],
+    ids=["small", "value", "headers", "key"],
+)
+def test_a_dead_letter_is_sent_with_as_much_of_its_record_as_there_is_room_for(
+    key: bytes, value: bytes | None, own: list[tuple[str, bytes | None]], kept: tuple[bytes | None, bytes | None, int]
+) -> None:
+    """At least with its place: no record is too large to be buried."""
+    producer = Producer(SETTINGS.model_copy(update={"kafka": SMALL}), "test", extra=MOCK)
+    letter = DeadLetter("crawl.pages", 1, 2, "parse", "e" * 100_000, key, value, job="j" * 100_000)
+    send_letter(producer.send, "t", letter, own)
+    assert producer.flush(10)
+    record = read_one(producer, "t", 0)
+    headers = record_headers(record)
+    assert (record.key(), record.value(), len(headers) - len(FIELDS)) == kept
+    assert from_headers(by_name(headers), None, None).offset == 2
 
 
 def test_a_tombstone_has_no_value() -> None:
