@@ -1,7 +1,8 @@
 """Our side of a connection: checks the lease before each write, and bounds the time of the HTTP parser.
 
-The parser is aiohttp's (llhttp, in C). It bounds heads and trailers itself (`fetch.max_header_bytes`). The limits of a
-body are in `agents/client/body.py`; the limits of everything around a body are here.
+The parser is aiohttp's (llhttp, in C). It gets each head whole, mended if it must be (`streams/http/heads.py`), and
+bounds heads and trailers itself (`fetch.max_header_bytes`). The limits of a body are in `agents/client/body.py`; the
+limits of everything around a body are here.
 """
 
 import asyncio
@@ -14,7 +15,9 @@ from typing import Any, cast
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.streams import StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+
+from crawlog.streams.http import MOST_HEAD_BYTES, Mender
 
 WHOLE_BYTES = 64 * 1024
 """Bytes given to the parser at once. In HTTP chunks of one byte each they take it 10 to 20 ms."""
@@ -43,9 +46,6 @@ MOST_INTERIM = 16
 
 class LeaseLost(Exception):
     """The worker may no longer send requests or report failures: another worker may own the domain."""
-
-
-_HEAD_END = b"\r\n\r\n"
 
 
 class _Gate:
@@ -123,6 +123,7 @@ class Handler(ResponseHandler):
         self._body_took = 0  # bytes received for the current body, framing included
         self._interim = 0
         self._is_asked = False
+        self._mender = Mender()
         self._look: select.poll | None = None
         self._silent_at = inf
 
@@ -133,8 +134,8 @@ class Handler(ResponseHandler):
 
     @property
     def should_close(self) -> bool:
-        """Also True while unparsed bytes are left: they belong to no answer."""
-        return bool(self._rest) or super().should_close
+        """Also True while unparsed bytes are left, which belong to no answer, and after an answer that was mended."""
+        return bool(self._rest or self._mender.held) or self._mender.has_mended or super().should_close
 
     def set_response_params(self, **params: Any) -> None:
         """A request follows: its answer may come.
@@ -143,7 +144,7 @@ class Handler(ResponseHandler):
         answer, as in browsers; the connection is not kept, because the next answer would go to the wrong request.
         """
         self._is_asked = True
-        self._should_close |= bool(self._tail or self._rest)
+        self._should_close |= bool(self._tail or self._rest or self._mender.held)
         super().set_response_params(**params)
 
     @property
@@ -165,11 +166,6 @@ class Handler(ResponseHandler):
         """Bytes from the server; empty when the reader wants the bytes that the parser still has."""
         self._is_fresh = bool(data)
         if len(data) <= SLICE_BYTES and not self._rest:
-            if self._payload is None or self._payload.is_eof():
-                body_at = data.find(_HEAD_END) + len(_HEAD_END)
-                if len(_HEAD_END) <= body_at < len(data):
-                    self._parse(data[:body_at])  # an error in the body must not lose the head
-                    data = data[body_at:]
             self._parse(data)
         elif data:
             self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
@@ -180,6 +176,21 @@ class Handler(ResponseHandler):
             self._go_on_later()
 
     def _parse(self, data: bytes) -> None:
+        """Each head on its own: an error in the body must not lose it."""
+        while data and self._is_asked and self._parser is not None:
+            head, data = self._mender.head(data)
+            if not head:
+                self._reschedule_timeout()
+                if len(self._mender.held) > MOST_HEAD_BYTES:
+                    why = f"Got more than {MOST_HEAD_BYTES} bytes of a head"
+                    self._give_up(self, HttpProcessingError(message=why))
+                return
+            self._feed(head)
+            if self._exception is not None or not data:
+                return
+        self._feed(self._mender.body(data), len(data))
+
+    def _feed(self, data: bytes, took: int = 0) -> None:
         if self._is_idle:
             self._end_unasked()
             return
@@ -192,7 +203,7 @@ class Handler(ResponseHandler):
             body._http_chunk_splits = None  # noqa: SLF001  # of the chunks that came with the head
             self._body_took = 0
         elif type(body) is Body:
-            self._body_took += len(data)
+            self._body_took += took
             if self._body_took > FRAMING_BYTES + (1 + FRAMING_SHARE) * body.total_bytes and not body.is_eof():
                 self._give_up(body, aiohttp.ClientPayloadError("a body of little but framing"))
 
@@ -206,6 +217,7 @@ class Handler(ResponseHandler):
         super().feed_data(data, size)
         code = data[0].code
         self._is_asked = code // 100 == 1 and code != 101
+        self._mender.begin(has_chunks=data[0].chunked and data[1] is not EMPTY_PAYLOAD)
         self._interim = self._interim + 1 if self._is_asked else 0
         if self._interim == MOST_INTERIM + 1:
             self._give_up(self, HttpProcessingError(message=f"more than {MOST_INTERIM} interim responses"))
@@ -318,14 +330,15 @@ class Handler(ResponseHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """A reset or a failed write: parse the bytes that came before it."""
-        rest = self._rest
+        rest = bytes(self._mender.held) + bytes(self._rest)
         self._forget()
         if rest:
-            super().data_received(bytes(rest))
+            super().data_received(rest)
         super().connection_lost(exc)
 
     def _forget(self) -> None:
         self._rest = _NOTHING
+        self._mender.held = bytearray()
         if self._next_turn is not None:
             self._next_turn.cancel()
             self._next_turn = None

@@ -7,6 +7,7 @@
                                         │
                                         ▼
     answer (status, headers, body) ◄─ codings (gzip, br, zstd) ◄─ sniff (the type by header and first bytes)
+          heads: what no standard knows, as Chromium reads it
           coded_pages: bodies that lie in crawl.pages as they came, plain again
           cookie_walls: redirects that lead back, and pass with the cookie that they set
 
@@ -42,6 +43,7 @@ from .cookie_walls import CookieWalls
 from .cookies import NO_ROOM, CookieJar, StoredCookie, cookie_refusal, default_path
 from .egress import address_refusal, literal_refusal, port_refusal
 from .form_fields import form_encoded
+from .heads import MOST_HEAD_BYTES, Mender
 from .hidden import for_readers, named_request, shown_found, shown_page, shown_request, shown_result
 from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, is_for_guests, no_login, read_form
 from .request import (
@@ -82,6 +84,7 @@ __all__ = [
     "IDEMPOTENT",
     "MAX_BYTES",
     "MAX_TTL_S",
+    "MOST_HEAD_BYTES",
     "NEEDS_LAX_TLS",
     "NEEDS_PRIVATE",
     "NEEDS_PROXIES",
@@ -108,6 +111,7 @@ __all__ = [
     "Head",
     "HeldBytes",
     "Manner",
+    "Mender",
     "OlderPage",
     "Posted",
     "Proxies",
