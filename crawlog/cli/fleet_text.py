@@ -33,7 +33,7 @@ def job_lines(views: "Sequence[JobView]") -> list[str]:
     """The jobs as a table."""
     if not views:
         return ["there is no job; `crawlog submit URL…` gives one"]
-    head = ("job", "state", "spider", "queued", "fetched", "failed", "submitted", "by")
+    head = ("job", "state", "spider", "queued", "fetched", "failed", "dead", "submitted", "by")
     rows = [
         (
             one.name,
@@ -43,12 +43,13 @@ def job_lines(views: "Sequence[JobView]") -> list[str]:
                 f"{count:,}" if one.is_counted else "-"
                 for count in (one.counts.queued + one.counts.in_flight, one.counts.fetched, one.counts.failed)
             ),
+            f"{one.dead:,}",
             time_text(one.submitted_at),
             one.by or "-",
         )
         for one in views
     ]
-    return table([head, *rows], right=(3, 4, 5))
+    return table([head, *rows], right=(3, 4, 5, 6))
 
 
 def state(view: "JobView") -> str:
@@ -87,7 +88,7 @@ def job_details(view: "JobView") -> list[str]:
         ("answers", "; ".join(without_page(counts))),
         ("needs", needed(counts.needs)),
         ("not handled", f"{view.dead:,}: `crawlog dead list --job {view.name}`" if view.dead else ""),
-        *(("output", output_text(one)) for one in view.outputs),
+        *(("output", output_text(one, view.dead)) for one in view.outputs),
     ]
     settings = [("setting", f"{key} = {value}") for key, value in sorted(view.settings.items())]
     return table([(name, text) for name, text in (*told, *settings) if text and text != "-"])
@@ -99,12 +100,18 @@ def _submitted(view: "JobView") -> str:
     return f"{time_text(view.submitted_at)} UTC{by}" if view.submitted_at else ""
 
 
-def output_text(view: "OutputView") -> str:
-    """An output in words: its worker names the machine that FILE lies on, or that cannot write it."""
+def output_text(view: "OutputView", dead: int = 0) -> str:
+    """An output in words: its worker names the machine that FILE lies on, or that cannot write it.
+
+    Args:
+        dead: Open dead letters of its job: rows of them are missing.
+    """
     where = f" in {view.place}" if view.place and view.place != view.name else ""
     by = f", by worker {view.worker}" if view.worker and (view.place or view.error) else ""
     rows = outcome.counted(view.rows, "row")
-    return f"{view.name}: {view.state}, {rows}{where}{by}" + (f"; {view.error}" if view.error else "")
+    lacks = f"; {outcome.counted(dead, 'record')} could not be handled" if dead and view.state == "complete" else ""
+    state = f"{view.state}, " if not lacks else ""
+    return f"{view.name}: {state}{rows}{where}{by}{lacks}" + (f"; {view.error}" if view.error else "")
 
 
 def changed(action: str, view: "JobView") -> str:

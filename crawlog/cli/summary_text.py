@@ -160,7 +160,9 @@ def _made(summary: "Summary") -> list[str]:
     """The file with the rows, and their number."""
     told = []
     if summary.output and summary.rows is not None:
-        told.append(f"  {outcome.counted(summary.rows, 'row')}" + f" in {summary.output}" * (summary.output != "-"))
+        lacks = f"; {_unhandled(summary)} could not be handled" if summary.dead else ""
+        where = f" in {summary.output}" if summary.output != "-" else ""
+        told.append(f"  {outcome.counted(summary.rows, 'row')}{where}{lacks}")
     elif summary.signal and summary.output not in (None, "-") and not summary.is_unfinished:
         told.append(f"  interrupted before {summary.output} was made; the same command makes it")
     if summary.partial:

@@ -37,10 +37,16 @@ TRIES = 3
 
 
 def list_jobs(settings: "Settings") -> "list[JobView]":
-    """All jobs, the last submitted first."""
+    """All jobs, the last submitted first, with the numbers of their open dead letters."""
     from crawlog.streams.fleet import FleetView
 
-    return FleetView.read(settings).jobs()
+    return listed_jobs(FleetView.read(settings))
+
+
+def listed_jobs(view: "FleetView") -> "list[JobView]":
+    """The same, from a view of the fleet."""
+    dead = view.letters.by_job()
+    return [msgspec.structs.replace(one, dead=dead[one.name]) for one in view.jobs()]
 
 
 def check_job(settings: "Settings", name: str) -> None:

@@ -16,7 +16,7 @@ class StatusAnswer(msgspec.Struct, frozen=True):
 
     Attributes:
         jobs: Number of jobs by state.
-        dead: Records in crawl.dead.
+        dead: Open dead letters: records that could not be handled, and that nobody has redriven or dropped since.
     """
 
     jobs: dict[str, int]
@@ -50,7 +50,7 @@ def _status(call: ApiCall) -> StatusAnswer:
     states: dict[str, int] = {}
     for job in found.jobs:
         states[job.state] = states.get(job.state, 0) + 1
-    return StatusAnswer(states, len(found.workers), found.stages, found.dead)
+    return StatusAnswer(states, len(found.workers), found.stages, call.fleet.letters.by_job().total())
 
 
 def _workers(call: ApiCall) -> tuple[WorkerView, ...]:

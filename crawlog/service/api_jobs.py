@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from crawlog.commands.fleet_jobs import shown_job
+from crawlog.commands.fleet_jobs import listed_jobs, shown_job
 from crawlog.commands.job_closing import stats_of
 from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.submission import Submission
@@ -88,7 +88,7 @@ def _list(call: ApiCall) -> JobsPage:
     query: JobsQuery = call.query
     found = [
         one
-        for one in call.fleet.jobs()
+        for one in listed_jobs(call.fleet)
         if query.state in ("", one.state)
         and query.name in one.name
         and query.spider in ("", one.spider)

@@ -35,6 +35,7 @@ from crawlog.streams.log import (
 )
 
 from .fleet_state import FleetState
+from .open_letters import OpenLetters
 from .picture import RECENT_S
 from .views import FleetStatus, JobView, StageView, WorkerView
 
@@ -72,6 +73,12 @@ _JOINS = b"join/"
 T = TypeVar("T")
 
 
+def _begun(state: FleetState) -> dict[str, float]:
+    """By job, the time from which on what names it is its own."""
+    copies = ((name, state.copy(name)) for name in state.names())
+    return {name: state.times.since(copy) for name, copy in copies if copy is not None}
+
+
 class _LogClock:
     """The broker's time, UTC epoch seconds, on a steady clock; this machine's time until a report has arrived."""
 
@@ -95,6 +102,9 @@ class FleetView:
 
     Use `read` for one look, or `start` and `close` for a live view. All methods may be called from any thread.
 
+    Attributes:
+        letters: Counts the open dead letters of each job.
+
     Args:
         login: Returns a new user and password when the cluster is away or refuses those of the settings.
     """
@@ -117,6 +127,7 @@ class FleetView:
         self._ends: tuple[float, dict[str, tuple[int, ...]]] = (0.0, {})
         config = {"error_cb": weak_callback(self._error), "enable.partition.eof": True}
         self._consumer = Consumer(consumer_config(settings) | config)
+        self.letters = OpenLetters(settings, self._topics.dead, lambda: self.look(_begun))
         self._age_s = RECENT_S
         self._clock = _LogClock()
         self._upto = self._assign()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,7 +32,12 @@ def told_fleet() -> FleetView:
     def job(name: str) -> JobView | None:
         return state.job(name)
 
-    return cast("FleetView", SimpleNamespace(job=job, jobs=state.jobs, stages=list, look=lambda ask: ask(state)))
+    return cast(
+        "FleetView",
+        SimpleNamespace(
+            job=job, jobs=state.jobs, stages=list, look=lambda ask: ask(state), letters=SimpleNamespace(by_job=Counter)
+        ),
+    )
 
 
 @contextlib.asynccontextmanager

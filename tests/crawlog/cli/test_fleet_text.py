@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawlog.cli.fleet_text import changed, ordered_line, output_text
+from crawlog.cli.fleet_text import changed, job_lines, ordered_line, output_text
 from crawlog.streams.fleet import JobView, OutputView, WorkerView
 
 
@@ -25,6 +25,14 @@ from crawlog.streams.fleet import JobView, OutputView, WorkerView
 def test_an_output_names_its_worker_with_its_place_or_its_error(view: OutputView, told: str) -> None:
     """Another machine may have a FILE at the same path. An output that is being written may be another worker's."""
     assert output_text(view) == told
+
+
+def test_an_output_whose_job_has_open_letters_is_not_called_complete() -> None:
+    """Their rows are missing. In the list of jobs they have a column."""
+    view = OutputView("a.csv", "complete", 180, "/x/a.csv")
+    assert output_text(view, 300) == "a.csv: 180 rows in /x/a.csv; 300 records could not be handled"
+    head, job = job_lines([JobView("j", "finished", dead=300)])
+    assert head.split().index("dead") == job.split().index("300")
 
 
 @pytest.mark.parametrize(

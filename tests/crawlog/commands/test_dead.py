@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.fleet.open_letters import OpenLetters
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.dead_letters import (
     CommonestError,
@@ -274,6 +276,23 @@ def test_records_go_back_as_they_were(log: tuple[Settings, Producer, Topics]) ->
         record for record in read_records(settings, names.dead, 0, 0, 99) if ("job", b"j") in (record.headers() or ())
     ]
     assert len(counted) == 3  # marks are no letters of the job, so its exit code does not count them
+
+
+@pytest.mark.broker
+def test_open_letters_are_counted_by_job_as_the_topic_grows(log: tuple[Settings, Producer, Topics]) -> None:
+    """Only what is new is read; closed ones, and those of an earlier epoch, do not count."""
+    settings, producer, names = log
+    since: dict[str, float] = {}
+    counted = OpenLetters(settings, names.dead, lambda: since)
+    before = dict(counted.by_job())
+    assert sum(before.values()) == 3
+    producer.send(names.dead, b"small", partition=0, headers=letter(9, job="k").headers())
+    producer.flush(10)
+    assert counted.by_job() == {**before, "k": 1}
+    since["k"] = time.time() + 1e6
+    assert counted.by_job() == before
+    command.dropped(settings, LetterChoice(), execute=True)
+    assert counted.by_job() == {}
 
 
 @pytest.mark.broker
