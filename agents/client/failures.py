@@ -62,7 +62,7 @@ def _detail(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return str(getattr(error, "verify_message", ""))  # aiohttp's own class has none
     if isinstance(error, ssl.SSLError):
-        return (getattr(error, "reason", "") or str(error)).replace("_", " ").lower()
+        return str(getattr(error, "reason", "") or error.args[-1]).replace("_", " ").lower()
     if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
         return error.message
     is_lost = type(error) is OSError and error.errno not in (None, errno.ECONNREFUSED)
