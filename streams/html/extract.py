@@ -27,7 +27,9 @@ _SELECTORS = {
     "srcset": "img[srcset],source[srcset],link[imagesrcset]",
     "refresh": "meta[http-equiv][content]",
 }
-_PLAIN_SOURCES = frozenset({"a", "area"})
+_USUAL = frozenset({"a", "area", "frame", "refresh"})
+_FRAMES = ("frame", "iframe")
+
 _NOFOLLOW = frozenset({"nofollow", "ugc", "sponsored"})
 _SPACE = re.compile(r"[\t\n\x0c\r ]+")
 MAX_BASES = 100
@@ -44,7 +46,8 @@ class Extracted(NamedTuple):
     Attributes:
         title: White space collapsed; None when there is none, or nothing in it.
         base: The URL that hrefs resolve against.
-        hrefs: As written, in document order, each once; their queries as the page's encoding has them.
+        hrefs: As written, each once, in document order (frames and refreshes may stand last); their queries as the
+            page's encoding has them.
         nofollowed: Hrefs that only elements with rel=nofollow have; empty unless asked for.
         metas: Name and content of each `meta` element that has both; empty unless asked for.
     """
@@ -78,9 +81,15 @@ def extracted(
     """
     page, encoding, has_rare = tree_of(body, content_type)
     has_area = has_rare and "area" in sources and bool(page.tags("area"))
-    if _PLAIN_SOURCES.issuperset(sources) and "a" in sources and not has_area:
+    if "a" in sources and _USUAL.issuperset(sources) and not has_area:
         nodes = page.tags("a")  # half the cost of a selector
-        hrefs = [href for node in nodes if (href := node.attrs.sget("href", None)) is not None][:most]
+        written = [node.attrs.sget("href", None) for node in nodes]
+        if None in written and any(node.attrs.sget("xlink:href", None) for node in nodes):
+            nodes = page.css(_SELECTORS["a"])
+            written = [_href(node) for node in nodes]
+        hrefs = [href for href in written if href is not None][:most]
+        if has_rare:
+            hrefs += _beside_links(page, sources)
     else:
         selector = ",".join(_SELECTORS[source] for source in sources if source in _SELECTORS)
         nodes = page.css(selector) if selector else []
@@ -99,13 +108,29 @@ def extracted(
     )
 
 
+def _beside_links(page: LexborHTMLParser, sources: Sequence[str]) -> Iterator[str]:
+    """The targets of frames and refreshes."""
+    tags = (_FRAMES if "frame" in sources else ()) + (("meta",) if "refresh" in sources else ())
+    for tag in tags:
+        for node in page.tags(tag):
+            if node.attrs.sget("src" if tag != "meta" else "http-equiv", None):
+                yield from _targets(node, _USUAL)
+
+
+def _href(node: LexborNode) -> str | None:
+    """The href of a node that a selector found: to it the `xlink:href` of a drawing's `a` is one, too."""
+    href = node.attrs.sget("href", None)
+    return node.attrs.sget("xlink:href", None) if href is None else href
+
+
 def _targets(node: LexborNode, wanted: frozenset[str]) -> Iterator[str]:
     """The targets of an element, for the wanted sources."""
     attributes = node.attributes
     tag = node.tag
-    if "href" in attributes and (tag in ("a", "area") or (tag == "link" and _is_wanted(attributes, wanted))):
-        yield attributes["href"] or ""  # the selector takes a drawing's `xlink:href` for one
-    elif tag in ("frame", "iframe"):
+    href = _href(node)
+    if href is not None and (tag in ("a", "area") or (tag == "link" and _is_wanted(attributes, wanted))):
+        yield href
+    elif tag in _FRAMES:
         yield attributes.get("src") or ""
     elif tag == "img" and "img" in wanted and attributes.get("src"):
         yield attributes["src"] or ""
@@ -130,7 +155,7 @@ def _is_wanted(attributes: dict[str, str | None], wanted: frozenset[str]) -> boo
 def _nofollowed(nodes: list[LexborNode]) -> frozenset[str]:
     marked: dict[str, bool] = {}
     for node in nodes:
-        href = node.attributes.get("href")
+        href = _href(node)
         if href is not None:
             is_marked = not _NOFOLLOW.isdisjoint((node.attributes.get("rel") or "").lower().split())
             marked[href] = is_marked and marked.get(href, True)

@@ -1,7 +1,8 @@
 """A page's bytes to its tree: decoded, made harmless, parsed.
 
     body ─► encoding (`charset`) ─► UTF-8 ─► without excess attributes, not too deep ─► LexborHTMLParser
-                                                a page with templates: once more, with the templates opened
+                                                a page with templates, or a `base` in a noscript: once more, with the
+                                                templates opened, and without that `base`
 
 A hostile page may take the parser minutes, by nesting or by the attributes of one tag; both are cut before.
 """
@@ -45,6 +46,14 @@ _LOOKS = 8
 _MOST_SPACE = 64
 """White space before a quote that is looked at; behind more of it the quote may be anything."""
 
+_BASE_TAG = re.compile(rb"<base(?=[\t\n\f\r />])", re.IGNORECASE)
+_NOSCRIPT = re.compile(
+    rb"<!--.*?(?:-->|\Z)|<(script|style|textarea|title)[\t\n\f\r />].*?(?:</\1|\Z)"
+    rb"|(<noscript[\t\n\f\r />].*?(?:</noscript|\Z))",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A `noscript` as its second group, and what may only look like one. Linear."""
+
 _ANY_TAG = re.compile(rb"<[A-Za-z](?>[^>=]+|=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|))*+")
 """A tag up to its end; quoted values may hold `>`. Linear, 80 MB a second."""
 
@@ -75,7 +84,7 @@ def starts_of(names: bytes, behind: bytes = b"") -> "re2._Regexp[bytes]":
     return re2.compile(b"<(?:" + any_case + b")" + behind)
 
 
-_RARE = starts_of(b"area|base|template")
+_RARE = starts_of(b"area|base|template|i?frame|meta[^<]*refresh")
 
 
 class Tree(NamedTuple):
@@ -83,8 +92,8 @@ class Tree(NamedTuple):
 
     Attributes:
         encoding: By its WHATWG name.
-        has_rare: Whether there may be an `area`, a `base` or a `template`. To ask the tree for each takes three times
-            as long as one search of the bytes.
+        has_rare: Whether there may be an `area`, `base`, `template`, `frame`, `iframe` or a refresh in a `meta`. To ask
+            the tree for each takes three times as long as one search of the bytes.
     """
 
     page: LexborHTMLParser
@@ -107,9 +116,14 @@ def tree_of(body: bytes, content_type: str) -> Tree:
     safe = _safe(html)
     has_rare = _RARE.search(safe) is not None
     page = LexborHTMLParser(safe)  # it replaces what is not UTF-8 itself
+    again = html
+    if has_rare and page.tags("base"):
+        again = based(html)
     if has_rare and page.tags("template"):
+        again = opened(again)
+    if again is not html:
         del page  # each may take 20 times the bytes
-        page = LexborHTMLParser(flattened(thinned(opened(html))))
+        page = LexborHTMLParser(flattened(thinned(again)))
     return Tree(page, encoding, has_rare)
 
 
@@ -148,6 +162,16 @@ def _in_utf_8(body: bytes, encoding: str) -> bytes:
 def opened(html: bytes) -> bytes:
     """A page whose templates are renamed to normal elements: a script or a shadow root may show their links."""
     return _TEMPLATE_TAG.sub(rb"\1templat-", html)
+
+
+def based(html: bytes) -> bytes:
+    """A page without the `base` elements in a `noscript`: to browsers, which run scripts, these are text.
+
+    The parser puts them behind the `noscript` in the head, so its tree cannot tell. In the page they become `meta`.
+    """
+    if not any(block[2] and _BASE_TAG.search(block[2]) for block in _NOSCRIPT.finditer(html)):
+        return html
+    return _NOSCRIPT.sub(lambda block: _BASE_TAG.sub(b"<meta", block[0]) if block[2] else block[0], html)
 
 
 def thinned(html: bytes) -> bytes:

@@ -345,7 +345,7 @@ LinkSource = Literal["a", "area", "frame", "link", "img", "srcset", "canonical",
 class Links(Section):
     """What counts as a link."""
 
-    sources: tuple[LinkSource, ...] = ("a", "area")
+    sources: tuple[LinkSource, ...] = ("a", "area", "frame", "refresh")
     """Where links are taken from: elements by name (`frame` with `iframe`, all `link`, `img`, `srcset` of images and
     sources), `canonical` and `hreflang` (`link` elements of that kind), `refresh` (`meta` and header), `header`
     (Link)."""

@@ -9,6 +9,8 @@ import pytest
 
 from crawlog.schemas import control, dead, items, pages, progress, urls
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, UrlsRecord
+from crawlog.streams.log import resolve_spec
+from crawlog.streams.settings import Settings
 
 RECORDS = [
     UrlsRecord(job="j", urls=[FoundUrl("http://a.com/", 2, -3, "link", "http://b.com/", 1, joins=True)]),
@@ -321,3 +323,11 @@ def test_a_page_that_was_not_modified_is_read_by_the_newer_headers(name: str, wa
     silent = pages.PageMeta("http://a.com/", "j")
     assert getattr(pages.with_body(new, old), name) == said
     assert getattr(pages.with_body(silent, old), name) == was
+
+
+def test_a_job_of_before_takes_links_from_where_it_took_them() -> None:
+    """Its record names no sources where they were the default of its time; new records name theirs."""
+    assert JobSpec().links == ("a", "area")
+    assert b'"links":["a","area","frame","refresh"]' in urls.encode(
+        urls.UrlsRecord(job="j", spec=resolve_spec(Settings()))
+    )

@@ -15,6 +15,7 @@ from crawlog.streams.html import tree
 from crawlog.streams.html.extract import extracted
 from crawlog.streams.html.links import MEMORABLE_CHARS, Links
 from crawlog.streams.html.tree import readings, thinned
+from crawlog.streams.settings import Settings
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, plain, serialise
 from crawlog.streams.url.place import Places
 
@@ -110,7 +111,9 @@ def spelled(url: str) -> str | None:
             ["http://b.test/", "http://c/"],
         ),
         ("<base href=file:///c:/saved/><a href=x><a href=https://b.test/>", ["https://b.test/"]),
-        ("<area href=b><svg><a xlink:href=c></svg>", ["http://site.test/dir/b"]),
+        ("<area href=b><svg><a xlink:href=c></svg>", [f"http://site.test/dir/{n}" for n in "bc"]),
+        ("<noscript><base href=/other/></noscript><a href=x>", ["http://site.test/dir/x"]),
+        ("<head><noscript><base href=/other/></noscript><base href=/1/></head><a href=x>", ["http://site.test/1/x"]),
         ("<template><a href=x><p>", ["http://site.test/dir/x"]),
         ("<TEMPLATE><a href=x></Template><a href=y>", [f"http://site.test/dir/{n}" for n in "xy"]),
         ("<!-- <a href=x> --><script>'<a href=y>'</script><textarea><a href=z></textarea>", []),
@@ -146,6 +149,21 @@ def test_other_elements_count_only_when_asked_for() -> None:
     html = "<link href=l><iframe src=i></iframe><a href=a>"
     assert found(html) == ["http://site.test/dir/a"]
     assert found(html, sources=("a", "frame", "link")) == [f"http://site.test/dir/{name}" for name in "lia"]
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<meta http-equiv='Refresh' content='0; url=r'>",
+        "<META CONTENT='0;r' HTTP-EQUIV=refresh>",
+        "<frameset><frame src=r></frameset>",
+        "<iframe title='a' src=r></iframe>",
+        "<p><a href=r></a><iframe srcdoc=x></iframe>",
+    ],
+)
+def test_frames_and_refreshes_are_followed_by_default(html: str) -> None:
+    """A front page of frames, or one that only refreshes, leads on; nearly every page is settled by one search."""
+    assert found(html, sources=Settings().links.sources) == ["http://site.test/dir/r"]
 
 
 @pytest.mark.parametrize(
@@ -391,10 +409,21 @@ def test_dots_climb_from_the_directory(href: str, base: str, url: str) -> None:
     assert [link.url for link in links().resolve(base, [href])] == [url]
 
 
-def test_an_svg_link_of_another_namespace_is_no_link_to_the_page() -> None:
-    """`xlink:href` is not `href`, and an empty `href` is the page itself."""
-    assert found("<svg><a xlink:href=x>t</a></svg>") == []
-    assert found("<a href>t</a>") == [URL]
+@pytest.mark.parametrize("behind", ["", "<area>"])
+@pytest.mark.parametrize(
+    ("html", "names"),
+    [
+        ("<svg><a xlink:href=x>t</a></svg>", ["x"]),
+        ("<svg><g><a XLINK:HREF=x></a></g><a xlink:href=y href=z></a></svg>", ["x", "z"]),
+        ("<svg><a xlink:href=y href></a></svg>", ["page.html?q=1"]),
+        ("<a xlink:href=x>t</a>", []),
+        ("<svg><foreignObject><a xlink:href=x>t</a></foreignObject></svg>", []),
+        ("<a href>t</a>", ["page.html?q=1"]),
+    ],
+)
+def test_a_link_in_a_drawing_may_be_an_xlink(html: str, names: list[str], behind: str) -> None:
+    """SVG 2, 16.1.5: only where it has no href. An empty `href` is the page itself; a rare element changes nothing."""
+    assert found(html + behind) == [f"http://site.test/dir/{name}" for name in names]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
