@@ -190,10 +190,10 @@ def _broker(settings: "Settings") -> Iterator[Finding]:
     try:
         view = health.look(Admin(settings))
     except EngineError as error:
-        raise EngineError(
-            f"{str(error).splitlines()[0]}\n"
-            "check the address, kafka.security_protocol and the credentials; is the broker up?"
-        ) from None
+        told, _, advice = str(error).partition("\n")
+        if not advice or "`crawlog doctor`" in advice:
+            advice = "check the address, kafka.security_protocol and the credentials; is the broker up?"
+        raise EngineError(f"{told}\n{advice}") from None
     where, found = settings.kafka.bootstrap, health.ailments(view)
     yield Finding("broker", "ok", f"{where}: {len(view.brokers)} broker(s), cluster {view.cluster}")
     yield from (Finding(one.check, "fail", one.found, one.advice) for one in found)

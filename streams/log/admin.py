@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 from crawlog.streams.errors import EngineError
 
 from .client import DENIED_CODES, access_denied, committed_offsets, kafka_config, weak_callback
+from .listener import listener_at
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -34,6 +35,9 @@ REFUSED_TIMEOUT_S = 1.0
 
 REFUSALS = frozenset({KafkaError._RESOLVE, *DENIED_CODES})
 """Errors of wrong credentials, certificates or a wrong address."""
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Those that `kafka.sasl_mechanism` takes."""
 
 POLL_S = 0.02
 """Pause between two polls for a pending change, such as topics that are being created, seconds."""
@@ -81,6 +85,8 @@ class Admin:
             except KafkaException as error:
                 failure = error.with_traceback(None)  # its traceback would hold this frame, and so the client
             self.client.poll(0)  # librdkafka reports the cause by a callback
+            if wait_s == REFUSED_TIMEOUT_S and (mistake := self._mistake()) is not None:
+                raise mistake
             if self._is_refused:
                 break
         raise self._failed(failure) from None
@@ -176,6 +182,24 @@ class Admin:
         known = self.metadata(topic).topics.get(topic)
         found = committed_offsets(self.settings, group_id, topic, known.partitions) if known else {}
         return {(topic, number): offset for number, (offset, _) in found.items()}
+
+    def _mistake(self) -> EngineError | None:
+        """The error of a client that goes to a listener of another protocol; librdkafka hears only that it closes."""
+        kafka = self.settings.kafka
+        found = listener_at(kafka.bootstrap)
+        if found is None or found.protocol == kafka.security_protocol:
+            return None
+        wants, setting = found.protocol, f"-s kafka.security_protocol={found.protocol}"
+        if found.mechanisms:
+            wants += f", so a user and a password ({', '.join(found.mechanisms)})"
+            known = next((one for one in found.mechanisms if one in MECHANISMS), MECHANISMS[0])
+            setting += f" -s kafka.sasl_mechanism={known} -s kafka.sasl_username=USER, and the password in the "
+            setting += "environment (CRAWLOG_KAFKA__SASL_PASSWORD)"
+        return EngineError(
+            f"The Kafka cluster at {kafka.bootstrap} wants {wants}; kafka.security_protocol is "
+            f"{kafka.security_protocol}.\nGive {setting}. A local engine of crawlog's is named by its data folder, "
+            "`--data DIR`, not by its address."
+        )
 
     def _failed(self, error: KafkaException) -> EngineError:
         kafka = self.settings.kafka

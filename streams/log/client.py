@@ -185,6 +185,11 @@ def aiokafka_credentials(settings: "Settings") -> Any:
 def _sasl(kafka: "Kafka") -> dict[str, object]:
     if not kafka.security_protocol.startswith("SASL"):
         return {}
+    if not (kafka.sasl_username and kafka.sasl_password):
+        raise Misconfigured(
+            f"kafka.security_protocol is {kafka.security_protocol}: give kafka.sasl_username, and the password in the "
+            "environment (CRAWLOG_KAFKA__SASL_PASSWORD)"
+        )
     return {
         "sasl.mechanism": kafka.sasl_mechanism,
         "sasl.username": kafka.sasl_username,

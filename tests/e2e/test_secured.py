@@ -1,5 +1,6 @@
 """A cluster that wants certificates, or users and passwords: the whole crawl goes by the same few settings."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from bench.node import Node
 from bench.site import free_port
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
+from crawlog.streams.log import listener
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.settings.sources import load
 from tests.support.cluster import Cluster, needs_site
@@ -46,6 +48,7 @@ class Secured(NamedTuple):
     folder: Path
     tls: str
     sasl: str
+    plain: str
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     node.start()
     try:
         broker.Readiness(folder, identity, node.process, 60.0).wait()
-        yield Secured(folder, f"127.0.0.1:{ports['tls']}", f"127.0.0.1:{ports['sasl']}")
+        yield Secured(folder, f"127.0.0.1:{ports['tls']}", *(f"127.0.0.1:{ports[name]}" for name in ("sasl", "plain")))
     finally:
         node.kill()
 
@@ -87,6 +90,31 @@ def test_a_secured_cluster_is_crawled_through(secured: Secured, tmp_path: Path, 
         assert crawl.finish()["fetched"] == len(crawl.urls)
         told = "".join(file.read_text() for file in tmp_path.rglob("*.log"))
     assert "secret word" not in told
+
+
+@pytest.mark.parametrize(
+    ("port", "protocol", "told"),
+    [
+        ("sasl", "PLAINTEXT", "wants SASL_SSL, so a user and a password (SCRAM-SHA-512)"),
+        ("sasl", "SSL", "wants SASL_SSL"),
+        ("tls", "PLAINTEXT", "wants SSL"),
+        ("plain", "SASL_PLAINTEXT", "wants PLAINTEXT"),
+    ],
+)
+def test_a_cluster_that_wants_another_protocol_is_told_at_once(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch, port: str, protocol: str, told: str
+) -> None:
+    """It closes without a word, so it is asked; the first refused request decides, not the last one."""
+    monkeypatch.setattr(listener, "LOOK_S", 30.0)
+    kafka = {
+        "security_protocol": protocol,
+        "bootstrap": getattr(secured, port),
+        "sasl_username": "me",
+        "sasl_password": "x",
+    }
+    with pytest.raises(EngineError, match=re.escape(told)) as failed:
+        Admin(load({f"kafka.{name}": value for name, value in kafka.items()})).metadata(within_s=3600.0)
+    assert "-s kafka.security_protocol=" in str(failed.value)
 
 
 @pytest.mark.parametrize(

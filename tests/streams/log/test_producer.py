@@ -267,6 +267,14 @@ def test_credentials_reach_both_clients() -> None:
     assert (faust.username, faust.password, faust.mechanism.value) == ("me", "secret", "SCRAM-SHA-512")
 
 
+@pytest.mark.parametrize("given", [{}, {"sasl_username": "me"}, {"sasl_password": "secret"}])
+def test_a_login_that_is_not_whole_is_a_clear_error(given: dict[str, str]) -> None:
+    """The error of librdkafka was taken for a bug of crawlog."""
+    kafka = Kafka(bootstrap="k:9092", security_protocol="SASL_PLAINTEXT", **given)  # type: ignore[arg-type]  # texts
+    with pytest.raises(Misconfigured, match="CRAWLOG_KAFKA__SASL_PASSWORD"):
+        kafka_config(Settings(kafka=kafka))
+
+
 def test_a_bad_certificate_is_a_clear_error(tmp_path: object) -> None:
     """The file is named before any connection is tried."""
     kafka = Kafka(bootstrap="k:9092", security_protocol="SSL", ssl_ca="/nonexistent.pem")  # type: ignore[arg-type]  # pydantic makes it a Path
