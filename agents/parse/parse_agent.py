@@ -43,6 +43,7 @@ from crawlog.streams.url import Places
 from crawlog.streams.worker import COMMIT_S, CrawlApp, finish_within
 
 from .guard import guard_of
+from .missing_keys import MissingKeys
 from .spider_pages import SpiderPages
 from .stage import ParseStage
 from .turns import GATHER_S, PageTurns
@@ -74,6 +75,7 @@ class ParseWorker:
         self._timer: asyncio.TimerHandle | None = None
         self._places: dict[int, ParsePlace] = {}
         self._note = ""
+        self._keys = MissingKeys(app.crawl)
 
     def serve(self, stage: ParseStage) -> PageTurns:
         """Send events to this stage from now on; returns the turns of its waiting pages."""
@@ -138,7 +140,7 @@ class ParseWorker:
         positions.written = stage.written
         for producer in (self._founds, self._items):
             self._app.add_future(producer.run(asyncio.Event(), HEARD_S))
-        for task in self.serve(stage).tasks(guard.trial):
+        for task in (*self.serve(stage).tasks(guard.trial), self._keys.run()):
             self._app.add_future(task)
         follow(self._app, self._orders, stage.learn, self._found_garbage)
 
@@ -212,7 +214,9 @@ class ParseWorker:
         stage = self._stage
         if stage is None:
             return []
-        reports = progress.positions(self._app, stage.pages, stage.bytes, paused=self._orders.paused)
+        reports = progress.positions(
+            self._app, stage.pages, stage.bytes, paused=self._orders.paused, trouble=self._keys.trouble
+        )
         for report in reports:
             report.parsed = dict(islice(reversed(stage.parsed.items()), MAX_PARSED_TOLD))
             report.remarks = {job: one for job, one in stage.remarks.by_job.items() if job in report.parsed}

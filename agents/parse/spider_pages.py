@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from crawlog.agents.sandbox import DONE, Died, Fault, SpiderFrame, fault_of, misconfigured, result_of
+from crawlog.schemas.dead import told_error
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.parse import Job, Message, Page, are_known, parsed_of, wants_spider
 from crawlog.streams.spiders import (
@@ -110,8 +111,8 @@ class PagesStage(Protocol):
     def spider_gave(self, page: SpiderPage, parsed: Parsed, error: str = "", trace: str = "") -> None:
         """Send the outputs of a page, and the page as a dead letter if there is an error."""
 
-    def bury_page(self, page: SpiderPage, error: str, trace: str = "") -> None:
-        """Send the page as a dead letter, and nothing else."""
+    def bury_page(self, page: SpiderPage, error: str, trace: str = "", *, is_logged: bool = False) -> None:
+        """Send the page as a dead letter, and nothing else; log it, unless its error is logged for all pages."""
 
 
 class _Line:
@@ -120,6 +121,7 @@ class _Line:
     Attributes:
         facts: Of the loaded spider; None before that.
         fault: Why its spider cannot be used.
+        told_fault: The fault that was logged last; its pages are not logged one by one.
         fault_until_s: When the next page tries again.
         flying: Pages sent to the process, in order.
         returned: Pages that came back because it ended.
@@ -139,6 +141,7 @@ class _Line:
         self.facts: SpiderFacts | None = None
         self.fault: Fault | None = None
         self.fault_until_s = 0.0
+        self.told_fault = ""
         self.waiting: deque[SpiderPage] = deque()
         self.flying: deque[SpiderPage] = deque()
         self.returned: list[SpiderPage] = []
@@ -325,7 +328,7 @@ class SpiderPages:
         elif not child.died_of:
             if line.facts is None and child.loaded is not None:
                 log.info("spider_loaded", job=line.job.name, spider=child.loaded.label)
-            line.facts, line.deaths = child.loaded, 0
+            line.facts, line.deaths, line.told_fault = child.loaded, 0, ""
             self._go(line)
         else:
             line.deaths += 1
@@ -342,7 +345,10 @@ class SpiderPages:
         pause_s = min(max(FAULT_S, FAULT_TIMES * (now - line.load_began_s)), MOST_FAULT_S)
         line.fault, line.fault_until_s = fault, now + pause_s
         line.deaths = 0
-        log.error("job_broken", job=line.job.name, rev=line.job.spec.rev, error=fault.error)
+        if fault.error != line.told_fault:  # each pause ends with another try, and often with the same error
+            line.told_fault = fault.error
+            told = told_error(fault.error, fault.trace)
+            log.error("job_broken", job=line.job.name, rev=line.job.spec.rev, then="its pages are dead letters", **told)
         self._close(line)
         waiting, line.waiting = line.waiting, deque()
         for page in waiting:
@@ -417,7 +423,7 @@ class SpiderPages:
         self.size_bytes -= page.size_bytes
 
     def _bury(self, page: SpiderPage, fault: Fault) -> None:
-        self._stage.bury_page(page, str(misconfigured(fault)), fault.trace)
+        self._stage.bury_page(page, str(misconfigured(fault)), fault.trace, is_logged=True)
 
 
 def _ref(job: Job) -> SpiderRef:

@@ -325,12 +325,13 @@ class ParseStage:
         notes.release(key)
         self._gather()
 
-    def bury_page(self, waited: SpiderPage, error: str, trace: str = "") -> None:
-        """Send a page as a dead letter."""
+    def bury_page(self, waited: SpiderPage, error: str, trace: str = "", *, is_logged: bool = False) -> None:
+        """Send a page as a dead letter; log it, unless its error is logged for all pages of its job."""
         if _job_after_wait(self._jobs, waited.meta, waited.page) is None:
             return
-        told, at = told_error(error, trace), _key(waited.message)
-        log.error("page_failed", job=waited.meta.job, url=waited.meta.url, at=at, **told)
+        if not is_logged:
+            told, at = told_error(error, trace), _key(waited.message)
+            log.error("page_failed", job=waited.meta.job, url=waited.meta.url, at=at, **told)
         self._outputs.bury(waited.message, waited.meta.job, error, waited.page, trace)
 
     # Waiting pages, when their turn has come.

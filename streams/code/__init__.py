@@ -5,7 +5,7 @@ DIR ─► pack ─► archive (ZIP) ─► sign ─► crawl.code ─► verify
 
 from .archive import MAX_FILES, MAX_UNPACKED_BYTES, ProjectArchive, opened, pack
 from .cache import CodeCache, CodeFolder, code_notes
-from .code_log import CodeEntry, CodeLog
+from .code_log import CodeEntry, CodeLog, unrunnable
 from .keys import (
     SigningKey,
     folder_key,
@@ -38,4 +38,5 @@ __all__ = [
     "refusal",
     "trusted_keys",
     "unpack",
+    "unrunnable",
 ]

@@ -4,7 +4,7 @@ write: chunks, acknowledged ─► manifest        read: from where the last loo
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas import code
@@ -35,6 +35,15 @@ class CodeEntry(NamedTuple):
     manifest: CodeManifest
     signed: SignedManifest
     offset: int
+
+
+def unrunnable(entries: Iterable[CodeEntry], trusted: Collection[bytes]) -> list[str]:
+    """The newest version of each project whose signature does not count, as `PROJECT VERSION`."""
+    newest: dict[str, CodeEntry] = {}
+    for one in sorted(entries, key=lambda one: one.offset):
+        newest[one.manifest.project] = one
+    refused = (one.manifest for one in newest.values() if keys.refusal(one.signed, trusted))
+    return sorted(f"{one.project} {one.version}" for one in refused)
 
 
 class CodeLog:

@@ -85,6 +85,7 @@ class World:
         self._facts = SpiderFacts("/s.py:S", "S@1", **facts)
         self.jobs: dict[tuple[str, int], Job] = {}
         self.unread: list[str] = []
+        self.logged: list[bool] = []
         self.pages = SpiderPages(self._new, self, most)
 
     def _new(self, ref: SpiderRef) -> FarChild:
@@ -96,8 +97,9 @@ class World:
         self.given.append((page.meta.url, [bytes(item) for item in parsed.items], error))
         self.unread.append(parsed.unread)
 
-    def bury_page(self, page: SpiderPage, error: str, trace: str = "") -> None:  # noqa: ARG002  # as the stage has it
+    def bury_page(self, page: SpiderPage, error: str, trace: str = "", *, is_logged: bool = False) -> None:  # noqa: ARG002  # as the stage has it
         """Note it."""
+        self.logged.append(is_logged)
         self.buried.append((page.meta.url, error))
 
     def add(self, *urls: str, job: str = "j", rev: int = 1, path: str = "/s.py:S", **meta: Any) -> None:
@@ -257,6 +259,21 @@ def test_a_spider_that_could_not_be_used_is_tried_again_after_a_pause(monkeypatc
     world.add("a", "b")
     world.children[1].ready()
     assert (world.sent(), len(world.buried)) == (["a", "b"], 2)
+
+
+def test_a_fault_that_stays_is_logged_once_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pause ends with another try: a log of 300 lines about a missing key hides what else there is."""
+    now = [100.0]
+    monkeypatch.setattr("crawlog.agents.parse.spider_pages.time.monotonic", lambda: now[0])
+    world = World()
+    with capture_logs() as logs:
+        for _ in range(3):
+            world.add("a", "b")
+            world.children[-1].fault = Fault("Misconfigured: code_refused: no key")
+            world.children[-1].heard_facts()
+            now[0] += MOST_FAULT_S
+    assert world.logged == [True] * 6
+    assert [(one["event"], one["error"]) for one in logs] == [("job_broken", "Misconfigured: code_refused: no key")]
 
 
 @pytest.mark.parametrize(
