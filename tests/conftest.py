@@ -30,7 +30,7 @@ from bench.log import login as variables
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.settings.settings import Settings
-from tests.support import processes
+from tests.support import deployed, processes
 from tests.support.forked import Server
 from tests.support.garbage import Collector
 
@@ -99,6 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LIMIT] = Limit()
     config.stash[COLLECTOR] = Collector()
     os.environ.setdefault(processes.MARK, uuid.uuid4().hex)
+    os.environ.update(deployed.ENVIRON)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -183,7 +184,7 @@ def login(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cluster(engine: Engine, login: None, request: pytest.FixtureRequest) -> Settings:
     """Settings that point at the session's broker, with topics of this test alone; none is created yet."""
-    settings = engine.point(Settings())
+    settings = deployed.allowed(engine.point(Settings()))
     prefix = f"{request.node.name[:80].replace('[', '-').replace(']', '-')}."
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"prefix": prefix})})
 

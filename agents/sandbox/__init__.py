@@ -10,7 +10,7 @@
 A trial has limits of time and memory; a worker never parses a page that its child did not survive. A spider's code runs
 in its own process only: a crash, an endless loop or a leak costs that process and one page. At a planned end that
 process writes out its files and ends by itself, or is killed a second later. Deployed code is found in the log first
-(`child_code`), and runs as a user of its own where the worker is root (`child_user`).
+(`child_code`), and runs as a user of its own where the worker is root, or not at all (`child_user`).
 
     with SpiderChild(ref, ChildRules.of(settings, trust)) as child:       # blocks: commands, tests
         child.facts()                   → SpiderFacts, or Misconfigured: it cannot be loaded
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .child_answers import misconfigured as misconfigured
     from .child_answers import result_of as result_of
     from .child_rules import ChildRules as ChildRules
+    from .child_user import why_root as why_root
     from .frames import CALL as CALL
     from .frames import DONE as DONE
     from .frames import ENDED as ENDED
@@ -70,6 +71,7 @@ __all__ = [
     "fault_of",
     "misconfigured",
     "result_of",
+    "why_root",
 ]
 
 _HOMES = {
@@ -93,6 +95,7 @@ _HOMES = {
     "fault_of": "child_answers",
     "misconfigured": "child_answers",
     "result_of": "child_answers",
+    "why_root": "child_user",
 }
 
 

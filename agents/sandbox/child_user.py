@@ -1,12 +1,13 @@
 """The user of a child that runs deployed code: where its worker runs as root, a user that nobody else is.
 
 The number is made of the process id, in a range that no account and no container has. In a namespace that does not map
-it, the child becomes `nobody`. It keeps root, with a line in the log, if it may not change its user, or if the new user
-could not read Python or crawlog, as in a virtual environment below /root.
+it, the child becomes `nobody`. It runs no code if it may not change its user, or if the new user could not read Python
+or crawlog, as in a virtual environment below /root.
 """
 
 import os
 import resource
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,22 +22,50 @@ NOBODY = 65_534
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38  # linux/prctl.h
 
 
-def settle(home: str, *, is_own_user: bool) -> None:
-    """Make `home`/work the working folder of this process, and give the process its user."""
-    parent = os.getppid()
+def settle(home: str, *, is_own_user: bool) -> str:
+    """Make `home`/work the working folder of this process, and give the process its user.
+
+    Returns: Why it must run no code; empty if it may.
+    """
+    parent, refused = os.getppid(), ""
     work = Path(home, "work")
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     if is_own_user and not os.geteuid():
-        _change_user(home, work)
+        uid, why = _found_user()
+        if uid:
+            _become(uid, home, work)
+        refused = refusal(why) if why else ""
         prctl(PR_SET_DUMPABLE, 1)  # else its own entries in /proc belong to root
         die_with(parent)  # the kernel forgets it with a change of user
     os.chdir(work)
     os.environ.update(HOME=str(work), TMPDIR=str(work))
     tempfile.tempdir = None
     sys.dont_write_bytecode = True
+    return refused
 
 
-def _change_user(home: str, work: Path) -> None:
+def refusal(why: str) -> str:
+    """What a user is told where deployed code would run as root."""
+    return (
+        f"code_refused: deployed code would run as root: {why}. Install Python and crawlog where every user can read "
+        "them, or run the workers as another user; spider.own_user=false lets such code run as root"
+    )
+
+
+def why_root(*, is_own_user: bool) -> str:
+    """Why this process's children refuse deployed code, as `refusal` says it; empty if they do not.
+
+    Another process looks, since it changes its user for the look.
+    """
+    if os.geteuid() or not is_own_user:
+        return ""
+    command = [sys.executable, "-P", "-m", __name__]
+    why = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stdout.strip()
+    return refusal(why) if why else ""
+
+
+def _found_user() -> tuple[int, str]:
+    """The number of a user that can run the code; 0 with the reason if there is none."""
     why = ""
     for uid in (FIRST_UID + os.getpid(), NOBODY):
         try:
@@ -45,15 +74,12 @@ def _change_user(home: str, work: Path) -> None:
             os.seteuid(uid)
         except OSError as error:
             _back()
-            why = f"the system does not allow it: {error.strerror}"
+            why = f"the system does not allow another user: {error.strerror}"
             continue
         why = _unreadable()
         _back()
-        if not why:
-            _become(uid, home, work)
-            return
-        break
-    sys.stderr.write(f"deployed code keeps the user root: {why}\n")
+        return (0 if why else uid), why
+    return 0, why
 
 
 def _become(uid: int, home: str, work: Path) -> None:
@@ -91,3 +117,7 @@ def _is_missing(path: str) -> bool:
     finally:
         os.setegid(gid)
         os.seteuid(uid)
+
+
+if __name__ == "__main__":
+    print(_found_user()[1])  # noqa: T201  # for `why_root`

@@ -1,6 +1,7 @@
 """Limits of a spider's child: memory and processes, in the kernel.
 
 memory       RLIMIT_DATA, of each process: an allocation beyond it fails, in Python with a MemoryError
+files        RLIMIT_FSIZE, of deployed code: a write beyond it fails, in Python with an OSError
 processes    a cgroup of its own, where one can be made; else RLIMIT_NPROC, which counts all processes of the user
 and does not bind root
 """
@@ -15,6 +16,9 @@ import msgspec
 from .child_user import settle
 
 CGROUPS = Path("/sys/fs/cgroup")
+
+FILE_BYTES = 1 << 30
+"""Longest file that deployed code can write: its folder lies on a disk that others need."""
 
 MARK = "crawlog-spider-"
 """First part of the names of our cgroups; the zygote's pid follows."""
@@ -35,14 +39,17 @@ class ChildLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     home: str = ""
     is_own_user: bool = False
 
-    def apply(self) -> None:
-        """Limit this process, and those that it will start."""
+    def apply(self) -> str:
+        """Limit this process, and those that it will start. Returns: Why it must run no code; empty if it may."""
+        refused = ""
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _lower(resource.RLIMIT_DATA, self.memory_bytes)
         if self.home:
-            settle(self.home, is_own_user=self.is_own_user)
+            _lower(resource.RLIMIT_FSIZE, FILE_BYTES)
+            refused = settle(self.home, is_own_user=self.is_own_user)
         if os.geteuid():
             _lower(resource.RLIMIT_NPROC, _tasks_of_user() + self.tasks)
+        return refused
 
 
 def _lower(kind: int, limit: int) -> None:

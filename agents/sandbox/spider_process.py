@@ -117,6 +117,11 @@ class SpiderService:
         self._runner = runner
         return SpiderFrame(DONE, text, urls)
 
+    def refuse(self, why: str) -> SpiderFrame:
+        """Load nothing."""
+        self._fault = Fault(f"Misconfigured: {why}")
+        return SpiderFrame(FAILED, _encode(self._fault))
+
     async def answer(self, frame: SpiderFrame) -> list[SpiderFrame]:
         """The answer to any other frame: one frame, and others before it if it is large."""
         if self._runner is None:
@@ -210,8 +215,11 @@ def _write_out() -> None:
                 thing.flush()
 
 
-def run(data: socket.socket) -> None:
+def run(data: socket.socket, refused: str) -> None:
     """Load the spider that the first frame names, and answer frames until the worker's socket closes.
+
+    Args:
+        refused: Why no code may run here; empty if it may.
 
     Then this process ends as any Python process does, with the files of the spider written out, in the time that the
     zygote gives it.
@@ -226,7 +234,7 @@ def run(data: socket.socket) -> None:
     setproctitle("crawlog: spider")
     first = _first(data, frames)
     assert first.kind == LOAD
-    loaded = b"".join(service.load(first).parts())
+    loaded = b"".join((service.refuse(refused) if refused else service.load(first)).parts())
     with contextlib.suppress(ConnectionError):  # the worker has closed its socket: that is read next
         data.sendall(loaded)
     data.setblocking(False)

@@ -265,8 +265,7 @@ def main() -> None:
     data, limits = Zygote(control).serve()
     gc.enable()
     control.detach()
-    limits.apply()
-    spider_process.run(data)
+    spider_process.run(data, limits.apply())
 
 
 if __name__ == "__main__":

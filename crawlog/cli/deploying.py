@@ -46,7 +46,7 @@ def deploy(source: Path, project: str, version: str, key_file: Path | None, as_j
     if as_json:
         answer(msgspec.json.encode(found).decode())
     else:
-        tell(*_deployed(found))
+        answer(*_deployed(found))
     return outcome.FINISHED
 
 

@@ -33,14 +33,16 @@ def up(workers: str | None, accepts_skipped: bool, **given: Any) -> int:
     from crawlog.commands.up import up as start
 
     started = start(settings, accepts_skipped=accepts_skipped)
-    tell(f"Apache Kafka   {started.bootstrap}")
-    tell(f"workers        {started.workers}, logs in {started.data / 'logs'}")
+    answer(f"Apache Kafka   {started.bootstrap}")
+    answer(f"workers        {started.workers}, logs in {started.data / 'logs'}")
     if started.service:
         token = "users: service.users" if settings.service.users else f"token: {started.data / 'run' / 'service.json'}"
-        tell(f"service        {started.service}  ({token})")
-    tell(f"data           {started.data}")
-    tell("give a job     `crawlog submit URL… -o FILE.jsonl`; `crawlog jobs` shows how far it is")
-    tell("stop it with   `crawlog down`")
+        answer(f"service        {started.service}  ({token})")
+    answer(f"data           {started.data}")
+    answer("give a job     `crawlog submit URL… -o FILE.jsonl`; `crawlog jobs` shows how far it is")
+    answer("stop it with   `crawlog down`")
+    if started.refuses:
+        tell(f"deployed code  {started.refuses}")
     return outcome.FINISHED
 
 

@@ -162,14 +162,39 @@ def _browser(settings: "Settings") -> Iterator[Finding]:
         path = find_browser(settings)
     except Misconfigured as error:
         told, _, advice = str(error).partition("\n")
+        bare = settings.model_copy(update={"render": settings.render.model_copy(update={"sandbox": False})})
+        with contextlib.suppress(Misconfigured):
+            find_browser(bare)
+            yield Finding("browser", "fail" if is_wanted else "warn", told, advice)  # there, but for its sandbox
+            return
         yield Finding("browser", "fail" if is_wanted else "ok", told, advice if is_wanted else "")
         return
     found = browser_version(path)
     if not found:
         yield Finding("browser", "fail" if is_wanted else "warn", f"{path} does not run", f"{path} --version")
         return
-    sandbox = "" if settings.render.sandbox else ", without a sandbox"
-    yield Finding("browser", "ok", f"{found} at {path}, playwright {_version('playwright')}{sandbox}")
+    found = f"{found} at {path}, playwright {_version('playwright')}"
+    if settings.render.sandbox:
+        yield Finding("browser", "ok", found)
+    else:
+        advice = "pages of strangers run outside a sandbox: leave render.sandbox=false out, as a user other than root"
+        yield Finding("browser", "warn", f"{found}, without a sandbox", advice)
+
+
+def _deployed_code(settings: "Settings") -> Iterator[Finding]:
+    """Its user, where workers run as root."""
+    if os.geteuid():
+        return
+    from crawlog.agents.sandbox import why_root
+
+    told, _, advice = why_root(is_own_user=settings.spider.own_user).partition(". ")
+    if told:
+        yield Finding("deployed code", "warn", told.removeprefix("code_refused: "), advice)
+    elif settings.spider.own_user:
+        yield Finding("deployed code", "ok", "runs as a user of its own")
+    else:
+        advice = "leave spider.own_user=false out, and it runs as a user of its own or not at all"
+        yield Finding("deployed code", "warn", "runs as root", advice)
 
 
 def _cluster(settings: "Settings") -> Iterator[Finding]:
@@ -259,4 +284,4 @@ def _topics(settings: "Settings", counts: Mapping[str, int], *, is_readable: boo
     return Finding("topics", "ok", found)
 
 
-CHECKS: tuple[Check, ...] = (_python, _packages, _data, _limits, _browser, _engine, _cluster)
+CHECKS: tuple[Check, ...] = (_python, _packages, _data, _limits, _browser, _deployed_code, _engine, _cluster)

@@ -41,12 +41,14 @@ class Started(msgspec.Struct):
 
     Attributes:
         service: Address of the HTTP service; empty if it is not enabled.
+        refuses: Why its workers run no deployed code; empty if they do.
     """
 
     bootstrap: str
     workers: int
     data: Path
     service: str = ""
+    refuses: str = ""
 
 
 class Stopped(msgspec.Struct):
@@ -89,6 +91,7 @@ def up(settings: "Settings", *, accepts_skipped: bool = False) -> Started:
     Args:
         accepts_skipped: Whether records stay unread that another program had a group skip.
     """
+    from crawlog.agents.sandbox import why_root
     from crawlog.processes.background import ACCEPTS_SKIPPED
     from crawlog.streams.settings import to_environ
 
@@ -117,7 +120,8 @@ def up(settings: "Settings", *, accepts_skipped: bool = False) -> Started:
     came_up = json.loads(told or b"{}")
     if "bootstrap" not in came_up:
         _raise(came_up, log)
-    return Started(came_up["bootstrap"], came_up["workers"], data, came_up.get("service", ""))
+    refuses = why_root(is_own_user=settings.spider.own_user)
+    return Started(came_up["bootstrap"], came_up["workers"], data, came_up.get("service", ""), refuses)
 
 
 def _raise(answer: dict[str, Any], log: Path) -> None:

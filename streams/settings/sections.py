@@ -399,8 +399,8 @@ class Spider(Section):
     TMPDIR, PYTHONPATH, LD_LIBRARY_PATH, SCRAPY_PROJECT and SCRAPY_SETTINGS_MODULE. It gets no others, and no passwords
     of Kafka."""
     own_user: bool = True
-    """Whether deployed code runs as a user of its own, where the worker runs as root. Files named by `--spider` run as
-    the worker's user."""
+    """Whether deployed code runs as a user of its own, where the worker runs as root: it is refused where that user
+    could not read Python. `false` lets it run as root. Files named by `--spider` run as the worker's user."""
     children: Count = 4
     """Processes of spiders at once in a parse worker, at most; each job has its own."""
     starts: Count = 32

@@ -17,6 +17,7 @@ from crawlog.streams import engine
 from crawlog.streams.log import LetterChoice, Producer, Topics, log_bounds, partition_count, read_partitions, write_job
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
+from tests.support.deployed import allowed
 from tests.support.processes import crawlog, done, ended, until
 from tests.support.sites import Answer, Threaded
 
@@ -62,9 +63,10 @@ class Fleet:
         self.data = data
         code, out, told = ended(crawlog("up", "--data", data, *QUICK, env=os.environ.copy()))
         assert code == 0, (out, told)
+        assert "stop it with   `crawlog down`" in out["reason"]
         local = engine.running(data)
         assert local is not None
-        base = Settings()
+        base = allowed(Settings())
         run = base.run.model_copy(update={"data": data})
         self.settings = local.point(base.model_copy(update={"run": run}))
         self.topics = Topics(self.settings.kafka.prefix)

@@ -7,5 +7,5 @@ processes     processes (none outlives its test) ──► crawls (`run` on a da
               forked (workers from one process)  ──► cluster (a crawl in parts, to be killed)  probe (a small worker)
 Kafka         brokers (of somebody else, killed or set back)  damaging (bytes of its files)
 judge         evidence (what a perfect crawl leaves behind)
-pytest        elsewhere (another machine, for the collection)
+pytest        elsewhere (another machine, for the collection)  deployed (what deployed code needs on this machine)
 """

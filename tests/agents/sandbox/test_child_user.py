@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.agents.sandbox import ChildRules, SpiderChild
+from crawlog.agents.sandbox import ChildRules, SpiderChild, why_root
 from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.child_user import FIRST_UID
 from crawlog.agents.sandbox.limits import ChildLimits
@@ -16,8 +16,9 @@ from crawlog.agents.sandbox.zygote_process import ZygoteProcess
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.code import CodeFolder
-from crawlog.streams.errors import EngineError
+from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.spiders import SpiderRef
+from tests.support.deployed import OWN_USER, RULES
 from tests.support.processes import until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a child another user")
@@ -33,12 +34,13 @@ def can(path, flags):
         return False
     return True
 
-if sys.argv[3] == "readable":
-    child_user._unreadable = lambda: ""
-child_user.settle(sys.argv[1], is_own_user=True)
+reason = sys.argv[3]
+child_user._unreadable = lambda: reason
+refused = child_user.settle(sys.argv[1], is_own_user=True)
 home, data = sys.argv[1:3]
 print(json.dumps({
-    "pid": os.getpid(), "uids": os.getresuid(), "gids": os.getresgid(), "groups": os.getgroups(), "cwd": os.getcwd(),
+    "refused": refused, "pid": os.getpid(),
+    "uids": os.getresuid(), "gids": os.getresgid(), "groups": os.getgroups(), "cwd": os.getcwd(),
     "temp": tempfile.gettempdir(), "reads code": can(home + "/code/a.py", os.O_RDONLY),
     "writes code": can(home + "/code/a.py", os.O_WRONLY),
     "adds code": can(home + "/code/b.py", os.O_CREAT | os.O_WRONLY),
@@ -49,8 +51,8 @@ print(json.dumps({
 """
 
 
-def settled(tmp_path: Path, readable: str) -> tuple[dict[str, object], str]:
-    """What a process can do once it has settled."""
+def settled(tmp_path: Path, reason: str) -> dict[str, object]:
+    """What a process can do once it has settled, where another user cannot read Python for this reason."""
     home = Path(subprocess.run(["mktemp", "-d"], check=True, capture_output=True, text=True).stdout.strip())
     (home / "code").mkdir()
     (home / "work").mkdir(mode=0o700)
@@ -58,9 +60,11 @@ def settled(tmp_path: Path, readable: str) -> tuple[dict[str, object], str]:
     data = tmp_path / "code.key"
     data.write_text("secret")
     data.chmod(0o600)
-    command = [sys.executable, "-c", SETTLED, str(home), str(data), readable]
+    command = [sys.executable, "-c", SETTLED, str(home), str(data), reason]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout), done.stderr
+    assert done.stderr == ""
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
 
 
 @pytest.fixture
@@ -74,13 +78,14 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @needs_root
 def test_the_child_is_a_user_that_nobody_else_is(tmp_path: Path) -> None:
     """It reads its code and writes its working folder; keys, data and root are out of its reach."""
-    found, told = settled(tmp_path, "readable")
+    found = settled(tmp_path, "")
     uid = found["uids"][0]  # type: ignore[index]  # a list
     assert uid in {FIRST_UID + int(str(found["pid"])), 65_534}
     assert found["uids"] == found["gids"] == [uid] * 3
     assert found["groups"] == []
     assert str(found["cwd"]).endswith("/work")
     assert found["temp"] == found["cwd"]
+    assert found["refused"] == ""
     may = {name: found[name] for name in found if " " in name}
     assert may == {
         "reads code": True,
@@ -91,18 +96,64 @@ def test_the_child_is_a_user_that_nobody_else_is(tmp_path: Path) -> None:
         "becomes root": False,
         "no new privileges": True,
     }
-    assert told == ""
 
 
 @needs_root
-def test_a_child_whose_user_could_not_read_python_keeps_root_and_says_so(tmp_path: Path) -> None:
+def test_a_child_whose_user_could_not_read_python_may_run_no_code(tmp_path: Path) -> None:
     """As with a virtual environment below a home that is closed."""
-    found, told = settled(tmp_path, "as it is")
-    if found["uids"] == [0, 0, 0]:
-        assert "deployed code keeps the user root: another user cannot read" in told
-    else:
-        assert told == ""
-    assert found["writes work"]
+    found = settled(tmp_path, "another user cannot read /root/venv")
+    assert found["uids"] == [0, 0, 0]
+    assert str(found["refused"]).startswith(
+        "code_refused: deployed code would run as root: another user cannot read /root/venv. Install Python"
+    )
+    assert str(found["refused"]).endswith("spider.own_user=false lets such code run as root")
+
+
+@needs_root
+def test_code_that_would_run_as_root_is_not_loaded_unless_it_was_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it runs, not even its import; the error names the setting that lets it run."""
+    closed, ran = tmp_path / "closed", tmp_path / "ran"
+    (closed / "lib").mkdir(parents=True)
+    closed.chmod(0o700)
+    monkeypatch.setenv("PYTHONPATH", f"{closed / 'lib'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":"))
+    code = tmp_path / "spiders"
+    code.mkdir()
+    (code / "one.py").write_text(
+        f"import crawlog, pathlib\npathlib.Path({str(ran)!r}).touch()\n\n"
+        "class One(crawlog.Spider):\n    def parse(self, response): ...\n"
+    )
+    ref = SpiderRef("One", folder=str(code))
+    assert "would run as root: another user cannot read" in why_root(is_own_user=True)
+    with (
+        SpiderChild(ref, ChildRules()) as child,
+        pytest.raises(Misconfigured, match=r"as root.*spider\.own_user=false"),
+    ):
+        child.facts()
+    assert not ran.exists()
+    assert why_root(is_own_user=False) == ""
+    with SpiderChild(ref, ChildRules(is_own_user=False)) as child:
+        assert child.facts().path == "One"
+    assert ran.exists()
+
+
+def test_deployed_code_cannot_fill_the_disk_with_one_file(tmp_path: Path) -> None:
+    """Its folder is on the disk of others. A write beyond the limit is an error of the code."""
+    code = tmp_path / "spiders"
+    code.mkdir()
+    (code / "one.py").write_text(
+        "import crawlog, resource\n\nclass One(crawlog.Spider):\n"
+        "    name = f'{resource.getrlimit(resource.RLIMIT_FSIZE)[0]}'\n"
+        "    def __init__(self):\n"
+        "        with open('large', 'wb') as file:\n            file.truncate(2 << 30)\n"
+        "    def parse(self, response): ...\n"
+    )
+    with (
+        SpiderChild(SpiderRef("One", folder=str(code)), RULES) as child,
+        pytest.raises(Misconfigured, match="File too large"),
+    ):
+        child.facts()
 
 
 def test_the_folder_of_a_child_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,14 +168,14 @@ def test_the_folder_of_a_child_goes_with_it(tmp_path: Path, monkeypatch: pytest.
         "import crawlog, os\n\nclass One(crawlog.Spider):\n    name = os.getcwd().rpartition('/')[2]\n"
         "    def parse(self, response): ...\n"
     )
-    with SpiderChild(SpiderRef("One", folder=str(code)), ChildRules()) as child:
+    with SpiderChild(SpiderRef("One", folder=str(code)), RULES) as child:
         facts = child.facts()
         assert facts.label.startswith("work@"), "its working folder"
         assert facts.path == "One"
         homes = list(tmp_path.glob("crawlog-spider-*"))
         assert len(homes) == 1
         assert homes[0] != old
-        assert (homes[0] / "code").exists() == (os.geteuid() == 0)
+        assert (homes[0] / "code").exists() == (os.geteuid() == 0 and OWN_USER)
     until(lambda: not list(tmp_path.glob("crawlog-spider-*")), "the end of the folders")
 
 
@@ -170,7 +221,7 @@ def test_a_child_without_an_event_loop_does_not_wait_for_a_log_that_is_away(tmp_
     )
     log = AwayOnce(tmp_path)
     ref = SpiderRef("One", spec=JobSpec(spider="One", code=CodeRef("shop", "1", "00" * 32)))
-    with SpiderChild(ref, ChildRules(code=log)) as child:
+    with SpiderChild(ref, RULES._replace(code=log)) as child:
         with pytest.raises(EngineError, match="away"):
             child.facts()
         assert child.facts().path == "One"
