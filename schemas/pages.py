@@ -33,7 +33,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     Attributes:
         url: Canonical, as queued and as sent.
         rev: The job revision that it was fetched under; parse holds the page until it knows that revision.
-        depth, hops, seed: As in the found that queued it; `seed` is true for a seed and what a seed redirects to.
+        depth, hops, via, seed: As in the found that queued it; `seed` is true for a seed and what a seed redirects to.
         http: Status code, None when there was no response.
         error: Why there was no whole response, else empty. One of these words, some with a reason after `: `:
 
@@ -47,7 +47,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
             - Never sent: `robots`, `robots_unreachable: …` (a word of this list, or `http_503`), `private_address: …`,
               `bad_port: …`, `bad_method: …`, `bad_url`, `login_failed: …`, `crash_loop`, `interrupted`.
             - A redirect that is not followed, as its row or its errback has it: `scope: …`, `bad_url`,
-              `redirect_undone: …` (the job's canonical rules make the target the URL itself).
+              `redirect_undone: …` (the job's canonical rules make the target the URL itself), `redirect_circle: …` (it
+              leads back to a URL that led here, or to itself).
             - Ours: `answer_broken: …`; any other word is the name of an exception.
 
             A status code alone, such as 404, is no error.
@@ -109,6 +110,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     row: int | None = None
     priority: int = 0
     rest_s: float = 0.0
+    via: bytes = b""
 
     @property
     def is_refused(self) -> bool:

@@ -42,6 +42,9 @@ MAX_NAME_CHARS = 270
 MAX_URL_BYTES = 64 * 1024
 """A longer URL is refused before it is parsed, bytes."""
 
+MAX_VIA_BYTES = 512
+"""Fingerprints of 64 redirects in a row: more than any client follows."""
+
 MAX_EPOCH = 0xFFFF
 """Epochs are two bytes in the state's keys."""
 
@@ -64,6 +67,7 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
             in robots.txt or in an index; the URLs that it lists are links.
         parent: URL of the page it was found on; empty for seeds.
         hops: Redirects in a row that led here.
+        via: Identities of the requests that these redirects answered, 8 bytes each, the first one first.
         joins: This redirect target was reached from a seed, so its host joins the scope.
         again: The status of its done, which no longer counts: its page was lost in a power cut. The URL is queued
             although it is known.
@@ -82,6 +86,7 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
     checked: bool = False
     id: int = 0
     request: RequestRecord | None = None
+    via: bytes = b""
 
 
 class CookieChange(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -95,6 +95,7 @@ def page(task: "Task", answer: "Answer", now: float, rest_s: float = 0.0) -> Pag
         epoch=task.epoch,
         depth=row.depth,
         hops=row.hops,
+        via=row.via,
         seed=row.seed,
         http=answer.http,
         error=answer.reason,

@@ -30,7 +30,7 @@ from .overlay import Rows
 from .revisions import is_deletion, kept_for_life, ordered_spec, refusal, supersedes, tombstone
 from .seen import SeenTable
 
-FOLD_VERSION = 13
+FOLD_VERSION = 14
 
 
 class Fold:

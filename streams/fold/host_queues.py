@@ -80,8 +80,8 @@ class HostQueues:
         key = r.queue_key(job.number, host, priority, sequence, job.lifo)
         seed = found.source == "seed" or found.joins
         row = r.QueueRow(url, found.depth, found.hops, seed, 0, priority, 0, 0.0, found.source == "sitemap")
-        if found.id or found.request is not None:
-            row = msgspec.structs.replace(row, id=found.id, request=packed(found.request))
+        if found.id or found.request is not None or found.via:
+            row = msgspec.structs.replace(row, id=found.id, request=packed(found.request), via=found.via)
         value = r.pack(row)
         self._rows.put_ordered(key, value)
         self.count(job, host, place, 1)

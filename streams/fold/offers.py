@@ -309,7 +309,8 @@ class Offers:
 
 
 def _makes_sense(found: u.FoundUrl) -> bool:
-    return len(found.url) <= u.MAX_URL_BYTES and 0 <= found.depth <= MAX_DEPTH and 0 <= found.hops <= MAX_DEPTH
+    is_short = len(found.url) <= u.MAX_URL_BYTES and len(found.via) <= u.MAX_VIA_BYTES
+    return is_short and 0 <= found.depth <= MAX_DEPTH and 0 <= found.hops <= MAX_DEPTH
 
 
 def _depth_key(job: JobState, place: Place, mark: int) -> bytes:

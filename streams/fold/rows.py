@@ -166,6 +166,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         sitemap: Whether it is the URL of a sitemap.
+        via: As in its found.
         id: Identity of its request; 0 for a plain GET.
         request: All of its request but the URL (`crawlog.schemas.requests`); empty for a plain GET.
         began: Whether its next attempt may have been made: the request is one that is never sent twice.
@@ -186,6 +187,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     id: int = 0
     request: bytes = b""
     began: bool = False
+    via: bytes = b""
 
 
 class JarRow(msgspec.Struct, frozen=True, array_like=True):

@@ -13,7 +13,7 @@ import msgspec
 from crawlog.schemas import control
 from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.pages import PageMeta
-from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
+from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, MAX_VIA_BYTES, FoundUrl, JobSpec, Source
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html import Links, Outlink
 from crawlog.streams.spiders import (
@@ -46,7 +46,7 @@ from .soft_404 import Sketches, SoftErrors
 SITEMAP_PRIORITY = 20
 """Sitemaps are fetched before the URLs in them, whose priorities are -10 to 10."""
 
-UNDONE = "redirect_undone"
+UNDONE, CIRCLE = "redirect_undone", "redirect_circle"
 """The error of a page whose redirect the job's canonical rules undo."""
 
 
@@ -242,31 +242,35 @@ class Job:
             return None
         source: Source = "sitemap" if meta.kind == "sitemap" else "redirect"
         hops, joins, checked = meta.hops + 1, meta.seed, meta.leads_back
-        found = FoundUrl(url, meta.depth, 0, source, meta.url, hops, joins=joins, checked=checked)
+        via = b"".join(_chain(meta))[-MAX_VIA_BYTES:]
+        found = FoundUrl(url, meta.depth, 0, source, meta.url, hops, joins=joins, checked=checked, via=via)
         if request is not None:
             found = msgspec.structs.replace(found, id=identity, request=request)
         return Redirect(link, found, name)
 
     def undone(self, meta: PageMeta) -> PageMeta:
-        """The page; a failure if it redirects to another spelling that the job's canonical rules make its own URL.
+        """The page; a failure if its redirect leads back to a request that led to it, or to its own.
 
-        That spelling is the page, and it is never asked for: its found would be known, and nobody would learn of it.
+        Its found would be known, so nobody would learn of it. A check for cookies leads back once (`redirect`). The
+        target may be another spelling of the page's URL, which the job's canonical rules undo: it is never asked for.
         """
         if not is_redirect(meta) or meta.kind != "page":
             return meta
         try:
             target = plain(serialise(meta.location, meta.url))
-            if target == meta.url or self.canonical(target) != meta.url:
-                return meta
+            url = self.canonical(target)
         except InvalidUrl:
             return meta
-        identity, _ = redirected(meta, meta.url, self._place(meta.url), self._telling)
-        if (identity or meta.id) != meta.id:
-            return meta
-        return _failed(meta, f"{UNDONE}: canonical rules make {target[:MAX_FAULT]} this URL")
+        identity, _ = redirected(meta, url, self._place(url), self._telling)
+        chain, mark = _chain(meta), _mark(url, identity)
+        if target != url == meta.url and mark == chain[-1]:
+            return _failed(meta, f"{UNDONE}: canonical rules make {target[:MAX_FAULT]} this URL")
+        if chain.count(mark) > meta.leads_back:
+            return _failed(meta, f"{CIRCLE}: {url[:MAX_FAULT]} led here")
+        return meta
 
     def ended(self, meta: PageMeta) -> PageMeta:
-        """The page; if its redirect is undone or refused by a rule, the failure that its request's errback gets."""
+        """The page; if its redirect leads back or is refused by a rule, the failure that its request's errback gets."""
         if not is_redirect(meta) or meta.request is None or not meta.request.errback:
             return meta
         if (undone := self.undone(meta)) is not meta:
@@ -283,7 +287,7 @@ class Job:
         if meta.seed and source == "link":
             source = "redirect" if meta.hops else "seed"
         joins = source == "redirect"
-        found = FoundUrl(meta.url, meta.depth, 0, source, "", meta.hops, joins=joins, again="not_modified")
+        found = FoundUrl(meta.url, meta.depth, 0, source, "", meta.hops, joins, "not_modified", via=meta.via)
         found = msgspec.structs.replace(found, id=meta.id, request=meta.request)
         return self.outlink(meta.url, meta.id), found
 
@@ -314,6 +318,16 @@ class Job:
             return name
         self.joined.add(name)  # the seed's own page writes it; this worker has not read that record yet
         return None
+
+
+def _mark(url: str, identity: int) -> bytes:
+    """The identity of a request, as `FoundUrl.via` has it."""
+    return (identity or fingerprint(url)).to_bytes(8, "big")
+
+
+def _chain(meta: PageMeta) -> list[bytes]:
+    """The requests whose redirects led to a page, and its own."""
+    return [*(meta.via[at : at + 8] for at in range(0, len(meta.via), 8)), _mark(meta.url, meta.id)]
 
 
 def _failed(meta: PageMeta, error: str) -> PageMeta:

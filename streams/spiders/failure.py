@@ -73,6 +73,7 @@ _KINDS: dict[str, type[FetchError]] = {
     "bad_encoding": BadAnswer,
     "answer_broken": BadAnswer,
     "redirect_undone": BadAnswer,
+    "redirect_circle": BadAnswer,
     "robots": NotSent,
     "robots_unreachable": NotSent,
     "scope": NotSent,

@@ -14,6 +14,7 @@ from crawlog.schemas.control import JobCopy, Join
 from crawlog.schemas.urls import MAX_BATCH_URLS, JobSpec, ScopeSpec
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.parse import founds, job, outputs
+from crawlog.streams.url import fingerprint
 from crawlog.streams.url.place import partition_of
 from tests.support.dying import dying
 from tests.support.parsing import NAMES, PAGE, Message, Stage, links, spider_job
@@ -212,13 +213,16 @@ def test_a_full_batch_is_sent_at_once() -> None:
     assert len(stage.founds()) == MAX_BATCH_URLS + 1
 
 
+FROM_PAGE = fingerprint(PAGE).to_bytes(8, "big")
+
+
 def test_a_redirect_gives_no_row_and_one_found() -> None:
     """Of the same depth, with one hop more."""
     stage = Stage()
     stage.take(b"moved", http=301, location="/y#f", depth=2, hops=1)
     stage.stage.flush()
     assert items.decode(stage.log.values(NAMES.items)[0]).items == []
-    assert stage.founds() == [urls.FoundUrl("http://a.test/y", 2, 0, "redirect", PAGE, 2)]
+    assert stage.founds() == [urls.FoundUrl("http://a.test/y", 2, 0, "redirect", PAGE, 2, via=FROM_PAGE)]
 
 
 def test_a_redirect_that_canonical_rules_undo_gives_a_row_that_says_so() -> None:
@@ -229,6 +233,17 @@ def test_a_redirect_that_canonical_rules_undo_gives_a_row_that_says_so() -> None
     row = stage.row()
     assert (row["status"], row["error"].partition(":")[0]) == (301, "redirect_undone")
     assert "http://a.test/p?utm_source=x" in row["error"]
+    assert stage.founds() == []
+
+
+@pytest.mark.parametrize(("location", "via"), [("/p", b""), ("/x", fingerprint("http://a.test/x").to_bytes(8, "big"))])
+def test_a_circle_of_redirects_gives_a_row_that_says_so(location: str, via: bytes) -> None:
+    """To itself, and by way of another URL: nothing else would ever be known of it."""
+    stage = Stage()
+    stage.take(b"", http=302, location=location, via=via)
+    stage.stage.flush()
+    row = stage.row()
+    assert (row["status"], row["error"]) == (302, f"redirect_circle: http://a.test{location} led here")
     assert stage.founds() == []
 
 

@@ -44,7 +44,7 @@ def host(rules: RobotsRules | None = None, unreachable: str = "") -> Host:
     return one
 
 
-ROW = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)
+ROW = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5, via=b"8 bytes.")
 
 
 def task(row: QueueRow = ROW, spider: str = "", *, cookies: bool = False) -> Task:
@@ -117,6 +117,7 @@ def test_a_final_answer_is_a_page_and_a_done(answer: Answer, status: str, kept: 
         epoch=4,
         depth=2,
         hops=1,
+        via=b"8 bytes.",
         seed=True,
         http=answer.http,
         error=answer.error,

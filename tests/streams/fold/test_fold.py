@@ -179,7 +179,14 @@ def test_what_cannot_be_understood_is_dead(value: bytes | None, why: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "bad", [{"url": "ftp://a.com/"}, {"url": A, "depth": -1}, {"url": A, "depth": 1 << 70}, {"url": A, "hops": -1}]
+    "bad",
+    [
+        {"url": "ftp://a.com/"},
+        {"url": A, "depth": -1},
+        {"url": A, "depth": 1 << 70},
+        {"url": A, "hops": -1},
+        {"url": A, "via": "AAAA" * 171},
+    ],
 )
 def test_a_bad_entry_is_counted_and_its_neighbours_are_taken(bad: dict[str, Any]) -> None:
     """One URL of a batch makes no sense."""
@@ -187,6 +194,13 @@ def test_a_bad_entry_is_counted_and_its_neighbours_are_taken(bad: dict[str, Any]
     state.take(as_json({"job": "j", "urls": [bad, {"url": B}]}))
     assert state.urls() == [B]
     assert state.counts.bad == 1
+
+
+def test_a_row_keeps_what_led_to_it() -> None:
+    """So a circle of redirects is noticed after any kill."""
+    state = State(job())
+    state.take(as_json({"job": "j", "urls": [{"url": A, "source": "redirect", "hops": 1, "via": "AAAAAAAAAAE="}]}))
+    assert [row.via for row in state.queued()] == [(1).to_bytes(8, "big")]
 
 
 def test_a_priority_beyond_the_range_is_the_nearest_within() -> None:

@@ -207,4 +207,6 @@ def test_a_redirect_whose_status_the_spider_takes_is_not_followed(http: int, is_
     facts = SpiderFacts("/s.py:S", "s@1", statuses=(302, 200))
     meta = page(http=http, location="/b")
     assert wants_spider(meta, facts) is is_taken
-    assert founds(meta, facts=facts) == ([] if is_taken else [FoundUrl(B, 0, 0, "redirect", A, 1)])
+    assert founds(meta, facts=facts) == (
+        [] if is_taken else [FoundUrl(B, 0, 0, "redirect", A, 1, via=fingerprint(A).to_bytes(8, "big"))]
+    )
