@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 BATCH = 100
 """Records taken at a time: the terminal is not worth more of a look."""
 
+CLOSE_FAILED = "pipelines_close_failed"
+"""`LogLine.source` of a worker's line about `close_spider` or `closed`: no count or row shows that it raised."""
+
 LAST_S = 0.5
 """How long the last lines are waited for."""
 
@@ -47,7 +50,9 @@ class SpiderLines:
             self._begin(settings)
         records = [one for one in self._consumer.consume(BATCH, wait_s) if one.error() is None]
         lines = [line for record in records for line in lines_of(record, self._job, 0.0)]
-        if told := [line.text for line in lines if line.source in ("", LOST)]:
+        told = [line.text for line in lines if line.source in ("", LOST)]
+        told += [f"{line.source}: {line.text}" for line in lines if line.source == CLOSE_FAILED]
+        if told:
             self._shown.say(*told)
         if records:
             self._next = (records[-1].offset() or 0) + 1

@@ -33,7 +33,7 @@ MOST_STATS = 100_000
 
 NO_FILE_YET = (
     "WARNING: a file is missing that close_spider or closed wants. The FILE of `-o` is made after them, so that it is "
-    "complete or absent; until then its rows are in FILE.partial. What needs FILE, run it behind `crawlog run`"
+    "complete or absent; until then its rows are in FILE.partial. Run what needs FILE after the crawl"
 )
 
 METHODS = ("open_spider", "process_item", "close_spider")

@@ -9,7 +9,7 @@ import pytest
 from crawlog.agents.job_lines import MOST_OUTSTANDING, LinesSender
 from crawlog.commands import spider_lines
 from crawlog.commands.job_logs import LOST, follow_job_log, job_log_lines, lines_end
-from crawlog.commands.spider_lines import SpiderLines
+from crawlog.commands.spider_lines import CLOSE_FAILED, SpiderLines
 from crawlog.schemas.log_lines import LogLine
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.log import Producer, Topics, ensure_topics, write_job
@@ -99,11 +99,11 @@ async def test_a_run_shows_what_its_spider_prints_and_the_last_lines_at_its_end(
     while not said:
         shown.poll(cluster, 0.1)
     assert said == ["a page", "[own] INFO: two"]
-    await sent(LogLine(1.0, "closed"))
+    await sent(LogLine(1.0, "closed"), LogLine(1.0, "error=OSError: x", source=CLOSE_FAILED))
     shown.finish(cluster)
     shown.finish(cluster)
     shown.poll(cluster)
-    assert said[2:] == ["closed"]
+    assert said[2:] == ["closed", "pipelines_close_failed: error=OSError: x"]
 
 
 @pytest.mark.broker
