@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 OF_SEED = ("kafka.", "engine.", "log.")
 """Sections of settings that `seed` itself uses."""
 
+SITEMAP = "sitemap:"
+"""Prefix of an argument that stands for all URLs of a sitemap."""
+
 STAGES = {"fetch": "run.fetch_workers", "parse": "run.parse_workers"}
 
 
@@ -50,8 +53,11 @@ def ordered(
         job_name(job)
     if not urls and not seeds_file and not job and not starts:
         its = ", or give the spider start_urls" if spider else ""
-        raise Misconfigured(f"nothing to crawl: give a URL, or --seeds FILE{its}\nSee `crawlog run --help`.")
+        notes = "".join(f"\n{note}" for note in facts.notes)
+        raise Misconfigured(f"nothing to crawl: give a URL, or --seeds FILE{its}\nSee `crawlog run --help`.{notes}")
+    urls, sitemaps = sitemaps_apart(urls)
     checked, logins = logins_apart(checked_urls(urls))
+    checked += sitemaps
     if output is not None:
         result_output(output)
     if seeds_file:
@@ -61,6 +67,13 @@ def ordered(
     if spider:
         order = replace(order, args=spider.ref.args, scrapy=spider.ref.scrapy)
     return settings.with_logins(logins) if logins else settings, order
+
+
+def sitemaps_apart(urls: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """URLs without those of the form `sitemap:URL`, and these."""
+    given = tuple(urls)
+    sitemaps = tuple(url for url in given if url.startswith(SITEMAP))
+    return tuple(url for url in given if url not in sitemaps), sitemaps
 
 
 def checked_urls(urls: Iterable[str]) -> list[str]:
@@ -89,7 +102,7 @@ def seed_settings(pairs: Iterable[str], sources: Iterable[str]) -> None:
     from crawlog.streams.log import job_keys
     from crawlog.streams.settings import SHORT
 
-    if any(source.startswith("sitemap:") for source in sources):
+    if any(source.startswith(SITEMAP) for source in sources):
         return  # this command asks for the sitemap itself
     names = (pair.partition("=")[0].strip() for pair in pairs)
     known = job_keys()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("urls", nargs=-1, metavar="URL…")
+@click.argument("urls", nargs=-1, metavar="URL|sitemap:URL…")
 @click.option(
     "-o", "--output", metavar="FILE", multiple=True, callback=one_file, help="Results: .jsonl, .json, .csv or -."
 )

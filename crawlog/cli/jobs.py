@@ -34,7 +34,7 @@ DEPLOYED = "A spider of deployed code needs --project P; `crawlog projects list`
 
 
 @click.command()
-@click.argument("urls", nargs=-1, metavar="URL…")
+@click.argument("urls", nargs=-1, metavar="URL|sitemap:URL…")
 @click.option("-o", "--output", "outputs", metavar="NAME", multiple=True, help="Output of the workers: a plain name.")
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
 @click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
@@ -89,7 +89,7 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
 
     Raises: Misconfigured: an option is wrong, or the fleet cannot run the spider.
     """
-    from crawlog.agents.seed import Source
+    from crawlog.agents.seed import Source, collect
     from crawlog.commands.attached_run import Before
     from crawlog.commands.named_spider import arguments_in
     from crawlog.commands.submission import Submission, checked, outputs_of
@@ -99,11 +99,12 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
     from .options import scrapy_apart
 
     given, scrapy = scrapy_apart(given)
+    urls, sitemaps = arguments.sitemaps_apart(given["urls"])
     own, of_job = _apart(given, is_run=is_run)
     settings = settings_of(own)
     wanted = checked(
         Submission(
-            urls=tuple(given["urls"]),
+            urls=urls,
             spider=given["spider"] or "",
             project=given["project"],
             version=given["version"],
@@ -133,9 +134,12 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
         _allow(settings, named.ref.path if named else "")
     with ExitStack() as stack:
         source = None
-        if given["seeds"]:
-            arguments.existing_file(given["seeds"], "--seeds")
-            source = stack.enter_context(Source([*wanted.urls, str(given["seeds"])], say=tell))
+        files = [str(given["seeds"])] if given["seeds"] else []
+        for file in files:
+            arguments.existing_file(Path(file), "--seeds")
+        if files or sitemaps:
+            collected = partial(collect, settings_of(given), report=tell)
+            source = stack.enter_context(Source([*wanted.urls, *sitemaps, *files], collect=collected, say=tell))
         before = Before.read(reached) if is_followed else Before()
         return reached, act(reached, wanted, named=named, source=source, say=tell), before
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +17,7 @@ import xxhash
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
     from crawlog.streams.log import JobSpider
+    from crawlog.streams.settings import Settings
 
 TOLD = 3
 """Refused seeds that are named at most."""
@@ -116,17 +117,24 @@ class Order:
     @cached_property
     def source(self) -> "Source | None":
         """The seeds, cached because a pipe can be read only once; None if none were given."""
-        return self._read(lambda _: None)
+        return self._read(lambda _: None, None)
 
-    def read_seeds(self, say: Callable[[str], None]) -> None:
-        """Read the seeds; `say` is told of a pipe that stays open, by another thread."""
-        self.source = self._read(say)
+    def read_seeds(self, settings: "Settings", say: Callable[[str], None]) -> None:
+        """Read the seeds, sitemaps with these settings; `say` is told of a pipe that stays open, by another thread."""
+        self.source = self._read(say, lambda url: _collected(settings, url, say))
 
-    def _read(self, say: Callable[[str], None]) -> "Source | None":
+    def _read(self, say: Callable[[str], None], collect: Callable[[str], BinaryIO] | None) -> "Source | None":
         from crawlog.agents.seed import Source
 
         arguments = [*self.seeds, *([str(self.seeds_file)] if self.seeds_file else [])]
-        return Source(arguments, say=say) if arguments else None
+        return Source(arguments, collect=collect, say=say) if arguments else None
+
+
+def _collected(settings: "Settings", url: str, say: Callable[[str], None]) -> BinaryIO:
+    """The URLs of a sitemap; the client, which few runs need here, is imported then."""
+    from crawlog.agents.seed import collect
+
+    return collect(settings, url, say)
 
 
 def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:

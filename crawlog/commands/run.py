@@ -64,7 +64,7 @@ def run(settings: "Settings", order: Order, shown: View) -> Summary:
     """
     if wants_browser(settings):
         find_browser(settings)  # reports a missing browser before anything is started
-    order.read_seeds(shown.say)
+    order.read_seeds(settings, shown.say)
     summary = Summary(order.name(), order.example(), output=order.output)
     started = time.monotonic()
     shown.say(f"job {summary.job}")

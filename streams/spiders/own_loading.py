@@ -3,7 +3,8 @@
 import inspect
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -92,7 +93,20 @@ def facts_of(spider: Spider, found: FoundClass) -> SpiderFacts:
         takes_errors=True,
         has_pipelines=bool(spider.pipelines) or callable(getattr(spider, "closed", None)),
         statuses=tuple(spider.handle_httpstatus_list),
+        notes=tuple(_near_misses(type(spider))),
     )
+
+
+_KNOWN = (*(name for name in vars(Spider) if not name.startswith("_")), "closed")
+"""Names with a meaning in a class of the user."""
+
+
+def _near_misses(kind: type[Spider]) -> Iterator[str]:
+    """Attributes of the user's classes that are likely meant to be ours: nothing would ever read them."""
+    names = {name for one in kind.__mro__[: kind.__mro__.index(Spider)] for name in vars(one)}
+    for name in sorted(names.difference(_KNOWN)):
+        for meant in get_close_matches(name, set(_KNOWN) - names, n=1, cutoff=0.85):
+            yield f"{kind.__name__}.{name} is not an attribute that crawlog reads; did you mean {meant}?"
 
 
 def _settings(spider: Spider) -> dict[str, Any]:

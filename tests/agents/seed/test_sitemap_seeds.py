@@ -11,8 +11,11 @@ from typing import Any
 import brotli
 import pytest
 
+from crawlog.agents.seed.line import found_on
 from crawlog.agents.seed.sitemap_seeds import collect
 from crawlog.agents.seed.source import Source
+from crawlog.cli.arguments import ordered
+from crawlog.commands.order import job_name
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured
@@ -225,3 +228,17 @@ def test_a_sitemap_in_a_file_that_is_not_whole_is_an_error(content: bytes, says:
     """Nothing of it is a seed, and the message names the way out."""
     with Source(["-"], io.BytesIO(content)) as source, pytest.raises(Misconfigured, match=f"standard input .*{says}"):
         [list(lines) for _, lines in source.parts()]
+
+
+def test_a_run_takes_the_urls_of_a_sitemap_and_has_the_name_of_what_was_typed(site: Site, settings: Settings) -> None:
+    """So the same command goes on, also when the site has a page more."""
+    sitemap, told = f"sitemap:{site.url}/index.xml", list[str]()
+    settings, order = ordered(settings, [sitemap, "http://b.example/"])
+    assert order.name() == job_name(["http://b.example/", sitemap])
+    order.read_seeds(settings, told.append)
+    assert order.source is not None
+    with order.source as source:
+        urls = [found_on(line.strip(), str).url for _, part in source.parts() for line in part]
+    assert urls[0] == "http://b.example/"
+    assert sorted(urls[1:7]) == [f"{site.url}/{n}" for n in range(1, 7)]
+    assert order.name() == job_name(["http://b.example/", sitemap])

@@ -561,3 +561,19 @@ def test_start_wants_absolute_urls(tmp_path: Path) -> None:
     """There is no page that they could belong to."""
     *_, failed = started(runner(tmp_path, FILE.replace("http://a.test/{self.section}", "/{self.section}")))
     assert failed.error == "ValueError: start gives '/all/0': its URLs are absolute, http or https"
+
+
+def test_an_attribute_that_nothing_reads_is_noted_with_the_likely_name(tmp_path: Path) -> None:
+    """Not what the class itself has under the right name too, nor attributes that are far from any."""
+    file = tmp_path / "near.py"
+    file.write_text(
+        "import crawlog\n\nclass Near(crawlog.Spider):\n    start_url = ['http://a.example/']\n    rule = []\n"
+        "    parser = None\n    base_url = 'http://a.example/'\n    def close(self, reason): ...\n"
+        "    def parse(self, response): ...\n"
+    )
+    notes = load_runner(SpiderRef(str(file))).facts.notes
+    assert [note.replace(" is not an attribute that crawlog reads; did you mean", ":") for note in notes] == [
+        "Near.close: closed?",
+        "Near.rule: rules?",
+        "Near.start_url: start_urls?",
+    ]
