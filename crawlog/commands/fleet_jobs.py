@@ -45,7 +45,9 @@ def list_jobs(settings: "Settings") -> "list[JobView]":
 
 def listed_jobs(view: "FleetView") -> "list[JobView]":
     """The same, from a view of the fleet."""
-    dead = view.letters.by_job()
+    from crawlog.streams.fleet import letters_of
+
+    dead = letters_of(view)
     return [msgspec.structs.replace(one, dead=dead[one.name]) for one in view.jobs()]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from crawlog.streams.fleet import HostView, StageView, WorkerView
+from crawlog.streams.fleet import HostView, StageView, WorkerView, letters_of
 from crawlog.streams.log import Topics, log_bounds
 from crawlog.streams.settings import masked, values
 
@@ -50,7 +50,7 @@ def _status(call: ApiCall) -> StatusAnswer:
     states: dict[str, int] = {}
     for job in found.jobs:
         states[job.state] = states.get(job.state, 0) + 1
-    return StatusAnswer(states, len(found.workers), found.stages, call.fleet.letters.by_job().total())
+    return StatusAnswer(states, len(found.workers), found.stages, letters_of(call.fleet).total())
 
 
 def _workers(call: ApiCall) -> tuple[WorkerView, ...]:

@@ -17,7 +17,7 @@ from .picture import RECENT_S, Picture, by_rule, ended, has_answered, needed, re
 from .views import FleetStatus, HostView, JobView, OutputView, StageView, WorkerView
 
 if TYPE_CHECKING:
-    from .fleet_view import FleetView
+    from .fleet_view import FleetView, letters_of
     from .watch import Losses, Watch
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "how_ended",
     "is_begun",
     "is_final",
+    "letters_of",
     "needed",
     "remarks_of",
     "without_page",
@@ -64,8 +65,8 @@ def __getattr__(name: str) -> Any:
         from . import watch
 
         return getattr(watch, name)
-    if name == "FleetView":
-        from .fleet_view import FleetView
+    if name in ("FleetView", "letters_of"):
+        from . import fleet_view
 
-        return FleetView
+        return getattr(fleet_view, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

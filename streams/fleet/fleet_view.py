@@ -13,6 +13,7 @@ this process's monotonic clock. So it does not matter whether the clocks of both
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -73,6 +74,14 @@ _JOINS = b"join/"
 T = TypeVar("T")
 
 
+def letters_of(view: "FleetView") -> Counter[str]:
+    """Open dead letters by job, of its present epoch; those of no job under an empty name.
+
+    Raises: EngineError: the broker does not answer.
+    """
+    return view.letters.by_job(view.look(_begun))
+
+
 def _begun(state: FleetState) -> dict[str, float]:
     """By job, the time from which on what names it is its own."""
     copies = ((name, state.copy(name)) for name in state.names())
@@ -127,7 +136,7 @@ class FleetView:
         self._ends: tuple[float, dict[str, tuple[int, ...]]] = (0.0, {})
         config = {"error_cb": weak_callback(self._error), "enable.partition.eof": True}
         self._consumer = Consumer(consumer_config(settings) | config)
-        self.letters = OpenLetters(settings, self._topics.dead, lambda: self.look(_begun))
+        self.letters = OpenLetters(settings, self._topics.dead)
         self._age_s = RECENT_S
         self._clock = _LogClock()
         self._upto = self._assign()

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from crawlog.streams.log import Letters, log_bounds, read_records, record_headers
@@ -16,23 +16,23 @@ class OpenLetters:
 
     Args:
         topic: crawl.dead.
-        since: By job, the time from which on letters count, UTC epoch seconds: older ones are of an earlier epoch.
     """
 
-    def __init__(self, settings: "Settings", topic: str, since: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(self, settings: "Settings", topic: str) -> None:
         self._settings = settings
         self._topic = topic
-        self._since = since
         self._lock = threading.Lock()
         self._letters = Letters()
         self._next = 0
 
-    def by_job(self) -> Counter[str]:
+    def by_job(self, since: Mapping[str, float]) -> Counter[str]:
         """Open letters of each job now, those of no job under an empty name.
+
+        Args:
+            since: By job, the time from which on letters count, UTC epoch seconds: older ones are of an earlier epoch.
 
         Raises: EngineError: the broker does not answer.
         """
-        since = self._since()
         with self._lock:
             start, end = log_bounds(self._settings, self._topic, [0])[0]
             for record in read_records(self._settings, self._topic, 0, max(self._next, start), end):

@@ -283,16 +283,16 @@ def test_open_letters_are_counted_by_job_as_the_topic_grows(log: tuple[Settings,
     """Only what is new is read; closed ones, and those of an earlier epoch, do not count."""
     settings, producer, names = log
     since: dict[str, float] = {}
-    counted = OpenLetters(settings, names.dead, lambda: since)
-    before = dict(counted.by_job())
+    counted = OpenLetters(settings, names.dead)
+    before = dict(counted.by_job(since))
     assert sum(before.values()) == 3
     producer.send(names.dead, b"small", partition=0, headers=letter(9, job="k").headers())
     producer.flush(10)
-    assert counted.by_job() == {**before, "k": 1}
+    assert counted.by_job(since) == {**before, "k": 1}
     since["k"] = time.time() + 1e6
-    assert counted.by_job() == before
+    assert counted.by_job(since) == before
     command.dropped(settings, LetterChoice(), execute=True)
-    assert counted.by_job() == {}
+    assert counted.by_job(since) == {}
 
 
 @pytest.mark.broker
