@@ -17,7 +17,7 @@ from crawlog.agents.control import beating
 from crawlog.schemas.record import Record
 from crawlog.streams.errors import CrawlError, Misconfigured, Unusable
 from crawlog.streams.fleet import SHUTDOWN
-from crawlog.streams.log import LogIdentity, SinkSpec
+from crawlog.streams.log import LogIdentity, SinkSpec, power_cut
 from crawlog.streams.sink import (
     Entry,
     RawItems,
@@ -29,6 +29,8 @@ from crawlog.streams.sink import (
     forget_others,
     has_pipelines,
     is_complete,
+    lacking,
+    lose,
     nowhere,
     order_close,
     state_of,
@@ -48,6 +50,10 @@ if TYPE_CHECKING:
     from .wanted_outputs import WantedOutput
 
 log = structlog.get_logger()
+
+
+LACKING_S = 5.0
+"""Pause between two looks for rows that are made again, seconds."""
 
 
 class OutputStage(SinkStage):
@@ -90,7 +96,7 @@ class OutputTools(NamedTuple):
     beat: Callable[[], None]
 
 
-class FleetOutput:
+class FleetOutput:  # long: one state is opened, written, completed and closed by its worker
     """See the module.
 
     Args:
@@ -104,6 +110,7 @@ class FleetOutput:
         tries_at: When to try again after an error, by a monotonic clock.
         copies: Other outputs of the job, which get the rows that its pipelines make for this one.
         stats: Scrapy's, that its pipelines counted until FILE was made.
+        unmade: See `Progress.unmade`.
     """
 
     def __init__(
@@ -123,6 +130,7 @@ class FleetOutput:
         self._data = tools.settings.run.data
         self.copies = OutputCopies(self._data, tools.records, tools.beat)
         self.stats: dict[str, float] = {}
+        self.unmade: dict[int, int] = {}
         self._places = dict(places)
         self._durable: dict[int, int] = {}
         self._results: SinkState | None = None
@@ -302,6 +310,30 @@ class FleetOutput:
         self._durable = dict(self._results.meta.offsets)
         self.seen |= offsets
 
+    async def lose(self, gone: Mapping[int, range]) -> None:
+        """Read on behind records that are gone, by partition; `complete` waits for their rows. Raises: as `open`."""
+        await self.open()
+        assert self._results is not None
+        lose(self._results, gone)
+        self._durable = dict(self._results.meta.offsets)
+        self.seen |= {at: one.stop for at, one in gone.items()}
+
+    async def _has_all_rows(self) -> bool:
+        """Whether no row lacks whose record was gone; else its page is fetched again, or `unmade` names it."""
+        await self.open()
+        results = self._results
+        assert results is not None
+        lacks = await beating(self._tools.beat, asyncio.to_thread(lacking, self._settings, results))
+        self.unmade = {}
+        if lacks:
+            log.warning("rows_lack", job=self.spec.job, pages=len(lacks), then="they are made again")
+            gone, self.unmade = await asyncio.to_thread(power_cut.sorted_out, self._settings, lacks)
+            await asyncio.to_thread(power_cut.fetch_again, self._settings, gone)
+            self.tries_at = time.monotonic() + LACKING_S
+        elif results.meta.gaps:
+            results.move({}, [])
+        return not lacks
+
     async def close(self) -> None:
         """Close the state, also if the caller's time runs out; what waits is forgotten, and read again."""
         making, results = self._making, self._results
@@ -326,10 +358,12 @@ class FleetOutput:
     async def complete(self, ends: Mapping[int, int], reason: str) -> int | None:
         """Write the copies and make FILE, with all rows up to `ends`.
 
-        Returns: Their number; None while pipelines make rows, or while only copies cannot be written.
+        Returns: Their number; None while pipelines make rows, rows are made again, or only copies cannot be written.
 
         Raises: as `open` and `finalise`. Misconfigured: the pipelines make no row now.
         """
+        if not await self._has_all_rows():
+            return None
         if self.has_pipelines:
             await self.open()
             assert self._results is not None

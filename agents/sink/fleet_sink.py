@@ -24,7 +24,7 @@ from crawlog.agents.control import Obedience, follow
 from crawlog.schemas.progress import MAX_STUCK, Progress
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
-from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count
+from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count, ranges_text
 from crawlog.streams.sink import empty, fleet_sink_of, forget_output, places_of
 from crawlog.streams.worker import CrawlApp
 
@@ -127,6 +127,8 @@ class FleetSink:
         found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble)
         for report in found:
             report.passed, report.stuck = self._passed(report.partition)
+            own = (one for one in self._outputs.values() if one.partition == report.partition)
+            report.unmade = dict(sorted((item for one in own for item in one.unmade.items()), reverse=True))
         return found
 
     def _passed(self, partition: int) -> tuple[list[int], list[str]]:
@@ -328,9 +330,11 @@ class FleetSink:
                 log.warning("sink_goes_back", job=output.spec.job, reason="the log ends before", offsets=past)
                 self._app.positions.cuts |= past
                 await output.go_back({at: bounds[at][0] for at in past})
-            gone = {at: first for at, (first, _) in bounds.items() if output.seen.get(at, first) < first}
+            seen = output.seen
+            gone = {at: range(seen[at], first) for at, (first, _) in bounds.items() if seen.get(at, first) < first}
             if gone:
-                log.error("records_gone", topic=self._names.items, log_starts=gone, job=output.spec.job)
+                log.error("records_gone", topic=self._names.items, offsets=ranges_text(gone), job=output.spec.job)
+                await output.lose(gone)
         starts = {}
         for at, (first, end) in bounds.items():
             needed = min((one.seen[at] for one in self._outputs.values() if at in one.seen), default=end)

@@ -46,7 +46,7 @@ from crawlog.streams.log import (
     sink_from,
     stage_group,
 )
-from crawlog.streams.sink import Entry, RawItems, SinkState, empty, entry, forget_others, state_of
+from crawlog.streams.sink import Entry, RawItems, SinkState, empty, entry, forget_others, lose, state_of
 from crawlog.streams.worker import CrawlApp
 
 from .row_maker import RowMaker
@@ -123,9 +123,13 @@ class SinkStage:
             known = self.results.meta.offsets
             gone = {at: first for at, (first, _) in held.items() if known.get(at, 0) < first}
             if gone:
-                log.error("records_gone", topic=self._items, log_starts=gone)
-                self.note = f"rows are missing: {self._items} no longer has its first records (it begins at {gone})"
-            self.results.fold([(at, first - 1, None) for at, first in gone.items()])
+                lost = {at: range(known.get(at, 0), first) for at, first in gone.items()}
+                log.error("records_gone", topic=self._items, offsets=ranges_text(lost))
+                self.note = (
+                    f"{self._items} lost records before they were read, by its retention or by DeleteRecords"
+                    f" ({ranges_text(lost)}): rows that lack at the end are made again from their pages"
+                )
+                lose(self.results, lost)
             return {at: self.results.meta.offsets.get(at, 0) for at in held}
 
     def _without_skips(self, made: dict[int, tuple[int, str]]) -> dict[int, tuple[int, str]]:
@@ -200,6 +204,10 @@ class SinkStage:
     async def _fill(self, partition: int, start: int, end: int) -> None:
         """Fold the records between the state's offset and a later one; offsets without a record are skipped."""
         log.warning("sink_gap", partition=partition, start=start, end=end)
+        first, _ = (await asyncio.to_thread(log_bounds, self._settings, self._items, [partition]))[partition]
+        if start < first:
+            lose(self.results, {partition: range(start, min(first, end))})
+            start = min(first, end)
         for first in range(start, end, GAP_RECORDS):
             last = min(end, first + GAP_RECORDS)
             found = await asyncio.to_thread(_read_all, self._settings, self._items, partition, first, last)
@@ -316,7 +324,10 @@ class SinkWorker:
         """The position of each partition."""
         done = self._stage.records, self._stage.bytes
         trouble = self._trouble or (self._rows.trouble if self._rows else "")
-        return progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble, note=self._stage.note)
+        found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble, note=self._stage.note)
+        for report in found:
+            report.lost = bool(self._stage.results.meta.gaps)
+        return found
 
     async def _run(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING
 
 from crawlog.streams.errors import EngineError, RetryLater, SinkBehind, Unusable
@@ -23,12 +24,19 @@ FILL_TRIES = 5
 TOLD_S = 5.0
 """Wait for pipelines after which the user is told of it, seconds."""
 
+SHOWN = 5
+"""URLs without rows that are named at most."""
+
 LOOK_S = 0.1
 """Between two looks at the sink's worker, seconds."""
 
 
 class ResultFile:
-    """One FILE and the sink that fills it."""
+    """One FILE and the sink that fills it.
+
+    Attributes:
+        missing: Lines about rows that could not be made again; empty if there are none.
+    """
 
     def __init__(
         self, sink: "SinkSpec", supervisor: "Supervisor", trouble: "Trouble", say: "Callable[[str], None]"
@@ -38,6 +46,37 @@ class ResultFile:
         self._data = supervisor.settings.run.data
         self._say = say
         self._trouble = trouble
+        self.missing: tuple[str, ...] = ()
+        self._lacked: float = inf
+
+    def has_all_rows(self) -> bool:
+        """Whether the run may end; False if rows are made again whose records crawl.items lost.
+
+        This repeats as long as fewer rows lack each time.
+
+        Raises: EngineError: the log does not answer.
+        """
+        if self.missing or not any(report.lost for report in self._supervisor.picture.of("sink")):
+            return True
+        from crawlog.streams.log import power_cut
+        from crawlog.streams.sink import SinkState, lacking
+
+        self._supervisor.stop_stage("sink")
+        try:
+            with SinkState(self._data, self.sink, None) as results:
+                lacks = lacking(self._supervisor.settings, results)
+                if not lacks:
+                    results.move({}, [])
+            if lacks and len(lacks) < self._lacked:
+                self._supervisor.parse_again(*power_cut.sorted_out(self._supervisor.settings, lacks))
+            elif lacks:
+                urls = ", ".join(one.result.url for one, _ in lacks[:SHOWN])
+                self.missing = (f"crawl.items lost {len(lacks):,} records whose rows could not be made again: {urls}",)
+            self._lacked = len(lacks)
+        finally:
+            self._supervisor.picture.forget("sink")
+            self.go()
+        return not lacks or bool(self.missing)
 
     def is_complete(self, ends: tuple[int, ...]) -> bool:
         """Whether the file is unchanged since it was made, with all rows up to these ends of crawl.items."""

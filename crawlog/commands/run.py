@@ -177,7 +177,7 @@ class Run:
         while not self._holds(finish):
             finish = self._follow(tail, gains, finish.seeded)
         self.summary.counts = finish.counts
-        self.summary.missing = self.whole.missing + self.planting.lost()
+        self.summary.missing = self.whole.missing + self.planting.lost() + (self.file.missing if self.file else ())
         self._count_losses(gains, CATCH_UP_S)
         self._await_end(tail)
         self._record(tail, gains)
@@ -272,7 +272,7 @@ class Run:
     def _holds(self, finish: Finish) -> bool:
         """As `Whole.holds`; False too if the broker died meanwhile: while the job is followed, it is started again."""
         try:
-            return self.whole.holds(finish)
+            return self.whole.holds(finish) and (self.file is None or self.file.has_all_rows())
         except EngineError as error:
             self._vain_checks += 1
             if self._vain_checks == MOST_VAIN_CHECKS:

@@ -77,7 +77,7 @@ class Summary(msgspec.Struct):
     @property
     def is_unfinished(self) -> bool:
         """Whether rows are left out: no FILE is made."""
-        return self.reason in UNFINISHED
+        return self.reason in UNFINISHED or bool(self.missing)
 
     @property
     def is_gone(self) -> bool:

@@ -9,6 +9,7 @@ import os
 import sys
 
 from crawlog import outcome
+from crawlog.schemas.progress import FLEET
 from crawlog.streams.errors import CrawlError
 from crawlog.terminal import tell
 
@@ -42,6 +43,7 @@ def main() -> None:
             supervisor.launch()
             supervisor.connect(accepts_skipped=ACCEPTS_SKIPPED in os.environ)
             own = supervisor.settings
+            supervisor.picture.sink = FLEET
             settled_control(own, supervisor.producer, Topics(own.kafka.prefix))
             supervisor.go(("fetch", "parse", "sink", SERVICE))
             supervisor.until_working(WORKING_S)

@@ -1,6 +1,6 @@
 """Detects records that the log has lost, and restores them before a worker writes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from crawlog import outcome
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crawlog.streams import engine as local
-    from crawlog.streams.log import Check, CutPartition
+    from crawlog.streams.log import Check, CutPartition, LostPage
     from crawlog.streams.settings import Settings
 
 
@@ -126,6 +126,19 @@ class LogCare:
         then = "they are left out" if accepts else f"they are parsed now. {TO_SKIP}"
         what = f"{count} of {names.pages} not parsed, {ranges_text(skipped)}"
         self._report(f"{what}: another program moved the group {group} past them; {then}")
+
+    def parse_again(self, gone: "Iterable[LostPage]", back: "Mapping[int, int]") -> None:
+        """Has pages fetched again, and moves parse back to offsets.
+
+        Raises: EngineError: no answer; or parse has members.
+        """
+        from crawlog.streams.log import power_cut
+
+        fetched = power_cut.fetch_again(self._settings, gone)
+        parsed = power_cut.parse_again(self._settings, back)
+        self._report(
+            f"rows lack, their items are gone: pages parsed again: {parsed}; gone too, fetched again: {fetched}"
+        )
 
     def mend(self, check: "Check", *, founds: bool) -> None:
         """Restores the records that a check of the log has found missing.

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from math import inf
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -33,7 +34,7 @@ from .workers import Name, Workers
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import Watch
-    from crawlog.streams.log import Check, CommandProducer, CutPartition
+    from crawlog.streams.log import Check, CommandProducer, CutPartition, LostPage
     from crawlog.streams.settings import Settings
 
 WORKERS_STOP_S = 3.8
@@ -65,7 +66,7 @@ class Stop(BaseException):
         self.number = number
 
 
-class Supervisor:
+class Supervisor:  # long: engine, workers and log of one command are kept alive together
     """Holds a data folder, and keeps its engine and workers alive.
 
     Attributes:
@@ -103,6 +104,7 @@ class Supervisor:
         self._care: LogCare | None = None
         self._is_revived = False  # whether a restarted log is still to be searched for losses
         self._must_begin = False  # whether the workers are to begin again
+        self._unmade: dict[int, int] = {}  # where parse was moved back to, for rows that a sink lacks
 
     def __enter__(self) -> Self:
         return self
@@ -170,6 +172,32 @@ class Supervisor:
         finally:
             self.go(("parse",))
 
+    def parse_again(self, gone: "Sequence[LostPage]", back: Mapping[int, int]) -> None:
+        """Has pages whose items are gone fetched again, or parsed again from these offsets on.
+
+        Raises: EngineError: no answer; or other commands' workers have the group of parse.
+        """
+        assert self._care is not None
+        self.stop_stage("parse")
+        self.picture.forget("parse")
+        try:
+            self._care.parse_again(gone, back)
+        finally:
+            self.go(("parse",))
+
+    def _make_rows(self) -> None:
+        """Has parse go back to the pages whose rows a fleet's sink lacks; each only once, as parse needs its time."""
+        unmade = [item for report in self.picture.of("sink") for item in report.unmade.items()]
+        new = {at: offset for at, offset in sorted(unmade, reverse=True) if offset < self._unmade.get(at, inf)}
+        if not unmade:
+            self._unmade.clear()
+        if new and "parse" in self._more:
+            self._unmade |= new
+            try:
+                self.parse_again((), new)
+            except EngineError as error:
+                self.report(str(error))
+
     @property
     def is_unchecked(self) -> bool:
         """Whether the log may have lost records: it was cut, or its broker ended uncleanly, which ends do not show."""
@@ -230,6 +258,7 @@ class Supervisor:
             self._revive()
         if not self._take_care():
             return
+        self._make_rows()
         if self._producer is not None:
             self._producer.poll()
         self._disk.is_full()

@@ -19,7 +19,7 @@ Import names from here; `groups`, `health`, `offsets` and `power_cut` are used a
 
 from . import groups, health, offsets, power_cut
 from .admin import Admin
-from .check import Check, CheckFinding
+from .check import Check, CheckFinding, LostPage
 from .client import (
     BROKER_AWAY,
     CLUSTER_TIMEOUT_S,
@@ -108,6 +108,7 @@ from .job_records import (
 )
 from .job_values import job_values
 from .marks import Marks
+from .newest_pages import newest_pages
 from .offsets import Move, Target, TargetKind
 from .parse_places import ParsePlace, accept_skipped, note_skipped, parse_places, passed_over, ranges_text
 from .producer import CommandProducer, Headers, Producer, send_letter
@@ -159,6 +160,7 @@ __all__ = [
     "LetterTally",
     "Letters",
     "LogIdentity",
+    "LostPage",
     "Marks",
     "Move",
     "ParsePlace",
@@ -224,6 +226,7 @@ __all__ = [
     "log_identity",
     "member_names",
     "merged_ends",
+    "newest_pages",
     "note_skipped",
     "offset_at",
     "offsets",

@@ -23,7 +23,7 @@ from .admin import Admin
 from .client import consumer_config, is_transient, log_bounds
 from .ledger import Ledger, page_name
 from .parse_places import parse_places
-from .read import ReadPatience, check_jump, is_log_end, read_error, read_records, record_headers
+from .read import ReadPatience, check_jump, is_log_end, read_error, record_headers
 from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
@@ -283,32 +283,6 @@ def _note(ledger: Ledger, offset: int, record: u.UrlsRecord) -> None:
     for found in record.urls or ():
         if found.again:
             ledger.again(page_name(job, found.url, found.id))
-
-
-def lost_unread(settings: "Settings", names: Topics, number: int, gone: range) -> Iterator[LostPage]:
-    """The dones of a partition whose pages lie at offsets that are gone, without those whose URL was asked again since.
-
-    Raises: EngineError: the cluster does not answer. DamagedLog: a record of crawl.urls is damaged.
-    """
-    low, end = log_bounds(settings, names.urls, [number])[number]
-    lost: dict[int, LostPage] = {}
-    for message in read_records(settings, names.urls, number, low, end):
-        try:
-            record = u.decode(message.value())
-        except ValueError:
-            continue  # a dead letter
-        job = record.job or u.DEFAULT_JOB
-        for result in record.results or ():
-            if result.page is not None:
-                name, page = page_name(job, result.url, result.id), result.page[1]
-                if page in gone:
-                    lost[name] = LostPage(number, message.offset() or 0, record.job or "", record.epoch, result, page)
-                else:
-                    lost.pop(name, None)
-        for found in record.urls or ():
-            if found.again:
-                lost.pop(page_name(job, found.url, found.id), None)
-    yield from lost.values()
 
 
 def _note_deletion(deleted: dict[str, int], record: u.UrlsRecord | control.JobCopy) -> None:

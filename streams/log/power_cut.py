@@ -39,10 +39,11 @@ from crawlog.streams.errors import EngineError
 
 from . import groups
 from .admin import Admin
-from .check import Check, LostPage, Unparsed, lost_unread
+from .check import Check, LostPage, Unparsed
 from .client import committed_offsets, log_bounds
 from .commits import without_written
 from .job_records import control_entries
+from .newest_pages import lost_unread
 from .offsets import Target, plan
 from .producer import CommandProducer, Producer
 from .read import read_records
@@ -116,8 +117,18 @@ def fetch_unread(settings: "Settings", gone: Mapping[int, range]) -> int:
 
     Raises: EngineError: the log cannot be read or written.
     """
+    names = Topics(settings.kafka.prefix)
+    return fetch_again(
+        settings, (page for number, pages in gone.items() for page in lost_unread(settings, names, number, pages))
+    )
+
+
+def fetch_again(settings: "Settings", lost: Iterable[LostPage]) -> int:
+    """Have the pages of these dones, ordered by partition, fetched again; returns their number.
+
+    Raises: EngineError: the log cannot be read or written.
+    """
     names, producer, count = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-recovery"), 0
-    lost = (page for number, pages in gone.items() for page in lost_unread(settings, names, number, pages))
     for number, job, epoch, found in _again(settings, names, lost):
         producer.send(names.urls, u.encode(u.founds(job, epoch, [found])), partition=number)
         count += 1
@@ -181,6 +192,33 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
         )
     moved = _parse_again(admin, of, starts)
     report(f"pages gone, fetched again: {lost}; pages parsed again: {moved}")
+
+
+def sorted_out(settings: "Settings", pages: Iterable[tuple[LostPage, bool]]) -> tuple[list[LostPage], dict[int, int]]:
+    """Of pages whose items are gone: those that are gone too, and by partition the first of the others.
+
+    Args:
+        pages: By partition, each with whether its URL was asked again since; then nothing is left to do for a gone one.
+
+    Raises: EngineError: no answer.
+    """
+    lost, names = list(pages), Topics(settings.kafka.prefix)
+    bounds = log_bounds(settings, names.pages, sorted({one.partition for one, _ in lost}))
+    gone = [one for one, is_asked in lost if one.page < bounds[one.partition][0] and not is_asked]
+    back: dict[int, int] = {}
+    for one, _ in lost:
+        if one.page >= bounds[one.partition][0]:
+            back[one.partition] = min(one.page, back.get(one.partition, one.page))
+    return gone, back
+
+
+def parse_again(settings: "Settings", back: Mapping[int, int]) -> int:
+    """Move crawlog-parse back to these offsets, where its commit is higher; returns the number of pages.
+
+    Raises: EngineError: no answer; or the group has members.
+    """
+    of = groups.Group(stage_group(settings, "parse"), "parse", Topics(settings.kafka.prefix).pages)
+    return _parse_again(Admin(settings), of, back)
 
 
 def _write_jobs(settings: "Settings", producer: Producer, names: Topics) -> None:

@@ -5,6 +5,7 @@
       ▼
     SinkState      state: FILE.partial with all rows, RocksDB with the place of each key's newest ones
       │ made       where pipelines make the rows: items.partial with raw items, FILE.partial with the rows made of them
+      │ gaps       the rows whose records crawl.items lost before they were read
       │ closing    the run has the pipelines closed, and hears when they are
       │ finish     when the job is finished: the newest rows, FILE by rename, whole or not at all
       ▼
@@ -29,6 +30,7 @@ from .closing import (
 )
 from .finish import finalise, is_complete, nowhere, write_other, write_rows
 from .fleet_outputs import fleet_sink_of, outputs_folder, places_of
+from .gaps import lacking, lose
 from .made import MadeRows, RawBlock, summed
 from .registry import NOWHERE, is_file, sink_for, sink_of
 from .scraped import plain_row
@@ -57,7 +59,9 @@ __all__ = [
     "is_closed",
     "is_complete",
     "is_file",
+    "lacking",
     "lines",
+    "lose",
     "nowhere",
     "order_close",
     "outputs_folder",

@@ -30,7 +30,7 @@ START = Layout(">Q")
 LENGTH = Layout(">I")
 
 _EMPTY = xxhash.xxh3_64_intdigest(b"")
-_block = Layout(">IQQIQI")
+BLOCK = Layout(">IQQIQI")
 
 
 class RawItems(Exception):  # no error: the sink becomes one of raw items
@@ -77,6 +77,8 @@ class SinkMeta(msgspec.Struct):
         rows: Number of these rows.
         tail: Start, length and digest of the last block. It tells our file from another one of that name.
         raw: Whether the file has items as scraped, of which pipelines make the rows.
+        gaps: Partition, start and end of records of crawl.items that were gone before they were read, until the rows of
+            their pages are there.
     """
 
     log: LogIdentity
@@ -87,6 +89,7 @@ class SinkMeta(msgspec.Struct):
     rows: int = 0
     tail: tuple[int, int, int] = (0, 0, _EMPTY)
     raw: bool = False
+    gaps: list[tuple[int, int, int]] = []
 
 
 class MadeMeta(msgspec.Struct):
@@ -203,12 +206,12 @@ class SinkBatch:
         if key in self._known:
             return self._known[key]
         raw = self._db.get(b"k" + key)
-        return None if raw is None else Block(*_block.unpack(raw))
+        return None if raw is None else Block(*BLOCK.unpack(raw))
 
     def _put(self, found: Entry, at: Block) -> None:
         block = at._replace(partition=found.page[0], offset=found.page[1])
         self._known[found.key] = block
-        self.changes.put(b"k" + found.key, _block.pack(*block))
+        self.changes.put(b"k" + found.key, BLOCK.pack(*block))
 
     def _append(self, found: Entry) -> Block:
         start, length = self.meta.length, len(found.block)

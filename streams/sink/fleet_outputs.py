@@ -34,7 +34,7 @@ def places_of(spec: JobSpec) -> Callable[[int, int, int], int]:
 
     def place(partition: int, first: int, end: int) -> int:
         noted = spec.items[partition] if partition < len(spec.items) else 0
-        return noted if first <= noted <= end else first  # the log was made again, or cut, since
+        return noted if noted <= end else first  # the log was made again, or cut, since
 
     return place
 

@@ -30,7 +30,7 @@ from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log import SINK_FILE, LogIdentity, SinkSpec, known_sinks
 from crawlog.streams.state import Rocks, set_aside
 
-from .batch import LENGTH, RAW_VERSION, START, VERSION, Entry, MadeMeta, SinkBatch, SinkMeta
+from .batch import BLOCK, LENGTH, RAW_VERSION, START, VERSION, Block, Entry, MadeMeta, SinkBatch, SinkMeta
 from .closing import CLOSE, CLOSED, ITEMS
 from .made import MadeRows, RawBatch, made_length
 from .rows_file import joined, pieces, write_at
@@ -70,10 +70,10 @@ class Final(msgspec.Struct, frozen=True):
 
 
 WRITE_FAILED = "Writer has previous error"
-"""RocksDB's error text for what follows on a failed write, until the database is opened again."""
+"""RocksDB's error after a failed write, until the database is opened again."""
 
 
-class SinkState:
+class SinkState:  # long: each method is one step of a fold on one database and one file
     """The open state of one sink; a lock keeps other processes out.
 
     Attributes:
@@ -227,7 +227,7 @@ class SinkState:
             if becomes_raw:
                 file = self._opened(self._folder / ITEMS)
                 failed.callback(os.close, file)
-            self._forgotten(self.meta.log, raw=raw or self.meta.raw)
+            self._forgotten(self.meta.log, raw=raw or self.meta.raw, gaps=self.meta.gaps)
             failed.pop_all()
             rows, self._file = self._file, file
             if becomes_raw:
@@ -242,10 +242,15 @@ class SinkState:
                 raise Unusable(f"in need of an opening: {error}") from error
             failed.pop_all()
 
-    def move(self, offsets: Mapping[int, int]) -> None:
-        """Read on from other offsets. The rows stay; a record that is read twice changes nothing."""
-        moved = msgspec.structs.replace(self.meta, offsets={**self.meta.offsets, **offsets})
+    def move(self, offsets: Mapping[int, int], gaps: list[tuple[int, int, int]] | None = None) -> None:
+        """Read on from other offsets, and note other gaps. The rows stay; a record read twice changes nothing."""
+        known = self.meta.gaps if gaps is None else gaps
+        moved = msgspec.structs.replace(self.meta, offsets={**self.meta.offsets, **offsets}, gaps=known)
         self._write(WriteBatch(raw_mode=True), moved)
+
+    def page_of(self, key: bytes) -> tuple[int, int]:
+        """The page that the items of a key are from; (-1, -1) without items."""
+        return (-1, -1) if (raw := self._db.get(b"k" + key)) is None else Block(*BLOCK.unpack(raw))[:2]
 
     def sync(self) -> None:
         """Flush the file to the disk, so that it survives a power cut."""
@@ -325,11 +330,11 @@ class SinkState:
             raise
         return file
 
-    def _forgotten(self, log: LogIdentity, *, raw: bool) -> SinkMeta:
+    def _forgotten(self, log: LogIdentity, *, raw: bool, gaps: Iterable[tuple[int, int, int]] = ()) -> SinkMeta:
         """Begin again from offset 0."""
         changes = WriteBatch(raw_mode=True)
         changes.delete_range(b"", b"\xff")  # in place: a database that was removed may not open again
-        self._write(changes, SinkMeta(log, RAW_VERSION if raw else VERSION, raw=raw))
+        self._write(changes, SinkMeta(log, RAW_VERSION if raw else VERSION, raw=raw, gaps=[*gaps]))
         return self.meta
 
     def _write(self, changes: WriteBatch, meta: SinkMeta, made: MadeMeta | None = None) -> None:

@@ -35,14 +35,18 @@ class Crawl:
         self.names = Topics(settings.kafka.prefix)
         self.urls = sorted(f"{site.origin}/{number}" for number in range(1, PAGES + 1))
         self._where = ["--data", data, *there]
+        self.options = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01"]
         self.admin = Admin(settings)
         done(crawlog("topics", "--create", *self._where))
 
+    def command(self, *words: object) -> Process:
+        """A command on the crawl's data folder and log."""
+        return crawlog(*words, *self._where)
+
     def run(self, *more: object) -> Process:
         """`crawlog run`, the same each time."""
-        options = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01", *more]
-        where = ["-o", self.data.parent / "rows.jsonl", "--job", "j", "--json", *self._where]
-        return crawlog("run", *self.urls, *where, *options)
+        where = ["-o", self.data.parent / "rows.jsonl", "--job", "j", "--json"]
+        return self.command("run", *self.urls, *where, *self.options, *more)
 
     def told(self, action: str, stage: str) -> None:
         """`crawlog control` of a stage."""
@@ -124,3 +128,30 @@ def test_a_group_that_another_program_moved_forward_goes_back(crawl: Crawl, acce
     assert ("they are left out" in err) is accepts
     assert set(crawl.site.pages().values()) == {1}
     assert crawl.verified()[0] == 0
+
+
+@pytest.mark.parametrize("with_pages", [False, True])
+def test_items_that_were_deleted_before_the_sink_read_them_are_made_again(crawl: Crawl, with_pages: bool) -> None:
+    """From their pages without a request, or by a request where these are gone, too."""
+    crawl.until_held("sink")
+    crawl.delete(crawl.names.items)
+    if with_pages:
+        crawl.delete(crawl.names.pages)
+    code, _, err = ended(crawl.run())
+    assert (code, crawl.rows()) == (0, crawl.urls), err
+    assert f"{crawl.names.items} lost records before they were read" in err
+    assert set(crawl.site.pages().values()) == {2 if with_pages else 1}
+
+
+def test_a_fleet_makes_rows_again_whose_items_were_deleted(crawl: Crawl) -> None:
+    """`up` moves parse back to their pages beside the other workers; FILE waits, and no page is asked for again."""
+    crawl.told("pause", "sink")
+    done(crawl.command("up", *crawl.options))
+    done(crawl.command("submit", *crawl.urls, "-o", "rows.jsonl", "--job", "j", *crawl.options))
+    until(lambda: sum(crawl.ends(crawl.names.items)) >= PAGES, "items")
+    crawl.delete(crawl.names.items)
+    crawl.told("resume", "sink")
+    made = crawl.data / "outputs" / "j" / "rows.jsonl"
+    until(made.exists, "FILE")
+    assert sorted(json.loads(line)["url"] for line in made.read_text().splitlines()) == crawl.urls
+    assert set(crawl.site.pages().values()) == {1}
