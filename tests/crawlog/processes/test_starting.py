@@ -324,16 +324,14 @@ def test_a_part_comes_at_once_though_the_next_one_never_does(start: Start) -> No
 def test_it_goes_on_only_while_few_requests_wait(start: Start) -> None:
     """Not folded, or queued: it may be endless."""
     made = start('n = 0\nwhile True:\n    n += 1\n    yield Request(f"http://a.test/{n}")')
-    made.until(lambda: len(made.producer.founds) > MOST_WAITING // 2)
-    for _ in range(20):
-        made.starting.look()
-        time.sleep(0.01)
+    starting = made.starting
+    made.until(lambda: len(made.producer.founds) > MOST_WAITING // 2 and not starting._asked and not starting._answers)
     before = len(made.producer.founds)
     assert before <= MOST_WAITING
     made.supervisor.report(10**9, MOST_WAITING)
     for _ in range(20):
-        made.starting.look()
-        time.sleep(0.01)
+        starting.look()
+    assert not starting._asked
     assert len(made.producer.founds) == before
     made.supervisor.report(10**9, 0)
     made.until(lambda: len(made.producer.founds) > before)
