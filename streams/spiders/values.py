@@ -24,8 +24,10 @@ Subclasses of str, bytes, int and float become the plain type. A defaultdict kee
 import base64
 import json
 import math
+import warnings
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -66,10 +68,29 @@ class Carrier:
     make: Callable[[Any], Any]
 
 
+MOST_WARNINGS = 10
+"""Names of fields with lone surrogates that a process warns of, each once."""
+
+_warned: dict[str | tuple[str, type[Warning], int], int] = {}
+
+
 def as_json(value: Any) -> Any:
-    """A value of Python's json without what JSON lacks: nan and inf are null, lone surrogates question marks."""
+    """A value of Python's json without what JSON lacks: nan and inf are null, lone surrogates question marks.
+
+    Of the latter a warning tells: a text was changed.
+    """
     text = json.dumps(value, ensure_ascii=False)
+    if not _is_unicode(text) and len(_warned) <= MOST_WARNINGS:
+        _warn_of_halves(value)
     return json.loads(text.encode("utf-8", "replace"), parse_constant=lambda _: None)
+
+
+def _warn_of_halves(item: Any) -> None:
+    fields = item.items() if isinstance(item, dict) else ()
+    name = next((key for key, one in fields if not _is_unicode(json.dumps([key, one], ensure_ascii=False))), "")
+    told = f"an item's {name!r:.80} has half a character (a lone surrogate), which no row can hold: `?` stands for it"
+    with suppress(UnicodeWarning):  # where warnings are errors, the item is worth more
+        warnings.warn_explicit(told, UnicodeWarning, "spider", 0, registry=_warned)
 
 
 class Values:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import Bounds, TooMuch
 from crawlog.streams.spiders.page import Parsed
+from crawlog.streams.spiders.values import MOST_WARNINGS
 from crawlog.streams.url import InvalidUrl, serialise
 from tests.support.spiders import HTML, PAGE, given, load_spider, result_of
 
@@ -118,9 +120,21 @@ def test_parse_may_return_what_it_likes(output: Any, count: int) -> None:
 
 
 def test_half_a_character_costs_no_item() -> None:
-    """JSON and scripts have lone surrogates; UTF-8 has none."""
-    assert items(given(One([{"a": "x\ud800y", "b": {"é"}}]))) == [{"a": "x?y", "b": ["é"]}]
-    assert items(given(One([{"a": "\ud800", "b": float("nan")}]))) == [{"a": "?", "b": None}]
+    """JSON and scripts have lone surrogates; UTF-8 has none. A warning tells of it, once for a field."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            assert items(given(One([{"b": {"é"}, "a": "x\ud800y"}]))) == [{"b": ["é"], "a": "x?y"}]
+        assert items(given(One([{"a": "\ud800", "b": float("nan")}]))) == [{"a": "?", "b": None}]
+    assert [str(one.message)[:36] for one in told] == ["an item's 'a' has half a character ("]
+
+
+def test_fields_with_half_characters_are_named_up_to_a_limit() -> None:
+    """Keys may be data; a warning for each would fill the log."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        given(One([{f"a{number}": "\ud800"} for number in range(3 * MOST_WARNINGS)]))
+    assert len(told) == MOST_WARNINGS
 
 
 @pytest.mark.parametrize(
