@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.agents.sandbox import ChildRules, SpiderChild, why_root
+from crawlog.agents.sandbox import ChildRules, SpiderChild, why_root, zygote_process
 from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.child_user import FIRST_UID
 from crawlog.agents.sandbox.limits import ChildLimits
@@ -179,8 +179,11 @@ def test_the_folder_of_a_child_goes_with_it(tmp_path: Path, monkeypatch: pytest.
     until(lambda: not list(tmp_path.glob("crawlog-spider-*")), "the end of the folders")
 
 
-def test_the_folder_of_a_child_goes_also_where_its_worker_does_nothing_more(tmp_path: Path) -> None:
+def test_the_folder_of_a_child_goes_also_where_its_worker_does_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Such as one that was killed, or ended at once: the zygote outlives it."""
+    monkeypatch.setattr(zygote_process, "CLOSE_S", 180.0)  # it may still be loading
     home = tmp_path / "crawlog-spider-1-x"
     (home / "work").mkdir(parents=True)
     zygote = ZygoteProcess("shop", ())

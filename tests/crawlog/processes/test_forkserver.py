@@ -153,10 +153,12 @@ def test_workers_outlive_a_killed_forkserver_and_a_stopped_one_is_given_up(
 SUPERVISOR = """
     import sys, time
     from pathlib import Path
-    from crawlog.processes.workers import LOADED_S, Forkserver, Name
+    from crawlog.processes import workers
+    from crawlog.processes.workers import Forkserver, Name
+    workers.FORK_S = 180.0
     server = Forkserver(Path(sys.argv[1]))
     server.start(time.monotonic())
-    server.is_ready(LOADED_S)
+    server.is_ready(180.0)
     with server.open_log() as log:
         worker = server.fork(Name("fetch", "fetch-0"), log)
     print(server.process.pid, worker.pid, flush=True)
@@ -172,5 +174,5 @@ def test_forkserver_and_workers_end_with_a_killed_supervisor(tmp_path: Path) -> 
         family = [psutil.Process(int(pid)) for pid in supervisor.stdout.readline().split()]
         supervisor.kill()
     assert len(family) == 2
-    _, alive = psutil.wait_procs(family, 10)
+    _, alive = psutil.wait_procs(family, 180)
     assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
