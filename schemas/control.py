@@ -111,6 +111,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
         place: For people: the file's path on that worker's machine, or the declared output's name. With an error: FILE
             could not be made; without a place, its rows could not be written.
         worker: Name of the worker.
+        machine: Host name of its machine; empty in notes of older versions.
         error: Why it cannot be written, one line; empty if all is well.
         stats: Scrapy's, that the job's pipelines counted, as `ItemsRecord` has those of a page.
         is_refused: Whether the error is that its name, or its place, is no good: nothing is written for it.
@@ -128,6 +129,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     is_partial: bool = False
     stats: dict[str, float] = {}
     is_refused: bool = False
+    machine: str = ""
 
 
 class WorkerOrder(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):

@@ -38,7 +38,7 @@ POLL_EVERY = 8
 """Batches between two polls: 4,000 URLs, a few hundredths of a second."""
 
 FLUSH_S = 10.0
-"""Time between two messages while the last acknowledgements are missing, seconds."""
+"""Time between two looks at the broker while the last acknowledgements are missing, seconds."""
 
 AHEAD_LOOK_S = 0.1
 """Longest wait for a progress report while seeds wait for the workers, seconds."""
@@ -135,8 +135,7 @@ class Sower:
         """Send the remaining batches, and wait without a time limit until all are acknowledged."""
         for batch in self._batches.rest():
             self._send(batch)
-        while not self._producer.flush(FLUSH_S):
-            self._report(f"waiting for Kafka: {self._producer.outstanding} records are not acknowledged yet")
+        while not self._producer.flush(FLUSH_S):  # a command's producer says that it waits
             if self._look is not None:
                 self._look(0.0)  # under `run` it restarts a broker that died
         crash_points.point("seeds.acknowledged")

@@ -12,6 +12,7 @@ states are closed, and their offsets are those of the reader.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -32,7 +33,7 @@ from .completion import Completion
 from .fleet_output import FleetOutput, OutputTools, leading_of
 from .items_reader import ItemRecord, ItemsReader
 from .output_copies import led_before
-from .output_records import OutputRecords
+from .output_records import MACHINE, OutputRecords
 from .wanted_outputs import WantedOutput, WantedOutputs, needed_of, shares_rows
 
 log = structlog.get_logger()
@@ -227,6 +228,7 @@ class FleetSink:
             try:
                 if self._wanted.is_deleted(job):
                     await self._forget(job)
+                await self._leave_to_others(job)
                 every = [one for one in self._wanted.of(job) if one.home % self._count in self._owned]
                 leading = {one.wanted.output.name for one in self._by_job.get(job, ())}
                 if not leading and shares_rows(every):
@@ -316,6 +318,20 @@ class FleetSink:
         for sink in await asyncio.to_thread(known_sinks, self._settings.run.data):
             if sink.is_fleet and sink.job == job:
                 await asyncio.to_thread(forget_output, self._settings.run.data, sink)
+
+    async def _leave_to_others(self, job: str) -> None:
+        """Remove the rows so far, and the state, of outputs that another worker has completed elsewhere since."""
+        for one in self._wanted.of(job):
+            note = one.note
+            is_others = one.home % self._count not in self._owned and one.is_settled and one.is_final
+            if note is None or not is_others or note.worker == self._app.worker_name:
+                continue
+            with contextlib.suppress(CrawlError, OSError):
+                about = self._settings, job, one.output, one.since, one.voids
+                sink = await asyncio.to_thread(fleet_sink_of, *about, pipelines=one.spec.pipelines)
+                is_elsewhere = note.place != sink.output or note.machine not in ("", MACHINE)
+                if is_elsewhere and sink.partial(self._settings.run.data).exists():
+                    await asyncio.to_thread(forget_output, self._settings.run.data, sink)
 
     # ------------------------------------------------------------------ records
 

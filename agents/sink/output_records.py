@@ -1,6 +1,7 @@
 """What a fleet's sink worker reads of crawl.control beside the tail, and writes there: notes about outputs."""
 
 import asyncio
+import platform
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ from .wanted_outputs import MOST_NAME, WantedOutput, WantedOutputs
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
+
+
+MACHINE = platform.node()
+"""FILE lies on the machine of the worker that made it."""
 
 
 class OutputRecords:
@@ -80,9 +85,10 @@ class OutputRecords:
         about = wanted.job, wanted.output.name[:MOST_NAME], time.time()
         became["error"] = " ".join(became.get("error", "").split())[:1000]
         rev = wanted.rev if rev is None else rev
-        note = OutputNote(*about, epoch=wanted.epoch, rev=rev, worker=self._worker, **became)
+        note = OutputNote(*about, epoch=wanted.epoch, rev=rev, worker=self._worker, machine=MACHINE, **became)
         known = wanted.note
-        ignored = {"at": note.at, "worker": note.worker} if note.error else {"at": note.at}
+        by: dict[str, Any] = {"worker": note.worker, "machine": note.machine} if note.error else {}
+        ignored = by | {"at": note.at}
         if known is not None and msgspec.structs.replace(known, **ignored) == note:
             return False
         self._producer.send(self._names.control, control.encode(note), key=control.key(note), partition=0)

@@ -66,36 +66,47 @@ class Gone(Fault):
 
 
 class OneOfThree(Fault):
-    """Each broker in turn, while the other two have all records."""
+    """Each broker in turn, the one that coordinates the fetch workers hung, and a majority away."""
 
     name = "cluster"
-    says = "three brokers, three replicas: each broker killed -9 for 15 s, twice, and one stopped (SIGSTOP) for 20 s"
+    says = (
+        "three brokers, three replicas: each broker killed -9 for 15 s, the coordinator of the fetch workers stopped "
+        "(SIGSTOP) for 40 s, two of three brokers killed for 60 s"
+    )
     apart = True
     brokers = 3
-    settings: ClassVar[Mapping[str, object]] = {"kafka.replication": 3}
     again_percent = 0.5
+    limits: ClassVar[Mapping[str, float]] = {"longest silence, hang, s": 10.0, "workers ended": 0.0}
 
     def hurt(self, crawl: Crawl, dice: random.Random) -> dict[str, float]:
         """The next one once the last has caught up."""
         cluster = crawl.cluster
         assert cluster is not None, "asked for by `brokers`"
-        deeds = [("kill", node) for node in 2 * cluster.nodes]
+        deeds = ["kill"] * len(cluster.nodes) + ["hang", "majority"]
         dice.shuffle(deeds)
-        deeds.insert(dice.randrange(1, len(deeds)), ("stop", dice.choice(cluster.nodes)))
-        silences = {"kill": [0.0], "stop": [0.0]}
-        for number, (deed, node) in enumerate(deeds):
-            if not crawl.until((number + 0.5) / (len(deeds) + 2), 600) or not crawl.note(deed):
+        victims = dice.sample(cluster.nodes, len(cluster.nodes))
+        silences = {"kill": [0.0], "hang": [0.0], "majority": [0.0]}
+        for number, deed in enumerate(deeds):
+            if not crawl.until((number + 0.5) / (len(deeds) + 1), 600) or not crawl.note(deed):
                 break
-            if deed == "kill":
-                node.kill()
-                silences[deed].append(self._quiet(crawl, 15.0))
-                node.start()
-            else:
+            if deed == "hang":
+                node = cluster.coordinator("crawlog-fetch")
                 harness.stop(node.process.pid)
-                silences[deed].append(self._quiet(crawl, 20.0))
+                silences[deed].append(self._quiet(crawl, 40.0))
                 harness.go_on(node.process.pid)
+            else:
+                away = [victims.pop()] if deed == "kill" else dice.sample(cluster.nodes, 2)
+                for node in away:
+                    node.kill()
+                quiet_s = self._quiet(crawl, 15.0 if deed == "kill" else 60.0)
+                for node in away:
+                    node.start()
+                silences[deed].append(quiet_s if deed == "kill" else crawl.until_asked(time.monotonic()))
             cluster.until_in_sync()
-        return {f"longest silence, {deed}, s": max(found) for deed, found in silences.items()}
+        titles = {"kill": "longest silence, kill, s", "hang": "longest silence, hang, s",
+                  "majority": "fetching again after the majority is back, s"}  # fmt: skip
+        ended = sum(len(worker.codes) for worker in crawl.workers.values())
+        return {titles[deed]: max(found) for deed, found in silences.items()} | {"workers ended": float(ended)}
 
     def _quiet(self, crawl: Crawl, seconds: float) -> float:
         """The longest time without any request while so long a time goes by."""

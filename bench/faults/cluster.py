@@ -74,6 +74,12 @@ class Cluster:
 
         self._until(IN_SYNC_S, are_in_sync)
 
+    def coordinator(self, group: str) -> Node:
+        """The broker that coordinates a consumer group."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        described = admin.describe_consumer_groups([group])[group].result(30.0)
+        return self.nodes[int(described.coordinator.id) - 1]
+
     def _until(self, limit_s: float, is_so: Callable[[AdminClient], bool]) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         end = time.monotonic() + limit_s

@@ -136,7 +136,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
         began = time.monotonic()
         login = login_of(settings, reached)
         with closing(Watch(reached, Picture(), login)) as watch:
-            producer = CommandProducer(reached, "crawlog-seed", login=login)
+            producer = CommandProducer(reached, "crawlog-seed", login=login, say=tell)
             said, look = said_rules(reached), while_up(settings, reached, watch.folds)
             seeded = plant(reached, producer, job, source, requests=said, report=tell, look=look)
             _tell_refused(reached, job, [source for source in sources if source.startswith(("http:", "https:"))])

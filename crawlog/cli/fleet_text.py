@@ -101,12 +101,13 @@ def _submitted(view: "JobView") -> str:
 
 
 def output_text(view: "OutputView", dead: int = 0) -> str:
-    """An output in words: its worker names the machine that FILE lies on, or that cannot write it.
+    """An output in words, with the machine that FILE lies on, or that cannot write it.
 
     Args:
         dead: Open dead letters of its job: rows of them are missing.
     """
     where = f" in {view.place}" if view.place and view.place != view.name else ""
+    where += f" on {view.machine}" if view.machine and (where or view.error) else ""
     by = f", by worker {view.worker}" if view.worker and (view.place or view.error) else ""
     rows = outcome.counted(view.rows, "row")
     lacks = f"; {outcome.counted(dead, 'record')} could not be handled" if dead and view.state == "complete" else ""

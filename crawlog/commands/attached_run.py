@@ -359,10 +359,9 @@ class FleetFollower:
             self._pace.look(ended(job.counts), time.monotonic())
 
     def _show(self, now: float) -> None:
-        try:
+        lag = {}
+        with contextlib.suppress(EngineError):
             lag = {one.stage: one.lag for one in self._view.stages()}
-        except EngineError:
-            return
         if (frame := self._view.look(lambda state: self._frame(state, lag, now))) is not None:
             self._shown.show(frame)
 
@@ -387,6 +386,7 @@ class FleetFollower:
             naming=naming,
             unanswered=unanswered,
             state=copy.spec.state,
+            is_stalled=not lag,
         )
 
     def count(self) -> None:

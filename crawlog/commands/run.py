@@ -288,10 +288,9 @@ class Run:
 
     def _show(self, tail: JobTail, gains: Gains) -> None:
         picture, now = self.supervisor.picture, time.monotonic()
-        try:
-            ends = self.watch.all_ends()
-        except EngineError:
-            return
+        ends = None
+        with suppress(EngineError):
+            ends = None if self._said else self.watch.all_ends()  # it would wait as long as the look before
         stages = ("fetch", "parse", "sink") if self.file else ("fetch", "parse")
         naming, unanswered = picture.strangers()
         count, passed = len(self._seeded), picture.passed("fetch", self._seeded)
@@ -304,7 +303,7 @@ class Run:
                 took_s=now - self._started,
                 counts=counts,
                 rate=gains.pace.rate(),
-                lag={stage: picture.lag(stage, ends[stage]) for stage in stages},
+                lag={stage: picture.lag(stage, ends[stage]) for stage in stages} if ends else {},
                 hosts=hosts,
                 paused=picture.paused(self.summary.job),
                 dead=gains.tally.count,
@@ -315,6 +314,7 @@ class Run:
                 naming=naming,
                 unanswered=unanswered,
                 state=tail.copy.spec.state if tail.copy is not None else "running",
+                is_stalled=ends is None,
             )
         )
 

@@ -224,7 +224,7 @@ class _Sowing:
         self._spider = spider
         self._source = source
         self._say = say
-        self._producer = CommandProducer(settings, "crawlog-submit")
+        self._producer = CommandProducer(settings, "crawlog-submit", say=say)
         self._topics = Topics(settings.kafka.prefix)
         self._since = log_end(settings, self._topics.control)
 

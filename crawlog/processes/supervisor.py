@@ -147,7 +147,7 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
 
             kafka = self.settings.kafka
             login = partial(engine.login, self._data, kafka.bootstrap) if self.engine else None
-            self._producer = CommandProducer(self.settings, f"crawlog-{self._what}", login=login)
+            self._producer = CommandProducer(self.settings, f"crawlog-{self._what}", login=login, say=self.report)
         return self._producer
 
     def ends(self, stage: str) -> tuple[int, ...]:

@@ -42,6 +42,7 @@ class Frame(NamedTuple):
         is_starting: Whether the spider's `start` may give more requests.
         left_s: Estimated time until all queued URLs are fetched, seconds; None if unknown.
         state: Of the job's record, which commands in force do not change.
+        is_stalled: Whether the log does not answer: all else is as it was before, and `lag` is empty.
     """
 
     job: str
@@ -59,6 +60,7 @@ class Frame(NamedTuple):
     naming: int = 0
     unanswered: int = 0
     state: str = "running"
+    is_stalled: bool = False
 
 
 class View(Protocol):
@@ -150,9 +152,11 @@ def _is_due(timed: Lines | Screen, now: float, every_s: float) -> bool:
 
 def line(frame: Frame) -> str:
     """A frame as one line."""
+    counts = frame.counts
+    if frame.is_stalled:
+        return f"{frame.took_s:.0f} s: the log does not answer, see `crawlog doctor`; {done(counts)} done before"
     if frame.reading:
         return f"{frame.took_s:.0f} s: the log is read, {frame.reading}"
-    counts = frame.counts
     waiting = ", ".join(
         f"{counted(count, WAITING[stage][1])} {WAITING[stage][0]}" for stage, count in frame.lag.items()
     )
@@ -221,7 +225,8 @@ def table(frame: Frame) -> "Table":
     from rich.text import Text
 
     counts = frame.counts
-    title = Text(escaped(f"{frame.job} · {frame.took_s:.0f} s"))
+    stalled = " · the log does not answer: crawlog doctor" if frame.is_stalled else ""
+    title = Text(escaped(f"{frame.job} · {frame.took_s:.0f} s{stalled}"))
     shown = Table(title=title, title_justify="left", show_header=False, box=None, expand=True)
     shown.add_column(style="dim", min_width=12, no_wrap=True)
     shown.add_column(justify="right", min_width=10, no_wrap=True)

@@ -282,8 +282,8 @@ class FleetState:
                 continue
             became = "failed" if note.error else "partial" if note.is_partial else "complete"
             state = became if note.rev and note.rev >= copy.spec.rev else "writing"  # an old error may be mended by now
-            about = spec.name, state, note.rows, note.place, note.error
-            yield OutputView(*about, required=spec.required, worker=note.worker, stats=note.stats)
+            about = spec.name, state, note.rows, note.place, note.error, spec.required, note.worker, note.stats
+            yield OutputView(*about, note.machine)
 
     # ------------------------------------------------------------------ the rest
 

@@ -13,7 +13,7 @@ class OutputView(msgspec.Struct, frozen=True):
 
     Attributes:
         state: `writing`, `complete`, `partial` (of a job that was cancelled) or `failed`.
-        place: Where it is, for people: a FILE lies on the machine of `worker`.
+        place: Where it is, for people: a FILE lies on `machine`.
         worker: Name of the worker that noted this; of an error that stays, the first one that met it.
         stats: Scrapy's, that the job's pipelines counted.
     """
@@ -26,6 +26,7 @@ class OutputView(msgspec.Struct, frozen=True):
     required: bool = True
     worker: str = ""
     stats: dict[str, float] = {}
+    machine: str = ""
 
 
 class JobView(msgspec.Struct, frozen=True):

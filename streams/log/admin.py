@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 
 from crawlog.streams.errors import EngineError
 
+from .addresses import named_silent
 from .client import DENIED_CODES, access_denied, committed_offsets, kafka_config, weak_callback
 from .listener import listener_at
 
@@ -212,8 +213,10 @@ class Admin:
                 "Its disk is full, or fails: free some space where it keeps its data (of the local engine the data "
                 "folder, `--data DIR`), then the same command goes on."
             )
+        wrong = named_silent(self.client) if error.args[0].code() < 0 else ""  # its own code: no broker has answered
         return EngineError(
             f"The Kafka cluster at {kafka.bootstrap} ({kafka.security_protocol}) does not do what was asked: {said}.\n"
-            "Check that it runs and that the address (`--bootstrap`), the kafka.security_protocol, the credentials and "
-            "the permissions are right; `crawlog doctor` tells more."
+            + (f"{wrong}\n" if wrong else "")
+            + "Check that it runs and that the address (`--bootstrap`), the kafka.security_protocol, the credentials "
+            "and the permissions are right; `crawlog doctor` tells more."
         )

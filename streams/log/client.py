@@ -20,6 +20,8 @@ from confluent_kafka.admin import AdminClient
 
 from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured
 
+from .addresses import named_silent
+
 if TYPE_CHECKING:
     from crawlog.streams.settings import Kafka, Settings
 
@@ -38,6 +40,10 @@ AGAIN_S = 0.05
 
 CLUSTER_TIMEOUT_S = 30.0
 """Timeout of a request to the cluster, seconds; a broker that has just started is slow."""
+
+HUNG_MS = 10_000
+"""A request that a broker does not answer for this long is sent again, to the partition's leader by then: Kafka puts a
+broker that hangs out of the cluster after 9 s. A record that was written already is not written twice (idempotence)."""
 
 TRANSIENT_CODES = frozenset(
     {
@@ -137,6 +143,7 @@ def kafka_config(settings: "Settings") -> dict[str, Any]:
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1_000,  # a restarted broker is found within a second
         "socket.keepalive.enable": True,
+        "socket.timeout.ms": HUNG_MS,  # the default is a minute
     }
     return config | _sasl(kafka) | _tls(kafka)
 
@@ -232,7 +239,8 @@ def _unanswered(settings: "Settings", topic: str, error: KafkaException) -> Engi
     why = error.args[0]
     if why.code() in DENIED_CODES:
         return access_denied(settings, f"{topic}: {why.str()}")
-    return EngineError(f"{settings.kafka.bootstrap} gives no answer about {topic}: {why}; see `crawlog doctor`")
+    wrong = f"\n{told}" if why.code() < 0 and (told := named_silent(AdminClient(kafka_config(settings)))) else ""
+    return EngineError(f"{settings.kafka.bootstrap} gives no answer about {topic}: {why}; see `crawlog doctor`{wrong}")
 
 
 def log_identity(settings: "Settings", topic: str) -> LogIdentity:

@@ -8,16 +8,15 @@ Metadata alone proves little: a broker that has lost its controller repeats the 
 still takes connections. So each broker is asked itself, and the controllers are asked for a decision.
 """
 
-import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, ResourceType  # type: ignore[attr-defined]  # it does not re-export them
 
+from .addresses import address_problems
 from .topics import TOPIC_KINDS
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ GROUPS = "__consumer_offsets"
 
 REPLICAS = 3
 """Of a topic, where there are so many brokers: one may be down for an upgrade, and another may die meanwhile."""
+
+HANGS = "takes connections and does not answer: it hangs, or another program listens there"
 
 _UNDECIDED = frozenset({KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER, KafkaError.NETWORK_EXCEPTION})
 """Answers of a broker that finds no controller; all others are the controller's."""
@@ -217,7 +218,8 @@ def look(admin: "Admin") -> ClusterView:
     addresses = {number: f"{broker.host}:{broker.port}" for number, broker in known.brokers.items()}
     asked = {number: admin.ask_config(ResourceType.BROKER, str(number), LOOK_S) for number in addresses}
     silent = [number for number, future in asked.items() if _code(future) < 0]
-    problems = dict(zip(silent, address_problems([addresses[number] for number in silent]), strict=True))
+    tried = address_problems([addresses[number] for number in silent])
+    problems = {number: why or HANGS for number, why in zip(silent, tried, strict=True)}
     view = view_of(prefix, addresses, known.topics, {})._replace(silent=problems, cluster=str(known.cluster_id))
     if len(silent) == len(addresses):
         return view._replace(has_controller=False)
@@ -258,27 +260,3 @@ def _decides(admin: "Admin", name: str) -> bool:
     asked = admin.client.create_topics([NewTopic(name, 1, 1)], validate_only=True, request_timeout=LOOK_S)
     code = _code(asked[name])
     return code >= 0 and code not in _UNDECIDED
-
-
-def address_problems(addresses: list[str], attempt: "Callable[[str], str] | None" = None) -> list[str]:
-    """Why each `HOST:PORT` does not answer, in words that follow it; asked side by side, within LOOK_S."""
-    if not addresses:
-        return []
-    pool = ThreadPoolExecutor(len(addresses))
-    tried = [pool.submit(attempt or _connected, address) for address in addresses]
-    wait(tried, LOOK_S)
-    pool.shutdown(wait=False, cancel_futures=True)
-    return [one.result() if one.done() else "does not answer" for one in tried]
-
-
-def _connected(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK_S - 0.5).close()
-    except socket.gaierror:
-        return "has a name that does not resolve here"
-    except ConnectionRefusedError:
-        return "refuses connections"
-    except OSError as error:
-        return f"cannot be reached: {error.strerror or error}"
-    return "takes connections and does not answer: it hangs, or another program listens there"

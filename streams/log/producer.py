@@ -48,6 +48,9 @@ FULL_POLL_S = 0.05
 TELL_EVERY_S = 30.0
 """Interval of the warnings about an unreachable cluster, seconds; librdkafka reports it every second."""
 
+SILENT_S = 10.0
+"""A command reports that it waits for acknowledgements, after as many seconds without any."""
+
 DENIED_S = 20.0
 """If access is denied for so long, seconds, and no record is acknowledged meanwhile, the worker ends."""
 
@@ -264,9 +267,21 @@ class CommandProducer(Producer):
 
     It is raised by `poll`, `flush` and a `send` that waits: EngineError for a record that was refused, AccessDenied
     if the cluster denies access.
+
+    Args:
+        say: Takes a line for the user each SILENT_S in which records wait and none is acknowledged.
     """
 
-    def __init__(self, settings: "Settings", client_id: str, *, login: BrokerLogin | None = None) -> None:
+    def __init__(
+        self,
+        settings: "Settings",
+        client_id: str,
+        *,
+        login: BrokerLogin | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._say = say
+        self._said = 0, 0.0
         self._failures = failures = list[EngineError]()
         super().__init__(
             settings,
@@ -287,6 +302,15 @@ class CommandProducer(Producer):
         self._look_at_access()
         if self._failures:
             raise self._failures[0]
+        self._tell_waiting(time.monotonic())
+
+    def _tell_waiting(self, now: float) -> None:
+        waiting, since = self._said
+        if self.outstanding == 0 or self.outstanding != waiting:
+            self._said = self.outstanding, now
+        elif now - since >= SILENT_S:
+            self._said = waiting, now
+            self._say(f"waiting for Kafka: {waiting:,} records are not acknowledged yet; see `crawlog doctor`")
 
     def _refused(self, error: KafkaError) -> None:
         try:

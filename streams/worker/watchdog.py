@@ -5,11 +5,12 @@ Consumers are known to stop silently after trouble with the broker. A worker is 
     - no assignment came soon after the start,
     - it has partitions, the broker answers, and it reads none of them,
     - records wait and nothing moved for long,
-    - the broker answers and the group's heartbeats do not get through,
+    - the group's heartbeats do not get through,
     - an agent failed,
     - the event loop is blocked (a thread checks that),
     - or the wall clock was set back (so does it): Kafka's client waits until times of that clock.
-A worker whose broker is away is not stuck: a new process could do no better. After damage of the log the worker ends
+A worker is not stuck while the cluster keeps it from working, by the same look as `crawlog doctor`'s: a new process
+could do no better. After damage of the log the worker ends
 for good, since a new one would meet the same damage. The state on disk and the commits are consistent at any instant,
 so the worker exits at once; after a change of the clock nothing is broken, and it hands its partitions over.
 """
@@ -22,7 +23,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from aiokafka.conn import collect_hosts
 from aiokafka.errors import (
     AuthenticationFailedError,
     ClusterAuthorizationFailedError,
@@ -37,7 +37,7 @@ from mode import Service
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.log import Admin, access_denied, check_readable
+from crawlog.streams.log import Admin, access_denied, check_readable, health
 
 from .lease import boottime
 from .member import LIBRARY
@@ -58,7 +58,7 @@ STUCK_S = 60.0
 and calls it if others may follow: a worker ended during a wait would begin that wait again, for ever."""
 
 HEARTBEATS = "heartbeats"
-"""Result of `_waiting` when the broker answers and the group's heartbeats do not get through."""
+"""Result of `_waiting` when the group's heartbeats do not get through."""
 
 DENIALS = (
     AuthenticationFailedError,
@@ -76,7 +76,7 @@ SET_BACK_S = 5.0
 its waits takes as much longer; less passes like any silence."""
 
 ASK_S = 5.0
-"""Timeout for the log's bounds from the consumer's thread, and for a connection to a broker."""
+"""Timeout for the log's bounds from the consumer's thread."""
 
 
 class Watchdog(Service):
@@ -128,12 +128,14 @@ class Watchdog(Service):
             elif self._signs() != seen:
                 seen, moved, doubted = self._signs(), now, False
             elif not self._assigned:
-                if now - started > self.assignment_s and await self._broker_answers():
-                    self.end("no_assignment", after_s=round(now - started))
+                if now - started > self.assignment_s:
+                    await self._end_of_itself("no_assignment", after_s=round(now - started))
+                    started = time.monotonic()
             elif now - moved > self.stuck_s:
                 waiting = await self._waiting()
                 if waiting and doubted:
                     await self._end_at_rest(round(now - moved), waiting)
+                    moved = time.monotonic()
                 doubted = bool(waiting)  # the first record after a long rest may have come just now
 
     @Service.task
@@ -146,12 +148,13 @@ class Watchdog(Service):
             if begun != rebalances or await self._reads():
                 read, rebalances = time.monotonic(), begun
             elif time.monotonic() - read > self.stuck_s:
-                self.end("not_reading", after_s=round(time.monotonic() - read))
+                await self._end_of_itself("not_reading", after_s=round(time.monotonic() - read))
+                read = time.monotonic()
 
     async def _end_at_rest(self, after_s: int, waiting: str) -> None:
         if waiting != HEARTBEATS:
             await self.look_at_log()
-        self.end("no_progress", after_s=after_s, waiting=waiting)
+        await self._end_of_itself("no_progress", after_s=after_s, waiting=waiting)
 
     async def look_at_log(self) -> None:
         """End the worker for good if the log is damaged: a new worker would meet the same record."""
@@ -186,25 +189,26 @@ class Watchdog(Service):
             return None
 
     async def _waiting(self) -> str:
-        """Partitions with lag, or HEARTBEATS; empty if there is no lag, or the broker is away."""
+        """Partitions with lag, or HEARTBEATS; empty if there is no lag."""
         positions = self.app.positions
         held = await self._ranges(set(positions.owned))
         if held is None:
-            return HEARTBEATS if not self.app.lease.held(boottime()) and await self._broker_answers() else ""
+            return "" if self.app.lease.held(boottime()) else HEARTBEATS
         behind = {partition: found.end - (positions.next(partition) or 0) for partition, found in held.items()}
         return ",".join(f"{partition}:{lag}" for partition, lag in sorted(behind.items()) if lag > 0)
 
-    async def _broker_answers(self) -> bool:
-        """Whether any broker takes a connection."""
-        for host, port, _ in collect_hosts(self.app.crawl.kafka.bootstrap, randomize=False):
-            try:
-                async with asyncio.timeout(ASK_S):
-                    _, writer = await asyncio.open_connection(host, port)
-            except (OSError, TimeoutError):
-                continue
-            writer.close()
-            return True
-        return False
+    async def _end_of_itself(self, why: str, **fields: object) -> None:
+        """End the worker, unless the cluster keeps it from working: it then has the same time again."""
+        try:
+            faults = await asyncio.to_thread(cluster_faults, self.app.crawl)
+        except AccessDenied:
+            faults = []
+        except EngineError as error:
+            faults = [str(error).splitlines()[0]]
+        if faults:
+            log.warning("cluster_ails", group=self.app.conf.id, why="; ".join(faults), then="wait for it")
+        else:
+            self.end(why, None, EX_TEMPFAIL, **fields)
 
     def _guard(self) -> None:
         """End the worker if this thread fails: without it a blocked loop would hold its partitions for ever."""
@@ -237,6 +241,14 @@ class Watchdog(Service):
             exit_codes.end(cause, why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
         log.critical("worker_stuck", why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
         os._exit(code)
+
+
+def cluster_faults(settings: "Settings") -> list[str]:
+    """What is wrong with the cluster that no worker can help.
+
+    Raises: EngineError: it does not answer.
+    """
+    return [one.found for one in health.ailments(health.look(Admin(settings))) if one.stops]
 
 
 def denial(settings: "Settings", error: BaseException) -> AccessDenied | None:

@@ -591,18 +591,17 @@ def test_seeds_go_at_the_pace_of_the_workers_that_live(monkeypatch: pytest.Monke
 
 def test_a_broker_that_dies_at_the_end_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """The look restarts it: without one the last acknowledgements never come."""
-    producer, looks, told = FakeProducer(), list[float](), list[str]()
-    monkeypatch.setattr(producer, "outstanding", 1, raising=False)
+    producer, looks = FakeProducer(), list[float]()
     monkeypatch.setattr(producer, "flush", lambda _: bool(looks))
 
     def look(wait_s: float) -> list[Progress]:
         looks.append(wait_s)
         return []
 
-    sower = Sower(producer, Topics("t."), PARTITIONS, JobCopy("j", JobSpec()), told.append, look)  # type: ignore[arg-type]  # as much as is needed
+    sower = Sower(producer, Topics("t."), PARTITIONS, JobCopy("j", JobSpec()), pytest.fail, look)  # type: ignore[arg-type]  # as much as is needed, and one of the kinds
     sower.sow("seeds.txt", [b"http://a.test/"])
     assert sower.finish().count == 1
-    assert len(looks) == len(told) == 1
+    assert len(looks) == 1
 
 
 def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) -> None:

@@ -1080,3 +1080,36 @@ async def test_an_output_without_pipelines_begins_though_another_worker_has_the_
     with_pipelines(sink, 1, has_pipelines=False, outputs=TWO)
     await sink._turn()
     assert [key[1] for key in sink._outputs] == [TWO[1]]
+
+
+@pytest.mark.parametrize(
+    ("worker", "machine", "place", "stays"),
+    [
+        ("sink-9", "another", "", False),
+        ("sink-9", "", "/elsewhere/rows.jsonl", False),
+        ("sink-9", "", "", True),
+        ("sink-0", "another", "", True),
+    ],
+    ids=["another machine's", "another folder's", "of this folder", "its own"],
+)
+async def test_rows_so_far_go_once_another_machine_has_made_the_file(
+    worker: str, machine: str, place: str, stays: bool, sink: FleetSink, log: EmptyLog, tmp_path: Path
+) -> None:
+    """A worker that lost the output keeps FILE.partial meanwhile: it may get the output back."""
+    log.failures = 0
+    spec = msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=2)
+    sink._wanted.heard(JobCopy("a", spec))
+    [wanted] = sink._wanted.of("a")
+    made = fleet_sink_of(sink._settings, "a", wanted.output, wanted.since, wanted.voids, pipelines=False)
+    SinkState(tmp_path, made, LogIdentity("cluster", "topic")).close()
+    partial = made.partial(tmp_path)
+    assert partial.exists()
+    sink._owned = set()
+    sink._wanted.heard(JobCopy("a", msgspec.structs.replace(spec, state="finished")))
+    sink._wanted.heard(Finished("a", 1.0, items=(0,), rev=2))
+    await sink._plan()
+    assert partial.exists()
+    place = place or made.output
+    sink._wanted.heard(OutputNote("a", "rows.jsonl", 2.0, rev=2, place=place, worker=worker, machine=machine))
+    await sink._plan()
+    assert partial.exists() is stays

@@ -20,9 +20,14 @@ from crawlog.streams.fleet import JobView, OutputView, WorkerView
         ),
         (OutputView("a.csv", "writing", worker="sink-0"), "a.csv: writing, 0 rows"),
         (OutputView("a.csv", "complete", 1, "/x/a.csv"), "a.csv: complete, 1 row in /x/a.csv"),
+        (
+            OutputView("a.csv", "complete", 1, "/x/a.csv", worker="mine", machine="m2"),
+            "a.csv: complete, 1 row in /x/a.csv on m2, by worker mine",
+        ),
+        (OutputView("shop", "complete", 2, "shop", machine="m2"), "shop: complete, 2 rows"),
     ],
 )
-def test_an_output_names_its_worker_with_its_place_or_its_error(view: OutputView, told: str) -> None:
+def test_an_output_names_its_machine_and_worker_with_its_place_or_its_error(view: OutputView, told: str) -> None:
     """Another machine may have a FILE at the same path. An output that is being written may be another worker's."""
     assert output_text(view) == told
 

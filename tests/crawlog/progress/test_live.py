@@ -57,6 +57,15 @@ def test_what_hosts_that_may_never_answer_are_waited_for_is_shown(text: Callable
     assert "first answer" not in text(Frame("j", 1.0, counts, 0.0, {}, []))
 
 
+@pytest.mark.parametrize("text", [line, shown])
+def test_a_log_that_does_not_answer_is_shown(text: Callable[[Frame], str]) -> None:
+    """Else a crawl whose cluster is away looks as if it had hung."""
+    frame = Frame("j", 95.0, JobCounts(fetched=7), 3.0, {}, [], is_stalled=True)
+    assert "95 s" in text(frame)
+    assert "the log does not answer" in text(frame)
+    assert "crawlog doctor" in text(frame)
+
+
 def test_what_waits_is_said_in_the_users_words() -> None:
     """Not by the names of stages and of Kafka's groups."""
     frame = Frame("j", 1.0, JobCounts(), 0.0, {"fetch": 4, "parse": 1, "sink": 2000}, [])

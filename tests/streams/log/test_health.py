@@ -1,13 +1,15 @@
 """What is said of a cluster: pure functions over views of it."""
 
+import socket
+
 import pytest
 
 from crawlog.streams.log import health
-from crawlog.streams.log.health import GROUPS, ClusterView, PartitionView
+from crawlog.streams.log.addresses import address_problems
+from crawlog.streams.log.health import GROUPS, HANGS, ClusterView, PartitionView
 from crawlog.streams.log.topics import TOPIC_KINDS
 
 BROKERS = {1: "a:9092", 2: "b:9092", 3: "c:9092"}
-HANGS = "takes connections and does not answer: it hangs, or another program listens there"
 
 
 def cluster(
@@ -100,8 +102,9 @@ def test_two_replicas_of_three_must_have_a_record(replicas: int, default: int, l
     assert health.min_in_sync_for(replicas, default) == least
 
 
-def test_an_address_that_does_not_answer_is_told_by_its_reason() -> None:
-    """A name that does not resolve, a port that nobody listens on."""
-    unknown, refused = health.address_problems(["kafka-2.invalid:9092", "127.0.0.1:1"])
-    assert unknown == "has a name that does not resolve here"
-    assert refused == "refuses connections"
+def test_an_address_that_takes_no_connection_is_told_by_its_reason() -> None:
+    """A name that does not resolve, a port that nobody listens on, one that somebody does."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        told = address_problems(["kafka-2.invalid:9092", "127.0.0.1:1", f"127.0.0.1:{port}"])
+    assert told == ["has a name that does not resolve here", "refuses connections", ""]

@@ -297,3 +297,16 @@ def test_a_command_whose_record_is_refused_ends_no_process(
     for wait in (partial(producer.flush, 1), producer.poll):
         with pytest.raises(error, match=r"crawl\.control"):
             wait()
+
+
+def test_a_command_says_that_it_waits_for_acknowledgements() -> None:
+    """Once each while in which none came; a cluster that takes no record would else look like a command that hangs."""
+    clock, told = [100.0], list[str]()
+    producer = CommandProducer(SETTINGS, "test", say=told.append)
+    for outstanding, step_s in ((3, 0.0), (3, 9.0), (2, 2.0), (2, 9.0), (2, 2.0), (2, 9.0), (0, 2.0), (2, 60.0)):
+        clock[0] += step_s
+        producer._outstanding = outstanding
+        producer._tell_waiting(clock[0])
+    producer._outstanding = 0
+    assert [text.split(";")[0] for text in told] == ["waiting for Kafka: 2 records are not acknowledged yet"]
+    assert "`crawlog doctor`" in told[0]

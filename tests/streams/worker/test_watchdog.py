@@ -52,7 +52,7 @@ class Worker:
     ends: dict[int, int] = field(default_factory=lambda: {0: 5, 1: 5})
     is_silent: bool = False
     is_member: bool = True
-    is_reachable: bool = True
+    is_served: bool = True
     is_damaged: bool = False
     ended: list[tuple[str, dict[str, object]]] = field(default_factory=list)
 
@@ -63,6 +63,7 @@ class Worker:
             positions=self,
             lease=SimpleNamespace(held=lambda _: self.is_member),
             crawl=Settings(),
+            conf=SimpleNamespace(id="group"),
             input_name="t",
         )
 
@@ -96,12 +97,12 @@ async def watched(
     if not guarded:
         monkeypatch.setattr(Watchdog, "_guard", lambda _: None)
 
-    async def answers() -> bool:
-        return worker.is_reachable
+    def faults(_: Settings) -> list[str]:
+        return [] if worker.is_served else ["partitions without a leader that answers"]
 
     dog = Watchdog(worker.app(), stuck_s=STUCK_S, assignment_s=STUCK_S)
     monkeypatch.setattr(dog, "end", lambda why, *_, **fields: worker.ended.append((why, fields)))
-    monkeypatch.setattr(dog, "_broker_answers", answers)
+    monkeypatch.setattr(module, "cluster_faults", faults)
     if assigned:
         dog.assigned()
     await dog.start()
@@ -137,7 +138,9 @@ async def end_of(worker: Worker) -> None:
         (Worker(owned=frozenset(), is_silent=True), ""),
         (Worker(is_silent=True), ""),
         (Worker(is_silent=True, is_member=False), "heartbeats"),
-        (Worker(is_silent=True, is_member=False, is_reachable=False), ""),
+        (Worker(is_silent=True, is_member=False, is_served=False), ""),
+        (Worker(ends={0: 5, 1: 9}, is_served=False), ""),
+        (Worker(owned=frozenset(), is_served=False), ""),
     ],
     ids=[
         "idle",
@@ -149,11 +152,13 @@ async def end_of(worker: Worker) -> None:
         "not begun, broker away",
         "slow answer",
         "no heartbeats",
-        "broker away",
+        "no heartbeats, cluster ails",
+        "records wait, cluster ails",
+        "not begun, cluster ails",
     ],
 )
 async def test_only_who_could_get_on_is_stuck(worker: Worker, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that is away is nobody's fault: a new process could do nothing better."""
+    """What the cluster keeps from working is not stuck: a new process could do nothing better."""
     said = await why_ended(worker, monkeypatch, ends=bool(why))
     if why == "heartbeats":
         assert worker.ended[0][1]["waiting"] == why
@@ -161,10 +166,10 @@ async def test_only_who_could_get_on_is_stuck(worker: Worker, why: str, monkeypa
         assert said == why
 
 
-@pytest.mark.parametrize(("is_reachable", "why"), [(True, "no_assignment"), (False, "")])
-async def test_an_assignment_must_come(is_reachable: bool, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("is_served", "why"), [(True, "no_assignment"), (False, "")])
+async def test_an_assignment_must_come(is_served: bool, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While there is a broker that could give one."""
-    worker = Worker(is_reachable=is_reachable)
+    worker = Worker(is_served=is_served)
     assert await why_ended(worker, monkeypatch, ends=bool(why), assigned=False) == why
 
 
@@ -355,27 +360,3 @@ def test_a_page_of_an_unknown_job_is_buried_by_the_worker_that_held_it(
         letters.close()
         worker.kill()
         worker.wait()
-
-
-@pytest.mark.parametrize(
-    ("bootstrap", "asked"),
-    [
-        ("broker", [("broker", 9092)]),
-        ("a:1, [::1]:2", [("a", 1), ("::1", 2)]),
-    ],
-)
-async def test_brokers_are_asked_by_the_addresses_that_kafka_reads(
-    bootstrap: str, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A port may be missing."""
-    told: list[tuple[str, int]] = []
-
-    async def refused(host: str, port: int) -> None:
-        told.append((host, port))
-        raise ConnectionRefusedError
-
-    monkeypatch.setattr(asyncio, "open_connection", refused)
-    app = SimpleNamespace(crawl=Settings(kafka=Kafka(bootstrap=bootstrap)))
-    dog = Watchdog(app, assignment_s=STUCK_S)
-    assert not await dog._broker_answers()
-    assert told == asked
