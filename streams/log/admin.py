@@ -90,7 +90,7 @@ class Admin:
                 raise mistake
             if self._is_refused:
                 break
-        raise self._failed(failure) from None
+        raise self._failed(failure, has_metadata=False) from None
 
     def result(self, future: "Future[Any]") -> Any:
         """The answer to a request."""
@@ -202,7 +202,7 @@ class Admin:
             "`--data DIR`, not by its address."
         )
 
-    def _failed(self, error: KafkaException) -> EngineError:
+    def _failed(self, error: KafkaException, *, has_metadata: bool = True) -> EngineError:
         kafka = self.settings.kafka
         said = error.args[0].str() + (f" ({self._last})" if self._last else "")
         if self._is_denied or error.args[0].code() in DENIED_CODES:
@@ -213,7 +213,8 @@ class Admin:
                 "Its disk is full, or fails: free some space where it keeps its data (of the local engine the data "
                 "folder, `--data DIR`), then the same command goes on."
             )
-        wrong = named_silent(self.client) if error.args[0].code() < 0 else ""  # its own code: no broker has answered
+        is_unanswered = error.args[0].code() < 0  # librdkafka's own codes
+        wrong = named_silent(self.client) if is_unanswered and has_metadata else ""
         return EngineError(
             f"The Kafka cluster at {kafka.bootstrap} ({kafka.security_protocol}) does not do what was asked: {said}.\n"
             + (f"{wrong}\n" if wrong else "")

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakMethod
 
+import structlog
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -25,6 +26,8 @@ from .addresses import named_silent
 if TYPE_CHECKING:
     from crawlog.streams.settings import Kafka, Settings
 
+log = structlog.get_logger()
+
 READER = "crawlog-reader"
 """Group id of the plain consumers. librdkafka requires one; they never commit under it."""
 
@@ -37,6 +40,9 @@ alone."""
 
 AGAIN_S = 0.05
 """Pause before a request is retried after a transient error."""
+
+SILENT_S = 10.0
+"""Without an answer for this long a command says that it waits."""
 
 CLUSTER_TIMEOUT_S = 30.0
 """Timeout of a request to the cluster, seconds; a broker that has just started is slow."""
@@ -362,12 +368,17 @@ def _commits(found: list[TopicPartition]) -> dict[int, tuple[int, str]]:
 
 
 def _patiently(ask: Callable[[], Answer]) -> Answer:
-    """The answer to a request, retried for CLUSTER_TIMEOUT_S after transient errors."""
-    until = time.monotonic() + CLUSTER_TIMEOUT_S
+    """The answer to a request, retried for CLUSTER_TIMEOUT_S after transient errors; it is said once that it waits."""
+    began, told = time.monotonic(), False
     while True:
         try:
             return ask()
         except KafkaException as error:
-            if not is_transient(error.args[0]) or time.monotonic() > until:
+            waited_s = time.monotonic() - began
+            if not is_transient(error.args[0]) or waited_s > CLUSTER_TIMEOUT_S:
                 raise
+            if not told and waited_s > SILENT_S:
+                told = True
+                wait = f"an answer is waited for, {CLUSTER_TIMEOUT_S:.0f} s in all"
+                log.error("log_silent", reason=error.args[0].str(), then=wait)  # noqa: TRY400  # its trace tells nothing
             time.sleep(AGAIN_S)

@@ -19,7 +19,7 @@ from confluent_kafka import Producer as Librdkafka
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import AccessDenied, EngineError, GiveUp
 
-from .client import BROKER_AWAY, DENIED_CODES, BrokerLogin, access_denied, kafka_config, weak_callback
+from .client import BROKER_AWAY, DENIED_CODES, SILENT_S, BrokerLogin, access_denied, kafka_config, weak_callback
 
 if TYPE_CHECKING:
     from crawlog.schemas.dead import DeadLetter
@@ -47,9 +47,6 @@ FULL_POLL_S = 0.05
 
 TELL_EVERY_S = 30.0
 """Interval of the warnings about an unreachable cluster, seconds; librdkafka reports it every second."""
-
-SILENT_S = 10.0
-"""A command reports that it waits for acknowledgements, after as many seconds without any."""
 
 DENIED_S = 20.0
 """If access is denied for so long, seconds, and no record is acknowledged meanwhile, the worker ends."""
