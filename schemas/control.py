@@ -110,8 +110,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
         rows: Rows in it.
         place: For people: the file's path on that worker's machine, or the declared output's name. With an error: FILE
             could not be made; without a place, its rows could not be written.
-        worker: Name of the worker.
-        machine: Host name of its machine; empty in notes of older versions.
+        worker, machine: Name of the worker, and of its machine.
         error: Why it cannot be written, one line; empty if all is well.
         stats: Scrapy's, that the job's pipelines counted, as `ItemsRecord` has those of a page.
         is_refused: Whether the error is that its name, or its place, is no good: nothing is written for it.

@@ -48,7 +48,7 @@ REBALANCE_S = 20.0
 """The group's rebalance timeout: its wait for a live member to join. Giving up partitions takes 5 s at most."""
 
 REQUEST_S = 30.0
-"""Timeout of a JoinGroup, which takes up to REBALANCE_S; other requests have `member.ANSWER_S`."""
+"""Timeout of a JoinGroup, which takes up to REBALANCE_S; other requests have `hung_brokers.ANSWER_S`."""
 
 COMMIT_EVERY_S = 1.0
 METADATA_MS = 10_000

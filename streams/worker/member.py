@@ -17,28 +17,22 @@ Changes to Faust's thread, and why:
 """
 
 import asyncio
-import contextlib
 import logging
 import os
-import random
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import structlog
 from aiokafka import AIOKafkaConsumer
-from aiokafka.client import ConnectionGroup
-from aiokafka.conn import CloseReason
 from aiokafka.errors import (
     CommitFailedError,
     CorruptRecordException,
     IllegalStateError,
-    KafkaConnectionError,
     KafkaError,
     for_code,
 )
-from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
@@ -49,6 +43,7 @@ from crawlog.streams.batches import take_any_names
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import HeldRange, Position, WrittenEnds, reached_offset, replay_order, written_ends
 
+from .hung_brokers import ANSWER_S, prompt
 from .lease import Lease, boottime
 from .namesakes import Namesakes
 
@@ -77,13 +72,6 @@ REFUSED_S = 0.005
 REFUSED_REST_S = 0.2
 REFUSED_TIMES = 20
 """Refused fetches in a row after which a plain consumer checks whether the log is damaged."""
-
-ANSWER_S = 4.0
-"""Longest wait for an answer. A broker that hangs is out of the cluster after 9 s; the group then has a new
-coordinator, and nothing is fetched until the heartbeats have found it. No broker waits longer than REST_WAIT_MS."""
-
-AVOIDED_S = 10.0
-"""A broker that took no connection is not asked for the coordinator for this long."""
 
 REST_WAIT_MS = 500
 """Wait of a fetch while no records come; the first byte ends it. Rare records still come at once, and an idle worker
@@ -375,54 +363,6 @@ def paced(
         return has_brought
 
     return proc_fetch_request
-
-
-def prompt(client: Any, join_s: float) -> None:
-    """Has a client of aiokafka wait for a broker that hangs no longer than it must.
-
-    Its lock lets one connection be made at a time, so each attempt at that broker held up those at all others; and any
-    broker may be asked for the group's coordinator, that one too.
-
-    Args:
-        join_s: For the answer to a join.
-    """
-    get_connection, locks, failed = client._get_conn, defaultdict[Any, asyncio.Lock](asyncio.Lock), dict[Any, float]()
-    client._get_conn_lock_value = contextlib.nullcontext()
-
-    async def connection_to(
-        node_id: Any, *, group: ConnectionGroup = ConnectionGroup.DEFAULT, no_hint: bool = False
-    ) -> Any:
-        async with locks[node_id, group]:
-            connection = await get_connection(node_id, group=group, no_hint=no_hint)
-        if connection is None:
-            failed[node_id] = time.monotonic()
-        elif "send" not in vars(connection):
-            connection.send = sending(connection, join_s)
-        return connection
-
-    def any_node() -> Any:
-        nodes = [broker.nodeId for broker in client.cluster.brokers()]
-        since = time.monotonic() - AVOIDED_S
-        nodes = [node for node in nodes if failed.get(node, since) <= since] or nodes or [None]
-        return random.choice(nodes)  # noqa: S311  # it guards nothing
-
-    client._get_conn, client.get_random_node = connection_to, any_node
-
-
-def sending(connection: Any, join_s: float) -> Callable[..., Awaitable[Any]]:
-    """A connection's `send` that waits for the answer to a join for `join_s`, and for others as long as before."""
-    send, usual_s = connection.send, connection._request_timeout
-
-    def sent(request: Any, expect_response: bool = True) -> Awaitable[Any]:
-        is_join = isinstance(request, JoinGroupRequest | SyncGroupRequest)
-        connection._request_timeout = join_s if is_join else usual_s  # read as the request is written
-        try:
-            return cast("Awaitable[Any]", send(request, expect_response))
-        except RuntimeError as error:  # uvloop's where the broker has just closed it; aiokafka expects OSError
-            connection.close(reason=CloseReason.CONNECTION_BROKEN)
-            raise KafkaConnectionError(str(error)) from error
-
-    return sent
 
 
 def patient(

@@ -1,23 +1,18 @@
 """The Faust apps against a real broker: commits, starts, stops, rebalances; probe agents in processes of their own."""
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-from aiokafka.client import ConnectionGroup
-from aiokafka.conn import CloseReason
-from aiokafka.errors import KafkaConnectionError
-from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
+from aiokafka.protocol.group import HeartbeatRequest
 from confluent_kafka import Consumer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +38,7 @@ from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.worker.lease import Lease
-from crawlog.streams.worker.member import prompt, sending, watched
+from crawlog.streams.worker.member import watched
 from crawlog.streams.worker.positions import Positions, first_offset
 from tests.support.damaging import WAYS, batches
 from tests.support.forked import Forked, Server
@@ -791,69 +786,3 @@ def test_a_damaged_batch_ends_its_worker_for_good_and_no_commit_passes_it(
     committed = committed_offsets(ready, stage_group(ready, f"sink-{sink(ready)}"), topic, [3])
     assert committed.get(3, (0, ""))[0] <= 2
     assert {offset for partition, offset in worker.offsets() if partition == 3} <= {0, 1}
-
-
-class Silent:
-    """A connection of aiokafka's whose broker hangs, or has just closed it."""
-
-    _request_timeout = 0.01
-    closed: object = None
-
-    def __init__(self, *, is_closed: bool = False) -> None:
-        self.is_closed, self.limits = is_closed, list[float]()
-
-    def send(self, _request: object, _expect_response: bool) -> Awaitable[Any]:
-        """Write a request."""
-        if self.is_closed:
-            raise RuntimeError("the handler is closed")
-        self.limits.append(self._request_timeout)
-        return asyncio.sleep(0)
-
-    def close(self, reason: object) -> None:
-        """Close it."""
-        self.closed = reason
-
-
-async def test_only_a_join_is_awaited_for_long() -> None:
-    """Its answer comes with the slowest member; a broker that answers nothing else for so long hangs."""
-    hung = Silent()
-    send = sending(hung, 30.0)
-    for request in (
-        HeartbeatRequest("g", 1, "m"),
-        SyncGroupRequest("g", 1, "m", None, []),
-        HeartbeatRequest("g", 1, "m"),
-    ):
-        await send(request)
-    assert hung.limits == [0.01, 30.0, 0.01]
-
-
-def test_a_connection_that_the_broker_has_just_closed_is_no_crash() -> None:
-    """Uvloop says so by a RuntimeError, which aiokafka does not expect: it ended the worker."""
-    closed = Silent(is_closed=True)
-    with pytest.raises(KafkaConnectionError):
-        sending(closed, 30.0)(HeartbeatRequest("g", 1, "m"))
-    assert closed.closed is CloseReason.CONNECTION_BROKEN
-
-
-async def test_a_broker_that_hangs_holds_up_no_connection_to_another_one() -> None:
-    """Nor is it asked who coordinates the group, once it took no connection."""
-    hangs, brokers = asyncio.Event(), [SimpleNamespace(nodeId=1), SimpleNamespace(nodeId=2)]
-
-    async def get_connection(node_id: int, **_: object) -> Any:
-        async with client._get_conn_lock_value:
-            if node_id == 1:
-                await hangs.wait()
-                return None
-            return Silent()
-
-    cluster = SimpleNamespace(brokers=lambda: brokers)
-    client = SimpleNamespace(_get_conn=get_connection, _get_conn_lock_value=asyncio.Lock(), cluster=cluster)
-    prompt(client, 30.0)
-    waiting = asyncio.create_task(client._get_conn(1))
-    await asyncio.sleep(0)
-    async with asyncio.timeout(QUICK_S):
-        assert await client._get_conn(2, group=ConnectionGroup.COORDINATION) is not None
-    assert {client.get_random_node() for _ in range(100)} == {1, 2}
-    hangs.set()
-    assert await waiting is None
-    assert {client.get_random_node() for _ in range(100)} == {2}
