@@ -4,22 +4,28 @@ The output that leads is noted last: what crawl.control says of it holds for all
 """
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
 
 from crawlog.streams import crash_points
+from crawlog.streams.errors import CrawlError
 from crawlog.streams.fleet import ended, finish_reason
-from crawlog.streams.sink import closed_stats
+from crawlog.streams.sink import closed_stats, fleet_sink_of, forget_output
+
+from .output_records import MACHINE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from crawlog.schemas.control import Finished
+    from crawlog.streams.settings import Settings
 
     from .fleet_output import FleetOutput
     from .output_records import OutputRecords
+    from .wanted_outputs import WantedOutput
 
 log = structlog.get_logger()
 
@@ -94,3 +100,22 @@ class Completion:
     async def _note(self, output: "FleetOutput", rows: int) -> None:
         stats = output.stats or closed_stats(self._data, output.spec)
         await self._records.note(output.wanted, rows=rows, place=output.spec.output, stats=stats)
+
+
+async def leave_to_others(settings: "Settings", outputs: "Iterable[WantedOutput]", worker: str) -> None:
+    """Remove the rows so far, and the state, of outputs that another worker has completed elsewhere since.
+
+    Args:
+        outputs: Of a job, that this worker does not own.
+        worker: Its name.
+    """
+    for one in outputs:
+        note = one.note
+        if note is None or not (one.is_settled and one.is_final) or note.worker == worker:
+            continue
+        with contextlib.suppress(CrawlError, OSError):
+            about = settings, one.job, one.output, one.since, one.voids
+            sink = await asyncio.to_thread(fleet_sink_of, *about, pipelines=one.spec.pipelines)
+            is_elsewhere = note.place != sink.output or note.machine not in ("", MACHINE)
+            if is_elsewhere and sink.partial(settings.run.data).exists():
+                await asyncio.to_thread(forget_output, settings.run.data, sink)

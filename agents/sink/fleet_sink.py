@@ -12,7 +12,6 @@ states are closed, and their offsets are those of the reader.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -29,11 +28,11 @@ from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_i
 from crawlog.streams.sink import empty, fleet_sink_of, forget_output, places_of
 from crawlog.streams.worker import CrawlApp
 
-from .completion import Completion
+from .completion import Completion, leave_to_others
 from .fleet_output import FleetOutput, OutputTools, leading_of
 from .items_reader import ItemRecord, ItemsReader
 from .output_copies import led_before
-from .output_records import MACHINE, OutputRecords
+from .output_records import OutputRecords
 from .wanted_outputs import WantedOutput, WantedOutputs, needed_of, shares_rows
 
 log = structlog.get_logger()
@@ -228,8 +227,9 @@ class FleetSink:
             try:
                 if self._wanted.is_deleted(job):
                     await self._forget(job)
-                await self._leave_to_others(job)
                 every = [one for one in self._wanted.of(job) if one.home % self._count in self._owned]
+                others = [one for one in self._wanted.of(job) if one.home % self._count not in self._owned]
+                await leave_to_others(self._settings, others, self._app.worker_name)
                 leading = {one.wanted.output.name for one in self._by_job.get(job, ())}
                 if not leading and shares_rows(every):
                     leading = await asyncio.to_thread(led_before, self._settings, every)
@@ -318,20 +318,6 @@ class FleetSink:
         for sink in await asyncio.to_thread(known_sinks, self._settings.run.data):
             if sink.is_fleet and sink.job == job:
                 await asyncio.to_thread(forget_output, self._settings.run.data, sink)
-
-    async def _leave_to_others(self, job: str) -> None:
-        """Remove the rows so far, and the state, of outputs that another worker has completed elsewhere since."""
-        for one in self._wanted.of(job):
-            note = one.note
-            is_others = one.home % self._count not in self._owned and one.is_settled and one.is_final
-            if note is None or not is_others or note.worker == self._app.worker_name:
-                continue
-            with contextlib.suppress(CrawlError, OSError):
-                about = self._settings, job, one.output, one.since, one.voids
-                sink = await asyncio.to_thread(fleet_sink_of, *about, pipelines=one.spec.pipelines)
-                is_elsewhere = note.place != sink.output or note.machine not in ("", MACHINE)
-                if is_elsewhere and sink.partial(self._settings.run.data).exists():
-                    await asyncio.to_thread(forget_output, self._settings.run.data, sink)
 
     # ------------------------------------------------------------------ records
 
