@@ -5,6 +5,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 
+from crawlog import outcome
 from crawlog.streams.errors import EngineError, RetryLater, SinkBehind, Unusable
 from crawlog.terminal import rows
 
@@ -71,7 +72,9 @@ class ResultFile:
                 self._supervisor.parse_again(*power_cut.sorted_out(self._supervisor.settings, lacks))
             elif lacks:
                 urls = ", ".join(one.result.url for one, _ in lacks[:SHOWN])
-                self.missing = (f"crawl.items lost {len(lacks):,} records whose rows could not be made again: {urls}",)
+                lost = f"crawl.items lost the rows of {outcome.counted(len(lacks), 'page')}"
+                then = "which could not be fetched or parsed again"
+                self.missing = (f"{lost}, {then}: {urls}; --fresh crawls the job again from its seeds",)
             self._lacked = len(lacks)
         finally:
             self._supervisor.picture.forget("sink")

@@ -60,7 +60,7 @@ def _key(one: LostPage) -> bytes:
 def _buried(settings: "Settings", names: Topics) -> set[tuple[int, int]]:
     low, end = log_bounds(settings, names.dead, [0])[0]
     letters = (
-        dead.from_headers(dict(record_headers(one)), None, None)
+        dead.from_headers(dead.by_name(record_headers(one)), None, None)
         for one in read_records(settings, names.dead, 0, low, end)
     )
     return {(one.partition, one.offset) for one in letters if one.topic == names.pages}

@@ -21,7 +21,7 @@ class Positions:
     """The next offset of each owned partition.
 
     Attributes:
-        start: Hook of a stage that keeps its own offsets (fetch, sink). None: the commit, else the log's start.
+        start: Hook of a stage that looks where to start. None: the commit, else the log's start.
         taken: The next offset to take, by partition, in a stage that takes records before earlier ones are done (parse
             sets it). A partition left out has no record in hand.
         written: Ends of the stage's output in the log (parse sets it).

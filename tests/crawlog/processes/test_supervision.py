@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
@@ -26,6 +27,7 @@ from crawlog.processes.workers import (
     Name,
     Workers,
 )
+from crawlog.schemas.progress import Progress
 from crawlog.streams import files
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured, OffsetFell
 from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS, code_of
@@ -492,3 +494,33 @@ def test_a_full_disk_ends_no_supervisor(tmp_path: Path, monkeypatch: pytest.Monk
     assert found is not None
     assert found.workers == {"fetch-0": 7}
     held.release()
+
+
+def test_parse_goes_back_once_for_rows_that_a_fleets_sink_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Further back again at once, and anew when none lacked meanwhile; never without workers of parse here."""
+    moved: list[dict[int, int]] = []
+    reports = [Progress("w", "sink", 0, 0.0, unmade={3: 40}), Progress("w", "sink", 1, 0.0, unmade={3: 30, 5: 7})]
+    with supervisor.Supervisor(load({"run.data": tmp_path}), "up", [], pytest.fail) as held:
+        held.picture = SimpleNamespace(of=lambda _: reports)  # type: ignore[assignment]  # as much as is asked
+        monkeypatch.setattr(held, "parse_again", lambda _, back: moved.append({**back}))
+        held._make_rows()
+        assert moved == []
+        held._more["parse"] = {}
+        for unmade in ({3: 30, 5: 7}, {3: 35}, {3: 20}, {}, {3: 35}):
+            reports[1].unmade = unmade
+            reports[0].unmade = {3: 40} if unmade else {}
+            held._make_rows()
+        monkeypatch.setattr(held, "parse_again", refused)
+        told: list[str] = []
+        held.report = told.append
+        reports[1].unmade = {6: 1}
+        held._make_rows()
+    assert moved == [{3: 30, 5: 7}, {3: 20}, {3: 35}]
+    assert told == ["the group has members"]
+
+
+def refused(*_: object) -> None:
+    """Another command's workers have the group of parse."""
+    raise EngineError("the group has members")

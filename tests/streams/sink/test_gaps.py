@@ -1,0 +1,109 @@
+"""Which rows a sink lacks because their records were deleted before it read them."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crawlog.schemas import items
+from crawlog.schemas import urls as u
+from crawlog.schemas.items import ItemsRecord
+from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.log.sink_groups import SinkSpec
+from crawlog.streams.log.topics import Topics
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.sink import gaps
+from crawlog.streams.sink.batch import Entry, entry
+from crawlog.streams.sink.gaps import lacking, lose
+from crawlog.streams.sink.state import SinkState
+from crawlog.streams.url import hashed_to
+from tests.support.kept_log import KeptLog
+
+NAMES = Topics(Settings().kafka.prefix)
+SITE = "http://a.test"
+POST = 7
+"""Identity of a request that is no plain GET."""
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> KeptLog:
+    """A log of one partition."""
+    made = KeptLog()
+    made.serve(monkeypatch, "crawlog.streams.log.newest_pages", gaps.__name__)
+    monkeypatch.setattr(gaps, "partition_count", lambda _: 1)
+    return made
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> SinkState:
+    """The empty state of a sink of the job `j`."""
+    return SinkState(tmp_path, SinkSpec("j", str(tmp_path / "rows.jsonl")), LogIdentity("cluster", "topic"))
+
+
+def fetched(log: KeptLog, url: str, page: int | None, *, job: str = "j", request_id: int = 0) -> None:
+    """A done of a URL, with its page or without one."""
+    at = None if page is None else (0, page)
+    result = u.Result(f"{SITE}/{url}", 0, "refused" if page is None else "fetched", page=at, id=request_id)
+    log.write(NAMES.urls, u.encode(u.UrlsRecord(job=job, results=[result])))
+
+
+def asked_again(log: KeptLog, url: str) -> None:
+    """A found that queues a known URL."""
+    log.write(NAMES.urls, u.encode(u.founds("j", 0, [u.FoundUrl(f"{SITE}/{url}", again="fetched")])))
+
+
+def kept(url: str, page: int, request_id: int = 0) -> Entry:
+    """The items of a page, as a sink keeps them."""
+    record = ItemsRecord("j", f"{SITE}/{url}", (0, page), [msgspec.Raw(b"{}")], id=request_id)
+    made = entry(items.encode(record), SinkSpec("j", "-"))
+    assert made is not None
+    return made
+
+
+def test_a_page_lacks_rows_whose_items_the_sink_has_not(log: KeptLog, state: SinkState) -> None:
+    """Neither of it nor of a later page of its request; a page that is a dead letter, or of another job, has none."""
+    for page, url in enumerate(["none", "kept", "older", "asked", "dead"]):
+        fetched(log, url, page)
+    fetched(log, "older", 5)
+    fetched(log, "other", 6, job="other")
+    fetched(log, "form", 7, request_id=POST)
+    fetched(log, "refused", None)
+    asked_again(log, "asked")
+    letter = {"topic": NAMES.pages, "partition": "0", "offset": "4"}
+    headers = [(name, value.encode()) for name, value in letter.items()]
+    log.write(NAMES.dead, headers=[*headers, ("topic", b"another header of the page")])
+    lose(state, {0: range(4)})
+    state.fold([(0, 4, kept("kept", 1)), (0, 5, kept("older", 2)), (0, 6, kept("form", 7, POST))])
+    lacks = [(one.result.url, one.page, is_asked) for one, is_asked in lacking(Settings(), state)]
+    assert lacks == [(f"{SITE}/none", 0, False), (f"{SITE}/asked", 3, True), (f"{SITE}/older", 5, False)]
+    state.close()
+
+
+def test_only_rows_of_the_partition_that_lost_records_can_lack(
+    log: KeptLog, state: SinkState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of another partition may have no items at all."""
+    monkeypatch.setattr(gaps, "partition_count", lambda _: 8)
+    for page in range(20):
+        fetched(log, str(page), page)
+    lose(state, {3: range(2)})
+    of_partition = {f"{SITE}/{page}" for page in range(20) if hashed_to(items.key("j", f"{SITE}/{page}"), 8) == 3}
+    assert {one.result.url for one, _ in lacking(Settings(), state)} == of_partition != set()
+    state.close()
+
+
+def test_a_sink_without_a_gap_lacks_nothing(log: KeptLog, state: SinkState) -> None:
+    """Nothing is read."""
+    fetched(log, "1", 0)
+    assert lacking(Settings(), state) == []
+    state.close()
+
+
+def test_a_gap_is_noted_with_the_offset_behind_it(state: SinkState, tmp_path: Path) -> None:
+    """In one write: a sink that is killed there still knows of it. A second gap is noted beside the first."""
+    lose(state, {0: range(2, 4)})
+    lose(state, {0: range(9, 12), 1: range(1)})
+    state.close()
+    with SinkState(tmp_path, state.sink, None) as again:
+        assert again.meta.offsets == {0: 12, 1: 1}
+        assert again.meta.gaps == [(0, 2, 4), (0, 9, 12), (1, 0, 1)]
