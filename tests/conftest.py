@@ -41,8 +41,8 @@ examples.register_profile("beside others", deadline=None, suppress_health_check=
 examples.load_profile("beside others")  # a test may wait for the processor as long as it takes
 
 
-TEST_S = 240.0
-"""For one test with its fixtures; the slowest takes 50 s on two cores that nothing else uses."""
+TEST_S = 600.0
+"""For one test with its fixtures; the slowest takes 50 s on two quiet cores, and 240 s at a load of 30."""
 
 BETWEEN_S = 120.0
 """From the end of a test until the next one begins; a worker of pytest-xdist waits for a moment to be given one."""

@@ -22,7 +22,7 @@ from typing import Any, Self
 import psutil
 import pytest
 
-LIMIT_S = 180.0
+LIMIT_S = 480.0
 """For a process to end that no limit is named for."""
 
 STOP_S = 20.0
