@@ -58,14 +58,14 @@ def has_fleet(settings: "Settings") -> bool:
     A command with workers of its own (`--workers`, `run.fetch_workers`) works by itself on a cluster.
     """
     from crawlog.streams.fleet import FleetView
-    from crawlog.streams.log import partition_count_if_any
+    from crawlog.streams.log import has_topics
 
     if not settings.kafka.bootstrap:
         held = holder(settings.run.data)
         return held is not None and held.what == "up"
     if {"fetch_workers", "parse_workers"} & settings.run.model_fields_set:
         return False
-    if not partition_count_if_any(settings):
+    if not has_topics(settings):
         return False
 
     def is_told(view: FleetView) -> bool:
@@ -89,9 +89,9 @@ class Before(NamedTuple):
     def read(cls, settings: "Settings") -> "Before":
         """The log as it is now; it may have no topics yet."""
         from crawlog.streams.fleet import FleetView
-        from crawlog.streams.log import Topics, log_end, partition_count_if_any
+        from crawlog.streams.log import Topics, has_topics, log_end
 
-        if not partition_count_if_any(settings):
+        if not has_topics(settings):
             return cls()
         return cls(log_end(settings, Topics(settings.kafka.prefix).dead), FleetView.read(settings))
 

@@ -267,7 +267,8 @@ def _topics(settings: "Settings", counts: Mapping[str, int], *, is_readable: boo
 
     prefix, wanted = settings.kafka.prefix, settings.kafka.partitions
     has = {kind.name: counts.get(prefix + kind.name, 0) for kind in TOPIC_KINDS if kind.split}
-    if not any(has.values()):
+    missing = [prefix + kind.name for kind in TOPIC_KINDS if prefix + kind.name not in counts]
+    if len(missing) == len(TOPIC_KINDS):
         return Finding("topics", "ok", f"none yet with the prefix {prefix!r}; the first crawl creates them")
     found = ", ".join(f"{prefix}{name} {count}" for name, count in has.items()) + " partitions"
     with contextlib.suppress(EngineError):
@@ -276,11 +277,15 @@ def _topics(settings: "Settings", counts: Mapping[str, int], *, is_readable: boo
                 partition_count(settings)
         except Misconfigured as error:
             return Finding("topics", "fail", found, str(error))
-    if len(set(has.values())) > 1 or 0 in has.values():
+    present = {count for count in has.values() if count}
+    if len(present) > 1:
         return Finding("topics", "fail", found, "they must be equal; use another prefix with -s kafka.prefix=NAME")
-    count = next(iter(has.values()))
-    if count != wanted:
+    if present and present != {wanted}:
+        count = present.pop()
         return Finding("topics", "fail", found, f"-s kafka.partitions={count}: it is fixed when the topics are created")
+    if missing:
+        advice = "`crawlog run` and `crawlog up` create what is missing"
+        return Finding("topics", "warn", f"{found}; missing: {', '.join(missing)}", advice)
     return Finding("topics", "ok", found)
 
 

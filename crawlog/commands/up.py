@@ -154,7 +154,7 @@ def down(settings: "Settings") -> Stopped:
 
 def status(settings: "Settings") -> Status:
     """The processes of the folder, and the whole fleet of its log: workers of all machines, jobs, lag."""
-    from crawlog.streams.log import partition_count_if_any
+    from crawlog.streams.log import has_topics, partition_count_if_any
 
     data = settings.run.data
     held, local = holder(data), engine.running(data)
@@ -162,8 +162,8 @@ def status(settings: "Settings") -> Status:
     if local and not settings.kafka.bootstrap:
         settings = local.point(settings)
     found = Status(data, settings.kafka.bootstrap, local.pid if local else None, held)
-    if settings.kafka.bootstrap and (count := partition_count_if_any(settings)):
-        kafka = settings.kafka.model_copy(update={"partitions": count})
+    if settings.kafka.bootstrap and has_topics(settings):
+        kafka = settings.kafka.model_copy(update={"partitions": partition_count_if_any(settings)})
         _look(settings.model_copy(update={"kafka": kafka}), found)
     return found
 

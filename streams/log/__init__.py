@@ -112,7 +112,7 @@ from .newest_pages import newest_pages
 from .offsets import Move, Target, TargetKind
 from .parse_places import ParsePlace, accept_skipped, note_skipped, parse_places, passed_over, ranges_text
 from .producer import CommandProducer, Headers, Producer, send_letter
-from .provision import TopicRow, ensure_topics, partition_count, partition_count_if_any, topic_rows
+from .provision import TopicRow, ensure_topics, has_topics, partition_count, partition_count_if_any, topic_rows
 from .read import (
     ReadPatience,
     check_jump,
@@ -201,6 +201,7 @@ __all__ = [
     "forget_failed_start",
     "groups",
     "has_begun_again",
+    "has_topics",
     "has_workers",
     "health",
     "is_end_of",

@@ -1,14 +1,14 @@
 """The topics are created and verified before any command reads or writes them. `crawlog topics` shows them.
 
     ensure ─► metadata ─► with how many partitions did the log begin? (`control.Layout`) ─► has a topic grown? refuse
-           └► create missing topics ─► verify settings, raise the largest record ─► write the layout into crawl.control
+           └► verify those there ─► create missing topics ─► verify all ─► write the layout into crawl.control
 
 Several commands may do this at once: a topic that another command has just created is no error.
 """
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,11 +48,14 @@ def ensure_topics(settings: "Settings", say: Callable[[str], None] = lambda _: N
     known = admin.metadata().topics
     begun = _begun_with(settings, known)
     _refuse_grown(settings, known, begun)
-    missing = [kind for kind in TOPIC_KINDS if settings.kafka.prefix + kind.name not in known]
+    there = [kind for kind in TOPIC_KINDS if settings.kafka.prefix + kind.name in known]
+    missing = [kind for kind in TOPIC_KINDS if kind not in there]
     if missing:
+        if there:  # the missing ones are made to fit these
+            _verify(admin, settings, there)
         copies = _copies(admin, settings)
         admin.create([_new(kind, settings, begun or settings.kafka.partitions, copies) for kind in missing])
-    for line in weaknesses(_verify(admin, settings), settings.kafka.prefix):
+    for line in weaknesses(_verify(admin, settings, TOPIC_KINDS), settings.kafka.prefix):
         say(line)
     if not begun:
         _note_layout(settings)
@@ -143,19 +146,23 @@ def _new(kind: TopicKind, settings: "Settings", partitions: int, copies: _Copies
     return NewTopic(settings.kafka.prefix + kind.name, partitions if kind.split else 1, copies.replicas, config=config)
 
 
-def _verify(admin: "Admin", settings: "Settings") -> ClusterView:
-    """The cluster as its metadata shows it."""
+def _verify(admin: "Admin", settings: "Settings", kinds: Sequence[TopicKind]) -> ClusterView:
+    """Verifies topics that exist; returns the cluster as its metadata shows it.
+
+    Raises: EngineError: some do not fit.
+    """
     prefix = settings.kafka.prefix
     cluster = admin.metadata()
     known = cluster.topics
-    actual = admin.configs([prefix + kind.name for kind in TOPIC_KINDS])
+    actual = admin.configs([prefix + kind.name for kind in kinds])
+    counts = {len(known[prefix + kind.name].partitions) for kind in kinds if kind.split}
     problems: list[str] = []
     too_small: list[str] = []
-    for kind in TOPIC_KINDS:
+    for kind in kinds:
         name, wanted, has = prefix + kind.name, _config(kind, settings), actual[prefix + kind.name]
         count = settings.kafka.partitions if kind.split else 1
         if len(known[name].partitions) != count:
-            problems.append(_miscounted(kind, name, len(known[name].partitions), count))
+            problems.append(_miscounted(kind, name, len(known[name].partitions), count, is_equal=len(counts) == 1))
         problems += [
             f"{name} has {key}={has[key]}, but must have {wanted[key]}" for key in MUST_EQUAL if has[key] != wanted[key]
         ]
@@ -172,27 +179,39 @@ def _verify(admin: "Admin", settings: "Settings") -> ClusterView:
     return view_of(prefix, {number: str(broker) for number, broker in cluster.brokers.items()}, known, actual)
 
 
-def _miscounted(kind: TopicKind, name: str, has: int, wanted: int) -> str:
-    hint = (
-        f": pass `-s kafka.partitions={has}`, as the number is fixed when the topics are created" if kind.split else ""
-    )
+def _miscounted(kind: TopicKind, name: str, has: int, wanted: int, *, is_equal: bool) -> str:
+    """Args: is_equal: Whether all topics that are split have the same number."""
+    hint = f": pass `-s kafka.partitions={has}`, as the number is fixed when the topics are created"
+    hint = hint if kind.split and is_equal else ""
     return f"{name} has {has} partitions, not {wanted}{hint}"
 
 
 def partition_count(settings: "Settings") -> int:
     """Partitions of crawl.urls, crawl.pages and crawl.items: the number that the log began with.
 
-    Raises: EngineError: no answer, or no such topic. Misconfigured: partitions were added to a topic.
+    Raises: EngineError: no answer, or a topic is missing. Misconfigured: partitions were added to a topic.
     """
-    name = Topics(settings.kafka.prefix).urls
     known = Admin(settings).metadata().topics
-    if name not in known:
+    if missing := _missing(settings, known):
         raise EngineError(
-            f"The cluster {settings.kafka.bootstrap} has no topic {name}. `crawlog run` and `crawlog up` create it."
+            f"The cluster {settings.kafka.bootstrap} has no topic {', '.join(missing)}. `crawlog run` and `crawlog up` "
+            "create what is missing."
         )
     begun = _begun_with(settings, known)
     _refuse_grown(settings, known, begun)
-    return begun or len(known[name].partitions)
+    return begun or len(known[Topics(settings.kafka.prefix).urls].partitions)
+
+
+def has_topics(settings: "Settings") -> bool:
+    """Whether the cluster has the topics of a crawl. Raises: EngineError: no answer."""
+    return not _missing(settings, Admin(settings).metadata().topics)
+
+
+def _missing(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> list[str]:
+    """The missing topics; a log of an older version has no `code` and `logs`."""
+    prefix = settings.kafka.prefix
+    needed = [prefix + kind.name for kind in TOPIC_KINDS if kind.name not in {"code", "logs"}]
+    return [name for name in needed if name not in known]
 
 
 def partition_count_if_any(settings: "Settings") -> int:

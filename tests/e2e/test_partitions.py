@@ -102,6 +102,27 @@ def site() -> Iterator[Site]:
 
 
 @pytest.mark.slow
+def test_a_run_makes_the_topics_that_somebody_deleted(site: Site, tmp_path: Path, cluster: Settings) -> None:
+    """Those by which it looks for a fleet. Commands that only read say which ones are missing."""
+    site.last = 3
+    there = ["--bootstrap", cluster.kafka.bootstrap, "--data", tmp_path / "data", "-s", "politeness.delay_s=0.05"]
+    there += ["-s", f"kafka.prefix={cluster.kafka.prefix}"]
+    run = ["run", site.seed, "--job", "j", "-o", tmp_path / "rows.jsonl", "--json", "-s", "network.allow_private=true"]
+    code, summary, err = ended(crawlog(*run, *there))
+    assert (code, summary["rows"]) == (0, 3), err
+    names = [Topics(cluster.kafka.prefix).control, Topics(cluster.kafka.prefix).progress]
+    client = Admin(cluster).client
+    for future in client.delete_topics(names, operation_timeout=TIMEOUT_S).values():
+        future.result()
+    until(lambda: not {*names} & {*client.list_topics(timeout=TIMEOUT_S).topics}, "the deletion")
+    code, _, err = ended(crawlog("jobs", *there))
+    assert (code, f"has no topic {', '.join(names)}." in err) == (3, True), err
+    site.last = 9
+    code, summary, err = ended(crawlog(*run, f"{site.seed[:-1]}9", *there))
+    assert (code, summary["rows"]) == (0, 4), err
+
+
+@pytest.mark.slow
 @pytest.mark.long
 def test_partitions_added_while_a_crawl_runs_end_it_and_misplace_nothing(
     site: Site, tmp_path: Path, cluster: Settings

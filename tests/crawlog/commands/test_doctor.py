@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from crawlog.commands import doctor
 from crawlog.commands.doctor import Finding, examine
-from crawlog.streams.settings import load
+from crawlog.streams.log import TOPIC_KINDS
+from crawlog.streams.settings import Settings, load
 
 
 def _found(check: str, **settings: object) -> Finding:
@@ -58,3 +60,11 @@ def test_doctor_says_as_which_user_deployed_code_runs(
     found = _found("deployed code", **{"spider.own_user": own_user})
     assert (found.status, bool(found.advice)) == (status, status == "warn")
     assert told in found.found
+
+
+def test_doctor_names_missing_topics() -> None:
+    """Where there are others; before the first crawl there are none."""
+    counts = {f"crawl.{kind.name}": 8 if kind.split else 1 for kind in TOPIC_KINDS if kind.name != "control"}
+    found = doctor._topics(Settings(), counts, is_readable=False)
+    assert (found.status, found.found.endswith("missing: crawl.control")) == ("warn", True)
+    assert doctor._topics(Settings(), {}, is_readable=False).status == "ok"

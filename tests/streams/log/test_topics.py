@@ -1,13 +1,16 @@
 """The topics on a real broker: created once, verified always, described."""
 
 import os
+import re
 import signal
+import time
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from aiokafka.record import MemoryRecords
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not re-exported
 
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
@@ -70,6 +73,55 @@ def test_another_number_of_partitions_is_refused(cluster: Settings) -> None:
         provision.ensure_topics(changed(cluster, partitions=4))
 
 
+def delete(settings: Settings, kinds: list[str]) -> None:
+    """Deletes topics, as an operator does."""
+    client, names = Admin(settings).client, [settings.kafka.prefix + kind for kind in kinds]
+    for future in client.delete_topics(names, operation_timeout=30).values():
+        future.result()
+    while set(names) & set(client.list_topics(timeout=10).topics):
+        time.sleep(0.02)  # the controller has answered, the broker tells of it a moment later
+
+
+@pytest.mark.parametrize("gone", [["control"], ["control", "progress"]], ids="-".join)
+def test_missing_topics_are_named_and_made(cluster: Settings, gone: list[str]) -> None:
+    """The others stay as they are. Commands that only read name the missing ones at once."""
+    provision.ensure_topics(cluster)
+    before = log_identity(cluster, Topics(cluster.kafka.prefix).urls)
+    delete(cluster, gone)
+    names = ", ".join(cluster.kafka.prefix + kind for kind in gone)
+    assert not provision.has_topics(cluster)
+    with pytest.raises(EngineError, match=re.escape(f"has no topic {names}. `crawlog run`")):
+        provision.partition_count(cluster)
+    provision.ensure_topics(cluster)
+    assert provision.has_topics(cluster)
+    assert provision.partition_count(cluster) == 8
+    assert log_identity(cluster, Topics(cluster.kafka.prefix).urls) == before
+
+
+def test_topics_that_do_not_fit_are_told_before_others_are_made_beside_them(cluster: Settings) -> None:
+    """Made first, these would have another number of partitions, and what the message says would not help."""
+    name, client = Topics(cluster.kafka.prefix).urls, Admin(cluster).client
+    made = NewTopic(name, 4, 1, config={"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"})
+    client.create_topics([made])[name].result()
+    with pytest.raises(EngineError, match=r"urls has 4 partitions, not 8: pass `-s kafka.partitions=4`"):
+        provision.ensure_topics(cluster)
+    provision.ensure_topics(changed(cluster, partitions=4))
+    assert provision.partition_count(cluster) == 4
+
+
+def test_no_number_is_advised_where_the_topics_differ(cluster: Settings) -> None:
+    """None would fit them all."""
+    provision.ensure_topics(cluster)
+    prefix, client = cluster.kafka.prefix, Admin(cluster).client
+    delete(cluster, ["items", "control"])
+    made = NewTopic(f"{prefix}items", 4, 1, config={"message.timestamp.type": "LogAppendTime", "retention.ms": "1000"})
+    client.create_topics([made])[made.topic].result()
+    with pytest.raises(EngineError) as told:
+        provision.ensure_topics(cluster)
+    assert f"{prefix}items has 4 partitions, not 8\n" in str(told.value)
+    assert f"{prefix}items has retention.ms=1000, but must have -1" in str(told.value)
+
+
 @pytest.mark.parametrize("codec", get_args(Kafka.model_fields["compression"].annotation))
 def test_records_lie_in_the_log_as_asked(codec: str, engine: Engine, cluster: Settings) -> None:
     """The broker keeps what the producer made, and the stages' reader takes it."""
@@ -87,8 +139,6 @@ def test_records_lie_in_the_log_as_asked(codec: str, engine: Engine, cluster: Se
 
 def test_a_topic_that_expires_is_refused(cluster: Settings) -> None:
     """Somebody created it by hand with Kafka's defaults."""
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not re-exported
-
     admin = AdminClient(kafka_config(cluster))
     made = NewTopic(f"{cluster.kafka.prefix}urls", 8, 1, config={"retention.ms": "604800000"})
     admin.create_topics([made])[made.topic].result()
