@@ -83,10 +83,14 @@ def placed(settings: "Settings", found: "Iterable[Cut]") -> list[Placed]:
 def cuts(settings: "Settings") -> list[Cut]:
     """The cuts that a repair would make; reads the whole log.
 
+    Damage that would abort the client of the check is looked for without it, before.
+
     Raises: EngineError: the cluster does not answer.
     """
-    from crawlog.streams.log import Check
+    from crawlog.streams.log import Check, log_end, unreadable
 
+    if fatal := unreadable(settings):
+        return [Cut(one.topic, one.partition, one.offset, log_end(settings, one.topic, one.partition)) for one in fatal]
     return [Cut(p.topic, p.partition, p.damaged[0][0], p.end) for p in Check(settings).parts if p.damaged]
 
 

@@ -67,6 +67,7 @@ from .dead_letters import (
     letters_by_place,
     redrive_refusal,
 )
+from .first_damage import unreadable
 from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
 from .job_changes import (
     ANSWERED_S,
@@ -264,6 +265,7 @@ __all__ = [
     "sink_name_of",
     "stage_group",
     "topic_rows",
+    "unreadable",
     "unresolved_fields",
     "weak_callback",
     "write_command",

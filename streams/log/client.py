@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured
 
+from .aborts import explain_aborts
 from .addresses import named_silent
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def kafka_config(settings: "Settings") -> dict[str, Any]:
         raise Misconfigured(
             "kafka.bootstrap is empty: name a cluster with --bootstrap HOST:PORT, or start one with `crawlog up`"
         )
+    explain_aborts(settings)
     config: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap,
         "security.protocol": kafka.security_protocol,
@@ -193,6 +195,19 @@ def aiokafka_credentials(settings: "Settings") -> Any:
         mechanism=kafka.sasl_mechanism,
         ssl_context=context,
     )
+
+
+def aiokafka_login(settings: "Settings") -> dict[str, Any]:
+    """Address and credentials, for consumers of aiokafka."""
+    kafka = settings.kafka
+    return {
+        "bootstrap_servers": kafka.bootstrap,
+        "security_protocol": kafka.security_protocol,
+        "ssl_context": _ssl_context(kafka) if kafka.security_protocol.endswith("SSL") else None,
+        "sasl_mechanism": kafka.sasl_mechanism,
+        "sasl_plain_username": kafka.sasl_username,
+        "sasl_plain_password": kafka.sasl_password,
+    }
 
 
 def _sasl(kafka: "Kafka") -> dict[str, object]:
