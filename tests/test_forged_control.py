@@ -238,7 +238,7 @@ def test_parse_runs_no_code_of_a_strangers_job(ground: Ground) -> None:
         for number, spec in enumerate(specs(ground)):
             offset = stage.take(links("x"), job=f"j{number}", rev=spec.rev)
             assert not spec.spider or offset in dict(buried(stage)), spec.spider
-    assert {"job_broken", "page_failed"} <= {line["event"] for line in logs}
+    assert "job_broken" in {line["event"] for line in logs}  # once for all its pages
     assert not any(child.loaded for child in stage.children)
     letters = len(buried(stage))
     stage.take(links("good"))

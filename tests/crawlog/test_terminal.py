@@ -100,7 +100,11 @@ def test_urls_are_dropped_and_dead_letters_laid_aside() -> None:
     ]
 
 
-LIVE = {("live.py", "crawlog control list"), ("live.py", "crawlog dead list")}
+LIVE = {
+    ("live.py", "crawlog control list"),
+    ("live.py", "crawlog dead list"),
+    ("live.py", " · the log does not answer: crawlog doctor"),
+}
 """Cells of a table on the screen of a running crawl, which has no room for more."""
 
 
@@ -320,6 +324,9 @@ def test_all_text_leaves_by_one_function() -> None:
     assert sorted(found) == [
         "child_user.py: print(_found_user()[1])",  # to the process that asked
         "exit_codes.py: sys.stderr.write(f'{LAST_WORDS}{json.dumps(str(error))}\\n')",  # JSON escapes them as well
+        "first_damage.py: sys.stderr.write('\\n'.join([f'crawlog: {found[0]}', *_lines(found)]) + '\\n')",  # our topics
+        "first_damage.py: sys.stderr.write('librdkafka has met bytes in the log that it cannot read, and aborted; looking "
+        "for them\\n')",
         "group.py: click.echo(ctx.get_help(), err=True)",
         "jars.py: Console(stderr=True)",
         "live.py: Console(file=out)",

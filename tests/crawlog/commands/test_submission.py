@@ -92,7 +92,7 @@ def test_deployed_code_with_settings_of_workers_is_refused_before_they_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever may deploy could have the cluster's password sent to a host of theirs."""
-    monkeypatch.setattr("crawlog.streams.log.ensure_topics", lambda _: None)
+    monkeypatch.setattr("crawlog.streams.log.ensure_topics", lambda *_: None)
     monkeypatch.setattr(submitting, "_code", lambda *_: CodeRef("shop", "1", "00" * 32))
     monkeypatch.setattr("crawlog.commands.named_spider.facts_of", lambda *_: OF_ANOTHER_CLUSTER)
     said = "the spider news sets fetch.concurrency, kafka.bootstrap, run.data: of workers"
