@@ -325,8 +325,10 @@ def test_all_text_leaves_by_one_function() -> None:
         "child_user.py: print(_found_user()[1])",  # to the process that asked
         "exit_codes.py: sys.stderr.write(f'{LAST_WORDS}{json.dumps(str(error))}\\n')",  # JSON escapes them as well
         "first_damage.py: sys.stderr.write('\\n'.join([f'crawlog: {found[0]}', *_lines(found)]) + '\\n')",  # our topics
-        "first_damage.py: sys.stderr.write('librdkafka has met bytes in the log that it cannot read, and aborted; looking "
-        "for them\\n')",
+        (
+            "first_damage.py: sys.stderr.write('librdkafka has met bytes in the log that it cannot read, and aborted; "
+            "looking for them\\n')"
+        ),
         "group.py: click.echo(ctx.get_help(), err=True)",
         "jars.py: Console(stderr=True)",
         "live.py: Console(file=out)",
