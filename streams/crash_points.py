@@ -33,7 +33,7 @@ POINTS = {
     "rewind.founds.sending": "before founds of pages that are not fetched again are sent once more",
     "rewind.complete": "all of a rewind is in the log, the command has not gone on",
     "code.chunks": "the chunks of a deployed project are in the log, its manifest is not",
-    "replay.announced": "jobs wait for the rows of pages that are parsed again, parse has not moved",
+    "replay.announced": "jobs wait for the rows of a replay, what it leaves out is noted, parse has not moved",
     "redrive.acknowledged": "records of dead letters are in their topics again, no mark says so",
     "seeds.sending": "before a batch of seeds",
     "seeds.acknowledged": "all seeds are in the log, the command has not gone on",

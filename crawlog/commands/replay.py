@@ -238,8 +238,8 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
         return
     if plan.group.stage == "parse":
         _await_rows(admin.settings, plan, job)  # first: killed behind the move, the same command has nothing to move
-        crash_points.point("replay.announced")
         note_skipped(admin.settings, {one.partition: range(one.first, one.end) for one in plan.moves if one.is_skip})
+        crash_points.point("replay.announced")
         groups.move(admin, plan.group, plan.moves, job)
         return
     if not plan.again:
