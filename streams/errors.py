@@ -20,6 +20,7 @@ CrawlError
 │   └── OrderRefused     the job was changed by somebody else: look again, then order again
 └── EngineError          the log cannot be reached or started: exit code 3
     ├── SnapshotsAway    try again: only a snapshot can replace the state, and their store does not answer
+    ├── EngineKilled     start the broker again, a few times
     ├── NotAnswered      the order is in the log, and is obeyed when a worker runs
     ├── DamagedLog       no restart helps: the log holds records that cannot be read
     │   └── OffsetFell   start the worker again: if it falls there each time, the log is damaged
@@ -142,6 +143,10 @@ class SnapshotsAway(EngineError):
             f"the snapshots of partition {partition} cannot be read: {why}. The log no longer has its first records, so"
             " the state cannot begin without one. Look at the store that snapshots.to names; it is asked again."
         )
+
+
+class EngineKilled(EngineError):
+    """The broker was killed while it started."""
 
 
 class NotAnswered(EngineError):

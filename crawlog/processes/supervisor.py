@@ -125,11 +125,23 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         if not self.settings.kafka.bootstrap:
             self._start_engine()
         from crawlog.streams import logs
-        from crawlog.streams.fleet import Watch
-        from crawlog.streams.log import ensure_topics
 
         level = "debug" if self.settings.log.level == "debug" else "warning"  # standard output is for answers
         logs.configure(level)
+        left = ENGINE_TRIES
+        while self.watch is None:
+            try:
+                self._reach(accepts_skipped=accepts_skipped)
+            except EngineError:
+                left -= 1
+                if not left or self.engine is None or self.engine.alive():
+                    raise
+                self._start_again()
+
+    def _reach(self, *, accepts_skipped: bool) -> None:
+        from crawlog.streams.fleet import Watch
+        from crawlog.streams.log import ensure_topics
+
         ensure_topics(self.settings, self.report)
         self._care = LogCare(self.settings, self.report)
         self._care.make_again(self.engine)
@@ -302,9 +314,19 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         self.settings = self.engine.point(self.settings)
 
     def _revive(self) -> None:
-        """Restarts a broker that died, on the same port if it is still free, so that clients reconnect."""
+        """Restarts a broker that died while workers may use it."""
         assert self._care is not None
         before = self.settings.kafka
+        self._start_again()
+        if self.settings.kafka.bootstrap != before.bootstrap:
+            self._producer = None
+        if self.settings.kafka != before:
+            self._care.moved(self.settings)
+            self._must_begin = True
+        self._is_revived = True
+
+    def _start_again(self) -> None:
+        """Restarts a broker that died, on the same port if it is still free, so that clients reconnect."""
         died = self.engine
         self.report("Apache Kafka died; it is started again, nothing is lost")
         left = ENGINE_TRIES
@@ -320,12 +342,6 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
                 left -= 1
                 if not left:
                     raise
-        if self.settings.kafka.bootstrap != before.bootstrap:
-            self._producer = None
-        if self.settings.kafka != before:
-            self._care.moved(self.settings)
-            self._must_begin = True
-        self._is_revived = True
 
     def _take_care(self) -> bool:
         """Restores the records that the log has lost, and has the workers begin again if they must.

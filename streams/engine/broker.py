@@ -1,4 +1,4 @@
-"""The broker's process: its configuration, start, readiness, end, and the message for its death.
+"""The broker's process: its configuration, start, readiness and end.
 
 All of it works on the folder `<data>/kafka`; engine.py decides when to start or adopt a broker.
 """
@@ -21,9 +21,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from crawlog.streams import files
-from crawlog.streams.errors import EngineError
+from crawlog.streams.errors import EngineError, EngineKilled
 from crawlog.streams.kernel import work_in_batch
 
+from .death import died
 from .java import environ, executing, is_ours
 
 if TYPE_CHECKING:
@@ -127,32 +128,8 @@ appender.out.layout.type=PatternLayout
 appender.out.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
 """
 
-_DAMAGED = "Its log is damaged: `crawlog repair --execute` has it cut there, and `run` mends it."
-
-_CRASHED = (
-    "Its Java crashed. If it does so again, its class archive may be damaged: remove `classes-*.jsa` from the folder "
-    "engine.cache, ~/.cache/crawlog/kafka/VERSION without that setting. A new archive is made."
-)
-
-_SIGNS = ("ERROR", "Error", "Exception", "fatal error")
-"""One is in a line that tells of an error."""
-
-CAUSES = (
-    ("CorruptRecordException", _DAMAGED),
-    ("only permitted for segments with overflow", _DAMAGED),  # a first offset, which no CRC covers
-    ("No space left on device", "The disk is full: free some space, or use another folder with `--data DIR`."),
-    ("Address already in use", "Another program took its port meanwhile: run the command again, it takes a free one."),
-    ("Failed to acquire lock", "Another broker runs on this folder: end it, or use another folder with `--data DIR`."),
-    ("Permission denied", "The folder belongs to another user: use one of yours with `--data DIR`."),
-    ("Read-only file system", "The folder is read-only: use another with `--data DIR`."),
-    ("OutOfMemoryError", "Its heap is too small: raise it with `-s engine.heap_mb=512`."),
-    ("Could not reserve enough space", "Too little memory for its heap: free some, or try `-s engine.heap_mb=128`."),
-    ("fatal error has been detected by the Java", _CRASHED),
-    ("Invalid cluster.id", "Its data belong to another cluster: use another folder with `--data DIR`."),
-    ("ClassNotFoundException", "A jar is missing or broken: run `crawlog engine fetch`."),
-    ("NoClassDefFoundError", "A jar is missing or broken: run `crawlog engine fetch`."),
-)
-"""A word in a dying broker's output, and the advice for the user."""
+KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM})
+"""Exit codes of a broker that another process ended; Java catches SIGTERM. A crash of Java has another one."""
 
 
 class Identity(NamedTuple):
@@ -390,7 +367,7 @@ class Readiness(NamedTuple):
     def wait(self) -> None:
         """Returns when the broker answers a metadata request: an open port alone does not mean that it accepts records.
 
-        Raises: EngineError: the broker died, is late, or another cluster answers.
+        Raises: EngineError: the broker died, is late, or another cluster answers. EngineKilled.
         """
         deadline = time.monotonic() + self.timeout_s
         self._until(deadline, self._is_open)
@@ -402,6 +379,11 @@ class Readiness(NamedTuple):
     def _until(self, deadline: float, is_so: Callable[[], bool]) -> None:
         while not is_so():
             if not is_alive(self.process):
+                if isinstance(self.process, psutil.Popen) and self.process.returncode in KILLED:
+                    raise EngineKilled(
+                        f"Apache Kafka is killed again and again while it starts ({self.folder}).\nThe system does so "
+                        "where memory is short: free some, or try `-s engine.heap_mb=128`."
+                    )
                 raise EngineError(died(self.folder, "Apache Kafka ended while it started"))
             if time.monotonic() > deadline:
                 raise EngineError(self._late())
@@ -432,16 +414,3 @@ class Readiness(NamedTuple):
             f"The machine may be busy: raise `-s engine.start_timeout_s={self.timeout_s * 2:g}`. "
             f"What the broker says is in {self.folder / 'broker.log'}."
         )
-
-
-def died(folder: Path, what: str, said: str | None = None) -> str:
-    """The message for a broker that ended: its last error, and advice if the cause is known."""
-    log = folder / "broker.log"
-    if said is None:
-        with contextlib.suppress(OSError):
-            said = log.read_bytes()[-16_384:].decode(errors="replace")
-    said = said or ""
-    words = [line.strip() for line in said.splitlines() if any(sign in line for sign in _SIGNS)]
-    last = words[-1][:300] if words else "it said nothing"
-    advice = next((advice for sign, advice in CAUSES if sign in said), f"All it said is in {log}.")
-    return f"{what} ({folder}): {last}.\n{advice}"

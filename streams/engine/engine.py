@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from crawlog.streams import files
-from crawlog.streams.errors import EngineError
+from crawlog.streams.errors import EngineError, EngineKilled
 
 from . import broker
 from .broker import Identity
@@ -53,6 +53,9 @@ STOP_TIMEOUT_S = 20.0
 which Kafka recovers from by a check of every file."""
 
 POWER_CUT = "power-cut"
+
+START_TRIES = 3
+"""Attempts in a row to start a broker that is killed while it starts."""
 
 ADOPT_TIMEOUT_S = 10.0
 """How long a running broker may take to answer a command that looks for it."""
@@ -178,9 +181,17 @@ def start(
         if left := _without_password(folder):
             report("an Apache Kafka of an older crawlog, without a password, still runs: it is started again with one")
             _end(left, folder, STOP_TIMEOUT_S)
-        return _adopt(data, folder, settings.engine.start_timeout_s) or _start(
-            settings, data, folder, report, meanwhile, died, checks=checks
-        )
+        tries = START_TRIES
+        while True:
+            try:
+                return _adopt(data, folder, settings.engine.start_timeout_s) or _start(
+                    settings, data, folder, report, meanwhile, died, checks=checks
+                )
+            except EngineKilled:
+                tries -= 1
+                if not tries:
+                    raise
+                report("Apache Kafka was killed while it started; it is started again")
 
 
 def exists(data: Path) -> bool:

@@ -29,10 +29,13 @@ from crawlog.processes.workers import (
 )
 from crawlog.schemas.progress import Progress
 from crawlog.streams import files
+from crawlog.streams.engine import broker
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured, OffsetFell
 from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS, code_of
+from crawlog.streams.log import provision
 from crawlog.streams.settings.sources import load
 from tests.support.finalizing import signal_in_a_finalizer
+from tests.support.processes import until
 
 KILLED = -9
 CRASHED = -11
@@ -425,6 +428,38 @@ def test_a_failing_report_leaves_no_broker_behind(tmp_path: Path, monkeypatch: p
         held.close()
     assert engine.limits
     assert hold.holder(tmp_path) is None
+
+
+@pytest.mark.broker
+def test_a_broker_that_is_killed_before_the_log_is_reached_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it starts, and once it is ready."""
+    said: list[str] = []
+    moments = ["starting", "ready"]
+
+    def kill(moment: str) -> None:
+        process = broker.noted(tmp_path / "kafka")
+        if moment in moments and process is not None:
+            moments.remove(moment)
+            process.kill()
+            until(lambda: not broker.is_alive(process), "the broker to die")
+
+    def ensure_topics(*given: Any) -> None:
+        kill("ready")
+        provision.ensure_topics(*given)
+
+    monkeypatch.setattr(supervisor, "_load", lambda: kill("starting"))
+    monkeypatch.setattr("crawlog.streams.log.ensure_topics", ensure_topics)
+    with supervisor.Supervisor(load({"run.data": tmp_path}), "run", [], said.append) as held:
+        held.connect()
+        assert held.engine is not None
+        assert held.engine.alive()
+        assert provision.has_topics(held.settings)
+    assert said == [
+        "Apache Kafka was killed while it started; it is started again",
+        "Apache Kafka died; it is started again, nothing is lost",
+    ]
 
 
 def test_the_end_of_a_holder_is_told_by_its_lock(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from subprocess import PIPE
 import psutil
 import pytest
 
-from crawlog.streams.engine import broker, changed_files, engine, jars, java
+from crawlog.streams.engine import broker, changed_files, death, engine, jars, java
 from crawlog.streams.engine.lock import held
 from crawlog.streams.errors import EngineError
 from crawlog.streams.settings.settings import Settings
@@ -435,6 +435,33 @@ def test_a_broker_lives_dies_and_comes_back(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == [data]
 
 
+@pytest.mark.parametrize(
+    ("ends", "starts", "told"),
+    [
+        ("kill -9 $$", engine.START_TRIES, "killed again and again"),
+        ("kill $$", engine.START_TRIES, "engine.heap_mb=128"),
+        ("echo an Error; exit 1", 1, "ended while it started"),
+        ("kill -6 $$", 1, "ended while it started"),
+    ],
+)
+def test_a_broker_is_started_again_only_if_it_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, starts: int, told: str
+) -> None:
+    """A broken port or setting, or a crash of Java, would end the next one too."""
+    lines: list[str] = []
+
+    def start(_: Settings, data: Path, folder: Path, *_more: object, **_checks: object) -> None:
+        lines.append("start")
+        child = broker.launch(["sh", "-c", ends], folder, folder / "none", "password")
+        broker.Readiness(folder, engine._identity(data, folder), child, 60.0).wait()
+
+    monkeypatch.setattr(engine, "_start", start)
+    with pytest.raises(EngineError, match=told):
+        engine.start(settings(), tmp_path, lines.append)
+    assert lines.count("start") == starts
+    assert len(lines) == 2 * starts - 1
+
+
 def test_a_folder_is_formatted_without_a_jvm_once_kafkas_tool_has_chosen_the_features(tmp_path: Path) -> None:
     """What a new cluster can do is the tool's choice, the same in each folder; the ids are the folder's own."""
     features = tmp_path / "cache.checkpoint"
@@ -456,7 +483,7 @@ def test_a_folder_is_formatted_without_a_jvm_once_kafkas_tool_has_chosen_the_fea
 def test_a_crash_of_the_java_has_advice(tmp_path: Path) -> None:
     """A byte of the class archive was changed: no checksum is looked at, and each start would crash."""
     said = "#\n# A fatal error has been detected by the Java Runtime Environment:\n#\n#  SIGSEGV (0xb) at pc=0x0"
-    told = broker.died(tmp_path, "Apache Kafka ended while it started", said)
+    told = death.died(tmp_path, "Apache Kafka ended while it started", said)
     assert "A fatal error has been detected" in told
     assert "remove `classes-*.jsa` from the folder engine.cache" in told
 
