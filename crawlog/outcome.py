@@ -15,7 +15,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
+from crawlog.streams.errors import CrawlError, EngineError, Misconfigured, Unreadable
+from crawlog.streams.exit_codes import EX_DATAERR
 
 from .terminal import tell
 
@@ -150,7 +151,7 @@ def _told(error: Exception, *, with_traceback: bool) -> int:
 
 def _verdict(error: Exception) -> tuple[int, str]:
     if isinstance(error, EngineError):
-        return ENGINE, str(error)
+        return (EX_DATAERR if isinstance(error, Unreadable) else ENGINE), str(error)
     if isinstance(error, CrawlError):
         return (USAGE if isinstance(error, Misconfigured) else BROKEN), str(error)
     if isinstance(error, OSError):

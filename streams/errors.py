@@ -22,8 +22,9 @@ CrawlError
     ├── SnapshotsAway    try again: only a snapshot can replace the state, and their store does not answer
     ├── EngineKilled     start the broker again, a few times
     ├── NotAnswered      the order is in the log, and is obeyed when a worker runs
-    ├── DamagedLog       no restart helps: the log holds records that cannot be read
-    │   └── OffsetFell   start the worker again: if it falls there each time, the log is damaged
+    ├── Unreadable       no restart helps: another process met records that cannot be read; exit code 65
+    │   └── DamagedLog   this one did
+    │       └── OffsetFell  start the worker again: if it falls there each time, the log is damaged
     └── AccessDenied     try again a few times; if it persists, no restart helps
 
 Exceptions that never leave their room, such as those of the client's connections, are defined where they are raised.
@@ -180,7 +181,11 @@ class AccessDenied(EngineError):
         )
 
 
-class DamagedLog(EngineError):
+class Unreadable(EngineError):
+    """The log is damaged, as another process found: the message names the place. A command ends with 65."""
+
+
+class DamagedLog(Unreadable):
     """A record of the log cannot be read, now or later. No reader may skip it silently.
 
     Args:

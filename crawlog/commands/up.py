@@ -11,7 +11,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -19,7 +19,8 @@ from crawlog.processes.hold import Holder, holder, same_log, wait_for_end
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams import engine, files
-from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.errors import EngineError, Misconfigured, Unreadable
+from crawlog.streams.exit_codes import EX_DATAERR
 from crawlog.streams.fleet import FleetStatus
 
 if TYPE_CHECKING:
@@ -119,12 +120,14 @@ def up(settings: "Settings", *, accepts_skipped: bool = False) -> Started:
             raise
     came_up = json.loads(told or b"{}")
     if "bootstrap" not in came_up:
-        _raise(came_up, log)
+        _raise(came_up, log, child.wait())
     refuses = why_root(is_own_user=settings.spider.own_user)
     return Started(came_up["bootstrap"], came_up["workers"], data, came_up.get("service", ""), refuses)
 
 
-def _raise(answer: dict[str, Any], log: Path) -> None:
+def _raise(answer: dict[str, Any], log: Path, code: int) -> NoReturn:
+    if code == EX_DATAERR:  # a supervisor that librdkafka aborted (`streams/log/aborts.py`) answers in its log alone
+        raise Unreadable(answer.get("message") or log.read_text(errors="replace").rpartition("\ncrawlog: ")[2].strip())
     kind = Misconfigured if answer.get("kind") == "Misconfigured" else EngineError
     raise kind(answer.get("message") or f"the supervisor ended while it started; what it said is in {log}")
 

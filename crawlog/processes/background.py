@@ -10,7 +10,8 @@ import sys
 
 from crawlog import outcome
 from crawlog.schemas.progress import FLEET
-from crawlog.streams.errors import CrawlError
+from crawlog.streams.errors import CrawlError, Unreadable
+from crawlog.streams.exit_codes import EX_DATAERR
 from crawlog.terminal import tell
 
 from .forkserver import SERVICE
@@ -62,7 +63,7 @@ def main() -> None:
             tell(*str(error).split("\n"))
         else:
             out.write(json.dumps({"kind": type(error).__name__, "message": str(error)}) + "\n")
-        sys.exit(outcome.ENGINE)
+        sys.exit(EX_DATAERR if isinstance(error, Unreadable) else outcome.ENGINE)
 
 
 if __name__ == "__main__":

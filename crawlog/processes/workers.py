@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 from crawlog.schemas.progress import SUPERVISOR
 from crawlog.streams import exit_codes, files
-from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.errors import EngineError, Misconfigured, Unreadable
 from crawlog.streams.kernel import PR_SET_CHILD_SUBREAPER, prctl
 
 from .forkserver import READY, SERVICE
@@ -361,7 +361,8 @@ class Workers:
             self._report(f"{one.title} {why}; started again in {one.start_at - now:.1f} s")
             return
         if code in exit_codes.FOR_GOOD or one.denials >= MAX_DENIALS:
-            kind = Misconfigured if code == 2 else EngineError
+            met = Unreadable if code == exit_codes.EX_DATAERR else EngineError
+            kind = Misconfigured if code == 2 else met
             raise kind(f"{one.title} {why}\nIts log: {one.log}")
         if one.failures >= MAX_FAILURES:
             raise EngineError(f"{one.title} fails again and again; it {why}\nIts log: {one.log}")

@@ -24,7 +24,7 @@ from crawlog.streams.url import Places
 
 from .client import log_bounds
 from .provision import partition_count
-from .read import read_records
+from .read import check_readable, read_records
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -223,14 +223,18 @@ def write_job(
     Args:
         after: As in the copy that there is; of a new job, the epoch of the deleted one.
 
-    Raises: EngineError: not acknowledged in time.
+    Raises: EngineError: not acknowledged in time. DamagedLog: as the log cannot be read.
     """
     copy = JobCopy(job, spec, epoch, after=after)
     record = urls.encode(UrlsRecord(job=job, epoch=epoch, spec=spec))
     for partition in range(partition_count(settings)):
         crash_points.point("job.sending")
         producer.send(topics.urls, record, partition=partition)
-    acknowledged(producer, f"the record of job {job}")
+    try:
+        acknowledged(producer, f"the record of job {job}")
+    except EngineError:  # a broker that cannot read the first batch of a file appends none to it
+        check_readable(settings, topics.urls, dict.fromkeys(range(partition_count(settings)), 0))
+        raise
     crash_points.point("job.acknowledged")
     write_control(producer, topics, [copy])
     crash_points.point("job.copied")

@@ -17,31 +17,44 @@ pytestmark = [pytest.mark.broker, pytest.mark.long]
 PARTITIONS = 2
 
 
-def zeroed(data: Path, topic: str) -> tuple[int, Batch]:
-    """Zeros in the place of a batch amid a topic, silently: the file keeps its time. Returns partition and batch."""
+PARTS = {"first": (0,), "middle": (1 / 2,), "two": (1 / 3, 2 / 3)}
+"""Where the zeroed batches lie. Kafka itself notices the last one of a file, and names `repair --execute`."""
+
+
+def zeroed(data: Path, topic: str, part: str) -> tuple[int, Batch]:
+    """Zeros in the place of batches, silently: the file keeps its time. Returns partition and first such batch."""
     number = max(range(PARTITIONS), key=lambda one: len(batches(data, topic, one)))
     found = batches(data, topic, number)
-    batch = found[len(found) // 2]
-    before = batch.file.stat()
-    write(batch, 0, bytes(batch.size))
-    os.utime(batch.file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    return number, batch
+    hurt = [found[int(len(found) * at)] for at in PARTS[part]]
+    for batch in hurt:
+        before = batch.file.stat()
+        write(batch, 0, bytes(batch.size))
+        os.utime(batch.file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return number, hurt[0]
 
 
-@pytest.mark.parametrize("topic", ["crawl.urls", "crawl.pages"])
+@pytest.mark.parametrize(
+    ("topic", "part", "words"),
+    [
+        ("crawl.urls", "first", ["verify"]),
+        ("crawl.urls", "middle", ["up", "-s", f"kafka.partitions={PARTITIONS}"]),
+        ("crawl.urls", "two", ["verify"]),
+        ("crawl.pages", "middle", ["verify", "--log"]),
+    ],
+)
 def test_a_zeroed_batch_is_named_and_the_crawl_is_whole_by_the_command_that_is_named(
-    data: Path, site: Numbered, topic: str
+    data: Path, site: Numbered, topic: str, part: str, words: list[str]
 ) -> None:
-    """Librdkafka aborted `run`, `verify`, `verify --log` and `repair` there (SIGABRT)."""
+    """Librdkafka aborted `run`, `up`, `verify`, `verify --log` and `repair` there (SIGABRT)."""
     partitions = ["-s", f"kafka.partitions={PARTITIONS}"]
     begun = run(site, data, *partitions, "--job", "j", delay_s=0.1)
     until(lambda: len(site.pages()) > PAGES // 2, "half of the pages", begun)
     begun.send_signal(signal.SIGINT)
     assert ended(begun)[0] == 130
     until((data / "kafka" / "log" / ".kafka_cleanshutdown").exists, "a clean end of the broker")
-    number, batch = zeroed(data, topic)
+    number, batch = zeroed(data, topic, part)
     named = f"{topic}[{number}] cannot be read at offset {batch.offset}"
-    code, said, err = ended(crawlog("verify", "--log", "--data", data))
+    code, said, err = ended(crawlog(*words, "--data", data))
     assert (code, named in err, "`crawlog repair" in err) == (65, True, True), (said, err)
     code, said, err = ended(crawlog("repair", "--data", data))
     assert f"{topic}[{number}] is cut at offset {batch.offset}" in str(said), err
