@@ -47,6 +47,9 @@ def _tell(made: "Exported", *, as_json: bool) -> None:
     line = f"{outcome.counted(made.rows, 'row')} in {made.output}"
     why = f" ({made.reason})" if made.reason else ""
     then = "complete" if made.is_complete else f"not complete: the job {made.job} is {made.state}{why}"
+    if made.dead:
+        lost = outcome.counted(made.dead, "record")
+        then = f"complete; {lost} of the job could not be handled, see `crawlog dead list --job {made.job}`"
     if as_json:
         answer(msgspec.json.encode(made).decode())
     else:

@@ -29,6 +29,7 @@ from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, Unkno
 from crawlog.streams.fleet import DEFAULT_COPY, FleetState, is_final
 from crawlog.streams.log import (
     STDOUT,
+    LetterChoice,
     SinkSpec,
     Topics,
     control_entries,
@@ -50,6 +51,8 @@ from crawlog.streams.sink import (
     write_rows,
 )
 from crawlog.terminal import rows as standard_output
+
+from .dead import Dead
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -81,6 +84,7 @@ class Exported(msgspec.Struct):
         is_complete: Whether the job has ended and all its rows are in it. If not, `output` names FILE.partial.
         state: Of the job: `running`, `finished` …
         reason: Why it is so, if there is more to say.
+        dead: Open dead letters of a job whose rows are complete: what they would have given is not in it.
     """
 
     job: str
@@ -89,6 +93,7 @@ class Exported(msgspec.Struct):
     is_complete: bool
     state: str
     reason: str = ""
+    dead: int = 0
 
 
 class JobNow(msgspec.Struct):
@@ -195,7 +200,10 @@ class _Export:
                 left(self._write(is_complete=False))
             raise
         now = self._now
-        return self._write(is_complete=is_in and now.end is not None and is_final(now.state, now.reason))
+        made = self._write(is_complete=is_in and now.end is not None and is_final(now.state, now.reason))
+        if made.is_complete:
+            made.dead = len(Dead(self._settings).chosen(LetterChoice(job=made.job)))
+        return made
 
     def _goes_on(self, *, follow: bool) -> bool:
         """Whether to wait for the job's end: at a limit its note comes when parse has caught up, else at once."""

@@ -697,6 +697,18 @@ def test_an_export_tells_what_it_left_also_at_a_signal(
     assert (shown.returncode, json.loads(shown.stdout)["rows"], shown.stderr.strip()) == (code, 2, "")
 
 
+def test_an_export_that_is_complete_tells_of_dead_letters(crawlog: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows are in no file."""
+    made = Exported("j", "rows.csv", 180, is_complete=True, state="finished", dead=300)
+    monkeypatch.setattr("crawlog.cli.exporting.existing_log", contextlib.nullcontext)
+    monkeypatch.setattr("crawlog.commands.export.export_job", lambda *_, **__: made)
+    said = crawlog("export", "--job", "j", "-o", "rows.csv")
+    assert said.returncode == 0
+    assert said.stderr.startswith(
+        "180 rows in rows.csv, complete; 300 records of the job could not be handled, see `cra"
+    )
+
+
 def test_probe_answers_line_by_line_without_faust() -> None:
     """In order, an error in one line answers that line; neither Faust nor a Kafka client is imported."""
     code = (

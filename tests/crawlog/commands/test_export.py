@@ -17,7 +17,7 @@ import pytest
 from crawlog.commands import export
 from crawlog.commands.export import export_job
 from crawlog.commands.items import ItemRow, cursors_behind, items_of
-from crawlog.schemas import items
+from crawlog.schemas import dead, items
 from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
@@ -93,8 +93,11 @@ def test_a_job_under_way_gives_a_partial_file_and_a_finished_one_the_file(log: L
     rows = list(csv.DictReader((out / "rows.csv.partial").read_text().splitlines()))
     assert {int(row["n"]): int(row["page"]) for row in rows} == {n: 90 if n == 3 else 0 for n in range(8)}
     log.end("j")
+    lost = dead.DeadLetter(log.topics.pages, 0, 9, "parse", "ValueError: no", job="j")
+    log.producer.send(log.topics.dead, b"", partition=0, headers=lost.headers())
+    assert log.producer.flush(30)
     made = export_job(log.settings, "j", str(out / "rows.csv"))
-    assert (made.is_complete, made.rows, made.state) == (True, 8, "finished")
+    assert (made.is_complete, made.rows, made.state, made.dead) == (True, 8, "finished", 1)
     assert [path.name for path in out.iterdir()] == ["rows.csv"]
     assert not log.settings.run.data.exists(), "it works away from the data folder"
 
