@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -58,6 +59,9 @@ SETTINGS: dict[str, object] = {
     "politeness.max_delay_s": 0.5,
 }
 """Small times, so that a crawl of what is slow ends soon; all other limits are the defaults."""
+
+WORDS = re.compile(r"[a-z0-9_]+(?:: [a-z0-9_]+)*(?=: |$)")
+"""The words of a reason, without the detail behind them."""
 
 MAX_REDIRECTS = 10
 DEAD_LETTERS = 4
@@ -285,7 +289,8 @@ def _outcomes(record: dict[str, Any], errors: Mapping[str, str]) -> Iterator[tup
     """Outcomes in the final results of a record; where fetch gives no reason, the row may."""
     for result in record.get("results", ()):
         if not (result.get("status") == "failed" and result.get("next_at", 0) > 0):
-            words = (result.get("status"), result.get("http"), result.get("reason") or errors.get(result["url"]))
+            reason = WORDS.match(result.get("reason") or errors.get(result["url"], ""))
+            words = (result.get("status"), result.get("http"), reason and reason[0])
             yield result["url"], " ".join(str(word) for word in words if word not in (None, ""))
 
 

@@ -78,6 +78,7 @@ def _crawl(site: Any) -> dict[str, int]:
     """The plainest crawl: a list, a set, one request at a time."""
     rules = {origin: _rules(origin) for origin in site.origins}
     todo, seen, rows = list(site.seeds), set(site.seeds), dict[str, int]()
+    led: dict[str, set[str]] = {}  # redirects that led to a URL
     while todo:
         url = todo.pop()
         origin = "/".join(url.split("/")[:3])
@@ -86,9 +87,12 @@ def _crawl(site: Any) -> dict[str, int]:
         status, headers, body = _get(url)
         if status == 503:
             status, headers, body = _get(url)
-        if not headers["Location"]:
+        links, is_redirect = set(_links(url, headers, body)), bool(headers["Location"])
+        new = links - seen
+        if is_redirect:
+            led |= {target: {url} | led.get(url, set()) for target in new}
+        if not is_redirect or links & led.get(url, set()):
             rows[url] = status
-        new = set(_links(url, headers, body)) - seen
         seen |= new
         todo += new
     return rows

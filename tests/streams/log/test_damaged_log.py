@@ -237,7 +237,7 @@ def test_a_run_on_a_damaged_log_ends_and_says_so_once(
         crawl.start(*["--fresh"] * (kind == "urls"))  # else there is nothing to do
         code = crawl.ends(240)
     said = crawl.said.read_text()
-    assert code == 3, crawl.tail()
+    assert code == 65, crawl.tail()
     assert said.count("the log is damaged") == 1
     assert f"{topic}[{number}] cannot be read at offset {hurt[-1].offset}: " in said
     assert "Traceback" not in said
