@@ -23,6 +23,7 @@ from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.parse.waiting import WAITING_BYTES
 from crawlog.streams.settings.machine import Parse
+from crawlog.streams.settings.settings import Settings
 from tests.support.parsing import HTML, LARGE, NAMES, PAGE, Message, Stage, buried, links, spider_job, told
 
 
@@ -99,6 +100,7 @@ def test_while_pages_wait_large_ones_have_half_of_the_time(monkeypatch: pytest.M
 def worker_of(stage: Stage, records: int) -> ParseWorker:
     """A worker whose log has so many records."""
     app: Any = SimpleNamespace(
+        crawl=Settings(),
         watchdog=SimpleNamespace(beat=stage.log.acknowledge),
         positions=SimpleNamespace(owned={3}, next=lambda _: 0),
         reader=SimpleNamespace(is_behind=lambda taken: taken[3] < records),
@@ -171,6 +173,7 @@ def test_a_page_that_waited_while_its_partition_was_given_up_is_not_taken() -> N
         yield Message(3, 6, b"a.test", b"", [header])
 
     app: Any = SimpleNamespace(
+        crawl=Settings(),
         watchdog=SimpleNamespace(beat=lambda: None),
         positions=SimpleNamespace(flush=flush),
         reader=SimpleNamespace(is_ours=lambda _: owner["ours"]),

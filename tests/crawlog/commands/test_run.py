@@ -53,7 +53,7 @@ def a_run(amended: list[int]) -> Any:
     run._lines = None
     run._amended = "the end"  # type: ignore[assignment]  # passed on alone
     run.job = SimpleNamespace(amend_end=lambda _, dead: amended.append(dead))  # type: ignore[assignment]  # as above
-    run.file = SimpleNamespace()  # type: ignore[assignment]  # as above
+    run.file = SimpleNamespace(has_all_rows=lambda: True, missing=())  # type: ignore[assignment]  # as above
     return run
 
 

@@ -12,6 +12,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import SpiderRef, wire_refusal
 from crawlog.streams.spiders.deployed import deployed_class, spider_names
+from tests.support.deployed import RULES
 
 QUOTES = Path(__file__).parent.parent.parent / "projects" / "quotes"
 
@@ -53,7 +54,7 @@ def test_a_project_whose_spiders_cannot_be_listed_names_the_line(tmp_path: Path)
     (tmp_path / "m" / "spiders.py").write_text("import scrapy\n\nassert not scrapy\n")
     (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = m.settings\n")
     with (
-        SpiderChild(SpiderRef("", folder=str(tmp_path)), ChildRules(), LISTING) as child,
+        SpiderChild(SpiderRef("", folder=str(tmp_path)), RULES, LISTING) as child,
         pytest.raises(Misconfigured, match=r"cannot be loaded: AssertionError \(m/spiders.py, line 3\)$"),
     ):
         child.call("names")
@@ -69,7 +70,7 @@ def test_the_name_of_a_spider_is_never_a_path(folder: Path, tmp_path: Path) -> N
         with pytest.raises(Misconfigured, match="no spider"):
             deployed_class(folder, name)
     with (
-        SpiderChild(SpiderRef(f"{tmp_path}:evil:E", folder=str(QUOTES)), ChildRules()) as child,
+        SpiderChild(SpiderRef(f"{tmp_path}:evil:E", folder=str(QUOTES)), RULES) as child,
         pytest.raises(Misconfigured, match="no spider of this name"),
     ):
         child.facts()
