@@ -15,7 +15,7 @@ from typing import Protocol
 from crawlog.schemas import dead, urls
 from crawlog.schemas.urls import RequestsRecord, UrlsRecord
 from crawlog.streams import crash_points
-from crawlog.streams.log import Headers, Topics, WrittenEnds, send_letter
+from crawlog.streams.log import Send, Topics, WrittenEnds, send_letter
 from crawlog.streams.parse import Batch, Encoded, Founds, Job, Message, Page, PageOutputs
 from crawlog.streams.url import hashed_to
 
@@ -23,16 +23,8 @@ from crawlog.streams.url import hashed_to
 class Sender(Protocol):
     """The part of the producer that parse uses."""
 
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        partition: int,
-        headers: Headers | None = None,
-        on_delivery: Callable[[int, int], None] | None = None,
-    ) -> None:
+    @property
+    def send(self) -> Send:
         """Send a record."""
 
 

@@ -112,7 +112,7 @@ from .marks import Marks
 from .newest_pages import newest_pages
 from .offsets import Move, Target, TargetKind
 from .parse_places import ParsePlace, accept_skipped, note_skipped, parse_places, passed_over, ranges_text
-from .producer import CommandProducer, Headers, Producer, send_letter
+from .producer import CommandProducer, Headers, Producer, Send, send_letter
 from .provision import TopicRow, ensure_topics, has_topics, partition_count, partition_count_if_any, topic_rows
 from .read import (
     ReadPatience,
@@ -171,6 +171,7 @@ __all__ = [
     "ReplayOrder",
     "SeedBatch",
     "SeedBatches",
+    "Send",
     "SinkSpec",
     "Target",
     "TargetKind",
