@@ -79,16 +79,19 @@ def extracted(
         most: Links looked at, None for all.
     Raises: ValueError: larger than the parser takes.
     """
-    page, encoding, has_rare = tree_of(body, content_type)
+    page, encoding, has_rare, has_beside = tree_of(body, content_type)
     has_area = has_rare and "area" in sources and bool(page.tags("area"))
     if "a" in sources and _USUAL.issuperset(sources) and not has_area:
         nodes = page.tags("a")  # half the cost of a selector
         written = [node.attrs.sget("href", None) for node in nodes]
-        if None in written and any(node.attrs.sget("xlink:href", None) for node in nodes):
-            nodes = page.css(_SELECTORS["a"])
-            written = [_href(node) for node in nodes]
-        hrefs = [href for href in written if href is not None][:most]
-        if has_rare:
+        if None in written:
+            lacking = (node for node, href in zip(nodes, written, strict=True) if href is None)
+            if any(node.attrs.sget("xlink:href", None) for node in lacking):
+                nodes = page.css(_SELECTORS["a"])
+                written = [_href(node) for node in nodes]
+            written = [href for href in written if href is not None]
+        hrefs = written[:most]
+        if has_beside:
             hrefs += _beside_links(page, sources)
     else:
         selector = ",".join(_SELECTORS[source] for source in sources if source in _SELECTORS)
@@ -110,11 +113,9 @@ def extracted(
 
 def _beside_links(page: LexborHTMLParser, sources: Sequence[str]) -> Iterator[str]:
     """The targets of frames and refreshes."""
-    tags = (_FRAMES if "frame" in sources else ()) + (("meta",) if "refresh" in sources else ())
-    for tag in tags:
-        for node in page.tags(tag):
-            if node.attrs.sget("src" if tag != "meta" else "http-equiv", None):
-                yield from _targets(node, _USUAL)
+    selector = ",".join(_SELECTORS[source] for source in ("frame", "refresh") if source in sources)
+    for node in page.css(selector) if selector else ():
+        yield from _targets(node, _USUAL)
 
 
 def _href(node: LexborNode) -> str | None:

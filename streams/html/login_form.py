@@ -27,7 +27,7 @@ def filled_in(form: Form, body: bytes, content_type: str) -> Form | None:
     Returns: None where there is no such form.
     """
     try:
-        page, encoding, _ = tree_of(body[:PAGE_BYTES], content_type)
+        page, encoding, *_ = tree_of(body[:PAGE_BYTES], content_type)
     except ValueError:  # the parser takes none of it
         return None
     base = base_of(page, form.url)

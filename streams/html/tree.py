@@ -84,7 +84,9 @@ def starts_of(names: bytes, behind: bytes = b"") -> "re2._Regexp[bytes]":
     return re2.compile(b"<(?:" + any_case + b")" + behind)
 
 
-_RARE = starts_of(b"area|base|template|i?frame|meta[^<]*refresh")
+_RARE = starts_of(b"area|base|template")
+_RARE_OR_BESIDE = starts_of(b"area|base|template|i?frame|meta[^<]*refresh")
+_BASE_BEHIND_NOSCRIPT = starts_of(b"noscript", rb"[\t\n\f\r />](?s:.*)<[bB][aA][sS][eE][\t\n\f\r />]")
 
 
 class Tree(NamedTuple):
@@ -92,13 +94,16 @@ class Tree(NamedTuple):
 
     Attributes:
         encoding: By its WHATWG name.
-        has_rare: Whether there may be an `area`, `base`, `template`, `frame`, `iframe` or a refresh in a `meta`. To ask
-            the tree for each takes three times as long as one search of the bytes.
+        has_rare: Whether there may be an `area`, a `base` or a `template`. To ask the tree for each takes three times
+            as long as one search of the bytes.
+        has_beside: Whether there may be one of these, or a `frame`, `iframe` or a refresh in a `meta`; half of all
+            pages have an `iframe`.
     """
 
     page: LexborHTMLParser
     encoding: str
     has_rare: bool
+    has_beside: bool
 
 
 def parsed(body: bytes, content_type: str) -> LexborHTMLParser:
@@ -114,7 +119,8 @@ def tree_of(body: bytes, content_type: str) -> Tree:
     encoding = charset.decide(body, content_type)
     html = _in_utf_8(body, encoding)
     safe = _safe(html)
-    has_rare = _RARE.search(safe) is not None
+    has_beside = _RARE_OR_BESIDE.search(safe) is not None  # on half the pages soon found: both cost as one
+    has_rare = has_beside and _RARE.search(safe) is not None
     page = LexborHTMLParser(safe)  # it replaces what is not UTF-8 itself
     again = html
     if has_rare and page.tags("base"):
@@ -124,7 +130,7 @@ def tree_of(body: bytes, content_type: str) -> Tree:
     if again is not html:
         del page  # each may take 20 times the bytes
         page = LexborHTMLParser(flattened(thinned(again)))
-    return Tree(page, encoding, has_rare)
+    return Tree(page, encoding, has_rare, has_beside)
 
 
 def readings(body: bytes, content_type: str) -> Iterator[bytes]:
@@ -169,7 +175,9 @@ def based(html: bytes) -> bytes:
 
     The parser puts them behind the `noscript` in the head, so its tree cannot tell. In the page they become `meta`.
     """
-    if not any(block[2] and _BASE_TAG.search(block[2]) for block in _NOSCRIPT.finditer(html)):
+    if _BASE_BEHIND_NOSCRIPT.search(html) is None or not any(
+        block[2] and _BASE_TAG.search(block[2]) for block in _NOSCRIPT.finditer(html)
+    ):
         return html
     return _NOSCRIPT.sub(lambda block: _BASE_TAG.sub(b"<meta", block[0]) if block[2] else block[0], html)
 
