@@ -1,6 +1,6 @@
 """Follows crawl.control from its beginning, and finds bad records on it and on crawl.progress.
 
-    crawl.control  ─► ControlTail ─┬─► commands ─► Obedience: may the stage work?
+    crawl.control  ─► ControlTail ─┬─► commands ─► StageCommands: may the stage work?
                                    ├─► an order to this process ─► it ends as at SIGTERM
     crawl.progress ─►              ├─► jobs, joins, probes ─► the stage
                                    └─► bad records ─► the parse stage ─► crawl.dead
@@ -214,7 +214,7 @@ class ControlTail:
         loop.call_soon_threadsafe(self._found, garbage)
 
 
-class Obedience:
+class StageCommands:
     """Applies the operator's commands to one worker. The stage does not work before all older commands are known.
 
     Args:
@@ -307,7 +307,7 @@ async def beating(beat: Callable[[], None], work: Awaitable[T]) -> T:
     return working.result()
 
 
-def follow(app: "CrawlApp", obedience: Obedience, told: Told | None = None, found: Found | None = None) -> None:
+def follow(app: "CrawlApp", obedience: StageCommands, told: Told | None = None, found: Found | None = None) -> None:
     """Connect a worker to crawl.control, from its beginning. Call this once, from the loop.
 
     A failure ends the worker: without crawl.control it would miss commands and new jobs.

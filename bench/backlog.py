@@ -32,8 +32,8 @@ import uvloop
 from bench.results import options_of, run_as, section, table, versions
 from bench.site import WORK, free_port
 from crawlog.processes.hold import holder
+from crawlog.streams.control import FleetReports, ProgressReader
 from crawlog.streams.engine import engine
-from crawlog.streams.fleet import Picture, Watch
 from crawlog.streams.settings.settings import Settings
 
 URLS = 2_000_000
@@ -139,8 +139,8 @@ class Crawl:
         )
         local = engine.running(self._data)
         assert local is not None
-        self.picture = Picture()
-        self.watch = Watch(local.point(Settings()), self.picture)
+        self.picture = FleetReports()
+        self.watch = ProgressReader(local.point(Settings()), self.picture)
 
     def seed(self, file: Path) -> "subprocess.Popen[bytes]":
         """Seeds a file beside the workers."""

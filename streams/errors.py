@@ -16,7 +16,7 @@ CrawlError
 ├── Misconfigured        tell the user and stop: exit code 2
 │   ├── RefusedOutput    a job names an output that no worker ever writes
 │   ├── UnknownName      nothing has the name: look for the right one
-│   ├── NotPossible      the state of the job or worker does not allow it
+│   ├── InvalidState      the state of the job or worker does not allow it
 │   └── OrderRefused     the job was changed by somebody else: look again, then order again
 └── EngineError          the log cannot be reached or started: exit code 3
     ├── SnapshotsAway    try again: only a snapshot can replace the state, and their store does not answer
@@ -105,7 +105,7 @@ class UnknownName(Misconfigured):
     """There is no job or worker of this name; the message says how to find those that there are."""
 
 
-class NotPossible(Misconfigured):
+class InvalidState(Misconfigured):
     """The state of a job or worker does not allow what was asked for."""
 
 

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from crawlog.agents.control import Obedience
+from crawlog.agents.control import StageCommands
 from crawlog.agents.sink.wanted_outputs import WantedOutputs
 from crawlog.cli.fleet_text import job_details, job_lines
 from crawlog.processes.starts import Starts
@@ -48,9 +48,11 @@ from crawlog.schemas.urls import (
     encode,
 )
 from crawlog.service.scrapyd_fleet import local_time
+from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.fetch import ReportedJobs
-from crawlog.streams.fleet import Dues, FleetState, FollowedJobs, Picture
+from crawlog.streams.fleet import FleetState
+from crawlog.streams.jobs import Dues, FollowedJobs
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import fleet_sink_of
 from crawlog.streams.spiders import Trust
@@ -303,7 +305,7 @@ class _FakeWatch:
 
 class _FakeSupervisor:
     watch = _FakeWatch()
-    picture = Picture()
+    picture = FleetReports()
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -353,13 +355,13 @@ def test_the_fleets_view_shows_what_a_stranger_wrote_and_goes_on(ground: Ground)
 
 def test_the_coordinator_and_the_reports_stand_a_strangers_records(ground: Ground) -> None:
     """They give orders at most: nothing here reads or writes a file."""
-    followed, reported, orders = FollowedJobs(), ReportedJobs(), Obedience("fetch")
+    followed, reported, orders = FollowedJobs(), ReportedJobs(), StageCommands("fetch")
     for _, record in heard(ground):
         followed.heard(record)
         reported.heard(record)
         orders.heard(record)
     orders.caught_up()
-    picture, dues = Picture(), Dues(4)
+    picture, dues = FleetReports(), Dues(4)
     picture.sink = FLEET
     picture.take(Progress("f", "fetch", 0, 0.0, 5, jobs={"j0": JobCounts(queued=-1, fetched=2**60)}))
     for _ in range(3):

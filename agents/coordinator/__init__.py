@@ -5,7 +5,7 @@
     crawl.control ─► FollowedJobs ─┐
     crawl.progress ────────────────┴─► following (a thread) ─► Dues ─► an order to partition 0, or an end
 
-The decisions are in `streams/fleet/due.py`. Each write may be repeated: orders name the revision that was looked at,
+The decisions are in `streams/jobs/due.py`. Each write may be repeated: orders name the revision that was looked at,
 copies of an older revision change nothing, and an end names its revision.
 """
 

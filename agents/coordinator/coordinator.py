@@ -10,7 +10,7 @@ from crawlog.schemas import urls
 from crawlog.schemas.control import Command, Control, Finished, JobCopy
 from crawlog.schemas.urls import JobOrder
 from crawlog.streams import crash_points
-from crawlog.streams.fleet import DueEnd, DueOrder, End, FollowedJobs, JobRevision
+from crawlog.streams.jobs import DueEnd, DueOrder, End, FollowedJobs, JobRevision
 from crawlog.streams.log import Producer
 
 from .copies import Copies, Outgoing

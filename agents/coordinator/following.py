@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from crawlog.schemas.progress import FLEET
+from crawlog.streams.control import RECENT_S, FleetReports, ProgressReader
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import RECENT_S, DueEnd, DueOrder, Dues, FollowedJobs, Picture, Watch
+from crawlog.streams.jobs import DueEnd, DueOrder, Dues, FollowedJobs
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -65,9 +66,9 @@ class Following(threading.Thread):
             self._stop_it.wait(AGAIN_S)
 
     def _follow(self) -> None:
-        picture = Picture()
+        picture = FleetReports()
         picture.sink = FLEET
-        watch = Watch(self._settings, picture, since=time.time() - RECENT_S)
+        watch = ProgressReader(self._settings, picture, since=time.time() - RECENT_S)
         try:
             while not self._stop_it.is_set():
                 watch.poll(BUSY_S if self._jobs.open else IDLE_S)
@@ -75,7 +76,7 @@ class Following(threading.Thread):
         finally:
             watch.close()
 
-    def _look(self, picture: Picture, watch: Watch) -> None:
+    def _look(self, picture: FleetReports, watch: ProgressReader) -> None:
         while self._undone:
             self._dues.forget(self._undone.popleft())
         jobs = list(self._jobs.open.values())

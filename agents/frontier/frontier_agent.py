@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from crawlog.agents.control import Obedience, follow
+from crawlog.agents.control import StageCommands, follow
 from crawlog.schemas.progress import Progress
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Unusable
@@ -77,7 +77,7 @@ class Stage:
         self.live: dict[int, Partition] = {}
         self.ownerships: dict[int, object] = {}
         self.dispatching = False
-        self.orders = Obedience("fetch", self._obey)
+        self.orders = StageCommands("fetch", self._obey)
         self.obeyed = 0
         self.reported_jobs = ReportedJobs()
         self.job_counts: dict[int, JobCountsCache] = {}

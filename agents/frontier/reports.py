@@ -11,7 +11,7 @@ from crawlog.schemas.progress import JobCounts, Progress
 from .job_counts import JobCountsCache, JobsNamed
 
 if TYPE_CHECKING:
-    from crawlog.agents.control import Obedience
+    from crawlog.agents.control import StageCommands
     from crawlog.streams.fetch import Durations, ReportedJobs
     from crawlog.streams.frontier import Frontier
     from crawlog.streams.state import Partition
@@ -37,7 +37,7 @@ class Reported(Protocol):
     frontier: "Frontier"
     live: "dict[int, Partition]"
     restoring: "Restoring"
-    orders: "Obedience"
+    orders: "StageCommands"
     obeyed: int
     reported_jobs: "ReportedJobs"
     job_counts: dict[int, JobCountsCache]

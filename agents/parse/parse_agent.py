@@ -24,7 +24,7 @@ from typing import Any
 import structlog
 
 from crawlog.agents import progress
-from crawlog.agents.control import Garbage, Obedience, beating, follow
+from crawlog.agents.control import Garbage, StageCommands, beating, follow
 from crawlog.agents.sandbox import BackgroundChild, ChildRules
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
@@ -67,7 +67,7 @@ class ParseWorker:
 
     def __init__(self, app: CrawlApp) -> None:
         self._app = app
-        self._orders = Obedience("parse")
+        self._orders = StageCommands("parse")
         self._stage: ParseStage | None = None
         self._waits: PageTurns | None = None
         self._founds: Producer | None = None

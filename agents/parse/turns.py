@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaException
 
-from crawlog.agents.control import Obedience, beating
+from crawlog.agents.control import StageCommands, beating
 from crawlog.agents.sandbox import Trial
 from crawlog.streams.errors import DamagedLog, EngineError, TrialError
 from crawlog.streams.http import likely_bytes
@@ -48,7 +48,7 @@ class PageTurns:
         flush_soon: Called after each trial.
     """
 
-    def __init__(self, app: CrawlApp, stage: ParseStage, orders: Obedience, flush_soon: Callable[[], None]) -> None:
+    def __init__(self, app: CrawlApp, stage: ParseStage, orders: StageCommands, flush_soon: Callable[[], None]) -> None:
         self._app = app
         self._stage = stage
         self._orders = orders

@@ -14,7 +14,7 @@ import msgspec
 
 from crawlog.schemas.control import NO_EPOCH, Control, JobCopy, Join
 from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord, decode
-from crawlog.streams.errors import Misconfigured, NotPossible
+from crawlog.streams.errors import InvalidState, Misconfigured
 from crawlog.streams.log import (
     NO_SPIDER,
     Admin,
@@ -69,7 +69,7 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
         priority: Of seeds whose line names none.
         begun: The job that the seeds are for; None to begin a new one if there is none.
 
-    Raises: Misconfigured: `source` has no URL; nothing was written. NotPossible: `begun` is deleted or began again.
+    Raises: Misconfigured: `source` has no URL; nothing was written. InvalidState: `begun` is deleted or began again.
     """
     topics = Topics(settings.kafka.prefix)
     said = control_entries(settings, topics, joins=True)
@@ -112,14 +112,14 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
 def _job_of(said: Mapping[bytes, Control], job: str, begun: JobCopy | None) -> JobCopy | None:
     """The job's record; None without one. `begun` may be newer than its copy.
 
-    Raises: NotPossible: `begun` is deleted, or began again.
+    Raises: InvalidState: `begun` is deleted, or began again.
     """
     copy = said.get(f"job/{job}".encode())
     known = copy if isinstance(copy, JobCopy) else None
     if begun is None:
         return known
     if known is None or known.spec.state == "deleted" or known.epoch != begun.epoch:
-        raise NotPossible(f"job {job} was deleted or began again meanwhile, and got none of these URLs: try again")
+        raise InvalidState(f"job {job} was deleted or began again meanwhile, and got none of these URLs: try again")
     return max(known, begun, key=lambda one: one.spec.rev)
 
 

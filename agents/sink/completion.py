@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from crawlog.streams import crash_points
+from crawlog.streams.control import ended
 from crawlog.streams.errors import CrawlError
-from crawlog.streams.fleet import ended, finish_reason
+from crawlog.streams.jobs import finish_reason
 from crawlog.streams.sink import closed_stats, fleet_sink_of, forget_output
 
 from .output_records import MACHINE

@@ -16,7 +16,7 @@ import structlog
 from crawlog.agents.control import beating
 from crawlog.schemas.record import Record
 from crawlog.streams.errors import CrawlError, Misconfigured, Unusable
-from crawlog.streams.fleet import SHUTDOWN
+from crawlog.streams.jobs import SHUTDOWN
 from crawlog.streams.log import LogIdentity, SinkSpec, power_cut
 from crawlog.streams.sink import (
     Entry,

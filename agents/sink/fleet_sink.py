@@ -20,7 +20,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from crawlog.agents import progress
-from crawlog.agents.control import Obedience, follow
+from crawlog.agents.control import StageCommands, follow
 from crawlog.schemas.progress import MAX_STUCK, Progress
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
@@ -79,7 +79,7 @@ class FleetSink:
         self._records = OutputRecords(app.crawl, self._wanted, producer, app.worker_name)
         self._completion = Completion(app.crawl.run.data, self._records)
         self._tools = OutputTools(app.crawl, topics, identity, producer, self._records, app.watchdog.beat)
-        self.orders = Obedience("sink")
+        self.orders = StageCommands("sink")
         self._owned: set[int] = set()
         self._outputs: dict[Key, FleetOutput] = {}
         self._by_job: dict[str, list[FleetOutput]] = {}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import structlog
 
 from crawlog.agents import progress
-from crawlog.agents.control import Obedience, follow
+from crawlog.agents.control import StageCommands, follow
 from crawlog.schemas import control
 from crawlog.schemas.control import Command
 from crawlog.schemas.dead import DeadLetter
@@ -284,7 +284,7 @@ class SinkWorker:
         self._empty = asyncio.Event()
         self._empty.set()
         self._folding: asyncio.Task[None] | None = None
-        self.orders = Obedience("sink")
+        self.orders = StageCommands("sink")
         self._trouble = ""
 
     async def starts(self, assigned: set[int]) -> dict[int, int]:

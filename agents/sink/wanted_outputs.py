@@ -13,7 +13,7 @@ from crawlog.schemas import control
 from crawlog.schemas.control import Control, Finished, JobCopy, OutputNote, Rewound
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.fleet import is_final
+from crawlog.streams.jobs import is_final
 from crawlog.streams.log import Void, counting_epochs
 
 if TYPE_CHECKING:

@@ -124,7 +124,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     arguments.seeds(sources, from_log)
     arguments.seed_settings(given["pairs"], sources)
     from crawlog.agents.seed import Source, collect, old_seeds, plant
-    from crawlog.streams.fleet import Picture, Watch
+    from crawlog.streams.control import FleetReports, ProgressReader
     from crawlog.streams.log import CommandProducer, ensure_topics, said_rules
 
     with ExitStack() as stack:
@@ -135,7 +135,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
         ensure_topics(reached, tell)
         began = time.monotonic()
         login = login_of(settings, reached)
-        with closing(Watch(reached, Picture(), login)) as watch:
+        with closing(ProgressReader(reached, FleetReports(), login)) as watch:
             producer = CommandProducer(reached, "crawlog-seed", login=login, say=tell)
             said, look = said_rules(reached), while_up(settings, reached, watch.folds)
             seeded = plant(reached, producer, job, source, requests=said, report=tell, look=look)

@@ -7,7 +7,8 @@ import msgspec
 
 from crawlog import outcome
 from crawlog.schemas.log_lines import GOES_ON
-from crawlog.streams.fleet import by_rule, how_ended, needed, without_page
+from crawlog.streams.control import by_rule, needed, without_page
+from crawlog.streams.jobs import how_ended
 from crawlog.streams.printable import utc_text
 
 from .table import table

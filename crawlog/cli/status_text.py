@@ -6,7 +6,7 @@ from msgspec import to_builtins
 
 from crawlog.commands.up import COUNTS, Status
 from crawlog.outcome import counted
-from crawlog.streams.fleet import by_rule, needed
+from crawlog.streams.control import by_rule, needed
 
 from .control_text import described
 from .fleet_text import worker_lines

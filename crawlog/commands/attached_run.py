@@ -17,8 +17,9 @@ from crawlog.progress.live import Frame, View
 from crawlog.progress.pace import Pace
 from crawlog.schemas.job_orders import ENDED, PIPELINES_ALONE
 from crawlog.streams import engine
-from crawlog.streams.errors import EngineError, NotPossible
-from crawlog.streams.fleet import Finish, ended, is_final, remarks_of
+from crawlog.streams.control import ended, remarks_of
+from crawlog.streams.errors import EngineError, InvalidState
+from crawlog.streams.jobs import Finish, is_final
 
 from .detaching import Detach, Signals, is_again
 from .job_outputs import JobOutputs
@@ -166,7 +167,7 @@ def _cancel(settings: "Settings", summary: Summary, shown: View) -> None:
 
     try:
         cancel_job(settings, summary.job)
-    except NotPossible as error:
+    except InvalidState as error:
         shown.say(str(error))
     else:
         summary.signal, summary.reason = 0, "cancelled"
@@ -201,7 +202,8 @@ class FleetFollower:
     """
 
     def __init__(self, settings: "Settings", summary: Summary, before: Before, shown: View) -> None:
-        from crawlog.streams.fleet import FleetView, Losses, Picture, Watch
+        from crawlog.streams.control import DeadLetterReader, FleetReports, ProgressReader
+        from crawlog.streams.fleet import FleetView
         from crawlog.streams.log import partition_count
 
         self._is_local = engine.is_at(settings.run.data, settings.kafka.bootstrap)
@@ -214,12 +216,12 @@ class FleetFollower:
         self._shown = shown
         self._pace = Pace()
         self._began = time.monotonic()
-        self._ends = Watch(settings, Picture())
+        self._ends = ProgressReader(settings, FleetReports())
         self._seeded = self._ends.ends("fetch")
         self._finish = Finish(summary.job, self._seeded, with_sink=False)
         self._is_left_open = False
         self.outputs = JobOutputs(summary.job, shown.say)
-        self._letters = Losses(settings, summary.job, before.dead)
+        self._letters = DeadLetterReader(settings, summary.job, before.dead)
         self._lines = SpiderLines(settings, summary.job, shown)
         self._view: FleetView = FleetView(settings).start()
         self._known = before.job(summary.job)
@@ -236,10 +238,11 @@ class FleetFollower:
                 self._reopen(settings)
 
     def _reopen(self, settings: "Settings") -> None:
-        from crawlog.streams.fleet import FleetView, Picture, Watch
+        from crawlog.streams.control import FleetReports, ProgressReader
+        from crawlog.streams.fleet import FleetView
 
         with contextlib.ExitStack() as opened:
-            ends = opened.enter_context(contextlib.closing(Watch(settings, Picture())))
+            ends = opened.enter_context(contextlib.closing(ProgressReader(settings, FleetReports())))
             view = opened.enter_context(contextlib.closing(FleetView(settings))).start()
             opened.pop_all()
         for one in (self._view, self._ends):

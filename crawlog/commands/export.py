@@ -26,7 +26,8 @@ from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, UnknownName, Unusable
-from crawlog.streams.fleet import DEFAULT_COPY, FleetState, is_final
+from crawlog.streams.fleet import DEFAULT_COPY, FleetState
+from crawlog.streams.jobs import is_final
 from crawlog.streams.log import (
     STDOUT,
     LetterChoice,
@@ -63,7 +64,7 @@ BATCH = 2_000
 LOOK_S = 1.0
 """Time between two looks at a job that is followed, seconds."""
 
-TOLD_S = 5.0
+NOTICE_AFTER_S = 5.0
 """Time between two lines about it, seconds."""
 
 END_S = 15.0
@@ -265,7 +266,7 @@ class _Export:
             return None
 
     def _tell(self) -> None:
-        if time.monotonic() < self._told_at + TOLD_S:
+        if time.monotonic() < self._told_at + NOTICE_AFTER_S:
             return
         self._told_at = time.monotonic()
         self._say(f"{self._now.copy.job} is {self._now.state}: {self._state.rows:,} rows so far")

@@ -15,8 +15,8 @@ import msgspec
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams.errors import NotPossible, OrderRefused, UnknownName
-from crawlog.streams.fleet import is_final
+from crawlog.streams.errors import InvalidState, OrderRefused, UnknownName
+from crawlog.streams.jobs import is_final
 
 from .submission import is_full
 from .submit import BROKEN, way_on, whoever
@@ -100,7 +100,7 @@ def lacks_start(job: "JobView", workers: "Iterable[WorkerView]") -> bool:
 def pause_job(settings: "Settings", name: str, by: str = "") -> "JobView":
     """Pauses a job: no URL of it is fetched until `resume_job`. Requests in flight end.
 
-    Raises: UnknownName, NotPossible: it has ended. EngineError: no worker answers.
+    Raises: UnknownName, InvalidState: it has ended. EngineError: no worker answers.
     """
     return _change(settings, name, "paused", by)
 
@@ -108,7 +108,7 @@ def pause_job(settings: "Settings", name: str, by: str = "") -> "JobView":
 def resume_job(settings: "Settings", name: str, by: str = "") -> "JobView":
     """Lets a job go on that was paused or stopped; ends the operator's and its spider's commands for it, too.
 
-    Raises: UnknownName, NotPossible: it has ended for good, or at its limit of pages. EngineError: no worker answers.
+    Raises: UnknownName, InvalidState: it has ended for good, or at its limit of pages. EngineError: no worker answers.
     """
     return _change(settings, name, "running", by)
 
@@ -116,9 +116,9 @@ def resume_job(settings: "Settings", name: str, by: str = "") -> "JobView":
 def stop_job(settings: "Settings", name: str, by: str = "") -> "JobView":
     """Stops a job: its rows stay in FILE.partial, its queue stays, and `resume_job` lets it go on.
 
-    Raises: UnknownName, NotPossible: it has ended. EngineError: no worker answers.
+    Raises: UnknownName, InvalidState: it has ended. EngineError: no worker answers.
     """
-    from crawlog.streams.fleet import OPERATOR
+    from crawlog.streams.jobs import OPERATOR
 
     return _change(settings, name, "stopped", by, reason=OPERATOR)
 
@@ -126,7 +126,7 @@ def stop_job(settings: "Settings", name: str, by: str = "") -> "JobView":
 def cancel_job(settings: "Settings", name: str, by: str = "") -> "JobView":
     """Cancels a job for good; what it has fetched stays.
 
-    Raises: UnknownName: there is none. NotPossible: its rows are whole. EngineError: no worker answers.
+    Raises: UnknownName: there is none. InvalidState: its rows are whole. EngineError: no worker answers.
     """
     return _change(settings, name, "cancelled", by)
 
@@ -161,7 +161,7 @@ _FROM: dict[JobStateName, tuple[str, ...]] = {
 
 def _change(settings: "Settings", name: str, state: JobStateName, by: str, reason: str = "") -> "JobView":
     if name == DEFAULT_JOB:
-        raise NotPossible(f"{name} is the job of bare records, and takes no orders; `crawlog control` pauses it")
+        raise InvalidState(f"{name} is the job of bare records, and takes no orders; `crawlog control` pauses it")
     for _ in range(TRIES - 1):
         with suppress(OrderRefused):  # another change came first: look at the job again
             return _view(settings, _ordered(settings, name, state, by, reason))
@@ -195,20 +195,20 @@ def unknown_job(name: str) -> UnknownName:
 def _check(copy: JobCopy, state: JobStateName) -> None:
     now = copy.spec.state
     if state == "running" and copy.spec.reason == BROKEN:
-        raise NotPossible(
+        raise InvalidState(
             f"job {copy.job} has nothing to go on with: its spider could not be made. Submit it anew: {way_on(copy)}"
             " lets it go on"
         )
     if state == "running" and is_full(copy.spec):
-        raise NotPossible(
+        raise InvalidState(
             f"job {copy.job} has the {copy.spec.max_pages} pages of its limit: {way_on(copy)} lets it go on"
         )
     if state == "cancelled" and now in ("finished", "stopped") and is_final(now, copy.spec.reason):
-        raise NotPossible(f"job {copy.job} has ended, and its rows are whole: there is nothing to cancel")
+        raise InvalidState(f"job {copy.job} has ended, and its rows are whole: there is nothing to cancel")
     if now in _FROM[state]:
         return
     fresh = "; `--fresh` of `run` or `submit` begins it again" if now in ENDED else ""
-    raise NotPossible(f"job {copy.job} is {now} and cannot become {state}{fresh}")
+    raise InvalidState(f"job {copy.job} is {now} and cannot become {state}{fresh}")
 
 
 def _resume_commands(producer: "Producer", topics: "Topics", name: str, command: object) -> None:

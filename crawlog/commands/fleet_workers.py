@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from crawlog.schemas.control import WorkerOrder
-from crawlog.streams.errors import NotPossible, UnknownName
+from crawlog.streams.errors import InvalidState, UnknownName
 
 from .submit import whoever
 
@@ -34,7 +34,7 @@ def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop
     Args:
         action: After `stop` its supervisor starts another process, after `drain` that of `up` does not.
 
-    Raises: UnknownName, NotPossible: it cannot be ordered so.
+    Raises: UnknownName, InvalidState: it cannot be ordered so.
     """
     from crawlog.streams.log import CommandProducer, Topics, write_control
 
@@ -45,9 +45,9 @@ def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop
         there = f"there are: {known}" if known else "no worker reports; `crawlog up` starts some"
         raise UnknownName(f"no worker {name!r:.120} reports; {there}")
     if not worker.started_at:
-        raise NotPossible(f"worker {name} is of an older version, that takes no orders: end process {worker.pid}")
+        raise InvalidState(f"worker {name} is of an older version, that takes no orders: end process {worker.pid}")
     if action == "drain" and worker.supervisor == "run":
-        raise NotPossible(f"worker {name} belongs to a `crawlog run`, which needs it: end that command with Ctrl-C")
+        raise InvalidState(f"worker {name} belongs to a `crawlog run`, which needs it: end that command with Ctrl-C")
     order = WorkerOrder(name, worker.pid, worker.started_at, action, at=time.time(), by=by or whoever())
     write_control(CommandProducer(settings, "crawlog-workers"), Topics(settings.kafka.prefix), [order])
     return worker

@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crawlog.progress.pace import Pace
+from crawlog.streams.control import DeadLetterReader, ended
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import Losses, ended
 
 if TYPE_CHECKING:
     from crawlog.processes.supervisor import Supervisor
@@ -32,7 +32,7 @@ class Gains:
         self._has_before = job.is_known and not job.is_anew  # for a new job all pages count
         end = supervisor.watch.dead_end()
         self.is_clean = not end or not job.is_known
-        self._losses = Losses(supervisor.settings, job.name, end)
+        self._losses = DeadLetterReader(supervisor.settings, job.name, end)
         if self._has_before:
             supervisor.picture.begin(job.name, supervisor.watch.ends("fetch"))
 

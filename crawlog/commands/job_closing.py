@@ -12,7 +12,7 @@ from crawlog.schemas.items import add_stats, named_stats
 from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.log_lines import GOES_ON, LogLine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import finish_reason
+from crawlog.streams.jobs import finish_reason
 from crawlog.streams.printable import shown_time
 
 from .scrapy_stats import job_stats

@@ -14,7 +14,7 @@ from crawlog.streams.errors import EngineError
 if TYPE_CHECKING:
     from crawlog.streams.fleet import OutputView
 
-TOLD_S = 10.0
+NOTICE_AFTER_S = 10.0
 """Wait after the job's end after which the user is told what is waited for, seconds."""
 
 
@@ -71,7 +71,7 @@ class JobOutputs:
     def tell_wait(self, now: float) -> None:
         """Says once what is waited for, if that takes long; `now` is of a monotonic clock."""
         if not self.are_awaited:
-            self._tell_at = now + TOLD_S
+            self._tell_at = now + NOTICE_AFTER_S
         elif now > self._tell_at:
             self._tell_at = inf
             self.tell_unmade()

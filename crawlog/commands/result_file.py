@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crawlog.processes.supervisor import Supervisor
-    from crawlog.streams.fleet import Finish
+    from crawlog.streams.jobs import Finish
     from crawlog.streams.log import SinkSpec
 
     from .trouble import Trouble
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FILL_TRIES = 5
 """Attempts to make FILE; after an attempt with a damaged state, the sink reads the log again."""
 
-TOLD_S = 5.0
+NOTICE_AFTER_S = 5.0
 """Wait for pipelines after which the user is told of it, seconds."""
 
 SHOWN = 5
@@ -156,7 +156,7 @@ class ResultFile:
         if not has_pipelines(self._data, self.sink):
             return
         order_close(self._data, self.sink, ends, reason)
-        told_at = time.monotonic() + TOLD_S
+        told_at = time.monotonic() + NOTICE_AFTER_S
         while not is_closed(self._data, self.sink, ends):
             if time.monotonic() > told_at:
                 told_at = float("inf")

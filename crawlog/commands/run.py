@@ -14,8 +14,9 @@ import msgspec
 from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.live import Frame, View
 from crawlog.schemas.items import named_stats
+from crawlog.streams.control import remarks_of
 from crawlog.streams.errors import AccessDenied, EngineError
-from crawlog.streams.fleet import Finish, is_begun, remarks_of
+from crawlog.streams.jobs import Finish, is_begun
 from crawlog.streams.settings import find_browser, wants_browser
 
 from .gains import Gains
@@ -32,7 +33,7 @@ from .whole import Whole
 if TYPE_CHECKING:
     from crawlog.schemas.control import Finished
     from crawlog.schemas.progress import JobCounts
-    from crawlog.streams.fleet import Watch
+    from crawlog.streams.control import ProgressReader
     from crawlog.streams.settings import Settings
 
 LOOK_S = 0.1
@@ -41,7 +42,7 @@ LOOK_S = 0.1
 END_LOOK_S = 0.02
 """The same while only the end of the job is waited for: it takes the coordinator some 0.1 s."""
 
-TOLD_S = 10.0
+NOTICE_AFTER_S = 10.0
 """After this time the user is told why the run has not ended, seconds."""
 
 HURRY_S = 1.5
@@ -137,7 +138,7 @@ class Run:
         self._lines: SpiderLines | None = None
 
     @property
-    def watch(self) -> "Watch":
+    def watch(self) -> "ProgressReader":
         """The supervisor's watch; another object after the broker's restart."""
         assert self.supervisor.watch is not None
         return self.supervisor.watch
@@ -325,7 +326,7 @@ class Run:
 
         Raises: JobGone.
         """
-        told_at = time.monotonic() + TOLD_S
+        told_at = time.monotonic() + NOTICE_AFTER_S
         while True:
             self._hear(tail)
             counts = self.supervisor.picture.counts(self.job.name)

@@ -22,7 +22,7 @@ from crawlog.schemas import log_lines
 from crawlog.schemas.control import JobCopy, OutputNote
 from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
-from crawlog.streams.errors import Misconfigured, NotPossible
+from crawlog.streams.errors import InvalidState, Misconfigured
 
 from .order import job_name, refused
 from .submission import Submission, checked, differences, grown, is_full, of_workers, outputs_of, text_of
@@ -318,7 +318,7 @@ class _Sowing:
         """Lets a known job begin again (`fresh`), or go on as it is or with a larger limit of pages.
 
         Raises:
-            NotPossible: it is not the same job, or it is cancelled, or is to wait and does not.
+            InvalidState: it is not the same job, or it is cancelled, or is to wait and does not.
             Misconfigured: `fresh` without URLs.
             OrderRefused, NotAnswered: the limit could not be changed.
         """
@@ -328,7 +328,7 @@ class _Sowing:
         if self._wanted.fresh:
             return self._begin_again(known, spec, said)
         if known.spec.state == "cancelled":
-            raise NotPossible(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
+            raise InvalidState(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
         larger = grown(known.spec, spec)
         self._check_same(name, larger, spec)
         if larger != known.spec:
@@ -339,14 +339,14 @@ class _Sowing:
         return known
 
     def _check_same(self, name: str, known: "JobSpec", spec: "JobSpec") -> None:
-        """Raises: NotPossible: it is not the same job, or is to wait and does not."""
+        """Raises: InvalidState: it is not the same job, or is to wait and does not."""
         if others := differences(known, spec, self._wanted if not self._has_requests else None):
-            raise NotPossible(
+            raise InvalidState(
                 f"job {name} is there already, with other {', '.join(others)}: --job gives another name,"
                 " --fresh begins it again with these"
             )
         if self._wanted.paused and known.state not in HELD:
-            raise NotPossible(
+            raise InvalidState(
                 f"job {name} is there already, and {known.state}: --paused does not hold it, so no URL waits."
                 f" `crawlog jobs pause {name}` holds one that runs, --fresh begins it again"
             )
@@ -412,8 +412,8 @@ def _next_epoch(known: JobCopy | None) -> int:
     return known.epoch + 1 if known is not None else 0
 
 
-def _taken(name: str) -> NotPossible:
-    return NotPossible(f"job {name} is there already: `crawlog jobs show {name}`; --job gives another name")
+def _taken(name: str) -> InvalidState:
+    return InvalidState(f"job {name} is there already: `crawlog jobs show {name}`; --job gives another name")
 
 
 def _source(urls: tuple[str, ...], priority: int) -> "Source":

@@ -6,7 +6,7 @@ import msgspec
 
 from crawlog.schemas.progress import JobCounts, JobRemarks
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fleet import PARTIAL_ENDS, how_ended
+from crawlog.streams.jobs import PARTIAL_ENDS, how_ended
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Commands

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from crawlog.streams.fleet import Picture
+    from crawlog.streams.control import FleetReports
 
 
 class Trouble:
     """Reports why no row is written (FILE may be on another disk than the log), and why a state begins again."""
 
-    def __init__(self, picture: "Picture", say: "Callable[[str], None]") -> None:
+    def __init__(self, picture: "FleetReports", say: "Callable[[str], None]") -> None:
         self._picture = picture
         self._say = say
         self._last = ""

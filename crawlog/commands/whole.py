@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from crawlog.processes.supervisor import Supervisor
-    from crawlog.streams.fleet import Finish
+    from crawlog.streams.jobs import Finish
 
 
 class Whole:

@@ -18,8 +18,8 @@ from crawlog.schemas import items, pages, progress
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord
+from crawlog.streams.control import needed
 from crawlog.streams.errors import DamagedLog, Misconfigured
-from crawlog.streams.fleet import needed
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
 from crawlog.streams.frontier import FREE, Commands, Orders
 from crawlog.streams.http import coding_in, named_request, page_size, shown_page

@@ -18,13 +18,13 @@ from crawlog import __version__
 from crawlog.schemas import progress
 from crawlog.schemas.progress import IDLE, Progress
 from crawlog.streams import files
+from crawlog.streams.control import RECENT_S, FleetReports
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import RECENT_S, Picture
 
 from .starts import Starts
 
 if TYPE_CHECKING:
-    from crawlog.streams.fleet import Watch
+    from crawlog.streams.control import ProgressReader
     from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings
 
@@ -43,8 +43,8 @@ class FollowedLog(NamedTuple):
     """The log, as `Starts` follows it."""
 
     settings: "Settings"
-    picture: Picture
-    watch: "Watch"
+    picture: FleetReports
+    watch: "ProgressReader"
     producer: "Producer"
 
 
@@ -83,7 +83,7 @@ def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
     """
     from crawlog.streams import logs
     from crawlog.streams.app import own_name
-    from crawlog.streams.fleet import Watch
+    from crawlog.streams.control import ProgressReader
     from crawlog.streams.log import Producer
 
     os.umask(files.OTHERS)
@@ -91,8 +91,8 @@ def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    picture, worker = Picture(), own_name()
-    with closing(Watch(settings, picture, since=time.time() - RECENT_S)) as watch:
+    picture, worker = FleetReports(), own_name()
+    with closing(ProgressReader(settings, picture, since=time.time() - RECENT_S)) as watch:
         producer = Producer(settings, "crawlog-start")
         starts = Starts(FollowedLog(settings, picture, watch, producer), say, worker)
         reports = OwnReports(settings, worker)

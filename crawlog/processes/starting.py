@@ -25,7 +25,7 @@ from .startable import startable
 if TYPE_CHECKING:
     from crawlog.agents.sandbox import BackgroundChild, Died, SpiderFrame
     from crawlog.agents.seed import StartSower
-    from crawlog.streams.fleet import Picture, Watch
+    from crawlog.streams.control import FleetReports, ProgressReader
     from crawlog.streams.log import JobLines, Producer
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import CallResult, SpiderFacts
@@ -74,11 +74,11 @@ class LogFollower(Protocol):
         """Those of now: a broker that was started again may have another address."""
 
     @property
-    def picture(self) -> "Picture":
+    def picture(self) -> "FleetReports":
         """The reports of the workers."""
 
     @property
-    def watch(self) -> "Watch | None":
+    def watch(self) -> "ProgressReader | None":
         """It reads them; None before the log is reached."""
 
     @property

@@ -22,8 +22,8 @@ import xxhash
 
 from crawlog import outcome
 from crawlog.streams import engine
+from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import Picture
 
 from .disk import FULL_AGAIN_S, Disk
 from .forkserver import SERVICE
@@ -33,7 +33,7 @@ from .service_note import service_note
 from .workers import Name, Workers
 
 if TYPE_CHECKING:
-    from crawlog.streams.fleet import Watch
+    from crawlog.streams.control import ProgressReader
     from crawlog.streams.log import Check, CommandProducer, CutPartition, LostPage
     from crawlog.streams.settings import Settings
 
@@ -80,9 +80,9 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
     def __init__(self, settings: "Settings", what: str, names: list[Name], report: Report) -> None:
         self.settings = settings
         self.names = frozenset(who.name for who in names)
-        self.picture = Picture(self.names)
+        self.picture = FleetReports(self.names)
         self.engine: engine.Engine | None = None
-        self.watch: Watch | None = None
+        self.watch: ProgressReader | None = None
         self.report = report
         self.when_stopped: Callable[[], None] = lambda: None
         if settings.snapshots.to:
@@ -139,14 +139,14 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
                 self._start_again()
 
     def _reach(self, *, accepts_skipped: bool) -> None:
-        from crawlog.streams.fleet import Watch
+        from crawlog.streams.control import ProgressReader
         from crawlog.streams.log import ensure_topics
 
         ensure_topics(self.settings, self.report)
         self._care = LogCare(self.settings, self.report)
         self._care.make_again(self.engine)
         self._care.tell_moved(accepts=accepts_skipped)
-        self.watch = Watch(self.settings, self.picture)
+        self.watch = ProgressReader(self.settings, self.picture)
 
     @property
     def producer(self) -> "CommandProducer":
@@ -367,10 +367,10 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
 
     def _begin_again(self) -> None:
         """Starts new workers with the environment of the old ones."""
-        from crawlog.streams.fleet import Watch
+        from crawlog.streams.control import ProgressReader
 
         assert self.watch is not None
-        watch = Watch(self.settings, self.picture)
+        watch = ProgressReader(self.settings, self.picture)
         self.watch.close()
         self.watch = watch
         self._workers.restart({stage: self._told(stage) | more for stage, more in self._more.items()})
@@ -423,7 +423,7 @@ def _left_behind(settings: "Settings") -> engine.Engine | None:
 
 def _load() -> None:
     """Imports, while the broker starts, the modules needed afterwards; they take a quarter of a second."""
-    for module in ("streams.fleet.watch", "streams.sink", "streams.log.rewind", "agents.seed.planting"):
+    for module in ("streams.control.progress_reader", "streams.sink", "streams.log.rewind", "agents.seed.planting"):
         import_module(f"crawlog.{module}")
 
 

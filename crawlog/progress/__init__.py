@@ -1,7 +1,7 @@
-"""What a run shows of its progress, from the picture that `streams/fleet/` has of the workers' reports.
+"""What a run shows of its progress, from the workers' reports (`streams/control/`).
 
-    picture (`streams/fleet/`) ─┬─► pace   pages per second, and the estimated end of the job
-                                └─► live   a line or a table on standard error
+    FleetReports ─┬─► pace   pages per second, and the estimated end of the job
+                  └─► live   a line or a table on standard error
 
 The run (`commands/run.py`) polls the picture through the supervisor. pace is pure: the caller passes the time as `now`.
 """

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from crawlog.streams.errors import EngineError, Misconfigured, NotPossible, OrderRefused, UnknownName
+from crawlog.streams.errors import EngineError, InvalidState, Misconfigured, OrderRefused, UnknownName
 
 from .routing import BEGUN, Handler, TooMuchWork
 
@@ -76,7 +76,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (
     (UnknownName, 404),
-    ((NotPossible, OrderRefused), 409),
+    ((InvalidState, OrderRefused), 409),
     ((Misconfigured, msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError), 400),
     (EngineError, 503),
 )

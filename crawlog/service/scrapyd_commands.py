@@ -16,7 +16,7 @@ from aiohttp import web
 from crawlog.commands import projects
 from crawlog.commands.fleet_jobs import cancel_job
 from crawlog.schemas.job_orders import ENDED
-from crawlog.streams.errors import EngineError, NotPossible
+from crawlog.streams.errors import EngineError, InvalidState
 
 from .routing import FLEET, SETTINGS, SUBMITS, UPLOADS, WORK, TooMuchWork
 from .scrapyd_fleet import ScrapydJob, ScrapydOrder, ScrapydVersion, scrapyd_job
@@ -91,7 +91,7 @@ class CommandFleet:
 
     async def cancel(self, job: str, by: str) -> None:
         """Ends a job for good, and waits until the view shows it. One that has finished meanwhile stays so."""
-        with suppress(NotPossible):
+        with suppress(InvalidState):
             await self._do(cancel_job, self._settings, job, by)
         await self._seen(lambda state: (found := _job(state, job)) is None or found.stand == "finished")
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from crawlog.schemas.control import CodeNote, Command, Control, Finished, JobCopy, OutputNote, StartEnded
 from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
+from crawlog.streams.control import FleetReports, ended
 from crawlog.streams.frontier import Commands
+from crawlog.streams.jobs import is_offered
 from crawlog.streams.log import JobTimes, is_end_of
 
-from .due import is_offered
-from .picture import Picture, ended
 from .views import HostView, JobView, OutputView, WorkerView
 
 GONE_S = 15.0
@@ -113,7 +113,7 @@ class FleetState:
 
     def __init__(self) -> None:
         self.said: dict[bytes, Control] = {}
-        self.picture = Picture()
+        self.picture = FleetReports()
         self.picture.sink = FLEET
         self.commands = Commands()
         self.times = JobTimes()

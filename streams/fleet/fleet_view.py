@@ -21,6 +21,7 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from crawlog.schemas import control, progress
+from crawlog.streams.control import RECENT_S
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log import (
     BROKER_AWAY,
@@ -37,7 +38,6 @@ from crawlog.streams.log import (
 
 from .fleet_state import FleetState
 from .open_letters import OpenLetters
-from .picture import RECENT_S
 from .views import FleetStatus, JobView, StageView, WorkerView
 
 if TYPE_CHECKING:

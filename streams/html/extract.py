@@ -6,7 +6,7 @@ count, where parsers of the older standard (html5lib, parse5 8) drop them. Beyon
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -90,7 +90,7 @@ def extracted(
                 nodes = page.css(_SELECTORS["a"])
                 written = [_href(node) for node in nodes]
             written = [href for href in written if href is not None]
-        hrefs = written[:most]
+        hrefs = cast("list[str]", written[:most])
         if has_beside:
             hrefs += _beside_links(page, sources)
     else:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from crawlog.agents import control as tail
-from crawlog.agents.control import Obedience
+from crawlog.agents.control import StageCommands
 from crawlog.cli.control_text import effect
 from crawlog.commands import control as cli
 from crawlog.progress.live import Frame, line
@@ -19,9 +19,10 @@ from crawlog.schemas import control
 from crawlog.schemas.control import Command
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fleet import Finish, Picture
 from crawlog.streams.frontier.commands import FREE, Commands, Orders, host_of
+from crawlog.streams.jobs import Finish
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
@@ -332,7 +333,7 @@ async def test_nothing_is_fetched_before_the_commands_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After any restart: those of the past are read to their end first, and only what they come to counts."""
-    monkeypatch.setattr(Obedience, "caught_up", lambda _self: None)
+    monkeypatch.setattr(StageCommands, "caught_up", lambda _self: None)
     async with running(tmp_path, monkeypatch) as world:
         give(world, "block", host="a.com")
         give(world, "unblock", host="a.com")
@@ -349,7 +350,7 @@ async def test_nothing_is_fetched_before_the_commands_are_known(
 async def test_a_paused_stage_tells_the_watchdog_and_leaves_when_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record in hand is not taken when a rebalance begins: it is read again."""
     monkeypatch.setattr(tail, "BEAT_S", 0.02)
-    orders, beats = Obedience("parse"), 0
+    orders, beats = StageCommands("parse"), 0
 
     def beat() -> None:
         nonlocal beats
@@ -397,7 +398,7 @@ async def test_a_worker_that_can_hear_no_more_commands_is_ended(monkeypatch: pyt
     ends: list[tuple[str, str]] = []
     watchdog = SimpleNamespace(end=lambda why, _cause, **fields: ends.append((why, fields["error"])))
     app: Any = SimpleNamespace(crawl=Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), watchdog=watchdog)
-    tail.follow(app, Obedience("parse"))
+    tail.follow(app, StageCommands("parse"))
     async with asyncio.timeout(60):
         while not ends:  # noqa: ASYNC110  # a thread tells it
             await asyncio.sleep(0.01)
@@ -468,9 +469,9 @@ def test_a_worker_that_has_ended_needs_no_commands(monkeypatch: pytest.MonkeyPat
 # What is shown
 
 
-def reported(stage: str = "fetch", **values: Any) -> Picture:
+def reported(stage: str = "fetch", **values: Any) -> FleetReports:
     """A picture of one report."""
-    picture = Picture()
+    picture = FleetReports()
     picture.take(Progress("w", stage, 0, 1.0, **values))
     return picture
 
@@ -484,7 +485,7 @@ def reported(stage: str = "fetch", **values: Any) -> Picture:
         (reported("parse", paused=True), "parse paused"),
     ],
 )
-def test_a_pause_is_shown(picture: Picture, words: str) -> None:
+def test_a_pause_is_shown(picture: FleetReports, words: str) -> None:
     """With the command that tells more."""
     frame = Frame("j", 1.0, picture.counts("j"), 0.0, {}, [], picture.paused("j"))
     assert picture.paused("j") == words

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from crawlog.streams.fleet import Picture, Watch
+from crawlog.streams.control import FleetReports, ProgressReader
 from crawlog.streams.log import groups
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.settings.settings import Settings
@@ -131,7 +131,7 @@ def runs(tmp_path: Path, cluster: Settings, hosts: Hosts) -> Runs:
 def test_workers_of_others_are_known_before_they_report(cluster: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that ends soon has no report of some of them: the group names its members, by either of their names."""
     ensure_topics(cluster)
-    watch = Watch(cluster, Picture())
+    watch = ProgressReader(cluster, FleetReports())
     mine, theirs = "fetch-0-mine", "fetch-0-theirs"
     assert not watch.has_others({mine}, LIMIT_S)
     members = [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crawlog.agents import control
-from crawlog.agents.control import Obedience
+from crawlog.agents.control import StageCommands
 from crawlog.agents.parse import stage as stage_module
 from crawlog.agents.parse import turns as waits_module
 from crawlog.agents.parse.guard import Guard
@@ -114,7 +114,7 @@ def worker_of(stage: Stage, records: int) -> ParseWorker:
 def waits_of(stage: Stage) -> PageTurns:
     """What gives pages their turn, without a worker."""
     app: Any = SimpleNamespace(watchdog=SimpleNamespace(beat=lambda: None))
-    return PageTurns(app, stage.stage, Obedience("parse"), lambda: None)
+    return PageTurns(app, stage.stage, StageCommands("parse"), lambda: None)
 
 
 def test_so_many_pages_beyond_one_that_waits_are_enough(trying: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ async def test_pages_that_wait_are_no_stuck_worker(trying: Stage, monkeypatch: p
     monkeypatch.setattr(control, "BEAT_S", 0.01)
     ends, is_read, beats = asyncio.Event(), threading.Event(), asyncio.Semaphore(0)
     app: Any = SimpleNamespace(watchdog=SimpleNamespace(beat=beats.release), should_stop=False)
-    waits = PageTurns(app, trying.stage, Obedience("parse"), lambda: None)
+    waits = PageTurns(app, trying.stage, StageCommands("parse"), lambda: None)
     trial: Any = SimpleNamespace(verdict=lambda *_: ends.wait())
 
     async def said(work: Any, least: int) -> None:

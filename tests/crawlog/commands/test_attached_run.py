@@ -21,8 +21,9 @@ from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import fleet, log
-from crawlog.streams.errors import EngineError, NotPossible
-from crawlog.streams.fleet import Finish, FleetState, JobView
+from crawlog.streams.errors import EngineError, InvalidState
+from crawlog.streams.fleet import FleetState, JobView
+from crawlog.streams.jobs import Finish
 from crawlog.streams.settings import Settings
 from tests.support.finalizing import signal_in_a_finalizer
 
@@ -109,7 +110,7 @@ def test_ctrl_c_behind_the_end_of_a_job_does_not_say_that_it_goes_on(
 def test_two_ctrl_c_on_a_job_that_has_ended_meanwhile_leave_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused, for its rows are whole; the command ends as with one Ctrl-C."""
     said: list[str] = []
-    monkeypatch.setattr(fleet_jobs, "cancel_job", Mock(side_effect=NotPossible("job shop has ended")))
+    monkeypatch.setattr(fleet_jobs, "cancel_job", Mock(side_effect=InvalidState("job shop has ended")))
     summary, shown = Summary("shop", reason="detached", signal=signal.SIGINT), SimpleNamespace(say=said.append)
     attached_run._cancel(Settings(), summary, cast("Any", shown))
     assert (summary.reason, summary_text.exit_code(summary), said) == ("detached", 130, ["job shop has ended"])
@@ -327,10 +328,14 @@ def test_dead_letters_count_from_before_the_job_was_submitted(monkeypatch: pytes
     began: list[int] = []
     monkeypatch.setattr(log, "partition_count", lambda _: 1)
     monkeypatch.setattr(
-        fleet, "Watch", lambda *_: SimpleNamespace(ends=lambda _: (5,), dead_end=lambda: 9), raising=False
+        "crawlog.streams.control.ProgressReader",
+        lambda *_: SimpleNamespace(ends=lambda _: (5,), dead_end=lambda: 9),
+        raising=False,
     )
     monkeypatch.setattr(fleet, "FleetView", lambda _: SimpleNamespace(start=lambda: None), raising=False)
-    monkeypatch.setattr(fleet, "Losses", lambda _settings, _job, start: began.append(start), raising=False)
+    monkeypatch.setattr(
+        "crawlog.streams.control.DeadLetterReader", lambda _settings, _job, start: began.append(start), raising=False
+    )
     monkeypatch.setattr(attached_run, "SpiderLines", lambda *_: None)
     before = attached_run.Before(dead=3)
     attached_run.FleetFollower(Settings(), Summary("shop"), before, SimpleNamespace(say=print))

@@ -25,7 +25,7 @@ from crawlog.schemas.control import Command, JobCopy, Join
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
-from crawlog.streams.errors import NotPossible, OrderRefused, UnknownName
+from crawlog.streams.errors import InvalidState, OrderRefused, UnknownName
 from crawlog.streams.fleet import JobView, WorkerView
 from crawlog.streams.log import rewind_crawl
 from crawlog.streams.log.job_records import (
@@ -102,7 +102,7 @@ def test_a_job_whose_rows_are_whole_is_not_cancelled(cluster: Settings, state: J
     ensure_topics(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     write_job(cluster, producer, topics, "j", msgspec.structs.replace(JobSpec(), state=state, reason=reason))
-    with pytest.raises(NotPossible, match="job j has ended, and its rows are whole: there is nothing to cancel"):
+    with pytest.raises(InvalidState, match="job j has ended, and its rows are whole: there is nothing to cancel"):
         cancel_job(cluster, "j")
 
 
@@ -120,14 +120,14 @@ def test_a_job_that_finishes_while_it_is_cancelled_stays_finished(
         raise OrderRefused("j", "it has revision 7")
 
     monkeypatch.setattr("crawlog.streams.log.apply_change", refused)
-    with pytest.raises(NotPossible, match="nothing to cancel"):
+    with pytest.raises(InvalidState, match="nothing to cancel"):
         cancel_job(cluster, "j")
     assert expected == [known.spec.rev]
 
 
 def test_the_job_of_bare_records_takes_no_orders(cluster: Settings) -> None:
     """It has no record that one could change."""
-    with pytest.raises(NotPossible, match="`crawlog control` pauses it"):
+    with pytest.raises(InvalidState, match="`crawlog control` pauses it"):
         pause_job(cluster, DEFAULT_JOB)
 
 

@@ -16,7 +16,7 @@ from crawlog.schemas import items
 from crawlog.schemas import urls as u
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.fleet import Finish
+from crawlog.streams.jobs import Finish
 from crawlog.streams.log import power_cut
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec

@@ -18,7 +18,7 @@ from crawlog.commands.summary import UNFINISHED, Summary
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.fleet import Finish
+from crawlog.streams.jobs import Finish
 from crawlog.streams.settings import Settings
 
 

@@ -19,7 +19,7 @@ from crawlog.schemas.control import NO_EPOCH, Command, JobCopy, OutputNote, Star
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
 from crawlog.streams import log
-from crawlog.streams.errors import Misconfigured, NotPossible
+from crawlog.streams.errors import InvalidState, Misconfigured
 from crawlog.streams.log import job_changes, settled_control
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_records import (
@@ -96,18 +96,18 @@ def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster:
     assert submit(cluster, wanted).name == name
     assert job(cluster, name).spec.rev == 1
     other = Submission(urls=("http://a.test/",), job=name, depth=1)
-    with pytest.raises(NotPossible, match=r"with other run\.depth: .*--fresh"):
+    with pytest.raises(InvalidState, match=r"with other run\.depth: .*--fresh"):
         submit(cluster, other)
     private = Submission(
         urls=("http://a.test/",), job=name, outputs=("rows.csv",), settings={"network.allow_private": True}
     )
-    with pytest.raises(NotPossible, match=r"with other -o, network\.allow_private: "):
+    with pytest.raises(InvalidState, match=r"with other -o, network\.allow_private: "):
         submit(cluster, private)
     for seeds in ("http://a.test/",), ("http://b.test/",):
         narrow = Submission(urls=seeds, job=name, settings={"scope.include": ["/shop/"]})
-        with pytest.raises(NotPossible, match=r"with other scope\.include: "):
+        with pytest.raises(InvalidState, match=r"with other scope\.include: "):
             submit(cluster, narrow)
-    with pytest.raises(NotPossible, match="there already"):
+    with pytest.raises(InvalidState, match="there already"):
         submit(cluster, Submission(urls=("http://a.test/",), job=name, is_new=True))
     fresh = Submission(urls=("http://a.test/",), job=name, depth=1, fresh=True)
     assert submit(cluster, fresh).epoch == 1
@@ -134,7 +134,7 @@ def test_a_submission_without_urls_has_no_settings_but_the_jobs(
     if not others:
         assert submit(cluster, again).name == "j"
         return
-    with pytest.raises(NotPossible, match=f"with other {', '.join(others)}: "):
+    with pytest.raises(InvalidState, match=f"with other {', '.join(others)}: "):
         submit(cluster, again)
 
 
@@ -155,7 +155,7 @@ def test_the_first_of_two_submissions_at_one_instant_has_the_name(
         return said
 
     monkeypatch.setattr(log, "settled_control", crossed)
-    with pytest.raises(NotPossible, match="is there already" if is_new else r"with other .*run\.depth"):
+    with pytest.raises(InvalidState, match="is there already" if is_new else r"with other .*run\.depth"):
         submit(cluster, second)
     taken = job(cluster, "j")
     assert (taken.spec.max_depth, taken.spec.scope.names) == (first.depth, (f"{first.depth}.test",))
@@ -181,7 +181,7 @@ def test_a_submission_gives_no_seeds_to_a_job_that_is_deleted_meanwhile(
         return plant(*given, **options)
 
     monkeypatch.setattr(seed, "plant", crossed)
-    with pytest.raises(NotPossible, match="deleted or began again meanwhile"):
+    with pytest.raises(InvalidState, match="deleted or began again meanwhile"):
         submit(cluster, wanted)
     assert (job(cluster, "j").epoch, job(cluster, "j").spec.state) == (
         (1, "paused") if change == "fresh" else (0, "deleted")
@@ -265,9 +265,9 @@ def test_urls_for_a_job_that_does_not_run_are_told_to_wait(
         larger = msgspec.structs.replace(wanted, urls=urls_again, max_pages=9)
         assert submit(cluster, larger).state == ("pending" if is_full else state)
     if is_full:
-        with pytest.raises(NotPossible, match=r"5 pages of its limit: `crawlog submit --job j --max-pages N`"):
+        with pytest.raises(InvalidState, match=r"5 pages of its limit: `crawlog submit --job j --max-pages N`"):
             resume_job(cluster, "j")
-    with pytest.raises(NotPossible, match=r"with other run\.max_pages"):
+    with pytest.raises(InvalidState, match=r"with other run\.max_pages"):
         submit(cluster, msgspec.structs.replace(wanted, max_pages=4))
 
 
@@ -310,7 +310,7 @@ def test_urls_that_are_to_wait_are_refused_by_a_job_that_does_not(cluster: Setti
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     write_job(cluster, producer, topics, "j", msgspec.structs.replace(known.spec, rev=9, state=state))
     founds = sum(len(record.urls or ()) for record in records(cluster))
-    with pytest.raises(NotPossible, match=f"{state}: --paused does not hold it.*--fresh"):
+    with pytest.raises(InvalidState, match=f"{state}: --paused does not hold it.*--fresh"):
         submit(cluster, waits)
     assert sum(len(record.urls or ()) for record in records(cluster)) == founds
     assert submit(cluster, msgspec.structs.replace(waits, fresh=True)).state == "paused"
@@ -341,7 +341,7 @@ def test_the_priority_of_a_job_whose_spider_starts_is_in_its_record(cluster: Set
     wanted = Submission(project="shop", spider="shop", job="starts", priority=7)
     submit(settings, wanted)
     assert job(settings, "starts").spec.priority == 7
-    with pytest.raises(NotPossible, match="with other --priority"):
+    with pytest.raises(InvalidState, match="with other --priority"):
         submit(settings, msgspec.structs.replace(wanted, priority=8))
     for priority in (7, 8):
         submit(settings, msgspec.structs.replace(wanted, job="given", urls=("http://a.test/",), priority=priority))
@@ -431,7 +431,7 @@ def test_a_spider_that_cannot_be_made_is_refused_or_a_job_that_failed(cluster: S
     with pytest.raises(Misconfigured, match="there already"):
         submit(settings, wanted, keeps_broken=True)
     way = "`crawlog submit --project shop --spider shop --job j --fresh` with other code or arguments lets it go on"
-    with pytest.raises(NotPossible, match=f"Submit it anew: {way}"):
+    with pytest.raises(InvalidState, match=f"Submit it anew: {way}"):
         resume_job(settings, "j")
     lines: list[str] = []
     submit(settings, Submission(job="j"), say=lines.append)

@@ -1,13 +1,13 @@
 """What a run tells of its workers, once for each change."""
 
 from crawlog.commands.trouble import Trouble
-from crawlog.streams.fleet import Picture
+from crawlog.streams.control import FleetReports
 
 
 def test_a_setting_that_urls_wait_for_is_named_once() -> None:
     """The run would wait for ever: its job's record has the setting, and its own workers lack it."""
     said: list[str] = []
-    trouble = Trouble(Picture(), said.append)
+    trouble = Trouble(FleetReports(), said.append)
     for needs in ({}, {"network.allow_private=true": 2}, {"network.allow_private=true": 1}):
         trouble.tell_needs(needs)
     lacked = "network.allow_private=true"

@@ -22,8 +22,8 @@ from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams import logs
+from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import GiveUp
-from crawlog.streams.fleet import Picture
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.spiders import CallResult, RequestOut, allow
 from tests.support.processes import LIMIT_S
@@ -52,7 +52,7 @@ class FakeSupervisor:
 
     def __init__(self, data: Path) -> None:
         self.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": data})})
-        self.picture = Picture()
+        self.picture = FleetReports()
         self.watch: Any = None
         self.producer = FakeProducer()
         self.report(0, 0)

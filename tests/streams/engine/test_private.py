@@ -23,11 +23,11 @@ from crawlog.processes.supervisor import Supervisor
 from crawlog.schemas import progress
 from crawlog.schemas.progress import Progress
 from crawlog.streams import engine as front
+from crawlog.streams.control import DeadLetterReader, FleetReports, ProgressReader
 from crawlog.streams.engine import broker
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.fleet import Losses, Picture, Watch
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.producer import Producer
@@ -99,8 +99,8 @@ class Around:
         settings = engine.point(Settings())
         login = partial(local.login, data, engine.bootstrap)
         self.producer = Producer(settings, "seeder", login=login)
-        self.picture = Picture()
-        self.watch = Watch(settings, self.picture, login)
+        self.picture = FleetReports()
+        self.watch = ProgressReader(settings, self.picture, login)
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +243,7 @@ def test_a_supervisor_writes_and_reads_on_after_its_engine_came_back_elsewhere(
     monkeypatch.setattr(front, "start", start)
     with Supervisor(load({"run.data": tmp_path}), "up", [], quiet) as held, taken:
         held.connect()
-        before, losses = held.settings, Losses(held.settings, "j", 0)
+        before, losses = held.settings, DeadLetterReader(held.settings, "j", 0)
         held.producer.send("crawl.dead", b"{}", key=b"", partition=0)
         assert held.producer.flush(ANSWER_S)
         assert held.engine

@@ -8,8 +8,8 @@ from crawlog.schemas import progress
 from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import MAX_PARSED_TOLD, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.control import FleetReports
 from crawlog.streams.fetch.reported_jobs import MOST_FINISHED, MOST_JOBS, ROTATED, ReportedJobs, ToldJobs
-from crawlog.streams.fleet import Picture
 from crawlog.streams.log.job_records import write_finished
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Topics
@@ -145,7 +145,7 @@ def test_a_report_of_an_idle_worker_is_small() -> None:
 
 def test_pages_that_a_worker_no_longer_names_still_count() -> None:
     """Of a run whose job it has not had a page of for long."""
-    picture = Picture(["parse-0"])
+    picture = FleetReports(["parse-0"])
     picture.take(Progress("parse-0", "parse", 0, 1.0, parsed={"j": 3, "other": 1}))
     picture.take(Progress("parse-0", "parse", 0, 2.0, parsed={"other": 9}))
     assert (picture.parsed("j"), picture.parsed("other")) == (3, 9)

@@ -21,9 +21,10 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.streams.control import FleetReports
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError, SinkBehind, Unusable
-from crawlog.streams.fleet import Finish, Picture
+from crawlog.streams.jobs import Finish
 from crawlog.streams.log import groups, power_cut, provision, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.check import Check
@@ -289,7 +290,7 @@ class Mended:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.picture = Picture()
+        self.picture = FleetReports()
         self.is_unchecked = True
         self.has_lost_founds = False
         self.told: list[str] = []

@@ -19,9 +19,9 @@ from crawlog.agents.parse.stored_bodies import Bodies
 from crawlog.schemas import control, pages, progress
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams.control import FleetReports, ProgressReader
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import DamagedLog
-from crawlog.streams.fleet import Picture, Watch
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import kafka_config, log_identity
 from crawlog.streams.log.damage import find_cuts
@@ -184,15 +184,15 @@ def test_reports_are_heard_behind_damage_that_the_broker_cannot_read(
     cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is silent from each place before its next index entry, so the newest ones are asked for."""
-    monkeypatch.setattr("crawlog.streams.fleet.watch.SILENT_S", 1.0)
+    monkeypatch.setattr("crawlog.streams.control.progress_reader.SILENT_S", 1.0)
     provision.ensure_topics(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     for partition in range(3):
         report(cluster, partition)
     WAYS["length"](batches(engine, names.progress, 0)[2])
-    picture = Picture()
+    picture = FleetReports()
     until = time.monotonic() + 60
-    with closing(Watch(cluster, picture)) as watch:
+    with closing(ProgressReader(cluster, picture)) as watch:
         while not picture.newest and time.monotonic() < until:
             for partition in range(8):
                 report(cluster, partition)

@@ -22,8 +22,9 @@ from crawlog.commands.trouble import Trouble
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import Progress
+from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.fleet import Finish, Picture
+from crawlog.streams.jobs import Finish
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, sink_from, sink_name_of
 from crawlog.streams.settings.settings import Settings
@@ -352,7 +353,7 @@ class Supervised:
 
     def __init__(self, data: Path, sink: SinkSpec) -> None:
         self.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": data})})
-        self.picture = Picture({"w"})
+        self.picture = FleetReports({"w"})
         self.told: list[str] = []
         self._data = data
         self._sink = sink

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from crawlog.schemas.progress import JobCounts
-
-from .picture import Picture
+from crawlog.streams.control import FleetReports
 
 Ends = Callable[[str], tuple[int, ...]]
 """Reads the end offset of each partition of a stage's input topic, by the stage's name."""
@@ -55,7 +54,7 @@ class Finish:
     _folded: tuple[int, ...] = ()
     _step: int = 1
 
-    def step(self, picture: Picture, ends: Ends) -> bool:
+    def step(self, picture: FleetReports, ends: Ends) -> bool:
         """Advances as far as possible; True when the job is finished."""
         while self._step <= 5:
             before = self._step
@@ -64,7 +63,7 @@ class Finish:
                 return False
         return True
 
-    def _go(self, picture: Picture, ends: Ends) -> None:
+    def _go(self, picture: FleetReports, ends: Ends) -> None:
         if self._step == 1:
             now = self._look(picture)
             if not self.is_starting and picture.has_passed("fetch", self.seeded) and now.is_idle:
@@ -77,7 +76,7 @@ class Finish:
         elif self._step in (4, 5):
             self._confirm(picture, ends)
 
-    def _confirm(self, picture: Picture, ends: Ends) -> None:
+    def _confirm(self, picture: FleetReports, ends: Ends) -> None:
         """Ends, unless more came since step 1."""
         now = self._look(picture)
         if self._step == 4 and now.is_idle and now.folded == self._folded:
@@ -88,7 +87,7 @@ class Finish:
         elif self._has_sunk(picture, self.passed["sink"]):
             self._step = 6
 
-    def _has_sunk(self, picture: Picture, ends: tuple[int, ...]) -> bool:
+    def _has_sunk(self, picture: FleetReports, ends: tuple[int, ...]) -> bool:
         if self.with_sink and not picture.has_passed("sink", ends):
             return False
         return all(picture.has_written(self.job, number, ends) for number in self.outputs)
@@ -97,7 +96,7 @@ class Finish:
         self.passed[stage] = ends(stage)
         self._step = step
 
-    def _look(self, picture: Picture) -> Snapshot:
+    def _look(self, picture: FleetReports) -> Snapshot:
         reports = [picture.newest.get(("fetch", partition)) for partition in range(len(self.seeded))]
         counts = [report.jobs[self.job] for report in reports if report is not None and self.job in report.jobs]
         is_idle = len(counts) == len(reports) and not any(one.queued or one.in_flight for one in counts)

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from crawlog.schemas.progress import IDLE, JobCounts, JobRemarks, Progress
-from crawlog.streams.fleet import Finish, Picture, has_answered, remarks_of, without_page
+from crawlog.streams.control import FleetReports, has_answered, remarks_of, without_page
+from crawlog.streams.jobs import Finish
 
 
 def fetch(partition: int, offset: int, at: float = 1.0, **counts: int) -> Progress:
@@ -18,9 +19,9 @@ def passed(stage: str, partition: int, offset: int, at: float = 1.0) -> Progress
     return Progress(f"{stage}-0", stage, partition, at, offset=offset)
 
 
-def picture(*reports: Progress) -> Picture:
+def picture(*reports: Progress) -> FleetReports:
     """A picture of these reports."""
-    made = Picture()
+    made = FleetReports()
     for report in reports:
         made.take(report)
     return made
@@ -53,7 +54,7 @@ def test_trouble_is_told_until_it_is_over() -> None:
 
 def test_answers_without_a_page_are_told_by_class() -> None:
     """Over all partitions, the largest class first; where a redirect leads counts, and so does not the redirect."""
-    seen = Picture()
+    seen = FleetReports()
     for number, (statuses, no_page) in enumerate([({"403": 2, "200": 5}, {"dns": 1}), ({"403": 1, "301": 9}, {})]):
         counts = JobCounts(statuses=statuses, no_page=no_page)
         seen.take(Progress("fetch-0", "fetch", number, 1.0, jobs={"j": counts}))
@@ -66,7 +67,7 @@ def test_answers_without_a_page_are_told_by_class() -> None:
 
 def test_remarks_of_all_parse_workers_are_one() -> None:
     """Those of an earlier epoch are left out, also after the worker that made them has died."""
-    seen = Picture()
+    seen = FleetReports()
     for worker, remarks in (
         ("a", JobRemarks(1, 2, "/first")),
         ("b", JobRemarks(1, 1, "/second", "/login")),
@@ -128,7 +129,7 @@ def test_a_job_that_is_gone_is_forgotten() -> None:
 
 def test_a_run_begins_only_when_its_job_was_named() -> None:
     """A late reader does not know its counts: all its pages would count as new."""
-    seen = Picture()
+    seen = FleetReports()
     seen.begin("j", (0,))
     seen.take(partial("fetch-0", 1, other=1))
     assert not seen.is_begun
@@ -262,7 +263,7 @@ def test_pages_that_a_dead_worker_parsed_still_count() -> None:
 
 def test_a_sink_of_another_run_says_nothing_of_this_one() -> None:
     """Each sink reads all of crawl.items: what one has passed, another may have before it."""
-    seen = Picture()
+    seen = FleetReports()
     seen.sink = "mine"
     seen.take(Progress("sink-0-a", "sink", 0, 1.0, offset=4, sink="other", trouble="no space"))
     assert not seen.has_passed("sink", (4,))
@@ -274,7 +275,7 @@ def test_a_sink_of_another_run_says_nothing_of_this_one() -> None:
 
 def test_what_another_runs_worker_parsed_before_is_not_of_this_run() -> None:
     """Its counter goes on; that of a worker of this run begins with it."""
-    seen = Picture(own=["parse-0-a"])
+    seen = FleetReports(own=["parse-0-a"])
     seen.begin("j", (3,))
     for parsed in (10, 12):
         seen.take(Progress("parse-0-b", "parse", 0, 1.0, pid=1, parsed={"j": parsed}))
@@ -282,9 +283,9 @@ def test_what_another_runs_worker_parsed_before_is_not_of_this_run() -> None:
     assert seen.parsed("j") == 2 + 5
 
 
-def begun(job: str, *offsets: int) -> Picture:
+def begun(job: str, *offsets: int) -> FleetReports:
     """The picture of a run that began when crawl.urls ended here."""
-    made = Picture()
+    made = FleetReports()
     made.begin(job, offsets)
     return made
 
@@ -328,7 +329,7 @@ def test_lag_is_what_was_not_passed() -> None:
 
 def test_only_own_workers_were_stopped_when_a_stage_is_forgotten() -> None:
     """On a cluster those of another machine go on, even with the pid of an own one."""
-    one = Picture(("parse-0",))
+    one = FleetReports(("parse-0",))
     own = msgspec.structs.replace(passed("parse", 0, 5), worker="parse-0", pid=7)
     other = msgspec.structs.replace(own, worker="parse-0-b", partition=1)
     one.take(own)

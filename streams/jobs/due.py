@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.streams.control import FleetReports
 
 from .finished import Ends, Finish
 from .followed import Followed, JobRevision
-from .picture import Picture
 
 
 class End(NamedTuple):
@@ -74,7 +74,7 @@ class Dues:
         self._given: dict[str, JobRevision] = {}
         self._seen: dict[int, Progress] = {}
 
-    def of_open(self, jobs: Iterable[Followed], picture: Picture, ends: Ends) -> list[DueOrder | DueEnd]:
+    def of_open(self, jobs: Iterable[Followed], picture: FleetReports, ends: Ends) -> list[DueOrder | DueEnd]:
         """What open jobs need.
 
         Args:
@@ -86,7 +86,7 @@ class Dues:
             del self._finishes[name]
         return [due for job in jobs if (due := self._of(job, picture, ends)) is not None]
 
-    def of_finished(self, finished: Mapping[str, JobRevision], picture: Picture) -> list[DueOrder]:
+    def of_finished(self, finished: Mapping[str, JobRevision], picture: FleetReports) -> list[DueOrder]:
         """What finished jobs need; only reports that came since the last look are looked at."""
         due = []
         for report in picture.of("fetch"):
@@ -104,14 +104,14 @@ class Dues:
         if self._given.get(due.job) == due.mark:
             del self._given[due.job]
 
-    def _of(self, job: Followed, picture: Picture, ends: Ends) -> DueOrder | DueEnd | None:
+    def _of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | DueEnd | None:
         if self._given.get(job.job) == job.mark:
             return None
         if job.state in ENDED:
             return self._end_of(job, picture, ends)
         return self._order_of(job, picture, ends) if job.state == "running" else None
 
-    def _order_of(self, job: Followed, picture: Picture, ends: Ends) -> DueOrder | None:
+    def _order_of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | None:
         glance = _glance(picture, job)
         if job.max_pages is not None and glance.fetched >= job.max_pages:
             return self._order(job, "stopped", "max_pages")
@@ -122,7 +122,7 @@ class Dues:
             return self._order(job, "stopped", job.closes)
         return self._order(job, "finished", "", self._looked_at(job))
 
-    def _end_of(self, job: Followed, picture: Picture, ends: Ends) -> DueOrder | DueEnd | None:
+    def _end_of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | DueEnd | None:
         if _glance(picture, job).is_busy:  # a finished job's queue is fetched by nobody, so it would never have an end
             return self._order(job, "running", REOPENED) if job.state == "finished" else None
         if not self._finish(job, ends).step(picture, ends):
@@ -171,7 +171,7 @@ class _Glance(NamedTuple):
     has_begun: bool
 
 
-def _glance(picture: Picture, job: Followed) -> _Glance:
+def _glance(picture: FleetReports, job: Followed) -> _Glance:
     is_busy = has_begun = False
     fetched = held = 0
     for one in picture.counts_of(job.job, job.mark.epoch):

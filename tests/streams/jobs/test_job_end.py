@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawlog.streams.fleet import OPERATOR, how_ended, is_final
+from crawlog.streams.jobs import OPERATOR, how_ended, is_final
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from crawlog.schemas.progress import Progress
     from crawlog.streams.settings import Settings
 
-    from .picture import Picture
+    from .fleet_reports import FleetReports
 
 BATCH = 500
 """Records taken at a time; a worker sends at most one report per second and partition."""
@@ -43,7 +43,7 @@ SILENT_S = 10.0
 """After this time without a report, reading goes on at the end: a broker returns nothing from behind file damage."""
 
 
-class Watch:
+class ProgressReader:
     """Reads the workers' reports from now on.
 
     Args:
@@ -53,7 +53,7 @@ class Watch:
     """
 
     def __init__(
-        self, settings: "Settings", picture: "Picture", login: BrokerLogin | None = None, since: float = inf
+        self, settings: "Settings", picture: "FleetReports", login: BrokerLogin | None = None, since: float = inf
     ) -> None:
         names = Topics(settings.kafka.prefix)
         self._inputs = {"fetch": names.urls, "parse": names.pages, "sink": names.items}
@@ -152,12 +152,12 @@ class Watch:
         self._consumer.close()
 
 
-class Losses:
+class DeadLetterReader:
     """Reads the new dead letters of one job.
 
     Args:
         start: End offset of crawl.dead when the run began.
-        login: As that of `Watch`.
+        login: As that of `ProgressReader`.
 
     Attributes:
         tally: The letters read so far.

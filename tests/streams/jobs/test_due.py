@@ -14,7 +14,8 @@ from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEn
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.fleet import DueEnd, DueOrder, Dues, FollowedJobs, Picture
+from crawlog.streams.control import FleetReports
+from crawlog.streams.jobs import DueEnd, DueOrder, Dues, FollowedJobs
 from crawlog.streams.settings.settings import Settings
 
 REV = 7
@@ -32,9 +33,9 @@ def report(partition: int, offset: int = 4, **counts: Any) -> Progress:
     return Progress("fetch-0", "fetch", partition, 1.0, offset=offset, jobs={"j": JobCounts(**counts)})
 
 
-def picture(first: dict[str, Any], second: dict[str, Any], *more: Progress) -> Picture:
+def picture(first: dict[str, Any], second: dict[str, Any], *more: Progress) -> FleetReports:
     """Two partitions, parse has passed all pages."""
-    made = Picture()
+    made = FleetReports()
     made.sink = FLEET
     for one in (report(0, **first), report(1, **second), *more):
         made.take(one)
@@ -304,7 +305,7 @@ def test_pages_of_another_epoch_do_not_count_for_the_limit() -> None:
 @pytest.mark.parametrize("behind", [1, None])
 def test_the_limit_holds_while_a_partition_is_restored(behind: int | None) -> None:
     """The others go on fetching meanwhile; its last report still counts, if it has ever been reported."""
-    known, dues, seen = jobs(JobSpec(max_pages=100)), Dues(2), Picture()
+    known, dues, seen = jobs(JobSpec(max_pages=100)), Dues(2), FleetReports()
     if behind is not None:
         seen.take(report(1, behind, fetched=60))
     seen.take(report(0, 9, fetched=40 if behind else 100, queued=3))

@@ -56,7 +56,7 @@ def ended(counts: JobCounts) -> int:
     return counts.fetched + counts.redirected + counts.failed
 
 
-class Picture:
+class FleetReports:
     """The newest report of each partition, and their sums.
 
     Args:
@@ -254,7 +254,7 @@ class Picture:
         return all(not end or (at < len(passed) and passed[at] >= end) for at, end in enumerate(ends))
 
 
-def remarks_of(picture: Picture, job: str, epoch: int) -> JobRemarks:
+def remarks_of(picture: FleetReports, job: str, epoch: int) -> JobRemarks:
     """What all parse workers say of a job's pages in an epoch; what they say of other epochs is left out."""
     each = [one for of in picture.remarks.values() if (one := of.get(job)) is not None and one.epoch == epoch]
     return JobRemarks(
