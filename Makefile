@@ -3,7 +3,7 @@
 #   make crawl                                  the demo site in examples/
 #   make crawl URLS="https://example.com/"      your own; ARGS="--depth 2 -s politeness.delay_s=2 -o pages.csv" goes to `crawlog run`
 #   make test | check | bench                   the suite | what CI checks | the measurements of bench/
-#   make test-long                              what the suite leaves out: more deaths, damages and loads, each a crawl of its own
+#   make test-long                              what the suite leaves out: deaths, damages and loads, and many examples of what is drawn
 #   make faults                                 every fault that we can cause, judged by the site's access log: hours
 #   make lock | kafka-lock                      new versions of the Python packages | of the engine's jars
 
@@ -37,7 +37,7 @@ test: setup-dev
 	$(PYTEST) -m 'not long' $(ARGS)
 
 test-long: setup-dev
-	$(PYTEST) -m long $(ARGS)
+	$(PYTEST) -m 'long or hypothesis' --hypothesis-profile many $(ARGS)
 
 check: setup-dev build/typing
 	$(BIN)/ruff check .

@@ -37,8 +37,10 @@ from tests.support.garbage import Collector
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of 200 processes compiles crawlog, half a second's work,
 sys.dont_write_bytecode = False  # and each worker of pytest-xdist rewrites all asserts
 
-examples.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-examples.load_profile("beside others")  # a test may wait for the processor as long as it takes
+for name, count in {"few": 20, "many": 400}.items():  # `make test`; `make test-long`
+    # A test may wait for the processor as long as it takes.
+    examples.register_profile(name, max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+examples.load_profile("few")
 
 
 TEST_S = 600.0

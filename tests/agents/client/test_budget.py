@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.agents.client.budget import BodyBudget
@@ -88,7 +88,6 @@ async def test_who_no_longer_waits_is_not_waited_for() -> None:
     assert (budget.free_bytes, budget.waiting) == (SIZE, 0)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 25), st.integers(0, 25), st.integers(0, 3)), max_size=30))
 def test_however_they_come_and_go_nothing_is_lost_or_lent_twice(life: list[tuple[int, int, int]]) -> None:
     """Each wants some, cuts it down, and may give up before: at every moment what is lent and what is free is all."""

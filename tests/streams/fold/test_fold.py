@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
@@ -127,7 +127,6 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-@settings(max_examples=400)
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=40), JSON.map(as_json), RECORD.map(as_json)), max_size=12))
 def test_no_record_breaks_the_fold(values: list[bytes | None]) -> None:
     """Whatever stands in the log is folded, counted or dead; the state can be written and opened after it."""
@@ -138,7 +137,6 @@ def test_no_record_breaks_the_fold(values: list[bytes | None]) -> None:
     state.take(found(C))
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_a_damaged_record_breaks_nothing(data: st.DataObject) -> None:
     """A valid record with bytes changed."""
@@ -232,7 +230,6 @@ def test_a_page_whose_offset_was_given_out_before_shows_that_the_log_was_cut() -
 LOGS = st.integers(0, 10_000).map(lambda seed: true_dones(crawl(seed)))
 
 
-@settings(max_examples=60)
 @given(LOGS, st.lists(st.integers(0, 60)), st.lists(st.integers(0, 60)))
 def test_checkpoints_and_restarts_do_not_show(log: list[bytes], checkpoints: list[int], restarts: list[int]) -> None:
     """All at once, or with checkpoints and reopened states anywhere: the same digest."""
@@ -246,7 +243,6 @@ def test_checkpoints_and_restarts_do_not_show(log: list[bytes], checkpoints: lis
     assert other.digest() == State(*log).digest()
 
 
-@settings(max_examples=60)
 @given(LOGS)
 def test_counts_equal_a_recount_of_the_rows(log: list[bytes]) -> None:
     """Queued, by job and by host; every waiting row has its due-time key and no other."""
@@ -265,7 +261,6 @@ def test_counts_equal_a_recount_of_the_rows(log: list[bytes]) -> None:
     assert {key for key, _ in state.rows.scan(b"d")} == waiting
 
 
-@settings(max_examples=60)
 @given(LOGS)
 def test_no_url_is_lost(log: list[bytes]) -> None:
     """What was accepted is queued, waiting or counted as done: accepted is what the seen rows hold."""

@@ -4,7 +4,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
@@ -112,7 +112,6 @@ def test_a_zombies_finish_with_an_old_revision_changes_nothing() -> None:
     assert state.fold.jobs["j"].spec.state == "running"
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_two_writers_orders_give_one_winner_for_each_revision(data: st.DataObject) -> None:
     """Writers read the revision, then order, in any interleaving: each revision is followed by one order at most."""
@@ -143,7 +142,6 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=200)
 @given(RECORDS)
 def test_the_same_record_wins_in_whatever_order_they_come(records: list[tuple[int, int, Any, int]]) -> None:
     """Two creations at once, rewinds and deletions: one end in each order of records."""
@@ -155,7 +153,6 @@ def test_the_same_record_wins_in_whatever_order_they_come(records: list[tuple[in
     assert len(ends) == 1
 
 
-@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(0, 30), st.sampled_from(["paused", "running", "finished", "cancelled"])), max_size=5
@@ -328,7 +325,6 @@ def test_a_rewind_of_a_deleted_job_changes_nothing() -> None:
     assert state.digest() == before
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_the_queue_of_each_job_is_known_without_a_look_at_the_others(data: st.DataObject) -> None:
     """After any records and restarts, the jobs with a queue are those whose counts say so."""
@@ -352,7 +348,6 @@ def test_the_queue_of_each_job_is_known_without_a_look_at_the_others(data: st.Da
         assert [one.number for one in state.fold.with_queue()] == sorted(counted)
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_a_deletion_ends_the_same_whatever_comes_late(data: st.DataObject) -> None:
     """Late founds, dones, records and rewinds of the job, in any order, then a namesake that is another job."""

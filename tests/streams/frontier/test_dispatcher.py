@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
@@ -99,7 +99,6 @@ def live(world: World, draw: random.Random, urls: set[str], revs: Counter[str]) 
         keep(world, draw)
 
 
-@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1_000_000),
     rests=st.builds(Rests, st.sampled_from([0.0, 1.0]), st.sampled_from([1, 2])),

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.control import Command
@@ -109,7 +109,6 @@ def work(world: World, within_s: float) -> None:
             sizes_at = world.clock + SIZED_EVERY_S
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 1_000_000),
     steps=st.sampled_from([20, 60, 300]),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.agents.seed.planting import kept_seeds
@@ -116,7 +116,6 @@ def with_rewinds(seed: int) -> list[bytes]:
 REWOUND = st.integers(0, 100_000).map(with_rewinds)
 
 
-@settings(max_examples=60)
 @given(REWOUND, st.lists(st.integers(0, 80)), st.lists(st.integers(0, 80)))
 def test_a_state_is_the_fold_of_what_counts(log: list[bytes], checkpoints: list[int], restarts: list[int]) -> None:
     """From nothing, from any checkpoint, restarted anywhere: the rows and the ranges are those of the simple model."""
@@ -130,7 +129,6 @@ def test_a_state_is_the_fold_of_what_counts(log: list[bytes], checkpoints: list[
     assert (list(state.fold.skipped), state.digest()) == effective_log(log)
 
 
-@settings(max_examples=30)
 @given(REWOUND, st.integers(0, 80), st.integers(0, 80))
 def test_a_rebuild_may_be_interrupted(log: list[bytes], first: int, then: int) -> None:
     """Ranges met before the end are kept beside a state that has not come to them again."""
@@ -334,7 +332,6 @@ def test_a_wrong_epoch_record_is_dead(value: bytes) -> None:
 # ---------------------------------------------------------------------- rows
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_dropped_rows_are_gone(data: st.DataObject) -> None:
     """Puts, deletes, drops and checkpoints in any order: reads and scans are those of a plain dictionary."""

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -376,7 +375,6 @@ def _settings(draw: st.DrawFn) -> Settings:
     return load(chosen, environ={})
 
 
-@hypothesis.settings(max_examples=20)
 @given(_settings())
 def test_a_child_process_loads_the_same_settings(settings: Settings) -> None:
     """`load` of `to_environ` is the identity, for every value that a setting can have."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rocksdict import WriteBatch
 
@@ -654,7 +654,6 @@ class Log:
             yield from ((at, offset, partition[offset]) for offset in range(start, min(len(partition), start + most)))
 
 
-@settings(max_examples=40)
 @given(RECORDS, EVENTS)
 def test_any_history_gives_the_newest_rows(records: list[tuple[int, str, int, int]], events: list[str]) -> None:
     """Replays, kills at any point, lost or torn files, files made in between: the file at the end is the dict's."""

@@ -19,7 +19,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from parsel import Selector
 
@@ -163,7 +163,6 @@ def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=300)
 @given(st.recursive(_SCALARS, _nested, max_leaves=12))
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     """Of any of the kinds, nested in any way."""
