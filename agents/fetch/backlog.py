@@ -4,7 +4,7 @@ Once a second, a thread reads the commits of crawlog-parse and the end offsets o
 position in the commit's metadata, not the committed offset: a page that waits in parse holds back the offset, although
 parse has read on. Parse itself bounds how many pages wait there. Trimming uses the committed offset: every ten minutes
 it deletes records that are parsed and older than `log.pages_keep_days`, never by time alone, and none where another
-program has moved the group (`streams/log/parse_places.py`).
+program has moved the group (`streams/recovery/parse_places.py`).
 """
 
 import asyncio

@@ -6,7 +6,7 @@
     every output of a page acknowledged ─► its offset is done ─► committed in offset order
 
 Before the first page, pages that the log lost before they were parsed are asked for again, and a group that another
-program moved forward goes back (`streams/log/parse_places.py`).
+program moved forward goes back (`streams/recovery/parse_places.py`).
 
 A page is parsed inside its event: this takes 0.2 ms, and no queue can be lost. Only its founds wait for others of their
 partition, at most `GATHER_S` or `GATHER_PAGES` pages. A page gives all its outputs or none: they are sent once all are
@@ -29,16 +29,8 @@ from crawlog.agents.sandbox import BackgroundChild, ChildRules
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
 from crawlog.streams.errors import RetryLater
-from crawlog.streams.log import (
-    ParsePlace,
-    Producer,
-    Topics,
-    parse_places,
-    partition_count,
-    power_cut,
-    ranges_text,
-    send_letter,
-)
+from crawlog.streams.log import Producer, Topics, partition_count, send_letter
+from crawlog.streams.recovery import ParsePlace, fetch_unread, parse_places, ranges_text
 from crawlog.streams.url import Places
 from crawlog.streams.worker import COMMIT_S, CrawlApp, finish_within
 
@@ -92,7 +84,7 @@ class ParseWorker:
         names = Topics(settings.kafka.prefix)
         self._places = await asyncio.to_thread(parse_places, settings, names, partitions)
         if gone := {at: place.gone for at, place in self._places.items() if place.gone}:
-            work = asyncio.to_thread(power_cut.fetch_unread, settings, gone)
+            work = asyncio.to_thread(fetch_unread, settings, gone)
             count = await beating(self._app.watchdog.beat, work)
             self._note = (
                 f"{names.pages} lost {ranges_text(gone)} before they were parsed, by its retention or by DeleteRecords;"

@@ -17,7 +17,8 @@ from crawlog.agents.control import beating
 from crawlog.schemas.record import Record
 from crawlog.streams.errors import CrawlError, Misconfigured, Unusable
 from crawlog.streams.jobs import SHUTDOWN
-from crawlog.streams.log import LogIdentity, SinkSpec, power_cut
+from crawlog.streams.log import LogIdentity, SinkSpec
+from crawlog.streams.recovery import fetch_again, sorted_out
 from crawlog.streams.sink import (
     Entry,
     RawItems,
@@ -327,8 +328,8 @@ class FleetOutput:  # long: one state is opened, written, completed and closed b
         self.unmade = {}
         if lacks:
             log.warning("rows_lack", job=self.spec.job, pages=len(lacks), then="they are made again")
-            gone, self.unmade = await asyncio.to_thread(power_cut.sorted_out, self._settings, lacks)
-            await asyncio.to_thread(power_cut.fetch_again, self._settings, gone)
+            gone, self.unmade = await asyncio.to_thread(sorted_out, self._settings, lacks)
+            await asyncio.to_thread(fetch_again, self._settings, gone)
             self.tries_at = time.monotonic() + LACKING_S
         elif results.meta.gaps:
             results.move({}, [])

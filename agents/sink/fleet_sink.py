@@ -24,7 +24,8 @@ from crawlog.agents.control import StageCommands, follow
 from crawlog.schemas.progress import MAX_STUCK, Progress
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
-from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count, ranges_text
+from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count
+from crawlog.streams.recovery import ranges_text
 from crawlog.streams.sink import empty, fleet_sink_of, forget_output, places_of
 from crawlog.streams.worker import CrawlApp
 

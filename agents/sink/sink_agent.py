@@ -39,13 +39,13 @@ from crawlog.streams.log import (
     log_bounds,
     log_identity,
     partition_count,
-    ranges_text,
     read_records,
     remove_groups,
     send_letter,
     sink_from,
     stage_group,
 )
+from crawlog.streams.recovery import ranges_text
 from crawlog.streams.sink import Entry, RawItems, SinkState, empty, entry, forget_others, lose, state_of
 from crawlog.streams.worker import CrawlApp
 

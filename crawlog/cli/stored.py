@@ -111,8 +111,7 @@ def _verify_log(settings: "Settings", *, as_json: bool) -> int:
     """Reads the whole log, and reports missing records."""
     from msgspec.json import encode
 
-    from crawlog.processes.log_care import note_missing
-    from crawlog.streams.log import Check
+    from crawlog.streams.recovery import Check, note_missing
 
     from . import verify_text
 

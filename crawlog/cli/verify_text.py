@@ -8,7 +8,7 @@ from crawlog.streams.state import Verdict
 
 if TYPE_CHECKING:
     from crawlog.streams.fold import DescribedRow
-    from crawlog.streams.log import Check
+    from crawlog.streams.recovery import Check
     from crawlog.streams.state import Difference
 
 

@@ -3,8 +3,8 @@
 Kafka does the cutting: a broker that finds no mark of a clean stop checks every batch of its files, and cuts a file
 before the first damaged batch. So this command removes the marks. Before that it saves the records that will be cut
 off, as far as they can be read (`streams/engine/segments.py`). The next `crawlog run` starts the broker, detects the
-loss, and has lost pages fetched and parsed again (`streams/log/power_cut.py`). It also writes the saved links to the
-log again. So readers of the log never meet a gap.
+loss, and has lost pages fetched and parsed again (`streams/recovery/power_cut.py`). It also writes the saved links to
+the log again. So readers of the log never meet a gap.
 
 The files of a cluster belong to its operator. Over the network Kafka removes records only from the front of a partition
 (DeleteRecords). So on a cluster the command prints instructions and the brokers that have the replicas.
@@ -87,7 +87,8 @@ def cuts(settings: "Settings") -> list[Cut]:
 
     Raises: EngineError: the cluster does not answer.
     """
-    from crawlog.streams.log import Check, log_end, unreadable
+    from crawlog.streams.log import log_end, unreadable
+    from crawlog.streams.recovery import Check
 
     if fatal := unreadable(settings):
         return [Cut(one.topic, one.partition, one.offset, log_end(settings, one.topic, one.partition)) for one in fatal]

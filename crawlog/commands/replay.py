@@ -31,10 +31,10 @@ from crawlog.streams.log import (
     groups,
     job_end,
     known_job,
-    note_skipped,
     offsets,
     renew_ends,
 )
+from crawlog.streams.recovery import note_skipped
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

@@ -59,7 +59,7 @@ class ResultFile:
         """
         if self.missing or not any(report.lost for report in self._supervisor.picture.of("sink")):
             return True
-        from crawlog.streams.log import power_cut
+        from crawlog.streams.recovery import sorted_out
         from crawlog.streams.sink import SinkState, lacking
 
         self._supervisor.stop_stage("sink")
@@ -69,7 +69,7 @@ class ResultFile:
                 if not lacks:
                     results.move({}, [])
             if lacks and len(lacks) < self._lacked:
-                self._supervisor.parse_again(*power_cut.sorted_out(self._supervisor.settings, lacks))
+                self._supervisor.parse_again(*sorted_out(self._supervisor.settings, lacks))
             elif lacks:
                 urls = ", ".join(one.result.url for one, _ in lacks[:SHOWN])
                 lost = f"crawl.items lost the rows of {outcome.counted(len(lacks), 'page')}"

@@ -12,7 +12,7 @@ from crawlog.streams.state import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from crawlog.streams.log import CheckFinding
+    from crawlog.streams.recovery import CheckFinding
     from crawlog.streams.settings import Settings
 
 SHOWN = 20

@@ -42,7 +42,7 @@ class Whole:
         """Whether the run may end; False if it must wait until losses are restored."""
         if not self._may_lack():
             return True
-        from crawlog.streams.log import Check
+        from crawlog.streams.recovery import Check
 
         self._say("Apache Kafka did not end by itself, or its log was damaged: the whole log is checked")
         check = Check(self._supervisor.settings, dict(enumerate(finish.passed["parse"])))
@@ -65,7 +65,8 @@ class Whole:
         return "fetch" in stages and not self._has_founds and not self._supervisor.has_lost_founds
 
     def _may_lack(self) -> bool:
-        from crawlog.streams.log import Topics, cuts_against, pages_named
+        from crawlog.streams.log import Topics
+        from crawlog.streams.recovery import cuts_against, pages_named
 
         names = Topics(self._supervisor.settings.kafka.prefix)
         picture = self._supervisor.picture

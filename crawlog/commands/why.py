@@ -24,7 +24,6 @@ from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_o
 from crawlog.streams.frontier import FREE, Commands, Orders
 from crawlog.streams.http import coding_in, named_request, page_size, shown_page
 from crawlog.streams.log import (
-    REPORTS_READ,
     Admin,
     Letter,
     Letters,
@@ -42,6 +41,7 @@ from crawlog.streams.log import (
     stage_group,
 )
 from crawlog.streams.printable import shown_time
+from crawlog.streams.recovery import REPORTS_READ
 from crawlog.streams.settings import MAX_BODY_BYTES
 from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, serialise
 

@@ -5,7 +5,7 @@
       │ hold        locks the folder for one command at a time
       ▼
     supervisor      main thread: signals, engine, workers, reports
-      ├─ log_care   detects records that the log has lost, and restores them before a worker writes
+      ├─ streams/recovery   detects records that the log has lost, restores them before a worker writes
       ├─ starting   runs the `start` of a spider in a child, and sends what it gives (starts, startable: of which jobs)
       ├─ disk       tells whether a disk is full
       └─ workers    starts, watches, restarts and stops the worker processes

@@ -24,17 +24,18 @@ from crawlog import outcome
 from crawlog.streams import engine
 from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import EngineError
+from crawlog.streams.recovery import Recovery
 
 from .disk import FULL_AGAIN_S, Disk
 from .forkserver import SERVICE
 from .hold import Hold
-from .log_care import LogCare
 from .service_note import service_note
 from .workers import Name, Workers
 
 if TYPE_CHECKING:
     from crawlog.streams.control import ProgressReader
-    from crawlog.streams.log import Check, CommandProducer, CutPartition, LostPage
+    from crawlog.streams.log import CommandProducer
+    from crawlog.streams.recovery import Check, CutPartition, LostPage
     from crawlog.streams.settings import Settings
 
 WORKERS_STOP_S = 3.8
@@ -101,7 +102,7 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         self._noted: dict[str, int] = {}
         self._more: dict[str, dict[str, str]] = {}
         self._disk = Disk(self._data, report)
-        self._care: LogCare | None = None
+        self._care: Recovery | None = None
         self._is_revived = False  # whether a restarted log is still to be searched for losses
         self._must_begin = False  # whether the workers are to begin again
         self._unmade: dict[int, int] = {}  # where parse was moved back to, for rows that a sink lacks
@@ -143,7 +144,7 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         from crawlog.streams.log import ensure_topics
 
         ensure_topics(self.settings, self.report)
-        self._care = LogCare(self.settings, self.report)
+        self._care = Recovery(self.settings, self.report)
         self._care.make_again(self.engine)
         self._care.tell_moved(accepts=accepts_skipped)
         self.watch = ProgressReader(self.settings, self.picture)

@@ -8,18 +8,16 @@
                                                       job_creation: one of several commands creates it
 
     reset by a user     groups (members, commits) ─► offsets (new ones, pure) ─► groups.move; rewind: a job or the crawl
-    lost or damaged     marks, damage (is something missing?) ─► check + ledger (which pages?) ─► power_cut (recovery)
-                        parse_places: pages that parse would leave out
     dead_letters        which are open, how often each was tried     sink_groups: each output is a consumer group
     health              can the cluster take a record, and how safely is it kept
     job_lines           lines about jobs, on their way to crawl.logs
 
-Import names from here; `groups`, `health`, `offsets` and `power_cut` are used as modules.
+Import names from here; `groups`, `health` and `offsets` are used as modules.
+What is lost or damaged: `streams/recovery/`.
 """
 
-from . import groups, health, offsets, power_cut
-from .admin import Admin
-from .check import Check, CheckFinding, LostPage
+from . import groups, health, offsets
+from .admin import FIRST, LAST, Admin
 from .client import (
     BROKER_AWAY,
     CLUSTER_TIMEOUT_S,
@@ -43,6 +41,7 @@ from .client import (
     weak_callback,
 )
 from .commits import (
+    REPLAY_ALL,
     HeldRange,
     Position,
     ReplayOrder,
@@ -52,9 +51,9 @@ from .commits import (
     merged_ends,
     reached_offset,
     replay_order,
+    without_written,
     written_ends,
 )
-from .damage import REPORTS_READ, CutPartition, cuts_against, find_cuts, pages_named
 from .dead_letters import (
     CommonestError,
     Letter,
@@ -108,10 +107,7 @@ from .job_records import (
     write_names,
 )
 from .job_values import job_values
-from .marks import Marks
-from .newest_pages import newest_pages
 from .offsets import Move, Target, TargetKind
-from .parse_places import ParsePlace, accept_skipped, note_skipped, parse_places, passed_over, ranges_text
 from .producer import CommandProducer, Headers, Producer, Send, send_letter
 from .provision import TopicRow, ensure_topics, has_topics, partition_count, partition_count_if_any, topic_rows
 from .read import (
@@ -126,7 +122,7 @@ from .read import (
     record_at,
     record_headers,
 )
-from .rewind import counting_epochs, has_begun_again, rewind_crawl, rewind_job, settled_control
+from .rewind import counting_epochs, has_begun_again, mend_rewinds, rewind_crawl, rewind_job, settled_control
 from .seed_batches import SeedBatch, SeedBatches
 from .sink_groups import SINK_ENVIRONMENT, SINK_FILE, STDOUT, SinkSpec, Void, known_sinks, sink_from, sink_name_of
 from .topics import TOPIC_KINDS, Topics, stage_group
@@ -137,19 +133,18 @@ __all__ = [
     "CLUSTER_TIMEOUT_S",
     "DAMAGE_CODES",
     "DENIED_CODES",
+    "FIRST",
+    "LAST",
     "NO_SPIDER",
-    "REPORTS_READ",
+    "REPLAY_ALL",
     "SINK_ENVIRONMENT",
     "SINK_FILE",
     "STDOUT",
     "TOPIC_KINDS",
     "Admin",
     "BrokerLogin",
-    "Check",
-    "CheckFinding",
     "CommandProducer",
     "CommonestError",
-    "CutPartition",
     "Group",
     "Headers",
     "HeldRange",
@@ -161,10 +156,7 @@ __all__ = [
     "LetterTally",
     "Letters",
     "LogIdentity",
-    "LostPage",
-    "Marks",
     "Move",
-    "ParsePlace",
     "Position",
     "Producer",
     "ReadPatience",
@@ -179,7 +171,6 @@ __all__ = [
     "Topics",
     "Void",
     "WrittenEnds",
-    "accept_skipped",
     "access_denied",
     "acknowledged",
     "aiokafka_credentials",
@@ -195,10 +186,8 @@ __all__ = [
     "control_entries",
     "counting_epochs",
     "create_job",
-    "cuts_against",
     "end_closing",
     "ensure_topics",
-    "find_cuts",
     "foreign_config",
     "forget_failed_start",
     "groups",
@@ -228,22 +217,16 @@ __all__ = [
     "log_end",
     "log_identity",
     "member_names",
+    "mend_rewinds",
     "merged_ends",
-    "newest_pages",
-    "note_skipped",
     "offset_at",
     "offsets",
     "overruling",
     "own_manner",
     "pages_done",
-    "pages_named",
-    "parse_places",
     "partition_count",
     "partition_count_if_any",
     "partition_edges",
-    "passed_over",
-    "power_cut",
-    "ranges_text",
     "reached_offset",
     "read_around",
     "read_error",
@@ -269,6 +252,7 @@ __all__ = [
     "unreadable",
     "unresolved_fields",
     "weak_callback",
+    "without_written",
     "write_command",
     "write_control",
     "write_finished",

@@ -167,7 +167,7 @@ def _is_one_epoch(one: Rewound, other: Rewound) -> bool:
     return one.job == other.job or other.job in one.before or one.job in other.before
 
 
-def mend(settings: "Settings", producer: Producer, topics: Topics) -> None:
+def mend_rewinds(settings: "Settings", producer: Producer, topics: Topics) -> None:
     """Repeat the rewinds that may be incomplete because the log lost its last records, as after a power cut."""
     ends = log_bounds(settings, topics.urls, list(range(partition_count(settings))))
     for entry in counted(control_entries(settings, topics)):

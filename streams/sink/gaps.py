@@ -4,15 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from crawlog.schemas import dead, items
-from crawlog.streams.log import (
-    LostPage,
-    Topics,
-    log_bounds,
-    newest_pages,
-    partition_count,
-    read_records,
-    record_headers,
-)
+from crawlog.streams.log import Topics, log_bounds, partition_count, read_records, record_headers
+from crawlog.streams.recovery import LostPage, newest_pages
 from crawlog.streams.url import fingerprint, hashed_to
 
 from .state import SinkState

@@ -15,12 +15,12 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.check import Check
 from crawlog.streams.log.client import kafka_config
-from crawlog.streams.log.damage import CutPartition
-from crawlog.streams.log.marks import EndMark, Marks, is_suspect
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics
+from crawlog.streams.recovery.check import Check
+from crawlog.streams.recovery.damage import CutPartition
+from crawlog.streams.recovery.marks import EndMark, Marks, is_suspect
 from crawlog.streams.settings.settings import Settings
 from tests.support.brokers import READY_S, Lossy, log, lossy, put, until_led
 from tests.support.crawls import Numbered, workers

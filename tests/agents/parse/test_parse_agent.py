@@ -7,7 +7,7 @@ import pytest
 
 from crawlog.agents.parse.parse_agent import ParseWorker
 from crawlog.streams.errors import RetryLater
-from crawlog.streams.log import ParsePlace
+from crawlog.streams.recovery import ParsePlace
 
 
 def worker(next_offsets: dict[int, int], done: list[tuple[int, int]]) -> Any:

@@ -17,8 +17,8 @@ from crawlog.streams.engine.segments import founds, write_down
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import kafka_config, log_bounds
-from crawlog.streams.log.power_cut import offer_again
 from crawlog.streams.log.read import read_records
+from crawlog.streams.recovery.power_cut import offer_again
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
 from tests.support.brokers import Lossy, log, lossy, put, until_led

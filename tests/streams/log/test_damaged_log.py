@@ -24,8 +24,8 @@ from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import kafka_config, log_identity
-from crawlog.streams.log.damage import find_cuts
 from crawlog.streams.log.read import read_partitions, read_records
+from crawlog.streams.recovery.damage import find_cuts
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Partition, StateMemory

@@ -615,7 +615,7 @@ def test_a_strangers_note_of_a_rewind_that_cannot_be_stops_no_command(cluster: S
     job_records.write_control(log.producer, log.topics, forged)
     said_now = rewinds.settled_control(log.settings, log.producer, log.topics)
     assert rewinds.unfinished(said_now) == forged[:4]
-    rewinds.mend(log.settings, log.producer, log.topics)
+    rewinds.mend_rewinds(log.settings, log.producer, log.topics)
     assert rewinds.rewind_crawl(log.settings, log.to) == 6
     log.check(epoch=6)
 
@@ -635,7 +635,7 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
     [note] = [entry for entry in known.values() if isinstance(entry, Rewound)]
     lost = msgspec.structs.replace(note, epoch=2, upto={HERE: note.upto[HERE] + 1})  # of which only the note is left
     job_records.write_control(log.producer, log.topics, [lost])
-    rewinds.mend(log.settings, log.producer, log.topics)
+    rewinds.mend_rewinds(log.settings, log.producer, log.topics)
     log.check(epoch=2)
     assert rewinds.rewind_crawl(log.settings, log.to) == 3
     log.check(epoch=3)

@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log.admin import LAST, Admin
-from crawlog.streams.log.marks import EndMark, Marks
+from crawlog.streams.recovery.marks import EndMark, Marks
 from crawlog.streams.settings import Settings
 from crawlog.streams.settings.machine import Kafka
 

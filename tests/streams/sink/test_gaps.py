@@ -29,7 +29,7 @@ POST = 7
 def log(monkeypatch: pytest.MonkeyPatch) -> KeptLog:
     """A log of one partition."""
     made = KeptLog()
-    made.serve(monkeypatch, "crawlog.streams.log.newest_pages", gaps.__name__)
+    made.serve(monkeypatch, "crawlog.streams.recovery.newest_pages", gaps.__name__)
     monkeypatch.setattr(gaps, "partition_count", lambda _: 1)
     return made
 

@@ -9,12 +9,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import broker
-from crawlog.streams.log import groups, power_cut, provision, topics
+from crawlog.streams.log import groups, provision, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import consumer_config, kafka_config, log_bounds, log_identity
 from crawlog.streams.log.commits import OURS
-from crawlog.streams.log.power_cut import after_power_cut, fetch_unread
 from crawlog.streams.log.read import read_records
+from crawlog.streams.recovery import power_cut
+from crawlog.streams.recovery.power_cut import after_power_cut, fetch_unread
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer
@@ -88,7 +89,7 @@ def test_a_power_cut_shows_by_the_boot_of_a_broker_that_never_ended(
 def test_pages_that_went_before_parse_read_them_are_asked_for_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """As they were found, in their partition. A second call asks for none; a page that came since needs none."""
     log, names = KeptLog(), topics.Topics(Settings().kafka.prefix)
-    log.serve(monkeypatch, "crawlog.streams.log.newest_pages", power_cut.__name__)
+    log.serve(monkeypatch, "crawlog.streams.recovery.newest_pages", power_cut.__name__)
     for record in (
         u.UrlsRecord(job="j", urls=FOUNDS),
         u.UrlsRecord(job="j", epoch=2, results=[done(0, 0), done(1, 1), done(2, 2)]),

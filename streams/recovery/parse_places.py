@@ -15,15 +15,19 @@ from confluent_kafka import TopicPartition
 
 from crawlog.schemas import control, progress
 from crawlog.schemas.control import Skipped
-
-from . import groups
-from .admin import Admin
-from .client import committed_offsets, log_bounds
-from .commits import REPLAY_ALL, is_planned
-from .job_records import acknowledged
-from .producer import CommandProducer
-from .read import read_around
-from .topics import Topics, stage_group
+from crawlog.streams.log import (
+    REPLAY_ALL,
+    Admin,
+    CommandProducer,
+    Topics,
+    acknowledged,
+    committed_offsets,
+    groups,
+    is_planned,
+    log_bounds,
+    read_around,
+    stage_group,
+)
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

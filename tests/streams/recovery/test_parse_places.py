@@ -3,7 +3,7 @@
 import pytest
 
 from crawlog.streams.log.commits import REPLAY_ALL, Position, ReplayOrder, is_planned
-from crawlog.streams.log.parse_places import parse_place, ranges_text
+from crawlog.streams.recovery.parse_places import parse_place, ranges_text
 
 OURS = Position(40, 50).metadata
 

@@ -1,17 +1,24 @@
-"""Detects records that the log has lost, and restores them before a worker writes."""
+"""The log as a supervisor keeps it whole: detects records that are lost, restores them before a worker writes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from crawlog import outcome
 from crawlog.streams import files
+from crawlog.streams.log import Topics, stage_group
+
+from . import power_cut
+from .damage import find_cuts
+from .marks import Marks
+from .parse_places import accept_skipped, passed_over, ranges_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from crawlog.streams import engine as local
-    from crawlog.streams.log import Check, CutPartition, LostPage
     from crawlog.streams.settings import Settings
+
+    from .check import Check, LostPage
+    from .damage import CutPartition
 
 
 MISSING = "missing"
@@ -27,7 +34,7 @@ def note_missing(data: "Path") -> None:
     (data / "run" / MISSING).touch()
 
 
-class LogCare:
+class Recovery:
     """The log of one supervisor.
 
     Attributes:
@@ -37,8 +44,6 @@ class LogCare:
     """
 
     def __init__(self, settings: "Settings", report: Callable[[str], None]) -> None:
-        from crawlog.streams.log import Marks
-
         self.is_doubted = False
         self.cuts: list[CutPartition] = []
         self.lost_founds: list[CutPartition] = []
@@ -50,8 +55,6 @@ class LogCare:
 
     def moved(self, settings: "Settings") -> None:
         """Takes the log's new address."""
-        from crawlog.streams.log import Marks
-
         self._settings = settings
         self._marks = Marks(settings, settings.kafka.partitions)
 
@@ -64,8 +67,6 @@ class LogCare:
         return [*self._owed, *self._cuts(), *self._marks.look()]
 
     def _cuts(self) -> "list[CutPartition]":
-        from crawlog.streams.log import Topics, find_cuts
-
         return find_cuts(self._settings, Topics(self._settings.kafka.prefix), self._say_once)
 
     def _say_once(self, line: str) -> None:
@@ -75,8 +76,6 @@ class LogCare:
 
     def founds(self, cuts: "Iterable[CutPartition]") -> "list[CutPartition]":
         """The partitions of crawl.urls among these."""
-        from crawlog.streams.log import Topics
-
         return [one for one in cuts if one.topic == Topics(self._settings.kafka.prefix).urls]
 
     def make_again(self, engine: "local.Engine | None", found: "Sequence[CutPartition]" = ()) -> None:
@@ -88,8 +87,6 @@ class LogCare:
 
         Raises: EngineError: the log does not answer; `lost` gives the losses again.
         """
-        from crawlog.streams.log import power_cut
-
         self._owed = list(dict.fromkeys([*self._owed, *found]))
         if engine and engine.lost_power:
             power_cut.after_power_cut(self._settings, self._report)
@@ -114,17 +111,15 @@ class LogCare:
 
         Raises: Misconfigured: the group of parse or of a sink has members.
         """
-        from crawlog.streams.log import Topics, accept_skipped, passed_over, ranges_text, stage_group
-
         skipped = passed_over(self._settings)
         if accepts:
             accept_skipped(self._settings)
         if not skipped:
             return
         names, group = Topics(self._settings.kafka.prefix), stage_group(self._settings, "parse")
-        count = outcome.counted(sum(map(len, skipped.values())), "page")
+        number = sum(map(len, skipped.values()))
         then = "they are left out" if accepts else f"they are parsed now. {TO_SKIP}"
-        what = f"{count} of {names.pages} not parsed, {ranges_text(skipped)}"
+        what = f"{number:,} page{'s' * (number != 1)} of {names.pages} not parsed, {ranges_text(skipped)}"
         self._report(f"{what}: another program moved the group {group} past them; {then}")
 
     def parse_again(self, gone: "Iterable[LostPage]", back: "Mapping[int, int]") -> None:
@@ -132,8 +127,6 @@ class LogCare:
 
         Raises: EngineError: no answer; or parse has members.
         """
-        from crawlog.streams.log import power_cut
-
         fetched = power_cut.fetch_again(self._settings, gone)
         parsed = power_cut.parse_again(self._settings, back)
         self._report(
@@ -146,6 +139,4 @@ class LogCare:
         Args:
             founds: Whether founds are lost, so that all pages are parsed again.
         """
-        from crawlog.streams.log import power_cut
-
         power_cut.after_cuts(self._settings, self._report, self._cuts(), check, founds=founds)

@@ -25,13 +25,14 @@ from crawlog.streams.control import FleetReports
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError, SinkBehind, Unusable
 from crawlog.streams.jobs import Finish
-from crawlog.streams.log import groups, power_cut, provision, topics
+from crawlog.streams.log import groups, provision, topics
 from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.check import Check
 from crawlog.streams.log.client import consumer_config, kafka_config
 from crawlog.streams.log.commits import OURS
-from crawlog.streams.log.damage import CutPartition, Known, cuts_against
-from crawlog.streams.log.ledger import GonePage, Ledger, page_name
+from crawlog.streams.recovery import power_cut
+from crawlog.streams.recovery.check import Check
+from crawlog.streams.recovery.damage import CutPartition, Known, cuts_against
+from crawlog.streams.recovery.ledger import GonePage, Ledger, page_name
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.url.canonical import fingerprint

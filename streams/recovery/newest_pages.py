@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from crawlog.schemas import urls as u
+from crawlog.streams.log import Topics, log_bounds, read_records
 
 from .check import LostPage
-from .client import log_bounds
 from .ledger import page_name
-from .read import read_records
-from .topics import Topics
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

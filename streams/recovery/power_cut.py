@@ -36,19 +36,24 @@ from confluent_kafka import TopicPartition
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
 from crawlog.streams.errors import EngineError
+from crawlog.streams.log import (
+    Admin,
+    CommandProducer,
+    Producer,
+    Topics,
+    committed_offsets,
+    control_entries,
+    groups,
+    log_bounds,
+    mend_rewinds,
+    offsets,
+    read_records,
+    stage_group,
+    without_written,
+)
 
-from . import groups
-from .admin import Admin
 from .check import Check, LostPage, Unparsed
-from .client import committed_offsets, log_bounds
-from .commits import without_written
-from .job_records import control_entries
 from .newest_pages import lost_unread
-from .offsets import Target, plan
-from .producer import CommandProducer, Producer
-from .read import read_records
-from .rewind import mend
-from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -167,7 +172,7 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
     of = groups.Group(stage_group(settings, "parse"), "parse", names.pages)
     before = admin.committed(of.name, of.topic)
     producer = CommandProducer(settings, "crawlog-recovery")
-    mend(settings, producer, names)
+    mend_rewinds(settings, producer, names)
     _write_jobs(settings, producer, names)
     lost = 0
     for number, job, epoch, found in _again(settings, names, check.lost()):
@@ -266,13 +271,13 @@ def _last_minute(settings: "Settings", admin: Admin, topic: str, count: int) -> 
 def _queued(settings: "Settings", names: Topics, number: int, rows: set[int]) -> dict[int, u.FoundUrl]:
     """The founds that queued URLs, by row; lost founds are left out. One pass over the partition."""
     low, end = log_bounds(settings, names.urls, [number])[number]
-    offsets = {row >> 16 for row in rows if low <= row >> 16 < end}
+    places = {row >> 16 for row in rows if low <= row >> 16 < end}
     found: dict[int, u.FoundUrl] = {}
-    if not offsets:
+    if not places:
         return found
-    for message in read_records(settings, names.urls, number, min(offsets), max(offsets) + 1):
+    for message in read_records(settings, names.urls, number, min(places), max(places) + 1):
         offset = message.offset() or 0
-        if offset not in offsets:
+        if offset not in places:
             continue
         try:
             urls = u.decode(message.value()).urls or []
@@ -287,7 +292,7 @@ def _parse_again(admin: Admin, of: groups.Group, back: Mapping[int, int]) -> int
     held = groups.held(admin, of)
     further = {n: at for n, at in back.items() if (held[n].committed or 0) > at}
     beyond = {n: one.end for n, one in held.items() if (one.committed or 0) > one.end and n not in further}
-    moves, _ = plan(of.topic, Target("from-file", offsets=further | beyond), held)
+    moves, _ = offsets.plan(of.topic, offsets.Target("from-file", offsets=further | beyond), held)
     if not moves:
         return 0
     if not _is_empty(admin, of):
@@ -335,6 +340,6 @@ def _sinks_again(settings: "Settings", names: Topics, cut: Container[int]) -> No
     for of in groups.known_sink_groups(admin).values():
         held = groups.held(admin, of)
         starts = {n: one.first for n, one in held.items() if n in cut or (one.committed or 0) > one.end}
-        moves, _ = plan(names.items, Target("from-file", offsets=starts), held)
+        moves, _ = offsets.plan(names.items, offsets.Target("from-file", offsets=starts), held)
         if moves and _is_empty(admin, of):
             groups.move(admin, of, moves)

@@ -23,12 +23,9 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicColle
 
 from crawlog.streams import files
 from crawlog.streams.errors import EngineError
+from crawlog.streams.log import FIRST, LAST, Admin, Topics, consumer_config, is_log_end
 
-from .admin import FIRST, LAST, Admin
-from .client import consumer_config
 from .damage import CutPartition
-from .read import is_log_end
-from .topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

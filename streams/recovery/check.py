@@ -17,14 +17,23 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from crawlog.schemas import control, dead, items, pages, progress
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import DamagedLog
+from crawlog.streams.log import (
+    Admin,
+    ReadPatience,
+    Topics,
+    check_jump,
+    consumer_config,
+    groups,
+    is_log_end,
+    is_transient,
+    log_bounds,
+    read_error,
+    record_headers,
+    stage_group,
+)
 
-from . import groups
-from .admin import Admin
-from .client import consumer_config, is_transient, log_bounds
 from .ledger import Ledger, page_name
 from .parse_places import parse_places
-from .read import ReadPatience, check_jump, is_log_end, read_error, record_headers
-from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

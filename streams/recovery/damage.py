@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas import progress
 from crawlog.streams.errors import DamagedLog
-
-from . import groups
-from .admin import Admin
-from .client import committed_offsets, log_bounds
-from .commits import written_ends
-from .read import read_around
-from .topics import Topics, stage_group
+from crawlog.streams.log import (
+    Admin,
+    Topics,
+    committed_offsets,
+    groups,
+    log_bounds,
+    read_around,
+    stage_group,
+    written_ends,
+)
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
