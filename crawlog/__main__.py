@@ -19,6 +19,7 @@ from typing import NoReturn
 def main() -> NoReturn:
     """Entry point of the console script."""
     _end_at_signals()
+    import crawlog.streams.logs  # noqa: F401  # first: it loads structlog alone
     from crawlog.cli.main import main as command
 
     try:

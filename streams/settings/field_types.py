@@ -31,23 +31,18 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    @field_validator("*")
+    @field_validator("*")  # one for all fields: pydantic builds each validator of each field at every start
     @classmethod
-    def no_nul(cls, value: T) -> T:
-        """A NUL ends a C string: no file, header or environment variable can carry it."""
-        parts = value if isinstance(value, tuple) else (value,)
-        if any("\0" in str(part) for part in parts):
+    def is_possible(cls, value: T) -> T:
+        """A NUL ends a C string, so no file, header or environment variable can carry it; see also `MAX_WHOLE`."""
+        if isinstance(value, int):
+            if value > MAX_WHOLE:
+                raise ValueError(f"more than {MAX_WHOLE}")
+        elif isinstance(value, float):
+            if value > MAX_TIME:
+                raise ValueError(f"more than {MAX_TIME:.0f}")
+        elif any("\0" in str(part) for part in (value if isinstance(value, tuple) else (value,))):
             raise ValueError("holds a NUL character")
-        return value
-
-    @field_validator("*")
-    @classmethod
-    def is_no_larger_than_it_means(cls, value: T) -> T:
-        """See `MAX_WHOLE` and `MAX_TIME`."""
-        if isinstance(value, int) and value > MAX_WHOLE:
-            raise ValueError(f"more than {MAX_WHOLE}")
-        if isinstance(value, float) and value > MAX_TIME:
-            raise ValueError(f"more than {MAX_TIME:.0f}")
         return value
 
 
