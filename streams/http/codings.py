@@ -41,9 +41,6 @@ HEAD_STEP_BYTES = 4096
 HEAD_INNER_BYTES = 256 * 1024
 """Decoded bytes of an inner coding after which no more is unpacked to find the first ones."""
 
-SOUGHT_BYTES = 256 * 1024
-"""Raw bytes of a br body kept to find its end, which the library does not tell."""
-
 _WINDOW_LOG = 23
 """Of zstd: 8 MiB, the most that a body may ask for (RFC 9659)."""
 
@@ -301,84 +298,30 @@ def _zstd(head: bytes, members: int) -> Any:
 
 
 class _Brotli:
-    """Bytes behind its end are ignored; the library calls a chunk with both broken: then the end is sought."""
+    """Bytes after its end are ignored, unless they come in one chunk with it: the library then reports an error."""
 
     def __init__(self, piece_bytes: int) -> None:
         self._piece_bytes = piece_bytes
         self._stream = brotli.Decompressor()
-        self._fed = bytearray()
-        self._came = 0
-        self._is_fed = self._is_over = False
+        self._is_fed = self._has_come = False
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
         stream = self._stream
         self._is_fed = self._is_fed or bool(data)
-        if len(self._fed) <= SOUGHT_BYTES:
-            self._fed += data
-        while not self._is_over and not stream.is_finished():
+        while not stream.is_finished():
             try:
                 piece = stream.process(data, output_buffer_limit=self._piece_bytes)
             except brotli.error as error:
-                yield from self._last(str(error))
-                return
+                raise BadCoding(str(error)) from None
             if not piece:  # the only sign that it has no more
                 return
-            self._came += len(piece)
+            self._has_come = True
             yield piece
             data = b""
 
-    def _last(self, error: str) -> Iterator[bytes]:
-        """What is left up to its end. Raises: BadCoding: it has none, or too much came to look for it."""
-        fed = bytes(self._fed)
-        most = self._came + 4 * max(self._piece_bytes, PIECE_BYTES)  # of a `Head` a page may have more to come
-        end = _brotli_end(fed, most) if len(fed) <= SOUGHT_BYTES else None
-        if end is None:
-            raise BadCoding(error)
-        self._is_over = True
-        known = self._came
-        try:
-            for piece in _unpacked(brotli.Decompressor(), fed[:end]):
-                if len(piece) > known:
-                    yield piece[known:]
-                known = max(0, known - len(piece))
-        except brotli.error:
-            raise BadCoding(error) from None
-
     def end(self) -> None:
-        if self._is_fed and not self._came and not self._is_over and not self._stream.is_finished():
+        if self._is_fed and not self._has_come and not self._stream.is_finished():
             raise BadCoding("it ends before its first byte")
-
-
-def _unpacked(stream: Any, data: bytes) -> Iterator[bytes]:
-    """Decode some bytes. Raises: brotli.error: they are broken, or go on after the end."""
-    while not stream.is_finished() and (piece := stream.process(data, output_buffer_limit=PIECE_BYTES)):
-        yield piece
-        data = b""
-
-
-def _brotli_end(data: bytes, most: int) -> int | None:
-    """Where a stream ends, or breaks; None where it does neither, or more than `most` bytes come of it.
-
-    Searched in steps first, then byte by byte: together twice the work of decoding.
-    """
-    rough = _brotli_step(data, range(1024, len(data) + 1024, 1024), most)
-    return None if rough is None else _brotli_step(data, range(max(rough - 1024, 1), rough + 1), most)
-
-
-def _brotli_step(data: bytes, cuts: Iterable[int], most: int) -> int | None:
-    """The first of these places by which a stream has ended, or broken."""
-    stream, came, last = brotli.Decompressor(), 0, 0
-    for cut in cuts:
-        try:
-            came += sum(map(len, _unpacked(stream, data[last:cut])))
-        except brotli.error:
-            return cut
-        if came > most:
-            return None
-        if stream.is_finished():
-            return cut
-        last = cut
-    return None
 
 
 _LAYERS: dict[str, Callable[[int], _Layer]] = {

@@ -32,7 +32,7 @@ MAX_SITEMAPS = 1_000
 """Sitemap lines that are kept for one user agent, the first ones of the file."""
 
 HELD_BYTES = 64 << 20
-"""Memory of all rules together, about: those of 20,000 hosts with usual files, or of 50 with the worst."""
+"""Memory of all rules together, about: those of 20,000 hosts with usual files, or of 10 with the worst."""
 
 LARGE_FILE = 64 * 1024
 READ_BYTE_S = 0.3e-6
@@ -186,8 +186,8 @@ class RobotsRules:
 class SharedRules:
     """Rules of files, shared by all hosts with the same file, as the hosts of one platform have.
 
-    A file of 500 KiB is read in 0.15 s and takes 0.6 MB, 1.4 at most, so there is one bound for all hosts. Rules that
-    were not used since the last eviction are evicted first (second chance). Their hosts read the file again before use.
+    A file of 500 KiB is read in 0.15 s and takes up to 6 MB, so there is one bound for all hosts. Rules that were not
+    used since the last eviction are evicted first (second chance). Their hosts read the file again before use.
 
     Attributes:
         size_bytes: Memory of all rules, about.

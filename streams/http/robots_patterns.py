@@ -1,26 +1,15 @@
 """The rules of one user agent in a robots.txt, ready to be asked: the longest pattern that matches a path decides.
 
 Patterns and paths are compared in one spelling, whatever each escapes (RFC 9309 2.2.2). A look-up takes microseconds,
-because every dispatch asks; rules that would take much memory are packed.
+because every dispatch asks.
 """
 
 import re
-from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from operator import itemgetter
-from typing import Protocol
 
 MAX_PIECES = 5_000
 """Literals between wildcards kept for one user agent, the first ones of the file: they bound the cost of a query.
 The most of 1,200 real files is 1,000; with so many as here a query takes one to three milliseconds."""
-
-LOOSE_BYTES = 256 << 10
-"""Patterns that would take more memory with an object each are packed: 16 bytes a plain one, one with wildcards little
-more than its text. A query then takes 1.5 times as long, three times where hundreds of wildcards are looked at."""
-
-_NOWHERE = "\0"
-"""A character that no pattern has: a line ends at it, and its escape is kept."""
 
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 
@@ -29,81 +18,6 @@ Rule = tuple[str, bool]
 
 _Wild = tuple[int, list[str], Rule]
 """A pattern with wildcards: its length, its literals between the stars (with the `$`), and its line."""
-
-
-class _Plain(Protocol):
-    """Lines by their pattern."""
-
-    def get(self, pattern: str, /) -> Rule | None:
-        """The line whose pattern this is."""
-
-
-class _PackedPlain:
-    """Lines by hashes of their patterns, 63 bits each, in an open table; the lowest bit tells whether a line allows.
-
-    Strings are hashed with a key of the process, so no file can be made whose patterns are taken for each other.
-    """
-
-    def __init__(self, lines: dict[str, Rule]) -> None:
-        self._size = size = 2 * len(lines) + 1
-        self._table = table = array("q", bytes(8 * size))
-        for pattern, (_, allows) in lines.items():
-            key = hash(pattern) & -2 or 2
-            at = key % size
-            while table[at]:
-                at = (at + 1) % size
-            table[at] = key | allows
-        self.size_bytes = 8 * size
-
-    def get(self, pattern: str, /) -> Rule | None:
-        """The line with this pattern; of the line only the pattern is known."""
-        table, size = self._table, self._size
-        key = hash(pattern) & -2 or 2
-        at = key % size
-        while found := table[at]:
-            if found & -2 == key:
-                return pattern, bool(found & 1)
-            at = (at + 1) % size
-        return None
-
-
-class _Wilds(Protocol):
-    """Patterns with wildcards, by their text before the first star."""
-
-    def get(self, head: str, nothing: tuple[()], /) -> Iterable[_Wild]:
-        """The patterns with this beginning: the longest first, and of equal ones those that allow."""
-
-
-class _PackedWilds:
-    """The same, packed as text: found by hashes of their beginnings, and split for each query."""
-
-    def __init__(self, wilds: dict[str, list[_Wild]]) -> None:
-        by_hash = sorted(((hash(head), wild) for head, wild in wilds.items()), key=itemgetter(0))
-        self._hashes = array("q", (hashed for hashed, _ in by_hash))
-        self._ranks = array("L")  # of each pattern: twice its length, and one more where it allows
-        self._ends = array("L", (0, 0))  # of the patterns and of the text, up to each hash
-        blocks, size = [], 0
-        for _, wild in by_hash:
-            self._ranks.extend(2 * length + line[1] for length, _, line in wild)
-            blocks.append(_NOWHERE.join("*".join(pieces) for _, pieces, _ in wild))
-            size += len(blocks[-1])
-            self._ends.extend((len(self._ranks), size))
-        self._text = "".join(blocks)
-        self.size_bytes = size + 8 * (len(self._hashes) + len(self._ranks) + len(self._ends))
-
-    def get(self, head: str, nothing: tuple[()], /) -> Iterable[_Wild]:
-        """The patterns with this beginning; of a line only its pattern is known."""
-        hashed = hash(head)
-        at = bisect_left(self._hashes, hashed)
-        if at == len(self._hashes) or self._hashes[at] != hashed:
-            return nothing
-        first, start, last, end = self._ends[2 * at : 2 * at + 4]
-        return _apart(self._ranks[first:last], self._text[start:end])
-
-
-def _apart(ranks: Iterable[int], text: str) -> Iterator[_Wild]:
-    for rank, pattern in zip(ranks, text.split(_NOWHERE), strict=True):
-        yield rank >> 1, pattern.split("*"), (pattern, rank & 1 == 1)
 
 
 class Matcher:
@@ -123,19 +37,12 @@ class Matcher:
                 best[pattern] = line
         self._lengths = sorted({len(pattern) for pattern in plain if pattern[-1] != "$"}, reverse=True)
         self._has_ends = any(pattern[-1] == "$" for pattern in plain)
-        wilds = _first_pieces(starred)
+        self._plain = plain
+        self._wilds = wilds = _first_pieces(starred)
         self._heads = sorted({len(head) for head in wilds})
-        self._plain: _Plain = plain
-        plain_bytes = sum(150 + len(pattern) for pattern in plain)
-        if plain_bytes > LOOSE_BYTES:
-            self._plain = packed = _PackedPlain(plain)
-            plain_bytes = packed.size_bytes
-        self._wilds: _Wilds = wilds
-        wild_bytes = sum(340 + 60 * len(one[1]) + 2 * one[0] for wild in wilds.values() for one in wild)
-        if wild_bytes > LOOSE_BYTES:
-            self._wilds = packed_wilds = _PackedWilds(wilds)
-            wild_bytes = packed_wilds.size_bytes
-        self.size_bytes = plain_bytes + wild_bytes
+        self.size_bytes = sum(150 + len(pattern) for pattern in plain) + sum(
+            340 + 60 * len(pieces) + 2 * length for wild in wilds.values() for length, pieces, _ in wild
+        )
 
     def deciding(self, path: str) -> Rule | None:
         """The line that decides about a path, None when none matches."""
