@@ -23,7 +23,6 @@ from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.html.charset import decide
 from crawlog.streams.html.extract import extracted
 from crawlog.streams.html.links import Links
-from crawlog.streams.html.simhash import simhash_of
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.http.sniff import computed
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
@@ -132,7 +131,6 @@ def costs(folder: Path, rounds: int = ROUNDS) -> Iterator[tuple[str, float]]:
     bodies = [gzip.decompress((folder / "pages" / name).read_bytes()) for name in names]
     yield "type of a page", best(lambda body: computed("text/html", body[:512]), bodies)
     yield "title and links of a page", best(lambda body: extracted(body, "", "http://h.test/", ("a", "area")), bodies)
-    yield "sketch of a page", best(simhash_of, bodies)
 
 
 def _best(rounds: int, ask: Callable[[Any], Any], questions: list[Any]) -> float:

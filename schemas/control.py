@@ -3,8 +3,8 @@
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (a note that a job ended, and how),
 `start/NAME` (the spider's `start` has given all its requests), `output/JOB/NAME` (what became of an output),
 `worker/NAME` (a planned stop), `code/PROJECT/VERSION` (a version was hidden), `join/NAME/HOST` (a host that a seed
-redirected to and that joined the job's scope; `HOST+HASH` if the record names more hosts), `missing/NAME/URL` (the
-answer to a probe for soft 404s), `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
+redirected to and that joined the job's scope; `HOST+HASH` if the record names more hosts),
+`rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
 `skipped/PARTITION/OFFSET` (pages that the operator left out), `command/job/NAME`, `command/host/HOST`,
 `command/stage/NAME` (a command of the operator: the newest one for a target is in force, until `resume`, `unblock` or a
 tombstone). Any Kafka client with the log's credentials may write commands:
@@ -191,19 +191,6 @@ class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, froze
         return (self.name, *self.more)
 
 
-class Missing(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
-    """The answer of a host, with status 200, to a URL that cannot exist: similar pages are soft 404s.
-
-    Attributes:
-        url: The URL of the probe, canonical.
-        sketch: SimHash of the answer.
-    """
-
-    job: str
-    url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/]+/")]
-    sketch: int
-
-
 Action = Literal["pause", "resume", "block", "unblock", "slow", "stop"]
 
 ENDS = ("resume", "unblock")
@@ -353,7 +340,7 @@ class Skipped(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     end: Annotated[int, msgspec.Meta(ge=0)]
 
 
-_OfJob = JobCopy | Finished | StartEnded | OutputNote | Join | Missing
+_OfJob = JobCopy | Finished | StartEnded | OutputNote | Join
 Control = _OfJob | WorkerOrder | CodeNote | Command | Rewound | Skipped | Layout
 
 LAYOUT = b"layout"
@@ -368,7 +355,6 @@ _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
     b"finished": msgspec.json.Decoder(Finished),
     b"start": msgspec.json.Decoder(StartEnded),
     b"join": msgspec.json.Decoder(Join),
-    b"missing": msgspec.json.Decoder(Missing),
     b"rewind": msgspec.json.Decoder(Rewound),
     b"skipped": msgspec.json.Decoder(Skipped),
     b"layout": msgspec.json.Decoder(Layout),
@@ -395,7 +381,6 @@ def _join_key(record: Join) -> str:
 _KEYS: dict[type[Control], Callable[[Any], str]] = {
     Command: lambda record: f"command/{record.kind}/{record.target}",
     Rewound: lambda record: f"rewind/{record.epoch}.{record.mark}/{record.job}",
-    Missing: lambda record: f"missing/{record.job}/{record.url}",
     Skipped: lambda record: f"skipped/{record.partition}/{record.start}",
     Layout: lambda _: LAYOUT.decode(),
     OutputNote: lambda record: f"output/{record.job}/{record.output}",

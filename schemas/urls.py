@@ -223,9 +223,6 @@ class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
         sessions: Whether a URL is refused if its page is known with another session id or with none.
         strays: Strays of one host that are taken, and one more for each ten URLs of its domain.
         hosts: Hosts of one domain other than its own name, at most, and one more for each ten URLs; None for no limit.
-        duplicates: Pages whose links are not followed: none (`follow`), copies of a page of the same host
-            (`skip_exact`), or also near copies (`skip_near`).
-        soft_404: Whether a host that sends nearly equal pages is probed once with a URL that cannot exist.
     """
 
     max_segments: int = 40
@@ -237,8 +234,6 @@ class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
     sessions: bool = True
     strays: int = 100
     hosts: int | None = 100
-    duplicates: Literal["follow", "skip_exact", "skip_near"] = "follow"
-    soft_404: bool = False
 
 
 class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -28,7 +28,6 @@ from crawlog.schemas.control import (
     Finished,
     JobCopy,
     Join,
-    Missing,
     OutputNote,
     Rewound,
     StartEnded,
@@ -144,7 +143,7 @@ def specs(ground: Ground) -> Iterator[JobSpec]:
         yield JobSpec(scope=ScopeSpec(include=(pattern,), names=(pattern,)), max_depth=-1, max_redirects=-1)
         yield JobSpec(render=RenderRules(mode="always", include=(pattern,)), fingerprint_headers=(pattern, ""))
         yield JobSpec(canonical=CanonicalRules(drop_params=(pattern, "*", ""), index_files=("", pattern, "/")))
-    yield JobSpec(traps=TrapRules(-1, -1, -1, strays=-1, hosts=-1, duplicates="skip_near", soft_404=True))
+    yield JobSpec(traps=TrapRules(-1, -1, -1, strays=-1, hosts=-1))
     yield JobSpec(links=("*", "", "a b", "]]"), token="", max_links=-1, max_url_length=-1)
 
 
@@ -164,7 +163,7 @@ def forged(ground: Ground) -> list[Control]:
                 CodeNote(name, "../1", hidden=False, at=at),
                 CodeNote("p", name, hidden=False, revoked=True, at=at),
             ]
-        made += [Join(name, "../..", ("", "\0", "x" * 999)), Missing(name, "http://a.test/\x00", -(2**63))]
+        made.append(Join(name, "../..", ("", "\0", "x" * 999)))
     made += [Rewound(1, start={0: 0}, end={0: 9}, pages={0: 3}, before=dict.fromkeys(jobs, 0), complete=True)]
     made += [Command("stop", job=name, reason="\x1b]0;x\a", at=1e300) for name in NAMES[:4]]
     return made

@@ -1,6 +1,6 @@
 """What a job makes of a page in one call, under the guard's clock.
 
-is it a soft 404? ─► the default spider, again after an error ─► (page, Parsed)
+the default spider, again after an error ─► (page, Parsed)
 """
 
 import structlog
@@ -18,20 +18,11 @@ MAX_TRIES = 3
 """Attempts to parse a page. A page that failed for lack of memory may succeed at the next attempt."""
 
 
-def judged(job: Job, meta: PageMeta, body: bytes) -> PageMeta:
-    """The page, marked if it is a soft 404."""
-    found = job.judged(meta, body)
-    if found is not meta:
-        log.info("soft_404", job=meta.job, url=meta.url)
-    return found
-
-
 def parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
-    """The page, marked if it is a soft 404 or redirects nowhere, and its spider's result.
+    """The page, a failure if it redirects nowhere, and its spider's result.
 
     Raises: BaseException: the spider's exception at the last attempt.
     """
-    meta = judged(job, meta, body)
     if meta.kind == "sitemap" and meta.error:
         log.warning("sitemap_unread", job=meta.job, url=meta.url, error=meta.error)
     if (undone := job.undone(meta)) is not meta:

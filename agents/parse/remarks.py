@@ -1,11 +1,11 @@
-"""Logs what is unusual about a page's outputs, and keeps what reports say of a job's pages."""
+"""Keeps the remarks that reports have of a job's pages."""
 
 from typing import TYPE_CHECKING
 
 import structlog
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.parse import Job, PageOutputs, remarked
+from crawlog.streams.parse import Job, remarked
 from crawlog.streams.spiders import Parsed
 
 if TYPE_CHECKING:
@@ -33,14 +33,3 @@ class Remarks:
         if remarks.lost_cookie and (before is None or before.lost_cookie != remarks.lost_cookie):
             log.warning("cookie_dropped", job=job.name, url=meta.url, why="fetch.cookies is off")
         self.by_job[job.name] = remarks
-
-
-def tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:
-    """Log the unusual outputs of a page."""
-    links = len(parsed.outlinks) + len(parsed.foreign)
-    if parsed.reached:
-        log.warning("limit_reached", job=meta.job, url=meta.url, limit=parsed.reached, links=links)
-    if outputs.is_duplicate:
-        log.info("links_skipped", job=meta.job, url=meta.url, rule="duplicate", links=links)
-    if outputs.is_soft_404 is not None:
-        log.info("probed", job=meta.job, url=meta.url, http=meta.http, soft_404=outputs.is_soft_404)

@@ -27,11 +27,11 @@ from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, Take
 from crawlog.streams.spiders import Parsed, user_trace
 from crawlog.streams.url import Places
 
-from .attempts import judged, parsed
+from .attempts import parsed
 from .costly import CostlyDomains
 from .guard import Guard
 from .outputs import Outputs, Sender
-from .remarks import Remarks, tell
+from .remarks import Remarks
 from .spider_pages import SpiderPage, SpiderPages
 from .unpacking import no_room, plain_body, unpacked
 
@@ -246,7 +246,7 @@ class ParseStage:
             self.bodiless[message.partition, message.offset] = Bodiless(message, meta, page)
             self.lacks_bodies()
             return
-        if job.spec.spider and job.is_for_spider(meta):
+        if job.spec.spider and meta.kind == "page":
             self._give_to_spider(SpiderPage(job, message, meta, page, body))
             return
         if (
@@ -262,7 +262,7 @@ class ParseStage:
         notes.touch(key)
         try:
             meta, made = self.guard.clock.call(parsed, job, meta, body)
-            self._give(job, message, meta, page, body, made)
+            self._give(job, message, meta, page, made)
         except BaseException as error:  # noqa: BLE001  # no exception of a page may end the worker
             self._failed(message, meta, page, error)
         notes.release(key)
@@ -271,16 +271,17 @@ class ParseStage:
         self._gather()
 
     def _give(  # a page, its job, its metadata, and what was made of it
-        self, job: Job, message: Message, judged: PageMeta, page: Page, body: bytes, parsed: Parsed
+        self, job: Job, message: Message, judged: PageMeta, page: Page, parsed: Parsed
     ) -> None:
         """Send the outputs of a page."""
         if parsed.closes and self._jobs.is_past(judged):
             parsed = parsed._replace(closes="")
-        outputs = outputs_of(job, (message.partition, message.offset), judged, body, parsed)
+        outputs = outputs_of(job, (message.partition, message.offset), judged, parsed)
         if job.spec.spider and judged.job in self.parsed:
             self.remarks.take(job, judged, parsed)
-        if parsed.reached or outputs.is_duplicate or outputs.is_soft_404 is not None:
-            tell(judged, parsed, outputs)
+        if parsed.reached:
+            links = len(parsed.outlinks) + len(parsed.foreign)
+            log.warning("limit_reached", job=judged.job, url=judged.url, limit=parsed.reached, links=links)
         self._outputs.give(job, outputs, page)
 
     def _failed(self, message: Message, meta: PageMeta, page: Page, error: BaseException) -> None:
@@ -297,11 +298,6 @@ class ParseStage:
 
     def _give_to_spider(self, waiting: SpiderPage) -> None:
         assert self.spiders is not None, "a job with a spider came before the first assignment"
-        try:
-            waiting.meta = self.guard.clock.call(judged, waiting.job, waiting.meta, waiting.body)
-        except BaseException as error:  # noqa: BLE001  # no exception of a page may end the worker
-            self._failed(waiting.message, waiting.meta, waiting.page, error)
-            return
         self.spiders.add(waiting)
 
     def spider_gave(self, waited: SpiderPage, parsed: Parsed, error: str = "", trace: str = "") -> None:
@@ -314,7 +310,7 @@ class ParseStage:
         try:
             if error:
                 page.wait()  # for its dead letter too
-            self._give(waited.job, message, meta, page, waited.body, parsed)
+            self._give(waited.job, message, meta, page, parsed)
         except BaseException as failure:  # noqa: BLE001  # no exception of a page may end the worker
             if error:
                 page.one_done()

@@ -7,7 +7,6 @@
                                                                   links: canonical, with fingerprint and place
 
     cost        before parsing: which pages a child process tries first, and what they may take
-    simhash     a sketch of the text, for near duplicates
     login_form  the form on a login page, filled in
     sitemap     sitemaps and feeds: sitemap_text ─► sitemap_markup ─► sitemap_entries
 
@@ -20,7 +19,6 @@ from .directives import NOTHING_SAID, directives_of, header_links, refresh_targe
 from .extract import base_of, extracted
 from .links import Links, Outlink, Resolved
 from .login_form import PAGE_BYTES, filled_in
-from .simhash import simhash_of
 from .sitemap_entries import SitemapEntry, found_priority, newest_first, with_scheme
 from .tree import parsed, readings
 
@@ -48,7 +46,6 @@ __all__ = [
     "queries",
     "readings",
     "refresh_target",
-    "simhash_of",
     "sitemap",
     "with_scheme",
 ]

@@ -16,7 +16,7 @@ import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.schemas import control, urls
-from crawlog.schemas.control import Control, Finished, JobCopy, Join, Missing, OutputNote, Rewound, StartEnded
+from crawlog.schemas.control import Control, Finished, JobCopy, Join, OutputNote, Rewound, StartEnded
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import JobOrder, JobSpec, UrlsRecord
 from crawlog.streams import crash_points
@@ -334,4 +334,4 @@ def _is_note_of(entry: Control, job: str) -> bool:
         return entry.job == job and entry.complete
     if isinstance(entry, control.Command):
         return entry.job == job
-    return isinstance(entry, Finished | StartEnded | OutputNote | Join | Missing) and entry.job == job
+    return isinstance(entry, Finished | StartEnded | OutputNote | Join) and entry.job == job

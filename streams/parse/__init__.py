@@ -1,6 +1,6 @@
 """Decides the outputs of pages, without clock or log.
 
-    crawl.control ─► Jobs ─► Job (`job.py`) ─┬─► soft_404, duplicates: has the page new content?
+    crawl.control ─► Jobs ─► Job (`job.py`) ─┐
     a spider's CallResult ─► requested ─► Parsed
     page, Parsed ────────────────────────────┴─► outputs: all outputs of a page, one value ─► founds: batches
 

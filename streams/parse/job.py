@@ -17,8 +17,6 @@ from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, MAX_VIA_BYTES, Found
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html import Links, Outlink
 from crawlog.streams.spiders import (
-    NOTHING,
-    SOFT_404,
     SPIDER,
     Parsed,
     is_html,
@@ -38,10 +36,8 @@ from crawlog.streams.url import (
     serialise,
 )
 
-from .duplicates import Twins
 from .founds import Sent
 from .requested import redirected
-from .soft_404 import Sketches, SoftErrors
 
 SITEMAP_PRIORITY = 20
 """Sitemaps are fetched before the URLs in them, whose priorities are -10 to 10."""
@@ -53,18 +49,6 @@ UNDONE, CIRCLE = "redirect_undone", "redirect_circle"
 MAX_FAULT = 1000
 """Longest reason why a job cannot be used, characters. It may quote a file name of megabytes, and it is in the dead
 letter of each page."""
-
-
-class Learned(NamedTuple):
-    """Facts about a job from crawl.control, beside its record.
-
-    Attributes:
-        joined: Names that joined its scope.
-        missing: Sketches of the hosts' answers to probes.
-    """
-
-    joined: Names
-    missing: Sketches
 
 
 class Revised(NamedTuple):
@@ -105,7 +89,7 @@ class Job:
     """The newest known revision of a job, ready to parse with.
 
     Args:
-        learned: Facts from crawl.control; `Jobs` keeps them up to date.
+        joined: Names that joined its scope, from crawl.control; `Jobs` adds those that it reads.
 
     Attributes:
         begun: The record with which it began, or last went on after its end. No process of its spider is older.
@@ -113,12 +97,12 @@ class Job:
     Raises: Misconfigured: its scope has a wrong expression.
     """
 
-    def __init__(self, name: str, spec: JobSpec, places: Places, learned: Learned, begun: JobMark = FIRST) -> None:
+    def __init__(self, name: str, spec: JobSpec, places: Places, joined: Names, begun: JobMark = FIRST) -> None:
         self.name = name
         self.begun = begun
         self.spider = "" if spec.spider else SPIDER
         self.spec = spec
-        self.joined = learned.joined
+        self.joined = joined
         canonicaliser = Canonicaliser(spec.canonical)
         self.canonical = canonicaliser.canonical
         self._scope = Scope(spec)
@@ -129,39 +113,15 @@ class Job:
         self._place = places.of
         self._telling = frozenset(name.lower() for name in spec.fingerprint_headers)
         self._sent: dict[int, Sent] = {}
-        duplicates = spec.traps.duplicates
-        self._twins = None if duplicates == "follow" else Twins(near=duplicates == "skip_near")
-        self._soft = SoftErrors(name, learned.missing) if spec.traps.soft_404 else None
 
     # The page itself.
 
-    def judged(self, meta: PageMeta, body: bytes) -> PageMeta:
-        """The page, marked if it is a soft 404."""
-        if self._soft is None or not self._soft.is_one(meta, self._place(meta.url).host, body):
-            return meta
-        return msgspec.structs.replace(meta, error=SOFT_404)
-
     def may_parse(self, meta: PageMeta) -> bool:
         """Whether a page may reach the HTML parser of the default spider."""
-        return meta.kind == "page" and is_html(meta) and not is_redirect(meta) and not self.is_probe(meta)
-
-    def is_for_spider(self, meta: PageMeta) -> bool:
-        """Whether a page of a job with a user's spider may be for it; `wants_spider` says more once that is loaded."""
-        return meta.kind == "page" and not self.is_probe(meta)
-
-    def is_probe(self, meta: PageMeta) -> bool:
-        """Whether the page is only the answer to a probe."""
-        return self._soft is not None and self._soft.is_probe(meta.url, self._place(meta.url).host)
-
-    def probe(self, meta: PageMeta, body: bytes) -> Outlink | None:
-        """The probe to send to the page's host, a URL that cannot exist; None for no probe."""
-        url = self._soft.probe(meta, self._place(meta.url).host, body) if self._soft is not None else ""
-        return self.outlink(url) if url else None
+        return meta.kind == "page" and is_html(meta) and not is_redirect(meta)
 
     def parsed(self, meta: PageMeta, body: bytes) -> Parsed:
         """The result of the default spider for a page."""
-        if self.is_probe(meta):
-            return NOTHING
         name = self.joining(meta) or ""
         if (len(self.joined), name) != (self._scope_size, self._own_name):
             self._scope_size, self._own_name = len(self.joined), name
@@ -170,12 +130,6 @@ class Job:
         return parse(meta, body, self.links, self.spec)
 
     # Its links.
-
-    def is_duplicate(self, meta: PageMeta, body: bytes) -> bool:
-        """Whether no links of a page are followed, since its host sent the same page before; asked once a page."""
-        if self._twins is None or meta.kind != "page":
-            return False
-        return self._twins.is_one(self._place(meta.url).host, meta.url, body)
 
     def _is_foreign(self, origin: str) -> bool:
         """Whether no URL of an origin is in the scope, with the name that the page itself adds to it."""
@@ -352,7 +306,7 @@ class Jobs:
         self._marks: dict[str, JobMark] = {}
         self._broken: dict[str, tuple[JobMark, str]] = {}
         self._deleted: dict[str, int] = {}
-        self._learned: dict[str, Learned] = {}
+        self._joined: dict[str, Names] = {}
         self._learn(DEFAULT_JOB, DEFAULT_SPEC, 0)
 
     def of(self, meta: PageMeta) -> Job | None:
@@ -381,19 +335,16 @@ class Jobs:
         return meta.epoch <= self._deleted.get(meta.job, control.NO_EPOCH)
 
     def learn(self, record: control.Control) -> Revised | None:
-        """Apply a record of crawl.control: a job's revision, a name that joined a scope, a host's answer to a probe."""
+        """Apply a record of crawl.control: a job's revision, or names that joined its scope."""
         if isinstance(record, control.JobCopy):
             self._deleted[record.job] = max(record.after, self._deleted.get(record.job, control.NO_EPOCH))
             return Revised(record.job, record.spec.rev, self._learn(record.job, record.spec, record.epoch))
         if isinstance(record, control.Join):
-            self._learned_of(record.job).joined.update(record.names)
-        elif isinstance(record, control.Missing):
-            host = self._places.of(record.url).host
-            self._learned_of(record.job).missing.setdefault(host, set()).add(record.sketch)
+            self._joined_of(record.job).update(record.names)
         return None
 
-    def _learned_of(self, job: str) -> Learned:
-        return self._learned.setdefault(job, Learned(Names(), {}))
+    def _joined_of(self, job: str) -> Names:
+        return self._joined.setdefault(job, Names())
 
     def _learn(self, name: str, spec: JobSpec, epoch: int) -> Misconfigured | None:
         mark, known = JobMark(epoch, spec.rev), self._known.get(name)
@@ -401,14 +352,14 @@ class Jobs:
             return None
         if spec.state == "deleted" and name != DEFAULT_JOB:
             self._deleted[name] = max(epoch, self._deleted.get(name, control.NO_EPOCH))
-            for of_job in (self._known, self._marks, self._broken, self._learned):
+            for of_job in (self._known, self._marks, self._broken, self._joined):
                 of_job.pop(name, None)
             return None
         try:
             if spec.spider and spec.code is None:  # deployed code is judged where its process starts
                 self._check(spec.spider)
             begun = mark if known is None or _begins_anew(known, mark, spec) else known.begun
-            self._known[name] = Job(name, spec, self._places, self._learned_of(name), begun)
+            self._known[name] = Job(name, spec, self._places, self._joined_of(name), begun)
             self._marks[name] = mark
         except Misconfigured as error:
             self._broken[name] = (mark, str(error)[:MAX_FAULT])

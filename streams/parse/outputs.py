@@ -2,8 +2,8 @@
 
     Job, page, Parsed ─► outputs_of ─► PageOutputs: item, control records, founds, counts ─► the agent, in this order
 
-After an error here, nothing was sent. The decision changes the job's memory of its hosts (near duplicates, soft 404s).
-It does not change the joined names or the links known as sent: only the agent does, when it sends.
+After an error here, nothing was sent. The decision does not change the joined names or the links known as sent: only
+the agent does, when it sends.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,10 +20,6 @@ from crawlog.streams.url import fingerprint
 from .founds import Batch, Sent
 from .job import Job, Redirect
 from .requested import requested
-from .soft_404 import SoftErrors
-
-PROBE_PRIORITY = 20
-"""A probe is fetched before the pages that it may judge."""
 
 MAX_UNREAD = 300
 """Longest reason why no callback got a page, characters: servers choose some of its words."""
@@ -50,8 +46,6 @@ class PageOutputs(NamedTuple):
         awaited: Batches in flight that hold other links of the page.
         dropped: Counts of refused links, by rule.
         partition: Of crawl.urls, for these counts if no batch of the job is open; any partition will do.
-        is_duplicate: Whether its links are left out because the host sent the same page before.
-        is_soft_404: Whether a probe was answered like a page; None if this page is no answer to a probe.
     """
 
     epoch: int
@@ -63,35 +57,25 @@ class PageOutputs(NamedTuple):
     awaited: Collection[Batch] = ()
     dropped: Mapping[str, int] = _NO_COUNTS
     partition: int = 0
-    is_duplicate: bool = False
-    is_soft_404: bool | None = None
 
 
-def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parsed: Parsed) -> PageOutputs:
+def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) -> PageOutputs:
     """All outputs of a page.
 
     Args:
         at: Its (partition, offset) in crawl.pages.
-        meta: Its metadata, from `Job.judged`.
     """
     dropped: dict[str, int] = {}
     awaited: set[Batch] = set()
     name, sent = job.joining(meta) or "", job.sent(meta.epoch)
     refusal = partial(job.refusal, joining=name) if name else job.refusal
-    is_probe = job.is_probe(meta)
-    sketch = SoftErrors.sketch(meta, body) if is_probe else None
     is_taken = parsed.takes_redirects or (meta.request is not None and is_answer(meta, meta.request))
-    is_followed = is_redirect(meta) and not is_probe and not is_taken
+    is_followed = is_redirect(meta) and not is_taken
     redirect = job.redirect(meta, dropped, name) if is_followed else None
     founds: list[Found] = [(redirect.link, redirect.found)] if redirect is not None else []
-    probe = None if is_probe else job.probe(meta, body)
-    if probe is not None:
-        founds += _founds(sent.unsent([probe], meta.depth, refusal, {}, awaited), meta, 0, {probe.url: PROBE_PRIORITY})
-    is_duplicate = bool(parsed.outlinks or parsed.foreign) and job.is_duplicate(meta, body)
-    if not is_duplicate:
-        unsent = sent.unsent(parsed.outlinks, meta.depth + 1, refusal, dropped, awaited)
-        founds += _founds(unsent, meta, 1, parsed.priorities)
-        job.count_foreign(parsed.foreign, meta.depth + 1, dropped)
+    unsent = sent.unsent(parsed.outlinks, meta.depth + 1, refusal, dropped, awaited)
+    founds += _founds(unsent, meta, parsed.priorities)
+    job.count_foreign(parsed.foreign, meta.depth + 1, dropped)
     if parsed.requests:
         founds += requested(meta, parsed.requests, job.written_outlink, sent, refusal, dropped, awaited)
     if parsed.sitemaps:
@@ -101,14 +85,12 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parse
         meta.epoch,
         sent,
         _item(job, at, meta, parsed) if meta.kind != "robots" else None,  # a robots.txt is no page of the crawl
-        _controls(job, meta, joins, sketch, parsed) if joins or sketch is not None or parsed.closes else (),
+        _controls(job, meta, joins, parsed) if joins or parsed.closes else (),
         joins,
         founds,
         awaited,
         dropped,
         at[0],
-        is_duplicate,
-        sketch is not None if is_probe else None,
     )
 
 
@@ -134,8 +116,8 @@ def _item(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) -> Enco
     return items.key(meta.job, meta.url, identity), items.encode(record)
 
 
-def _founds(links: Iterable[Outlink], meta: PageMeta, hops: int, priorities: Mapping[str, int]) -> list[Found]:
-    depth, parent = meta.depth + hops, meta.url
+def _founds(links: Iterable[Outlink], meta: PageMeta, priorities: Mapping[str, int]) -> list[Found]:
+    depth, parent = meta.depth + 1, meta.url
     return [(link, FoundUrl(link.url, depth, priorities.get(link.url, 0), "link", parent)) for link in links]
 
 
@@ -145,10 +127,8 @@ def _joins(name: str, redirect: Redirect | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in names if one))
 
 
-def _controls(job: Job, meta: PageMeta, joins: Iterable[str], sketch: int | None, parsed: Parsed) -> list[Encoded]:
+def _controls(job: Job, meta: PageMeta, joins: Iterable[str], parsed: Parsed) -> list[Encoded]:
     records: list[control.Control] = [control.Join(job.name, name) for name in joins]
     if parsed.closes:
         records.append(control.Command("stop", job=job.name, at=meta.fetched_at, reason=parsed.closes))
-    if sketch is not None:
-        records.append(control.Missing(job.name, meta.url, sketch))
     return [(control.key(record), control.encode(record)) for record in records]

@@ -312,12 +312,6 @@ class Traps(Section):
     """Strays of one host that are taken, and one more for each ten URLs of its domain."""
     hosts: Annotated[int, Field(ge=1)] | None = 100
     """Hosts of one registrable domain that links may add, and one more for each ten of its URLs."""
-    duplicates: Literal["follow", "skip_exact", "skip_near"] = "follow"
-    """What becomes of links on a page that its host sent before under another URL, the very same or (`skip_near`, by
-    SimHash, 4 ms a page) nearly, as soft 404s are. Its row is written in any case."""
-    soft_404: bool = False
-    """Whether a host that sent several pages nearly alike is asked once for a URL that cannot exist. Pages like what it
-    answers that with, if it is 200, then count as 404: their rows have the error `soft_404`, their links stay."""
 
 
 class Canonical(Section):

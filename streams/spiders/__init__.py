@@ -40,7 +40,7 @@ from .failure import (
 from .identity import request_id, unfiltered_id
 from .loading import file_of
 from .own_outputs import Bounds, TooMuch
-from .page import NOTHING, SOFT_404, Parse, Parsed, is_answer, is_followed, is_html, is_redirect, receiver, unread
+from .page import NOTHING, Parse, Parsed, is_answer, is_followed, is_html, is_redirect, receiver, unread
 from .pipelines import DropItem, MadeItem, MadeItems, Pipelines, read_made, written_made
 from .remote_settings import wire_refusal
 from .request_records import record_of
@@ -58,7 +58,6 @@ from .values import Carrier, Untravelled, Values
 __all__ = [
     "MOST_TIMED",
     "NOTHING",
-    "SOFT_404",
     "SPIDER",
     "TIMED_OUTPUTS",
     "BadAnswer",

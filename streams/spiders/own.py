@@ -26,7 +26,7 @@ from .failure import failure_of
 from .own_outputs import Bounds, OutputRules, OwnOutputs, Parent, TooMuch, parent_of, row_of, start_parent, written
 from .own_start import PAUSE, each_output, each_start
 from .own_warnings import SharedState
-from .page import as_told, is_redirect, receiver
+from .page import is_redirect, receiver
 from .pipelines import Pipelines, of_spider
 from .request_records import is_method, request_of
 from .response import Response
@@ -101,7 +101,7 @@ class OwnRunner:
 
     async def made_of(self, call: PageCall) -> CallResult:
         """What the spider makes of a page. Raises: BaseException: those of the spider."""
-        page = as_told(call.meta)
+        page = call.meta
         outputs = self._outputs(parent_of(page))
         try:
             for method, argument, kwargs in self._called(page, call.body, outputs):

@@ -19,7 +19,6 @@ from crawlog.streams.http import REDIRECTS, essence
 
 from .exchange import RequestOut
 
-SOFT_404 = "soft_404"
 """The error of a page that its host sends for any missing URL; such a page counts as a 404."""
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
@@ -78,14 +77,7 @@ def is_html(meta: PageMeta) -> bool:
 
 def is_followed(meta: PageMeta) -> bool:
     """Whether links of this answer are followed: links on an error page are the server's, not the site's."""
-    if meta.error == SOFT_404:
-        return False
     return meta.same_as is not None or (meta.http is not None and 200 <= meta.http < 300)
-
-
-def as_told(meta: PageMeta) -> PageMeta:
-    """A page as spiders see it: a soft 404 has status 404."""
-    return msgspec.structs.replace(meta, http=404, same_as=None) if meta.error == SOFT_404 else meta
 
 
 def is_answer(meta: PageMeta, request: RequestRecord) -> bool:
@@ -99,7 +91,6 @@ def is_answer(meta: PageMeta, request: RequestRecord) -> bool:
 
 def unread(meta: PageMeta) -> str:
     """Why a page that is no redirect goes to no callback, in words."""
-    meta = as_told(meta)
     if meta.http is None or (meta.error and not meta.kept):
         return meta.error or "no answer"
     if 200 <= meta.http < 300:
@@ -114,7 +105,6 @@ def receiver(meta: PageMeta, statuses: Collection[int]) -> Literal["callback", "
     Args:
         statuses: Status codes beside 2xx that the spider takes (`handle_httpstatus_list`).
     """
-    meta = as_told(meta)
     record = meta.request
     if meta.kind != "page":
         return "nobody"

@@ -42,7 +42,7 @@ class Response:
 
     Attributes:
         url: Canonical, as fetched.
-        status: Status code. A page that was not modified has the stored page's, 200; a soft 404 has 404; 0 for none.
+        status: Status code. A page that was not modified has the stored page's, 200; 0 for none.
         headers: Of the response: names in any case; `getlist` has several values of one name.
         body: Bytes, content-encoding removed.
         depth: Links between a seed and this page.

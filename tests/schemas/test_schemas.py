@@ -128,7 +128,6 @@ CONTROLS: list[control.Control] = [
     control.Finished("j", 1.5, urls=(1, 2), counts=progress.JobCounts(fetched=3, dropped={"depth": 2})),
     control.Join("j", "a.com:8080"),
     control.Join("j", "a.com", ("b.com", "c.com")),
-    control.Missing("j", "http://a.com/x", 1 << 63),
 ]
 
 

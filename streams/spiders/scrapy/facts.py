@@ -52,8 +52,6 @@ ALWAYS: JobSettings = {
     "traps.facets": False,
     "traps.sessions": False,
     "traps.hosts": None,
-    "traps.duplicates": "follow",
-    "traps.soft_404": False,
 }
 """Of every Scrapy job: which requests are sent is decided beside the spider, by Scrapy's own classes."""
 

@@ -372,10 +372,7 @@ def broken(*_: Any, **__: Any) -> Any:
 @pytest.mark.parametrize(
     "name",
     ["items.key", "items.encode", "control.key", "control.encode"]
-    + [
-        f"Job.{name}"
-        for name in ("joining", "sent", "is_probe", "probe", "is_duplicate", "refusal", "sitemaps", "redirect")
-    ]
+    + [f"Job.{name}" for name in ("joining", "sent", "refusal", "sitemaps", "redirect")]
     + ["Sent.unsent", "FoundUrl", "Outlink"],
 )
 def test_an_error_while_an_output_is_decided_or_encoded_leaves_nothing_sent(

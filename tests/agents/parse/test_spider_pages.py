@@ -21,7 +21,6 @@ from crawlog.schemas.pages import RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.parse import Job, Page
-from crawlog.streams.parse.job import Learned
 from crawlog.streams.spiders import CallResult, PageCall, Parsed, SpiderFacts, SpiderRef
 from crawlog.streams.url import Names, Places
 
@@ -106,7 +105,7 @@ class World:
         """Pages come."""
         if (job, rev) not in self.jobs:
             spec = JobSpec(rev=rev, spider=path)
-            self.jobs[job, rev] = Job(job, spec, Places(1), Learned(Names(), {}))
+            self.jobs[job, rev] = Job(job, spec, Places(1), Names())
         for url in urls:
             message: Any = None
             fields = {"http": 200} | meta

@@ -1,4 +1,4 @@
-"""The way of a page through parse: what it waits for, when it is done, old bodies and soft 404s."""
+"""The way of a page through parse: what it waits for, when it is done, old bodies."""
 
 import hashlib
 from pathlib import Path
@@ -10,11 +10,11 @@ import pytest
 from crawlog.agents.parse import spider_pages
 from crawlog.agents.parse.guard import Guard
 from crawlog.agents.parse.stage import MAX_UNDONE
-from crawlog.schemas import control, items, pages
+from crawlog.schemas import control, pages
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
-from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
+from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams.errors import OffsetFell
 from crawlog.streams.parse import parsed_of
 from crawlog.streams.parse.waiting import HELD_LOOKS
@@ -303,95 +303,6 @@ def test_a_body_that_comes_after_the_partition_went_is_dropped() -> None:
     stage.stage.give_up()
     stage.stage.body_came((3, at), PageMeta(PAGE, "j", http=200, content_type=HTML), links("x"))
     assert stage.log.records == []
-
-
-def soft_site(stage: Stage) -> Any:
-    """A host that answers 200 to whatever does not exist, and was asked: what the log has of it."""
-    for number in range(5):
-        stage.take(
-            b"<title>Gone</title><p>There is nothing here, look <a href=elsewhere>elsewhere</a>", url=PAGE + str(number)
-        )
-    stage.stage.flush()
-    (probe,) = [found for found in stage.founds() if "probe" in found.url]
-    stage.take(b"<title>Gone</title><p>There is nothing here, look elsewhere", url=probe.url, depth=probe.depth)
-    stage.log.acknowledge()
-    (record,) = [one for one in stage.log.records if one.topic == NAMES.control]
-    return control.decode(record.key, record.value)
-
-
-def test_a_host_that_seems_to_answer_anything_is_asked_once_for_what_cannot_exist() -> None:
-    """In the folder of its pages, as deep as they are; a probe waits for its record and gives no row."""
-    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), traps=TrapRules(soft_404=True)))
-    missing = soft_site(stage)
-    assert missing.job == "j"
-    assert missing.url.startswith("http://a.test/crawlog-soft-404-probe-")
-    assert items.decode(stage.log.values(NAMES.items)[-1]).items == []
-    assert len(stage.done) == 6
-
-
-def test_a_page_like_the_answer_to_a_probe_is_a_soft_404_whose_links_stay() -> None:
-    """Once the log says so; others of its host, its seeds and its front page are as ever."""
-    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), traps=TrapRules(soft_404=True)))
-    stage.stage.learn(soft_site(stage))
-    gone = b"<title>Gone</title><p>There is nothing here, look <a href=%d>elsewhere</a>"
-    told = []
-    pages_of_it: list[dict[str, Any]] = [{}, {"seed": True}, {"url": "http://a.test/"}, {"url": "http://a.test:81/x"}]
-    for number, meta in enumerate(pages_of_it):
-        before = len(stage.founds())
-        stage.take(gone % number, **{"url": PAGE + "?"} | meta)
-        stage.stage.flush()
-        told.append((stage.row()["error"], stage.row()["status"], len(stage.founds()) - before))
-    assert told == [("soft_404", 200, 0), (None, 200, 1), (None, 200, 1), (None, 200, 1)]
-    stage.take(b"<p>Quite another page, of which there are many on this host", url=PAGE + "!")
-    assert stage.row()["error"] is None
-
-
-def test_a_soft_404_goes_to_a_spider_that_takes_404s(tmp_path: Path) -> None:
-    """With the status 404, as a true one."""
-    stage = Stage(job=spider_job(tmp_path, "yield {'status': response.status}", traps=TrapRules(soft_404=True)))
-    with (tmp_path / "s.py").open("a") as spider:
-        spider.write("\n    handle_httpstatus_list = [404]\n")
-    stage.stage.learn(soft_site(stage))
-    stage.take(b"<title>Gone</title><p>There is nothing here, look elsewhere", url=PAGE + "?")
-    assert stage.row() == {"status": 404}
-
-
-def test_a_host_that_answers_a_probe_with_404_has_no_soft_404s() -> None:
-    """Nor does one that redirects it; neither is asked again."""
-    for answer in ({"http": 404}, {"http": 302, "location": "/"}, {"http": None, "error": "timeout"}):
-        stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), traps=TrapRules(soft_404=True)))
-        for number in range(20):
-            stage.take(b"<p>Always the same <a href=x>link", url=f"http://a.test/d/{number}?q")
-        stage.stage.flush()
-        (probe,) = [found for found in stage.founds() if "probe" in found.url]
-        assert probe.url.startswith("http://a.test/d/crawlog-soft-404-probe-")
-        stage.take(b"<p>Always the same", url=probe.url, **answer)
-        for number in range(20):
-            stage.take(b"<p>Always the same <a href=x>link", url=f"http://a.test/e/{number}?q")
-        stage.stage.flush()
-        assert len([found for found in stage.founds() if "probe" in found.url]) == 1
-        assert not stage.log.values(NAMES.control)
-        assert len([found for found in stage.founds() if found.source == "redirect"]) == 0
-
-
-def test_pages_without_words_are_no_soft_404s() -> None:
-    """As of images or frames: their texts are the same, and say nothing; their links are followed."""
-    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), traps=TrapRules(soft_404=True)))
-    for number in range(5):
-        stage.take(b"<p>the same words on every page <a href=%d>" % number, url=PAGE + str(number))
-    stage.stage.flush()
-    (probe,) = [found for found in stage.founds() if "probe" in found.url]
-    stage.take(b"<img src=gone>", url=probe.url)
-    assert not stage.log.values(NAMES.control)
-
-
-def test_nobody_is_asked_unless_told_to() -> None:
-    """The setting is off by default."""
-    stage = Stage()
-    for number in range(20):
-        stage.take(b"<p>Always the same <a href=x>link", url=f"http://a.test/d/{number}")
-    stage.stage.flush()
-    assert [found.url for found in stage.founds()] == ["http://a.test/d/x"]
 
 
 def test_what_names_sitemaps_is_no_page_that_was_parsed() -> None:

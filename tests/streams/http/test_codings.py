@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import random
 import tracemalloc
 import zlib
 from collections.abc import Callable

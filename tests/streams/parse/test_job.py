@@ -5,10 +5,10 @@ import pytest
 
 from crawlog.agents.parse.guard import Guard
 from crawlog.schemas.control import JobCopy as Copy
-from crawlog.schemas.control import Join, Missing
+from crawlog.schemas.control import Join
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.schemas.requests import RequestRecord
-from crawlog.schemas.urls import DEFAULT_JOB, MAX_VIA_BYTES, CanonicalRules, JobSpec, ScopeSpec, TrapRules
+from crawlog.schemas.urls import DEFAULT_JOB, MAX_VIA_BYTES, CanonicalRules, JobSpec, ScopeSpec
 from crawlog.streams.html.links import Outlink
 from crawlog.streams.parse.job import SITEMAP_PRIORITY, Job, Jobs
 from crawlog.streams.spiders.page import Parsed
@@ -195,14 +195,6 @@ def test_a_page_that_is_fetched_again_is_what_it_was(page: dict[str, object], so
     assert (found.source, found.joins, found.depth, found.hops) == (source, joins, 1, meta.hops)
 
 
-def test_links_of_a_page_that_came_before_are_left_out_where_the_job_says_so() -> None:
-    """The first of its kind is followed."""
-    job = known(msgspec.structs.replace(SPEC, traps=TrapRules(duplicates="skip_exact")))[1]
-    meta = PageMeta("http://a.test/a", "j", http=200)
-    twin = msgspec.structs.replace(meta, url="http://a.test/b")
-    assert [job.is_duplicate(page, b"the same words") for page in (meta, twin)] == [False, True]
-
-
 def test_the_newest_revision_counts_whatever_comes_first() -> None:
     """After a compaction records come in any order."""
     jobs, job = known(msgspec.structs.replace(SPEC, rev=2))
@@ -226,11 +218,10 @@ def test_a_revision_that_cannot_be_used_says_why_for_itself_and_older_ones() -> 
     assert [fault is not None for fault in faults] == [True, True, False]
 
 
-def test_what_a_scope_and_a_host_are_known_by_outlives_a_revision() -> None:
-    """Both stand in crawl.control beside the job's record, and may be read before it."""
+def test_names_that_joined_a_scope_outlive_a_revision() -> None:
+    """They stand in crawl.control beside the job's record, and may be read before it."""
     jobs = Jobs(PLACES, Guard().check)
     assert jobs.learn(Join("j", "a1.test", ("b.test",))) is None
-    assert jobs.learn(Missing("j", "http://a.test/none", 7)) is None
     for rev in (1, 2):
         jobs.learn(Copy("j", msgspec.structs.replace(SPEC, rev=rev)))
         assert job_of(jobs).refusal(outlink("http://b.test/"), 1) is None

@@ -9,7 +9,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import JobRemarks
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, RequestRules
-from crawlog.streams.parse.job import Job, Learned
+from crawlog.streams.parse.job import Job
 from crawlog.streams.parse.remarks import remarked
 from crawlog.streams.spiders import NOTHING
 from crawlog.streams.url import Names, Places
@@ -23,7 +23,7 @@ SETS: dict[str, Any] = {"http": 302, "location": "/", "headers": (("set-cookie",
 def job(*, cookies: bool = False) -> Job:
     """A job with a spider."""
     spec = JobSpec(spider="/s.py:S", requests=RequestRules(cookies=cookies))
-    return Job("j", spec, Places(1), Learned(Names(), {}))
+    return Job("j", spec, Places(1), Names())
 
 
 def page(url: str = A, **fields: Any) -> PageMeta:

@@ -8,7 +8,7 @@ from crawlog.schemas.pages import PageMeta, RequestPageMeta
 from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec
 from crawlog.streams.parse.founds import Batch
-from crawlog.streams.parse.job import Job, Learned
+from crawlog.streams.parse.job import Job
 from crawlog.streams.parse.outputs import PageOutputs, outputs_of
 from crawlog.streams.parse.requested import are_known, parsed_of, wants_spider
 from crawlog.streams.spiders import CallResult, RequestOut, SpiderFacts, unfiltered_id
@@ -26,7 +26,7 @@ def job(**changes: object) -> Job:
     """A job with a spider, in the scope of a.com."""
     spec = JobSpec(spider="/s.py:S", scope=ScopeSpec("domain", ("a.com",)))
     spec = msgspec.structs.replace(spec, **changes)
-    return Job("j", spec, Places(1), Learned(Names(), {}))
+    return Job("j", spec, Places(1), Names())
 
 
 def page(url: str = A, request: RequestRecord | None = None, **fields: object) -> PageMeta:
@@ -38,7 +38,7 @@ def page(url: str = A, request: RequestRecord | None = None, **fields: object) -
 def outputs(meta: PageMeta, *requests: RequestOut, facts: SpiderFacts = FACTS, of: Job | None = None) -> PageOutputs:
     """What a page gives whose spider made these requests."""
     parsed = parsed_of(CallResult(requests=list(requests)), facts, meta)
-    return outputs_of(of or job(), (0, 5), meta, b"", parsed)
+    return outputs_of(of or job(), (0, 5), meta, parsed)
 
 
 def founds(meta: PageMeta, *requests: RequestOut, facts: SpiderFacts = FACTS) -> list[FoundUrl]:
@@ -148,9 +148,6 @@ def test_a_redirect_of_a_plain_get_stays_plain() -> None:
         (page(http=None, error="timeout", request=RequestRecord(callback="c")), False),
         (page(kind="sitemap"), False),
         (page(kept=False), False),
-        (page(error="soft_404"), False),
-        (page(error="soft_404", request=RequestRecord(answers=(404,))), True),
-        (page(error="soft_404", request=RequestRecord(answers=(200,))), False),
     ],
 )
 def test_a_spider_gets_the_pages_that_it_wants(meta: PageMeta, wanted: bool) -> None:
@@ -169,7 +166,7 @@ def test_scrapys_spiders_follow_redirects_themselves() -> None:
 def test_a_spider_that_closes_stops_its_job() -> None:
     """As the operator's command does."""
     parsed = parsed_of(CallResult(closes="enough"), FACTS, page())
-    [(key, value)] = outputs_of(job(), (0, 5), page(), b"", parsed).controls
+    [(key, value)] = outputs_of(job(), (0, 5), page(), parsed).controls
     assert key == b"command/job/j"
     assert b'"stop"' in value
 

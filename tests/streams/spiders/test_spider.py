@@ -194,18 +194,11 @@ class Status(Spider):
         return {"status": response.status}
 
 
-@pytest.mark.parametrize("meta", [{}, {"same_as": (0, 1), "http": 304}])
-def test_a_spider_sees_a_soft_404_as_a_404(meta: dict[str, Any]) -> None:
-    """Else it would take the page for one of those that it looks for; so also where a stored page is one."""
-    assert items(given(Status(), error="soft_404", **meta)) == [{"status": 404}]
-
-
 def test_a_spider_may_ask_for_error_pages() -> None:
-    """By their status; a soft 404 counts as one."""
+    """By their status."""
     spider = One({"a": 1})
-    assert given(spider, error="soft_404") == Parsed([], [])
+    assert given(spider, http=404) == Parsed([], [])
     spider.handle_httpstatus_list = [404]
-    assert len(given(spider, error="soft_404").items) == 1
     assert len(given(spider, http=404).items) == 1
     assert len(given(spider, http=500).items) == 0
 
