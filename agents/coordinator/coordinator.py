@@ -1,7 +1,39 @@
-"""The coordinator's acts, in the event loop: it answers orders, gives those that are due, and records ends."""
+"""The coordinator: it answers orders, gives those that are due, and records ends.
+
+Rules
+
+    1  One worker is at work: the one whose partition 0 of crawl.urls is live, once it has read all of crawl.control.
+       All others rest. Both hold for as long as `look` found them so.
+    2  It keeps nothing that its successor could not read: the fold of partition 0, crawl.control, crawl.progress.
+    3  An order names the revision that was looked at, so the fold refuses it if the job has changed since.
+    4  A copy reaches crawl.control when every other partition has the record. Who reads of a job there may write to it.
+    5  An end names the revision that it ended. It follows that revision's copy; every reader drops an older one.
+    6  Without the lease on its partitions nothing is sent. What was due is decided again at the next look.
+
+    event                                        at work                                           at rest
+    partition 0 live and crawl.control read      –                                                 begin
+    partition 0 lost                             end: stop following, forget the orders given      –
+    the fold took an order                       copy to all partitions, to crawl.control, its end nothing: see `begin`
+    the fold refused an order                    copy with the refusal to crawl.control            nothing
+    a copy older than the fold's record          copy again                                        noted
+    an order or an end is due                    with the lease: write it; without: decide again   nothing
+    a finished job is closed by its spider       after FREE_S: resume it                           noted
+
+`begin` copies all that crawl.control lacks of the fold's jobs, resumes closed jobs that had finished, and follows.
+
+The worst race: the former owner wakes up.
+
+    1  A looks at job j in revision 7: nothing is left. It is stopped by SIGSTOP before its order goes out.
+    2  B takes partition 0. A seed of j is folded; the operator pauses j: revision 9. B copies it.
+    3  A goes on. It has lost the lease: rule 6. If its order was in librdkafka's queue, it expects 7: rule 3.
+    4  A copy of revision 7 that A had queued arrives in crawl.control behind B's. B sees that it is older than its
+       fold's record, and writes its own again: rule 4 holds for readers that compare no revisions.
+    5  An end that A had queued names revision 7: rule 5.
+"""
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -9,7 +41,6 @@ import structlog
 from crawlog.schemas import urls
 from crawlog.schemas.control import Command, Control, Finished, JobCopy
 from crawlog.schemas.urls import JobOrder
-from crawlog.streams import crash_points
 from crawlog.streams.jobs import DueEnd, DueOrder, End, FollowedJobs, JobRevision
 from crawlog.streams.log import Producer
 
@@ -32,6 +63,9 @@ FREE_S = 1.0
 BY = "crawlog"
 """`JobOrder.by` of the coordinator's orders."""
 
+Follow = Callable[[FollowedJobs, Callable[[DueOrder | DueEnd], None]], Following]
+"""Makes the thread that reads reports; what is due is passed to the second argument."""
+
 
 class _Given(NamedTuple):
     """An order to end a job that was given.
@@ -45,17 +79,20 @@ class _Given(NamedTuple):
 
 
 class Coordinator:
-    """The duty; it is at work while `stage` has partition 0 live, and all of crawl.control was read.
+    """The duty of one fetch worker.
+
+    Args:
+        copies: Makes the way out, when the duty comes for the first time.
 
     Attributes:
-        jobs: As crawl.control tells of them; kept by every fetch worker, for the duty may come at any time.
+        jobs: Those of crawl.control; kept by every fetch worker, for the duty may come at any time.
     """
 
-    def __init__(self, app: "CrawlApp", stage: "Stage") -> None:
+    def __init__(self, stage: "Stage", copies: Callable[[], Copies], follow: Follow) -> None:
         self.jobs = FollowedJobs()
-        self._app = app
         self._stage = stage
-        self._producer: Producer | None = None
+        self._new_copies = copies
+        self._follow = follow
         self._copies: Copies | None = None
         self._following: Following | None = None
         self._given: dict[str, _Given] = {}
@@ -63,7 +100,7 @@ class Coordinator:
     # ------------------------------------------------------------------ hooks of the stage
 
     def heard(self, record: Control) -> None:
-        """Takes a record of crawl.control. A copy that another process wrote late is written again."""
+        """Takes a record of crawl.control."""
         self.jobs.heard(record)
         if self._following is not None and isinstance(record, JobCopy):
             job = self._folded().get(record.job)
@@ -97,24 +134,20 @@ class Coordinator:
     # ------------------------------------------------------------------ the duty
 
     def _begin(self) -> None:
-        settings, names = self._stage.settings, self._stage.names
-        count = self._stage.partitions
-        if self._producer is None:
-            self._producer = Producer(settings, f"{self._app.worker_name}-coordinator", linger_ms=LINGER_MS)
-            self._app.add_future(self._producer.run(asyncio.Event()))
-            self._copies = Copies(self._producer, names, count)
+        if self._copies is None:
+            self._copies = self._new_copies()
         loop = asyncio.get_running_loop()
 
-        def tell(due: DueOrder | DueEnd) -> None:
+        def act(due: DueOrder | DueEnd) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._act, following, due)
 
-        following = self._following = Following(settings, count, self.jobs, tell)
+        following = self._following = self._follow(self.jobs, act)
         log.info("coordinator_begins", open_jobs=len(self.jobs.open))
         for job in self._folded().values():
-            told = self.jobs.told.get(job.name)
-            is_told = told is not None and told >= (_mark(job), job.answers)
-            if job.name != urls.DEFAULT_JOB and not job.awaited and not is_told:
+            copied = self.jobs.copied.get(job.name)
+            is_copied = copied is not None and copied >= (_mark(job), job.answers)
+            if job.name != urls.DEFAULT_JOB and not job.awaited and not is_copied:
                 self._send(job)
         for name in self.jobs.finished:
             self._free(name)
@@ -150,7 +183,7 @@ class Coordinator:
         self._copies.note(Command("resume", job=job, at=time.time()))
 
     def _act(self, following: Following, due: DueOrder | DueEnd) -> None:
-        """Does what is due, unless the duty has moved meanwhile; without the lease it is decided again."""
+        """Does what is due, unless the duty has moved meanwhile."""
         if following is not self._following:
             return
         if not self._stage.may_ask():
@@ -164,19 +197,14 @@ class Coordinator:
             self._order(due)
 
     def _order(self, due: DueOrder) -> None:
-        assert self._producer is not None
+        assert self._copies is not None
         order = JobOrder(due.mark.rev, due.state, reason=due.reason, by=BY, at=time.time())
         record = urls.UrlsRecord(job=due.job, epoch=due.mark.epoch, order=order)
         self._given.pop(due.job, None)
         if due.end is not None:
             self._given[due.job] = _Given(due.end, order.at)
         log.info("job_ordered", job=due.job, state=due.state, reason=due.reason, expects=due.mark.rev)
-        crash_points.point("coordinator.ordering")
-        self._producer.send(self._stage.names.urls, urls.encode(record), partition=0, on_delivery=_ordered)
-
-
-def _ordered(_partition: int, _offset: int) -> None:
-    crash_points.point("coordinator.ordered")
+        self._copies.order(record)
 
 
 def _mark(job: "JobState") -> JobRevision:
@@ -207,7 +235,13 @@ def _finished(job: str, mark: JobRevision, reason: str, end: End) -> Finished:
 
 def attach(app: "CrawlApp", stage: "Stage") -> Coordinator:
     """Gives a fetch worker the duty, for the times when partition 0 is its own."""
-    duty = Coordinator(app, stage)
+
+    def copies() -> Copies:
+        producer = Producer(stage.settings, f"{app.worker_name}-coordinator", linger_ms=LINGER_MS)
+        app.add_future(producer.run(asyncio.Event()))
+        return Copies(producer, stage.names, stage.partitions)
+
+    duty = Coordinator(stage, copies, lambda jobs, act: Following(stage.settings, stage.partitions, jobs, act))
     stage.listeners.append(duty.heard)
     stage.on_changed = duty.look
     stage.on_answered = duty.answered

@@ -46,20 +46,25 @@ class Copies:
         first = 0 if change.copy.spec.state == "deleted" else 1
         others = self._partitions - first if change.is_taken else 0
         if not others:
-            self._tell(change)
+            self._copy(change)
             return
         record = urls.encode(UrlsRecord(job=change.copy.job, epoch=change.copy.epoch, spec=change.copy.spec))
-        acknowledged = _countdown(others, lambda: self._tell(change))
+        acknowledged = _countdown(others, lambda: self._copy(change))
         for partition in range(first, self._partitions):
             crash_points.point("coordinator.copying")
             self._producer.send(self._topics.urls, record, partition=partition, on_delivery=acknowledged)
 
-    def _tell(self, change: Outgoing) -> None:
+    def _copy(self, change: Outgoing) -> None:
         crash_points.point("coordinator.copied")
         self.note(change.copy)
         crash_points.point("coordinator.told")
         if change.ending is not None:
             self.end(change.ending)
+
+    def order(self, record: UrlsRecord) -> None:
+        """Writes an order to partition 0."""
+        crash_points.point("coordinator.ordering")
+        self._producer.send(self._topics.urls, urls.encode(record), partition=0, on_delivery=_ordered)
 
     def end(self, ending: Finished) -> None:
         """Writes the end of a job."""
@@ -70,6 +75,10 @@ class Copies:
     def note(self, record: JobCopy | Finished | Command) -> None:
         """Writes a record to crawl.control."""
         self._producer.send(self._topics.control, control.encode(record), key=control.key(record), partition=0)
+
+
+def _ordered(_partition: int, _offset: int) -> None:
+    crash_points.point("coordinator.ordered")
 
 
 def _countdown(count: int, then: Callable[[], None]) -> Callable[[int, int], None]:

@@ -1,4 +1,4 @@
-"""Follows crawl.progress in a thread, and tells the event loop which orders and ends are due."""
+"""Follows crawl.progress in a thread, and passes orders and ends that are due to the event loop."""
 
 import threading
 import time
@@ -32,16 +32,16 @@ class Following(threading.Thread):
     """Looks at each report until stopped.
 
     Args:
-        tell: Called in this thread with what is due.
+        act: Called in this thread with what is due.
     """
 
     def __init__(
-        self, settings: "Settings", partitions: int, jobs: FollowedJobs, tell: Callable[[DueOrder | DueEnd], None]
+        self, settings: "Settings", partitions: int, jobs: FollowedJobs, act: Callable[[DueOrder | DueEnd], None]
     ) -> None:
         super().__init__(name="coordinator", daemon=True)
         self._settings = settings
         self._jobs = jobs
-        self._tell = tell
+        self._act = act
         self._dues = Dues(partitions)
         self._undone: deque[DueOrder | DueEnd] = deque()
         self._stop_it = threading.Event()
@@ -66,17 +66,17 @@ class Following(threading.Thread):
             self._stop_it.wait(AGAIN_S)
 
     def _follow(self) -> None:
-        picture = FleetReports()
-        picture.sink = FLEET
-        watch = ProgressReader(self._settings, picture, since=time.time() - RECENT_S)
+        reports = FleetReports()
+        reports.sink = FLEET
+        watch = ProgressReader(self._settings, reports, since=time.time() - RECENT_S)
         try:
             while not self._stop_it.is_set():
                 watch.poll(BUSY_S if self._jobs.open else IDLE_S)
-                self._look(picture, watch)
+                self._look(reports, watch)
         finally:
             watch.close()
 
-    def _look(self, picture: FleetReports, watch: ProgressReader) -> None:
+    def _look(self, reports: FleetReports, watch: ProgressReader) -> None:
         while self._undone:
             self._dues.forget(self._undone.popleft())
         jobs = list(self._jobs.open.values())
@@ -88,7 +88,7 @@ class Following(threading.Thread):
                 found[stage] = watch.ends(stage)
             return found[stage]
 
-        for due in (*self._dues.of_open(jobs, picture, ends), *self._dues.of_finished(self._jobs.finished, picture)):
+        for due in (*self._dues.of_open(jobs, reports, ends), *self._dues.of_finished(self._jobs.finished, reports)):
             if self._stop_it.is_set():
                 return
-            self._tell(due)
+            self._act(due)

@@ -73,13 +73,13 @@ class FollowedJobs:
     Attributes:
         open: By name, the jobs whose end is not on record.
         finished: By name, the revision of each job that is finished, which is on record.
-        told: By name, the revision and the last answered order of each job's copy.
+        copied: By name, the revision and the last answered order of each job's copy.
     """
 
     def __init__(self) -> None:
         self.open: dict[str, Followed] = {}
         self.finished: dict[str, JobRevision] = {}
-        self.told: dict[str, tuple[JobRevision, int]] = {}
+        self.copied: dict[str, tuple[JobRevision, int]] = {}
         self._known: dict[str, _Known] = {}
         self._ends: dict[str, JobRevision] = {}
         self._starts: dict[str, StartEnded] = {}
@@ -111,7 +111,7 @@ class FollowedJobs:
 
     def _copied(self, copy: JobCopy) -> None:
         mark = JobRevision(copy.epoch, copy.spec.rev)
-        self.told[copy.job] = mark, copy.answers
+        self.copied[copy.job] = mark, copy.answers
         self._known[copy.job] = _Known(copy, self._starts.get(copy.job), self._closes.get(copy.job, ""))
         self._look(copy.job)
 
@@ -123,10 +123,10 @@ class FollowedJobs:
 
     def _look(self, job: str) -> None:
         """Notes whether a job is open."""
-        known, told = self._known.get(job), self.told.get(job)
-        if known is None or told is None:
+        known, copied = self._known.get(job), self.copied.get(job)
+        if known is None or copied is None:
             return
-        spec, mark = known.copy.spec, told[0]
+        spec, mark = known.copy.spec, copied[0]
         self.finished.pop(job, None)
         if spec.state == "deleted" or (spec.state in ENDED and self._ends.get(job) == mark):
             if spec.state == "finished":

@@ -1,13 +1,11 @@
 """Which orders and ends the coordinator gives, from reports and crawl.control; each case is a row of a table."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from crawlog.agents.coordinator import coordinator
 from crawlog.agents.coordinator.coordinator import Coordinator
 from crawlog.agents.coordinator.following import Following
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEnded
@@ -213,7 +211,7 @@ def test_an_order_that_came_without_the_lease_is_decided_again(known: FollowedJo
     following = Following(Settings(), 2, known, told.append)
     watch: Any = SimpleNamespace(ends=ends)
     stage: Any = SimpleNamespace(may_ask=lambda: False)
-    duty = Coordinator(stage, stage)
+    duty = Coordinator(stage, stage, stage)
     duty._following = following
 
     def look() -> None:
@@ -225,49 +223,6 @@ def test_an_order_that_came_without_the_lease_is_decided_again(known: FollowedJo
     duty._act(following, told[0])
     look()
     assert [(one.job, one.mark) for one in told[1:]] == [(told[0].job, told[0].mark)]
-
-
-FINISHED = JobCopy("j", JobSpec(state="finished", rev=REV))
-
-
-@pytest.mark.parametrize("took_over", [False, True])
-@pytest.mark.parametrize(
-    ("records", "is_freed"),
-    [
-        ((FINISHED, NOTED, CLOSED), True),
-        ((CLOSED, FINISHED, NOTED), True),  # the order was on its way
-        ((FINISHED, NOTED, Command("stop", job="j")), False),  # the operator's
-        ((FINISHED, NOTED, CLOSED, Command("stop", job="j")), False),  # the same, before anything was done
-        ((FINISHED, NOTED, CLOSED, Command("resume", job="j"), NOTED), False),
-        ((JobCopy("j", JobSpec(state="stopped", rev=REV)), NOTED, CLOSED), False),
-        ((JobCopy("j", JobSpec()), CLOSED), False),
-    ],
-)
-async def test_a_finished_job_that_its_spider_closes_may_go_on(
-    records: tuple[Control, ...], is_freed: bool, took_over: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pipelines that open slowly may close it. Its later URLs would wait for ever, and `resume` is refused."""
-    sent: list[Control] = []
-    copies: Any = SimpleNamespace(note=sent.append)
-    thread: Any = SimpleNamespace(start=lambda: None)
-    orders = SimpleNamespace(is_known=True)
-    stage: Any = SimpleNamespace(live={0: SimpleNamespace(fold=SimpleNamespace(jobs={}))}, orders=orders)
-    stage.settings = stage.names = stage.partitions = None
-    stage.may_ask = iter([False, True]).__next__
-    monkeypatch.setattr(coordinator, "FREE_S", 0.0)
-    monkeypatch.setattr(coordinator, "Following", lambda *_: thread)
-    duty = Coordinator(stage, stage)
-    duty._producer, duty._copies = copies, copies
-    if not took_over:
-        duty.look()
-    for number, record in enumerate(records):
-        if number + 1 == len(records):
-            sent.clear()
-        duty.heard(record)
-    duty.look()
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert [(one.action, one.job) for one in sent if isinstance(one, Command)] == [("resume", "j")] * is_freed
 
 
 def test_the_steps_begin_again_for_each_revision() -> None:
