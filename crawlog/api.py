@@ -3,7 +3,7 @@
     await crawl(urls, spider=…, settings=…)
       │ checks its arguments as the command line does
       ▼
-    python -m crawlog.commands.run_process      the run, in a process of its own
+    python -m crawlog.jobs.run_process      the run, in a process of its own
       │ standard input: the order    standard error: its messages, for the logger `crawlog`
       ▼
     standard output: the Summary, or the error that crawl() raises
@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.commands.run_process import Ended
-from crawlog.commands.summary import Summary
+from crawlog.jobs.run_process import Ended
+from crawlog.jobs.summary import Summary
 from crawlog.streams import errors
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.settings import Settings, Sources, resolve, to_environ
 
 if TYPE_CHECKING:
     from crawlog.commands.named_spider import NamedSpider, Pairs
-    from crawlog.commands.order import Order
+    from crawlog.jobs.order import Order
     from crawlog.streams.spiders import Spider
 
 __all__ = ["Summary", "crawl"]
@@ -160,7 +160,7 @@ async def _run(settings: Settings, order: "Order") -> Summary:
     Raises: CrawlError: the error that ended it.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "crawlog.commands.run_process", str(os.getpid())),
+        *(sys.executable, "-P", "-m", "crawlog.jobs.run_process", str(os.getpid())),
         stdin=PIPE,
         stdout=PIPE,
         stderr=PIPE,

@@ -15,7 +15,7 @@ from crawlog.streams.url import InvalidUrl, serialise
 
 if TYPE_CHECKING:
     from crawlog.commands.named_spider import NamedSpider, Pairs
-    from crawlog.commands.order import Order
+    from crawlog.jobs.order import Order
     from crawlog.streams.log import TargetKind
     from crawlog.streams.settings import Settings
 
@@ -42,7 +42,7 @@ def ordered(
 
     Raises: Misconfigured: there is nothing to crawl, or an argument is invalid.
     """
-    from crawlog.commands.order import Order
+    from crawlog.jobs.order import Order
     from crawlog.streams.spiders import SpiderFacts
 
     facts = spider.facts if spider else SpiderFacts("", "")
@@ -178,7 +178,7 @@ def job_name(name: str) -> str:
 
     Raises: Misconfigured: it is not.
     """
-    from crawlog.commands.submission import named_job
+    from crawlog.jobs.request import named_job
 
     return named_job(name)
 

@@ -85,8 +85,8 @@ def run(
     )
     order.accepts_skipped = accepts_skipped
     prepare(settings.run.data)
-    from crawlog.commands import run as command
-    from crawlog.progress.live import view
+    from crawlog.jobs import run as command
+    from crawlog.jobs.live import view
 
     from . import summary_text
 
@@ -102,7 +102,7 @@ def run(
 
 def _is_for_fleet(given: dict[str, Any]) -> bool:
     """Whether workers run already that take the job."""
-    from crawlog.commands.attached_run import has_fleet
+    from crawlog.jobs.follow import has_fleet
 
     from .options import scrapy_apart
 
@@ -151,7 +151,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
     """Names the seeds that the job's record refuses by their host names alone."""
-    from crawlog.commands.order import refused
+    from crawlog.jobs.order import refused
     from crawlog.streams.log import Topics, known_job
 
     if lines := refused(seeds, allow_private=False):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from crawlog.terminal import answer, tell
 
 if TYPE_CHECKING:
-    from crawlog.commands.attached_run import Before
+    from crawlog.jobs.follow import Before
     from crawlog.streams.fleet import JobView
     from crawlog.streams.settings import Settings
 
@@ -14,8 +14,8 @@ def followed(
     settings: "Settings", view: "JobView", before: "Before", *, as_json: bool, began: float, output: str | None = None
 ) -> int:
     """Follows a job that was submitted; returns the exit code of a `run`."""
-    from crawlog.commands.attached_run import follow
-    from crawlog.progress.live import view as terminal_view
+    from crawlog.jobs.follow import follow
+    from crawlog.jobs.live import view as terminal_view
 
     from . import summary_text
 

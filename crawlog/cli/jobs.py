@@ -17,8 +17,8 @@ from .options import settings_of, settings_options
 from .reach import existing_log, fleet_log
 
 if TYPE_CHECKING:
-    from crawlog.commands.attached_run import Before
-    from crawlog.commands.submission import Value
+    from crawlog.jobs.follow import Before
+    from crawlog.jobs.request import Value
     from crawlog.streams.fleet import JobView
     from crawlog.streams.settings import Settings
 
@@ -90,10 +90,10 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
     Raises: Misconfigured: an option is wrong, or the fleet cannot run the spider.
     """
     from crawlog.agents.seed import Source, collect
-    from crawlog.commands.attached_run import Before
     from crawlog.commands.named_spider import arguments_in
-    from crawlog.commands.submission import Submission, checked, outputs_of
-    from crawlog.commands.submit import submit as act
+    from crawlog.jobs.follow import Before
+    from crawlog.jobs.request import Submission, checked, outputs_of
+    from crawlog.jobs.submit import submit as act
 
     from . import arguments
     from .options import scrapy_apart
@@ -219,14 +219,14 @@ def jobs(action: str, name: str, limit: int, follow: bool, as_json: bool, **give
 
     ACTION is one of list (the default), show, logs, pause, resume, stop, cancel, delete.
     """
-    from crawlog.commands import fleet_jobs
+    from crawlog.jobs import changes
 
     from . import arguments, fleet_text
 
     settings = settings_of(given)
     if action == "list":
         with existing_log(settings) as reached:
-            found = fleet_jobs.list_jobs(reached)
+            found = changes.list_jobs(reached)
         answer(*([fleet_text.job_json(one) for one in found] if as_json else fleet_text.job_lines(found)))
         return outcome.FINISHED
     if not name:
@@ -236,7 +236,7 @@ def jobs(action: str, name: str, limit: int, follow: bool, as_json: bool, **give
         return _logs(settings, name, limit, follow=follow, as_json=as_json)
     if action == "show":
         with existing_log(settings) as reached:
-            view = fleet_jobs.show_job(reached, name)
+            view = changes.show_job(reached, name)
         answer(*([fleet_text.job_json(view)] if as_json else fleet_text.job_details(view)))
         return outcome.FINISHED
     return _changed(settings, action, name, as_json=as_json)
@@ -244,23 +244,23 @@ def jobs(action: str, name: str, limit: int, follow: bool, as_json: bool, **give
 
 def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> int:
     """Changes a job."""
-    from crawlog.commands import fleet_jobs
+    from crawlog.jobs import changes
 
     from . import fleet_text
 
     if action == "delete":
         with existing_log(settings) as reached:
-            fleet_jobs.delete_job(reached, name)
+            changes.delete_job(reached, name)
         tell(f"job {name} is deleted; its pages stay in the log until they expire")
         return outcome.FINISHED
-    changes = {
-        "pause": fleet_jobs.pause_job,
-        "resume": fleet_jobs.resume_job,
-        "stop": fleet_jobs.stop_job,
-        "cancel": fleet_jobs.cancel_job,
+    acts = {
+        "pause": changes.pause_job,
+        "resume": changes.resume_job,
+        "stop": changes.stop_job,
+        "cancel": changes.cancel_job,
     }
     with existing_log(settings) as reached:
-        view = changes[action](reached, name)
+        view = acts[action](reached, name)
     if as_json:
         answer(fleet_text.job_json(view))
     else:
@@ -270,9 +270,9 @@ def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> 
 
 def _logs(settings: "Settings", name: str, limit: int, *, follow: bool, as_json: bool) -> int:
     """Prints the lines of a job."""
-    from crawlog.commands.fleet_jobs import check_job
-    from crawlog.commands.job_closing import last_lines
     from crawlog.commands.job_logs import follow_job_log, job_log_lines, lines_end
+    from crawlog.jobs.changes import check_job
+    from crawlog.jobs.job_closing import last_lines
 
     from . import fleet_text
 

@@ -30,7 +30,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
     ACTION is one of pause, resume, block, unblock, slow, stop, cancel, list.
     """
     from crawlog.commands import control as commands
-    from crawlog.commands.fleet_jobs import cancel_job
+    from crawlog.jobs.changes import cancel_job
 
     from . import arguments
     from .control_text import cancelled, given_text, list_json, list_lines

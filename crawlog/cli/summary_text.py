@@ -9,7 +9,7 @@ from crawlog.schemas.progress import JobCounts, JobRemarks
 from crawlog.streams import control
 
 if TYPE_CHECKING:
-    from crawlog.commands.summary import Summary
+    from crawlog.jobs.summary import Summary
 
 
 def exit_code(summary: "Summary") -> int:

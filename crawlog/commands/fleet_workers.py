@@ -5,13 +5,14 @@
 An order names the process by its pid and its start, so another process of the same name ignores it.
 """
 
+import getpass
+import platform
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from crawlog.schemas.control import WorkerOrder
 from crawlog.streams.errors import InvalidState, UnknownName
-
-from .submit import whoever
 
 if TYPE_CHECKING:
     from crawlog.streams.fleet import WorkerView
@@ -51,3 +52,10 @@ def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop
     order = WorkerOrder(name, worker.pid, worker.started_at, action, at=time.time(), by=by or whoever())
     write_control(CommandProducer(settings, "crawlog-workers"), Topics(settings.kafka.prefix), [order])
     return worker
+
+
+def whoever() -> str:
+    """Who gives this command, for people."""
+    with suppress(OSError, KeyError):
+        return f"{getpass.getuser()}@{platform.node() or 'host'}"
+    return platform.node()

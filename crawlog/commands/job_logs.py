@@ -12,7 +12,7 @@ from crawlog.schemas import log_lines
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams import engine
-from crawlog.streams.errors import EngineError
+from crawlog.streams.errors import EngineError, UnknownName
 from crawlog.streams.log import (
     JobTimes,
     Topics,
@@ -123,3 +123,8 @@ def lines_of(record: "Message", job: str, since: float) -> Iterator[LogLine]:
         at = told.lines[0].at if told.lines else record.timestamp()[1] / 1000
         yield LogLine(at, f"{told.lost:,} lines of {told.worker} were left out", "warning", LOST)
     yield from (line for line in told.lines if line.at >= since)
+
+
+def unknown_job(name: str) -> UnknownName:
+    """The error that names a job which is not there."""
+    return UnknownName(f"there is no job {name!r:.120} in the log; `crawlog jobs` names those that there are.")

@@ -45,7 +45,7 @@ from crawlog.streams.recovery import REPORTS_READ
 from crawlog.streams.settings import MAX_BODY_BYTES
 from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, serialise
 
-from .fleet_jobs import unknown_job
+from .job_logs import unknown_job
 from .redirects_beyond import redirects_beyond
 from .robots_read import robots_verdict
 

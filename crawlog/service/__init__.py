@@ -1,4 +1,4 @@
-"""The HTTP service: a process beside the workers; it shows and steers through `crawlog/commands/` and the fleet's view.
+"""The HTTP service: a process beside the workers; it shows and steers through `crawlog/jobs/` and the fleet's view.
 
 crawl.control, crawl.progress ─► FleetView ─► /api/v1, Scrapyd's API and pages, /metrics, health
 
@@ -8,7 +8,7 @@ crawl.control, crawl.progress ─► FleetView ─► /api/v1, Scrapyd's API and
       │ doors   who may hold a connection
       │ app     the middlewares in their order, and the modules with routes
       ▼
-    answers ─► guards ─► access ─► a route (routing) ─► in a thread: crawlog/commands/
+    answers ─► guards ─► access ─► a route (routing) ─► in a thread: crawlog/jobs/, crawlog/commands/
     errors     Host,     who,
     as JSON    Origin,   and the role
                prefix,

@@ -5,9 +5,9 @@ from typing import Literal
 
 import msgspec
 
-from crawlog.commands.fleet_jobs import cancel_job, delete_job, pause_job, resume_job, stop_job
 from crawlog.commands.fleet_workers import order_worker
-from crawlog.commands.submit import HELD
+from crawlog.jobs.changes import cancel_job, delete_job, pause_job, resume_job, stop_job
+from crawlog.jobs.submit import HELD
 from crawlog.streams.fleet import FleetState, JobView, WorkerView
 
 from .api_jobs import SEEN_S, known_job

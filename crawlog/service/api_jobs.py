@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from crawlog.commands.fleet_jobs import listed_jobs, shown_job
-from crawlog.commands.job_closing import stats_of
 from crawlog.commands.job_logs import job_log_lines
-from crawlog.commands.submission import Submission
-from crawlog.commands.submit import submit
 from crawlog.commands.why import Story, moment, why
+from crawlog.jobs.changes import listed_jobs, shown_job
+from crawlog.jobs.job_closing import stats_of
+from crawlog.jobs.request import Submission
+from crawlog.jobs.submit import submit
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.http import for_readers

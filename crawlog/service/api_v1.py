@@ -3,7 +3,7 @@
 import msgspec
 from aiohttp import web
 
-from crawlog.commands.submission import Submission
+from crawlog.jobs.request import Submission
 
 from . import api_changes, api_code, api_control, api_fleet, api_items, api_jobs
 from .endpoint import BASE, ApiEndpoint, handler_of

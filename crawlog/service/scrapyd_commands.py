@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aiohttp import web
 
 from crawlog.commands import projects
-from crawlog.commands.fleet_jobs import cancel_job
+from crawlog.jobs.changes import cancel_job
 from crawlog.schemas.job_orders import ENDED
 from crawlog.streams.errors import EngineError, InvalidState
 
@@ -73,8 +73,8 @@ class CommandFleet:
 
     async def submit(self, order: ScrapydOrder) -> None:
         """Submits a job, and waits until the view shows it. If its spider cannot be made, it has failed, as there."""
-        from crawlog.commands.submission import Submission
-        from crawlog.commands.submit import submit
+        from crawlog.jobs.request import Submission
+        from crawlog.jobs.submit import submit
 
         wanted = Submission(
             spider=order.spider,
@@ -121,7 +121,7 @@ class CommandFleet:
 
         Unless the job's end is not noted: pages may be in flight then, or still to be parsed.
         """
-        from crawlog.commands.job_closing import closing_lines, named, page_stats, unread
+        from crawlog.jobs.job_closing import closing_lines, named, page_stats, unread
 
         job, is_noted = self._app[FLEET].look(lambda state: (state.job(name), _has_end(state, name)))
         if job is None or job.state not in ENDED:

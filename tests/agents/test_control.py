@@ -14,7 +14,7 @@ from crawlog.agents import control as tail
 from crawlog.agents.control import StageCommands
 from crawlog.cli.control_text import effect
 from crawlog.commands import control as cli
-from crawlog.progress.live import Frame, line
+from crawlog.jobs.live import Frame, line
 from crawlog.schemas import control
 from crawlog.schemas.control import Command
 from crawlog.schemas.progress import JobCounts, Progress

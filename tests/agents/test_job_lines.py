@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from crawlog.agents.job_lines import MOST_OUTSTANDING, LinesSender
-from crawlog.commands import spider_lines
 from crawlog.commands.job_logs import LOST, follow_job_log, job_log_lines, lines_end
-from crawlog.commands.spider_lines import CLOSE_FAILED, SpiderLines
+from crawlog.jobs import spider_lines
+from crawlog.jobs.spider_lines import CLOSE_FAILED, SpiderLines
 from crawlog.schemas.log_lines import LogLine
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.log import Producer, Topics, ensure_topics, write_job

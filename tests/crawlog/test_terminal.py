@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from crawlog import outcome, terminal
 from crawlog.cli.main import cli, main
 from crawlog.cli.stored import topic_lines
-from crawlog.progress.live import Frame, Screen, view
+from crawlog.jobs.live import Frame, Screen, view
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts

@@ -25,7 +25,7 @@ WORKERS = ["--workers", "fetch=1,parse=2", *PRIVATE]
 FAST = [*PRIVATE, "-s", "politeness.delay_s=0"]
 
 PATIENT = """
-from crawlog.commands import detaching
+from crawlog.jobs import detaching
 detaching.AGAIN_S = 180.0
 from crawlog.__main__ import main
 main()

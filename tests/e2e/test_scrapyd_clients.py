@@ -21,7 +21,7 @@ __all__ = ["quotes"]  # a fixture
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-pytest.importorskip("crawlog.commands.fleet_jobs", reason="deployed projects cannot be submitted yet")
+pytest.importorskip("crawlog.jobs.changes", reason="deployed projects cannot be submitted yet")
 
 USER = ("ann", "her password")
 QUICK = ("-s", "network.allow_private=true", "-s", "politeness.delay_s=0", "-s", "service.port=0")

@@ -23,8 +23,8 @@ from crawlog.agents.seed.planting import keep_seeds, kept_seeds, plant, scope_na
 from crawlog.agents.seed.source import Source, lines_of
 from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower
 from crawlog.cli.arguments import existing_file
-from crawlog.commands import order
-from crawlog.commands.order import Order, job_name
+from crawlog.jobs import order
+from crawlog.jobs.order import Order, job_name
 from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.requests import CookieGiven, RequestRecord

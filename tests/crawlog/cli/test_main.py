@@ -18,10 +18,10 @@ from crawlog import __version__, outcome
 from crawlog.cli import arguments, summary_text
 from crawlog.cli.main import main
 from crawlog.commands.export import Exported
-from crawlog.commands.order import Order as RunOrder
-from crawlog.commands.order import job_name, refused
 from crawlog.commands.replay import ReplayOptions
-from crawlog.commands.summary import Summary
+from crawlog.jobs.order import Order as RunOrder
+from crawlog.jobs.order import job_name, refused
+from crawlog.jobs.summary import Summary
 from crawlog.processes import folder
 from crawlog.processes.hold import Hold
 from crawlog.schemas.pages import PageMeta, RequestPageMeta
@@ -875,7 +875,7 @@ def test_submit_takes_the_keys_that_it_trusts_itself_where_it_loads_a_deployed_s
     """Else they would have no effect: workers have their own."""
     taken: list[Settings] = []
     monkeypatch.setattr("crawlog.cli.jobs.fleet_log", taken.append)
-    monkeypatch.setattr("crawlog.commands.submit.submit", lambda *_, **__: JobView("quotes", "running"))
+    monkeypatch.setattr("crawlog.jobs.submit.submit", lambda *_, **__: JobView("quotes", "running"))
     keys = ("-s", "security.trusted_keys=abc")
     done = crawlog("submit", "--project", "shop", "--spider", "quotes", *keys)
     assert (done.returncode, [one.security.trusted_keys for one in taken]) == (0, [("abc",)]), done.stderr
@@ -955,7 +955,7 @@ def test_a_spiders_file_brings_seeds_and_settings(tmp_path: Path, monkeypatch: p
         return Summary("j", reason="finished")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("crawlog.commands.run.run", crawl)
+    monkeypatch.setattr("crawlog.jobs.run.run", crawl)
     monkeypatch.setenv("CRAWLOG_FETCH__CONCURRENCY", "9")
     (tmp_path / "books.py").write_text(SPIDER)
     for more in ([], ["http://b.example/"], ["-s", "politeness.delay_s=5"]):

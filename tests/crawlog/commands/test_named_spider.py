@@ -8,7 +8,7 @@ import pytest
 from crawlog.cli import arguments
 from crawlog.cli.main import main
 from crawlog.commands.named_spider import arguments_in, named, path_of, scrapy_apart
-from crawlog.commands.order import Order, job_name
+from crawlog.jobs.order import Order, job_name
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import JobSpider, resolve_spec
 from crawlog.streams.settings.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from crawlog.commands import job_closing
+from crawlog.jobs import job_closing
 from crawlog.schemas.control import Command, Finished, JobCopy, key
 from crawlog.schemas.urls import JobSpec
 from crawlog.service.routing import FLEET, SETTINGS, WORK, Work

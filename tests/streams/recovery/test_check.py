@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog import outcome
 from crawlog.cli import summary_text, verify_text
-from crawlog.commands.result_file import FILL_TRIES, ResultFile
-from crawlog.commands.summary import Summary
-from crawlog.commands.whole import Whole
+from crawlog.jobs.result_file import FILL_TRIES, ResultFile
+from crawlog.jobs.summary import Summary
+from crawlog.jobs.whole import Whole
 from crawlog.schemas import control
 from crawlog.schemas import items as i
 from crawlog.schemas import pages as pg

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rocksdict import WriteBatch
 
-from crawlog.commands.result_file import ResultFile
-from crawlog.commands.trouble import Trouble
+from crawlog.jobs.result_file import ResultFile
+from crawlog.jobs.trouble import Trouble
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import Progress

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from crawlog.jobs.live import Frame, View
 from crawlog.processes.supervisor import Stop, Supervisor, names
-from crawlog.progress.live import Frame, View
 from crawlog.schemas.items import named_stats
 from crawlog.streams.control import remarks_of
 from crawlog.streams.errors import AccessDenied, EngineError
@@ -381,7 +381,7 @@ class Run:
     def _sum_stats(self) -> None:
         """Adds Scrapy's stats to the summary, as Scrapy dumps them at the end."""
         if self.job.order.dumps_stats:
-            from .scrapy_stats import job_stats
+            from .job_closing import job_stats
 
             self._stats = job_stats(self.supervisor.settings, self.job.name, self.job.since)
             self.summary.stats = named_stats(self._stats)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from crawlog.agents.seed import scope_names
-from crawlog.commands.job_in_log import JobInLog
-from crawlog.commands.order import Order
+from crawlog.jobs.job_in_log import JobInLog
+from crawlog.jobs.order import Order
 from crawlog.schemas.control import NO_EPOCH, Finished, JobCopy
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.urls import JobSpec

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from crawlog.progress.live import Frame, line, table
+from crawlog.jobs.live import Frame, line, table
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.log.dead_letters import CommonestError
 

@@ -9,9 +9,9 @@ import pytest
 
 from crawlog import outcome
 from crawlog.cli import summary_text
-from crawlog.commands.result_file import ResultFile
-from crawlog.commands.run import Run
-from crawlog.commands.summary import Summary
+from crawlog.jobs.result_file import ResultFile
+from crawlog.jobs.run import Run
+from crawlog.jobs.summary import Summary
 from crawlog.schemas import items
 from crawlog.schemas import urls as u
 from crawlog.schemas.items import ItemsRecord

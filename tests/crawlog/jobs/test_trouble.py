@@ -1,6 +1,6 @@
 """What a run tells of its workers, once for each change."""
 
-from crawlog.commands.trouble import Trouble
+from crawlog.jobs.trouble import Trouble
 from crawlog.streams.control import FleetReports
 
 

@@ -153,7 +153,7 @@ def named_job(name: str) -> str:
 
 
 def _check_arguments(names: Iterable[str]) -> None:
-    from .named_spider import is_argument
+    from crawlog.commands.named_spider import is_argument
 
     for name in names:
         if not is_argument(name):

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog import outcome
+from crawlog.jobs.live import Frame, View
+from crawlog.jobs.pace import Pace
 from crawlog.processes.hold import holder
-from crawlog.progress.live import Frame, View
-from crawlog.progress.pace import Pace
 from crawlog.schemas.job_orders import ENDED, PIPELINES_ALONE
 from crawlog.streams import engine
 from crawlog.streams.control import ended, remarks_of
@@ -163,7 +163,7 @@ def _leave_off(settings: "Settings", summary: Summary, signals: Signals, shown: 
 
 def _cancel(settings: "Settings", summary: Summary, shown: View) -> None:
     """Cancels the job; one that has ended meanwhile stays as it is."""
-    from .fleet_jobs import cancel_job
+    from .changes import cancel_job
 
     try:
         cancel_job(settings, summary.job)
@@ -175,7 +175,7 @@ def _cancel(settings: "Settings", summary: Summary, shown: View) -> None:
 
 def _write(settings: "Settings", summary: Summary, output: str) -> None:
     """Writes FILE. That of a stopped job has the rows so far, as a `run` has them."""
-    from .export import export_job
+    from crawlog.commands.export import export_job
 
     written = export_job(settings, summary.job, output)
     if written.is_complete:

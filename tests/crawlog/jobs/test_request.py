@@ -2,9 +2,9 @@
 
 import pytest
 
-from crawlog.commands import submit as submitting
-from crawlog.commands.submission import Submission, checked, outputs_of
-from crawlog.commands.submit import job_settings, submit
+from crawlog.jobs import submit as submitting
+from crawlog.jobs.request import Submission, checked, outputs_of
+from crawlog.jobs.submit import job_settings, submit
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.sources import load

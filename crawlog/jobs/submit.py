@@ -6,18 +6,18 @@
 The HTTP service calls `submit` too, so nothing of a user's code runs here: a child process tells about the spider.
 """
 
-import getpass
 import io
 import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from crawlog.commands.fleet_workers import whoever
 from crawlog.schemas import log_lines
 from crawlog.schemas.control import JobCopy, OutputNote
 from crawlog.schemas.job_orders import ENDED
@@ -25,10 +25,11 @@ from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
 from crawlog.streams.errors import InvalidState, Misconfigured
 
 from .order import job_name, refused
-from .submission import Submission, checked, differences, grown, is_full, of_workers, outputs_of, text_of
+from .request import Submission, checked, differences, grown, is_full, of_workers, outputs_of, text_of
 
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
+    from crawlog.commands.named_spider import NamedSpider
     from crawlog.schemas.control import Control
     from crawlog.schemas.job_orders import CodeRef
     from crawlog.schemas.urls import JobSpec
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from crawlog.streams.log import JobSpider
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import SpiderFacts
-
-    from .named_spider import NamedSpider
 
 BROKEN = "spider_broken"
 """Reason of a job that failed before its first request: its spider cannot be made."""
@@ -131,16 +130,9 @@ def _spider_of(wanted: Submission, path: str) -> "JobSpider":
     return JobSpider(path, tuple(sorted(wanted.args.items())), wanted.scrapy)
 
 
-def whoever() -> str:
-    """Who gives this command, for people."""
-    with suppress(OSError, KeyError):
-        return f"{getpass.getuser()}@{platform.node() or 'host'}"
-    return platform.node()
-
-
 def _code(settings: "Settings", wanted: Submission, named: "NamedSpider | None") -> "CodeRef | None":
     """The deployed code of the submission's spider; None for the default spider, and for this machine's files."""
-    from .projects import list_spiders, resolve
+    from crawlog.commands.projects import list_spiders, resolve
 
     if named is not None:
         return None
@@ -164,10 +156,9 @@ def _deployed(settings: "Settings", wanted: Submission, code: "CodeRef | None") 
 
     Raises: Misconfigured: it cannot be loaded, or has settings that no job has.
     """
+    from crawlog.commands.named_spider import facts_of
     from crawlog.schemas.urls import JobSpec
     from crawlog.streams.spiders import SpiderRef
-
-    from .named_spider import facts_of
 
     if code is None:
         return None

@@ -10,11 +10,12 @@ from unittest.mock import Mock
 import pytest
 
 from crawlog.cli import summary_text
-from crawlog.commands import attached_run, detaching, export, fleet_jobs
-from crawlog.commands.attached_run import Before
-from crawlog.commands.job_outputs import JobOutputs
-from crawlog.commands.summary import Summary
-from crawlog.progress.pace import Pace
+from crawlog.commands import export
+from crawlog.jobs import changes, detaching, follow
+from crawlog.jobs.follow import Before
+from crawlog.jobs.job_outputs import JobOutputs
+from crawlog.jobs.pace import Pace
+from crawlog.jobs.summary import Summary
 from crawlog.schemas import control
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
@@ -76,12 +77,12 @@ def test_ctrl_c_leaves_the_counts_and_cancelled_jobs_their_rows(
             os.kill(os.getpid(), signal.SIGINT)
         return export.Exported(job, f"{output}.partial", 19, is_complete=False, state="cancelled")
 
-    monkeypatch.setattr(attached_run, "FleetFollower", following)
+    monkeypatch.setattr(follow, "FleetFollower", following)
     monkeypatch.setattr(detaching, "AGAIN_S", 0.01)
-    monkeypatch.setattr(fleet_jobs, "cancel_job", lambda *_: None)
+    monkeypatch.setattr(changes, "cancel_job", lambda *_: None)
     monkeypatch.setattr(export, "export_job", export_job)
     shown: Any = SimpleNamespace(say=say, close=lambda: None)
-    summary = attached_run.follow(Settings(), JobView("shop", "running"), Before(), shown, began=0.0, output=output)
+    summary = follow.follow(Settings(), JobView("shop", "running"), Before(), shown, began=0.0, output=output)
     said = json.loads(summary_text.as_json(summary))
     assert (summary_text.exit_code(summary), said["reason"], said["partial"]) == told
     assert (said["fetched"], said["pages"], written) == (19, 19, files)
@@ -103,22 +104,22 @@ def test_ctrl_c_behind_the_end_of_a_job_does_not_say_that_it_goes_on(
     """The same command writes FILE. Nor is it an offer to cancel the job."""
     summary = Summary("shop", reason=reason, output=output, signal=signal.SIGINT)
     shown = SimpleNamespace(say=pytest.fail)
-    attached_run._leave_off(Settings(), summary, detaching.Signals(), cast("Any", shown))
+    follow._leave_off(Settings(), summary, detaching.Signals(), cast("Any", shown))
     assert (summary.reason, summary_text.exit_code(summary)) == (told, 130)
 
 
 def test_two_ctrl_c_on_a_job_that_has_ended_meanwhile_leave_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused, for its rows are whole; the command ends as with one Ctrl-C."""
     said: list[str] = []
-    monkeypatch.setattr(fleet_jobs, "cancel_job", Mock(side_effect=InvalidState("job shop has ended")))
+    monkeypatch.setattr(changes, "cancel_job", Mock(side_effect=InvalidState("job shop has ended")))
     summary, shown = Summary("shop", reason="detached", signal=signal.SIGINT), SimpleNamespace(say=said.append)
-    attached_run._cancel(Settings(), summary, cast("Any", shown))
+    follow._cancel(Settings(), summary, cast("Any", shown))
     assert (summary.reason, summary_text.exit_code(summary), said) == ("detached", 130, ["job shop has ended"])
 
 
 def a_follower(*commands: Command, **counts: Any) -> Any:
     """A follower of a job of one partition, whose reports have these counts."""
-    follower, state = object.__new__(attached_run.FleetFollower), FleetState()
+    follower, state = object.__new__(follow.FleetFollower), FleetState()
     state.hear(b"job/shop", JobCopy("shop", JobSpec()))
     for command in commands:
         state.hear(control.key(command), command)
@@ -336,7 +337,7 @@ def test_dead_letters_count_from_before_the_job_was_submitted(monkeypatch: pytes
     monkeypatch.setattr(
         "crawlog.streams.control.DeadLetterReader", lambda _settings, _job, start: began.append(start), raising=False
     )
-    monkeypatch.setattr(attached_run, "SpiderLines", lambda *_: None)
-    before = attached_run.Before(dead=3)
-    attached_run.FleetFollower(Settings(), Summary("shop"), before, SimpleNamespace(say=print))
+    monkeypatch.setattr(follow, "SpiderLines", lambda *_: None)
+    before = follow.Before(dead=3)
+    follow.FleetFollower(Settings(), Summary("shop"), before, SimpleNamespace(say=print))
     assert began == [3]

@@ -1,4 +1,4 @@
-"""`python -m crawlog.commands.run_process PID`: one run for `crawlog.crawl`, until it is finished or SIGTERM comes.
+"""`python -m crawlog.jobs.run_process PID`: one run for `crawlog.crawl`, until it is finished or SIGTERM comes.
 
 It reads the order from standard input, and its settings from the environment. It writes one `Ended` to standard output;
 all other text goes to standard error. It dies with PID, its parent.
@@ -30,7 +30,7 @@ class Ended(msgspec.Struct):
 def main() -> None:
     """Runs, and writes how it ended."""
     from crawlog import outcome
-    from crawlog.progress.live import Lines
+    from crawlog.jobs.live import Lines
     from crawlog.streams.kernel import die_with
     from crawlog.streams.settings import NO_FILE, load
     from crawlog.terminal import tell

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from crawlog.agents import seed
-from crawlog.commands.order import Order
-from crawlog.commands.planting import Planting
+from crawlog.jobs.order import Order
+from crawlog.jobs.planting import Planting
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
 from crawlog.streams.errors import Misconfigured

@@ -4,7 +4,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from crawlog.progress.pace import Pace
+from crawlog.jobs.pace import Pace
 from crawlog.streams.control import DeadLetterReader, ended
 from crawlog.streams.errors import EngineError
 

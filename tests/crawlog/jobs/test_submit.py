@@ -10,10 +10,10 @@ import pytest
 from crawlog.agents import seed
 from crawlog.agents.seed import Source, plant
 from crawlog.commands import projects
-from crawlog.commands.fleet_jobs import cancel_job, resume_job
 from crawlog.commands.job_logs import job_log_lines
-from crawlog.commands.submission import Submission
-from crawlog.commands.submit import submit
+from crawlog.jobs.changes import cancel_job, resume_job
+from crawlog.jobs.request import Submission
+from crawlog.jobs.submit import submit
 from crawlog.schemas import urls
 from crawlog.schemas.control import NO_EPOCH, Command, JobCopy, OutputNote, StartEnded
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec

@@ -8,7 +8,7 @@ This repeats as long as each check finds fewer losses. The remaining losses are 
 from math import inf
 from typing import TYPE_CHECKING
 
-from .verify import findings
+from crawlog.commands.verify import findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

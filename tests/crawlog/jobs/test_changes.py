@@ -9,7 +9,7 @@ import pytest
 
 from crawlog.agents.seed import Source, plant
 from crawlog.commands.control import give
-from crawlog.commands.fleet_jobs import (
+from crawlog.jobs.changes import (
     cancel_job,
     delete_job,
     lacks_start,
@@ -18,9 +18,9 @@ from crawlog.commands.fleet_jobs import (
     show_job,
     stop_job,
 )
-from crawlog.commands.planting import Planting
-from crawlog.commands.submission import Submission
-from crawlog.commands.submit import submit
+from crawlog.jobs.planting import Planting
+from crawlog.jobs.request import Submission
+from crawlog.jobs.submit import submit
 from crawlog.schemas.control import Command, JobCopy, Join
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.job_orders import JobStateName

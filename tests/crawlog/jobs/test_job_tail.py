@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from crawlog.commands import job_tail
-from crawlog.commands.job_tail import JobTail
+from crawlog.jobs import job_tail
+from crawlog.jobs.job_tail import JobTail
 from crawlog.schemas import control
 from crawlog.schemas.control import Finished, JobCopy, Rewound
 from crawlog.schemas.urls import JobSpec

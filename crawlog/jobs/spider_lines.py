@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from crawlog.commands.job_logs import LOST, lines_of
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log import Topics, consumer_config, log_end
 
-from .job_logs import LOST, lines_of
-
 if TYPE_CHECKING:
-    from crawlog.progress.live import View
+    from crawlog.jobs.live import View
     from crawlog.streams.settings import Settings
 
 BATCH = 100

@@ -7,9 +7,9 @@ import pytest
 
 from crawlog.cli import summary_text
 from crawlog.cli.main import main
-from crawlog.commands import scrapy_stats
-from crawlog.commands.scrapy_stats import job_stats
-from crawlog.commands.summary import Summary
+from crawlog.jobs import job_closing
+from crawlog.jobs.job_closing import job_stats
+from crawlog.jobs.summary import Summary
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import JobCounts
@@ -56,7 +56,7 @@ def test_crawl_items_is_not_read_to_its_end_for_a_spider_that_has_no_stats(
 ) -> None:
     """A job may have a million pages, and only Scrapy's spiders count."""
     ensure_topics(cluster)
-    monkeypatch.setattr(scrapy_stats, "WITHOUT", 3)
+    monkeypatch.setattr(job_closing, "WITHOUT", 3)
     producer, topic = Producer(cluster, "test"), Topics(cluster.kafka.prefix).items
     late = ItemsRecord("j", "http://a.test/", (0, 1), [], stats={"custom": 1.0})
     for record in (*(ItemsRecord("j", f"http://a.test/{n}", (0, n), []) for n in range(3)), late):

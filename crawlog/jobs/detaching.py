@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from crawlog import outcome
-from crawlog.progress.live import View
+from crawlog.jobs.live import View
 
 AGAIN_S = 3.0
 """How long a second Ctrl-C cancels the job after the first one, seconds."""

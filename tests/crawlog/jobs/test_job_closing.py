@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from crawlog.commands import job_closing
-from crawlog.commands.job_closing import closing_lines, named
+from crawlog.jobs import job_closing
+from crawlog.jobs.job_closing import closing_lines, named
 from crawlog.service.pages_rows import log_text
 from crawlog.service.scrapyd_fleet import local_time
 from crawlog.streams.fleet import FleetView, JobView, OutputView

@@ -11,10 +11,10 @@ import pytest
 
 from crawlog.agents.seed import source
 from crawlog.cli import summary_text
-from crawlog.commands import run as run_module
-from crawlog.commands.order import Order
-from crawlog.commands.run import JobGone, Run
-from crawlog.commands.summary import UNFINISHED, Summary
+from crawlog.jobs import run as run_module
+from crawlog.jobs.order import Order
+from crawlog.jobs.run import JobGone, Run
+from crawlog.jobs.summary import UNFINISHED, Summary
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import EngineError, Misconfigured

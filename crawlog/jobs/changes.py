@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from crawlog.commands.fleet_workers import whoever
+from crawlog.commands.job_logs import unknown_job
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams.errors import InvalidState, OrderRefused, UnknownName
+from crawlog.streams.errors import InvalidState, OrderRefused
 from crawlog.streams.jobs import is_final
 
-from .submission import is_full
-from .submit import BROKEN, way_on, whoever
+from .request import is_full
+from .submit import BROKEN, way_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,10 +73,9 @@ def show_job(settings: "Settings", name: str) -> "JobView":
 
 def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
     """The same, from a view of the fleet. Raises: UnknownName: there is none."""
+    from crawlog.commands.dead import listed
     from crawlog.streams.log import LetterChoice, job_values
     from crawlog.streams.settings import known_keys, masked
-
-    from .dead import listed
 
     found, copy = view.job(name), view.look(lambda state: state.copy(name))
     if found is None or copy is None:
@@ -185,11 +186,6 @@ def _ordered(settings: "Settings", name: str, state: JobStateName, by: str, reas
         return copy
     who, rev = by or whoever(), copy.spec.rev
     return apply_change(settings, producer, topics, copy, state=state, reason=reason, by=who, expects=rev)
-
-
-def unknown_job(name: str) -> UnknownName:
-    """The error that names a job which is not there."""
-    return UnknownName(f"there is no job {name!r:.120} in the log; `crawlog jobs` names those that there are.")
 
 
 def _check(copy: JobCopy, state: JobStateName) -> None:
