@@ -29,7 +29,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.browser import browser_version, find_browser
 from crawlog.streams.settings.settings import Settings
@@ -78,7 +78,7 @@ def pss_mb(browser: Chromium) -> int:
     return total >> 10
 
 
-async def no_rules(host: Host, _manner: Manner) -> None:
+async def no_rules(host: Host, _policy: RequestPolicy) -> None:
     """robots.txt is not obeyed here."""
     raise AssertionError(host.key)
 

@@ -1,10 +1,34 @@
 """Decodes a record from any producer: for any bytes, the only error is a ValueError."""
 
 import contextlib
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import msgspec
+
+
+# A record as it is read from a topic.
+
+
+class Record(Protocol):
+    """A record as Faust hands it to a stage."""
+
+    @property
+    def partition(self) -> int:
+        """Its partition of the stage's topic."""
+
+    @property
+    def offset(self) -> int:
+        """Its offset in the partition."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Its value."""
+
 
 T = TypeVar("T")
 

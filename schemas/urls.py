@@ -253,7 +253,7 @@ class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 _UNSAID: Any = None
-"""Value of a field that a job's record does not have; `manner_of` replaces it by the worker's setting."""
+"""Value of a field that a job's record does not have; `policy_of` replaces it by the worker's setting."""
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]

@@ -43,7 +43,7 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
     if sink_name is None:
         sink_name = sink_name_of(os.environ.get(SINK_ENVIRONMENT, ""))
     app = CrawlApp(stage, _with_log(settings), worker_name, sink_name if stage == "sink" else "")
-    app.is_machines_fault = _is_machines_fault
+    app.is_environment_error = _is_environment_error
     return app
 
 
@@ -81,10 +81,10 @@ def _with_log(settings: Settings) -> Settings:
     return engine.point(settings)
 
 
-def _is_machines_fault(error: BaseException) -> bool:
-    from crawlog.streams.state import is_machines_fault  # imports the database; parse does not need it
+def _is_environment_error(error: BaseException) -> bool:
+    from crawlog.streams.state import is_environment_error  # imports the database; parse does not need it
 
-    return is_machines_fault(error)
+    return is_environment_error(error)
 
 
 _apps: dict[str, CrawlApp] = {}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from crawlog.agents.frontier import Hosts
     from crawlog.schemas.urls import RenderRules
     from crawlog.streams.frontier import Host, Task
-    from crawlog.streams.http import Answer, Manner
+    from crawlog.streams.http import Answer, RequestPolicy
     from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
@@ -43,7 +43,7 @@ class Browsing:
         settings: "Settings",
         client: Client,
         hosts: "Hosts",
-        ask_rules: "Callable[[Host, Manner], Awaitable[None]]",
+        ask_rules: "Callable[[Host, RequestPolicy], Awaitable[None]]",
         transport: "Transport | None" = None,
     ) -> None:
         self._settings = settings
@@ -101,7 +101,7 @@ class Browsing:
         sent = answer.body
         try:
             reach = Reach(task.job.spec, self._hosts.place(task.row.url))
-            await self._browser().render(task.row.url, answer, task.job.name, why, reach, task.manner, task.epoch)
+            await self._browser().render(task.row.url, answer, task.job.name, why, reach, task.policy, task.epoch)
             if answer.render_error and not self._client.may_ask():
                 raise LeaseLost  # as in `Client.get`: its time ran out while this process was stopped
         except BaseException:  # also on cancellation: only this frame can give the memory back

@@ -27,7 +27,7 @@ from .visit import BrowserDied, Failed, Visit
 
 if TYPE_CHECKING:
     from crawlog.streams.fetch import Reach
-    from crawlog.streams.http import Manner
+    from crawlog.streams.http import RequestPolicy
     from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
@@ -73,7 +73,7 @@ class Renderer:
         job: str,
         why: str,
         reach: "Reach | None" = None,
-        manner: "Manner | None" = None,
+        policy: "RequestPolicy | None" = None,
         epoch: int = 0,
     ) -> None:
         """Replace the body by the rendered page, or record why not; a page that navigates away gets a location.
@@ -81,25 +81,25 @@ class Renderer:
         Args:
             why: Reason for the rendering, one word.
             reach: The hosts that the job's scope allows; None for all.
-            manner: How its job asks; None for the worker's own manner.
+            policy: How its job asks; None for the worker's own policy.
             epoch: The job's.
 
         Raises: LeaseLost: the worker may no longer send the page's requests.
         """
         started = time.monotonic()
-        manner = manner or self._usual
+        policy = policy or self._usual
         with self._resources.visiting(url):
             async with self._free:
                 for tries in range(1, TRIES + 1):
                     try:
                         budget = Budget(
                             job,
-                            manner.rules.render_max_requests,
-                            manner.rules.render_max_bytes,
+                            policy.rules.render_max_requests,
+                            policy.rules.render_max_bytes,
                             is_inside=answer.is_inside,
                             epoch=epoch,
                             reach=reach,
-                            manner=manner,
+                            policy=policy,
                         )
                         await self._rendered(url, answer, budget, why)
                         break
@@ -119,7 +119,7 @@ class Renderer:
 
     async def _rendered(self, url: str, answer: Answer, budget: Budget, why: str) -> None:
         browser = await self._ready()
-        visit = Visit((budget.manner or self._usual).rules, browser, self._resources, url, answer, budget)
+        visit = Visit((budget.policy or self._usual).rules, browser, self._resources, url, answer, budget)
         browser.take()
         try:
             html = await visit.run()

@@ -23,7 +23,7 @@ from crawlog.agents.client import Asker, BodyBudget, Client, HttpRequest, Transp
 from crawlog.agents.frontier import HostHeld, Hosts
 from crawlog.streams.fetch import CACHED, CONTROL, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.frontier import Host
-from crawlog.streams.http import REDIRECTS, Answer, Manner, origin_of
+from crawlog.streams.http import REDIRECTS, Answer, RequestPolicy, origin_of
 from crawlog.streams.log import own_manner
 from crawlog.streams.url import plain
 
@@ -43,7 +43,7 @@ class Budget:
     Attributes:
         job: The job whose cookies and cached scripts are used.
         epoch: The job's; scripts of an earlier one are not used.
-        manner: The job's manner of requests; None for the worker's own.
+        policy: The job's request policy; None for the worker's own.
         is_inside: The page came from a private address, and may reach other private addresses.
         reach: The hosts that the job's scope allows; None for all.
     """
@@ -57,11 +57,11 @@ class Budget:
         is_inside: bool,
         epoch: int = 0,
         reach: Reach | None = None,
-        manner: Manner | None = None,
+        policy: RequestPolicy | None = None,
     ) -> None:
         self.job = job
         self.epoch = epoch
-        self.manner = manner
+        self.policy = policy
         self.reach = reach
         self.is_inside = is_inside
         self.requests = requests
@@ -127,7 +127,7 @@ class Resources:
         settings: "Settings",
         client: Client,
         hosts: Hosts,
-        ask_rules: Callable[[Host, Manner], Awaitable[None]],
+        ask_rules: Callable[[Host, RequestPolicy], Awaitable[None]],
         transport: Transport | None = None,
     ) -> None:
         self._settings = settings
@@ -146,7 +146,7 @@ class Resources:
 
         Raises: LeaseLost: the worker may no longer send requests.
         """
-        refused = refusal(wish, (budget.manner or self._usual).rules.render_block)
+        refused = refusal(wish, (budget.policy or self._usual).rules.render_block)
         if refused:
             return Answer(None, refused)
         url, cors = plain(wish.url.partition("#")[0]), Cors(wish)
@@ -170,7 +170,7 @@ class Resources:
     async def _hop(self, asked: _Asked, kind: str, headers: Mapping[str, str], budget: Budget) -> Answer:
         if budget.reach is not None and not budget.reach.holds(kind, self._hosts.place(asked.url)):
             return Answer(None, "scope")
-        manner = budget.manner or self._usual
+        policy = budget.policy or self._usual
         is_static = kind in CACHED
         host = self._hosts.of(asked.url)
         gate = self._gates.get(host.key)
@@ -182,13 +182,13 @@ class Resources:
                 return known
             refused = "" if asked.is_inside else await self._client.closed_to_public(asked.url)
             try:
-                refused = refused or await self._refusal(asked.url, manner)
+                refused = refused or await self._refusal(asked.url, policy)
                 if not refused and (budget.requests <= 0 or budget.size_bytes <= 0):
                     refused = "budget"
                 if refused:
                     return Answer(None, refused)
                 budget.requests -= 1
-                answer = await self._answer(asked, headers, manner, all_headers=not is_static)
+                answer = await self._answer(asked, headers, policy, all_headers=not is_static)
             except HostHeld:
                 return Answer(None, CONTROL)
         budget.size_bytes -= len(answer.body)
@@ -196,30 +196,32 @@ class Resources:
             self._scripts.keep(asked, answer)
         return answer
 
-    async def _refusal(self, url: str, manner: Manner) -> str:
+    async def _refusal(self, url: str, policy: RequestPolicy) -> str:
         """Why a request to a host is refused; empty if it is allowed."""
-        if not manner.rules.robots:
+        if not policy.rules.robots:
             return ""
         host = self._hosts.of(url)
-        if not host.knows_rules(time.monotonic(), manner) and host.closed_to(manner, time.monotonic()) is None:
+        if not host.knows_rules(time.monotonic(), policy) and host.closed_to(policy, time.monotonic()) is None:
             host = await self._hosts.turn(url)
             host.in_flight += 1
-            await self._ask_rules(host, manner)
+            await self._ask_rules(host, policy)
         rules = host.rules
-        if rules is None or not host.has_rules(manner) or host.closed_to(manner, time.monotonic()) is not None:
+        if rules is None or not host.has_rules(policy) or host.closed_to(policy, time.monotonic()) is not None:
             return "robots_unreachable"
-        return "" if rules.allowed(url, manner.token)[0] else "robots"
+        return "" if rules.allowed(url, policy.token)[0] else "robots"
 
-    async def _answer(self, asked: _Asked, headers: Mapping[str, str], manner: Manner, *, all_headers: bool) -> Answer:
+    async def _answer(
+        self, asked: _Asked, headers: Mapping[str, str], policy: RequestPolicy, *, all_headers: bool
+    ) -> Answer:
         """The host's answer, requested when both host and address have a turn; a resting host blocks no address."""
-        get, answer = partial(self._get, asked, headers, manner, all_headers), None
-        ask = partial(self._hosts.ask, asked.url, get, manner)
+        get, answer = partial(self._get, asked, headers, policy, all_headers), None
+        ask = partial(self._hosts.ask, asked.url, get, policy)
         while answer is None:
             await self._hosts.turn(asked.url)
-            answer = await self._client.addresses.in_turn(asked.url, ask, manner.rules)
+            answer = await self._client.addresses.in_turn(asked.url, ask, policy.rules)
         return answer
 
-    async def _get(self, asked: _Asked, headers: Mapping[str, str], manner: Manner, all_headers: bool) -> Answer:
+    async def _get(self, asked: _Asked, headers: Mapping[str, str], policy: RequestPolicy, all_headers: bool) -> Answer:
         sent = forwarded(headers) | ({"Origin": asked.origin} if asked.origin else {})
         answer = await self._transport.get(
             HttpRequest(
@@ -227,7 +229,7 @@ class Resources:
                 any_type=True,
                 job=asked.job,
                 headers=sent,
-                manner=manner,
+                policy=policy,
                 asker=Asker(asked.anonymous, is_public=not asked.is_inside, bodies=self._bodies),
                 all_headers=all_headers,
             )

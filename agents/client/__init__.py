@@ -10,13 +10,12 @@
 
     cookie_jars  cookies by job, domain and name: rows under the answers in flight
     per_address  turns: how many requests an IP address gets at a time, and how often
-    budget       memory for large bodies, given in the order of asking
+    BodyBudget   memory for large bodies, given in the order of asking
 
 Nothing here knows of crawling.
 """
 
-from .body import FREE_BYTES
-from .budget import BodyBudget
+from .body import FREE_BYTES, BodyBudget
 from .client import Client
 from .cookie_jars import CookieJars, StoredJar
 from .per_address import BUSY_S, Addresses, Busy

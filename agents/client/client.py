@@ -31,8 +31,7 @@ from crawlog.streams.http import (
 from crawlog.streams.log import own_manner
 from crawlog.streams.settings import Fetch, Settings
 
-from .body import DRAINED_BYTES, Reading, read
-from .budget import BodyBudget
+from .body import DRAINED_BYTES, BodyBudget, Reading, read
 from .connections import (
     ROUTE,
     Connector,
@@ -154,14 +153,14 @@ class Client:
             return await self._posted(request, request.form)
         if request.record is None:
             return await self._answered(request)
-        rules = (request.manner or self._own).rules
+        rules = (request.policy or self._own).rules
         may_private = self._allow_private and rules.allow_private and not request.asker.is_public
         proxy = await self._proxies.judged(request.record, may_private)
         return unsent(request.record, proxy) or await self._answered(request, proxy)
 
     async def _answered(self, request: HttpRequest, proxy: JudgedProxy | None = None) -> Answer:
         started = time.monotonic()
-        rules = (request.manner or self._own).rules
+        rules = (request.policy or self._own).rules
         url, max_bytes, asker, within_s = request.url, request.max_bytes, request.asker, request.within_s
         outgoing: OutgoingRequest = BARE
         sent: Headers = self._sent(rules)
@@ -225,7 +224,7 @@ class Client:
     async def _posted(self, request: HttpRequest, form: Form) -> Answer:
         """The answer to a posted form; the job keeps its cookies."""
         url = request.url
-        rules = (request.manner or self._own).rules
+        rules = (request.policy or self._own).rules
         outgoing = self._builder.of(url, request.job, cookies=rules.cookies)
         outgoing.post(form.body)
         own = str(URL(url, encoded=True).origin())

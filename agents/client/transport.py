@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from crawlog.schemas.requests import RequestRecord
-from crawlog.streams.http import Answer, Form, Manner
+from crawlog.streams.http import Answer, Form, RequestPolicy
 
-from .budget import BodyBudget
+from .body import BodyBudget
 
 
 class Asker(NamedTuple):
@@ -43,7 +43,7 @@ class HttpRequest(NamedTuple):
         max_bytes: Keep so many bytes and drop the rest; None for the job's limit, above which no body is kept.
         job: The job whose cookies are sent; empty for no cookies.
         headers: Further headers; those of its job and of logins override them.
-        manner: Of the job that the request is for; None for the worker's own requests.
+        policy: Of the job that the request is for; None for the worker's own requests.
         asker: The caller.
         within_s: Time limit of the whole answer, if it is shorter than the job's.
         form: The form posted to the URL; None for a GET.
@@ -59,7 +59,7 @@ class HttpRequest(NamedTuple):
     max_bytes: int | None = None
     job: str = ""
     headers: Mapping[str, str] | None = None
-    manner: Manner | None = None
+    policy: RequestPolicy | None = None
     asker: Asker = THE_CRAWL
     within_s: float | None = None
     form: Form | None = None

@@ -48,7 +48,7 @@ from .copies import Copies, Outgoing
 from .following import Following
 
 if TYPE_CHECKING:
-    from crawlog.agents.frontier import Stage
+    from crawlog.agents.frontier import OwnedFrontier
     from crawlog.streams.fold import Answered, JobState
     from crawlog.streams.worker import CrawlApp
 
@@ -88,7 +88,7 @@ class Coordinator:
         jobs: Those of crawl.control; kept by every fetch worker, for the duty may come at any time.
     """
 
-    def __init__(self, stage: "Stage", copies: Callable[[], Copies], follow: Follow) -> None:
+    def __init__(self, stage: "OwnedFrontier", copies: Callable[[], Copies], follow: Follow) -> None:
         self.jobs = FollowedJobs()
         self._stage = stage
         self._new_copies = copies
@@ -233,7 +233,7 @@ def _finished(job: str, mark: JobRevision, reason: str, end: End) -> Finished:
     )
 
 
-def attach(app: "CrawlApp", stage: "Stage") -> Coordinator:
+def attach(app: "CrawlApp", stage: "OwnedFrontier") -> Coordinator:
     """Gives a fetch worker the duty, for the times when partition 0 is its own."""
 
     def copies() -> Copies:

@@ -2,7 +2,7 @@
 
     dispatcher ─► fetch_agent: places ─┬─► robots: the host's rules
                                        └─► task: sitemaps sent ─► ends early? ─► login step? ─► request ─► judged
-                                                 `sitemaps`       `suspects`     `logins`
+                                                 `robots`         `suspects`     `logins`
     judged ─► outcome ─► crawl.pages ─► acknowledged ─► dones ─► crawl.urls ─► the place is free
 
 Requests go through a `Transport` (`agents/client/transport.py`). `backlog` measures how far parse is behind.

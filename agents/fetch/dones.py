@@ -1,21 +1,31 @@
-"""Sends dones to crawl.urls, a few in one record: for the broker a record costs more than its content.
+"""What fetch writes to crawl.urls: dones, and that a request begins which is never sent twice.
 
-A done is sent once its page is in the log. Its URL keeps its place of `fetch.concurrency` until the done is there too.
+Dones go a few in one record: for the broker a record costs more than its content. A done is sent once its page is in
+the log. Its URL keeps its place of `fetch.concurrency` until the done is there too.
+
+    a request with `once`: its turn at the address ─► `began` → crawl.urls ─► acknowledged ─► the request
+
+So after a kill the next owner knows that the server may have received it. It does not send it again: without a page the
+URL ends as failed, `interrupted`.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from crawlog.agents.client import CookieJars
-from crawlog.agents.frontier import Stage
+import msgspec
+
+from crawlog.agents.client import CookieJars, LeaseLost, StoredJar
+from crawlog.agents.frontier import OwnedFrontier
 from crawlog.schemas import urls as u
 from crawlog.streams import crash_points
+from crawlog.streams.fetch import outcome
 from crawlog.streams.frontier import Task
 
-from .jars_of_jobs import with_cookies
+if TYPE_CHECKING:
+    from crawlog.streams.http import Answer
 
 DONE_LINGER_S = 0.005
 """Time that a done waits for others of its partition, seconds."""
@@ -42,7 +52,7 @@ class DoneBatches:
         jars: Where answers have left their cookies.
     """
 
-    def __init__(self, stage: Stage, release: Callable[[Task], None], jars: CookieJars) -> None:
+    def __init__(self, stage: OwnedFrontier, release: Callable[[Task], None], jars: CookieJars) -> None:
         self._stage = stage
         self._release = release
         self._jars = jars
@@ -91,3 +101,78 @@ class DoneBatches:
         crash_points.point("fetch.done.acknowledged")
         for done in gathered:
             self._release(done.task)
+
+
+# Requests that are never sent twice.
+
+
+class Begun:
+    """Writes that requests begin."""
+
+    def __init__(self, stage: OwnedFrontier) -> None:
+        self._stage = stage
+
+    async def first(self, task: Task, send: Callable[[], Awaitable["Answer"]]) -> "Answer":
+        """The answer to a request that is sent once the log says that it begins.
+
+        Raises: LeaseLost: nothing was sent.
+        """
+        if not self._stage.may_ask():
+            raise LeaseLost
+        acknowledged = asyncio.get_running_loop().create_future()
+        record = u.RequestsRecord(task.job.name, task.epoch, time.time(), results=[outcome.began(task, time.time())])
+        crash_points.point("fetch.began.sending")
+        self._stage.producer.send(
+            self._stage.names.urls,
+            u.encode(record),
+            key=task.domain.encode(),
+            partition=task.partition.fold.partition,
+            on_delivery=partial(_acknowledged, acknowledged),
+        )
+        await acknowledged
+        crash_points.point("fetch.began.acknowledged")
+        return await send()
+
+
+def _acknowledged(waiting: "asyncio.Future[None]", _partition: int, _offset: int) -> None:
+    if not waiting.done():  # cancelled: the request was aborted
+        waiting.set_result(None)
+
+
+# The rows of cookie jars in the states of this worker's partitions, and what dones say of jars.
+
+
+class JarsOfJobs:
+    """Finds the row of a jar in a live partition; no other partition's jars are read."""
+
+    def __init__(self, stage: OwnedFrontier) -> None:
+        self._stage = stage
+
+    def __call__(self, job: str, url: str, name: str) -> StoredJar | None:
+        """As `crawlog.agents.client.cookie_jars.RowOf`."""
+        if not self._stage.live:
+            return None
+        place = self._stage.place(url)
+        partition = self._stage.live.get(place.partition)
+        known = partition.fold.jobs.get(job) if partition is not None else None
+        if partition is None or known is None:
+            return None
+        rows = partition.fold.dones.jars
+        return StoredJar(
+            rows.mark,
+            known.epoch,
+            lambda: rows.read(known.number, place.domain_hash, name),
+            self._stage.ownerships.get(place.partition),
+        )
+
+
+def with_cookies(task: Task, result: u.Result, jars: CookieJars) -> u.Result:
+    """A done with the cookies that changed in its jar; without any where the job keeps none."""
+    request = task.request
+    if request is not None and not request.keeps_cookies:
+        return result
+    name = request.jar if request is not None else ""
+    changed = jars.changes(task.job.name, task.row.url, name)
+    if not changed or not task.policy.rules.cookies or task.epoch != task.job.epoch:
+        return result
+    return msgspec.structs.replace(result, jar=name, cookies=changed)

@@ -24,18 +24,17 @@ from crawlog import __version__
 from crawlog.agents.browser import Browsing
 from crawlog.agents.client import Client, CookieJars, LeaseLost, Transport
 from crawlog.agents.coordinator import coordinator
-from crawlog.agents.frontier import Hosts, Snapshotter, Stage, Standby, frontier_agent
+from crawlog.agents.frontier import Hosts, OwnedFrontier, Snapshotter, Standby, frontier_agent
 from crawlog.streams import files
 from crawlog.streams.fetch import Retrying, Unfolded
 from crawlog.streams.frontier import MET, NameTask, Patience, RobotsTask, Shares, Task, by_partition
 from crawlog.streams.worker import CrawlApp, Suspects
 
 from .backlog import LOOK_S, PagesLog
-from .jars_of_jobs import JarsOfJobs
+from .dones import JarsOfJobs
 from .logins import Logins
 from .outcome import Outcomes
-from .robots import Robots
-from .sitemaps import Sitemaps
+from .robots import Robots, Sitemaps
 from .suspects import Caution
 from .task import Means, Tasks
 
@@ -78,7 +77,7 @@ class Fetcher:
         wrap: Turns the client into the transport of all requests.
     """
 
-    def __init__(self, stage: Stage, wrap: Callable[[Transport], Transport] = lambda client: client) -> None:
+    def __init__(self, stage: OwnedFrontier, wrap: Callable[[Transport], Transport] = lambda client: client) -> None:
         self._wrap = wrap
         settings = stage.settings
         self.stage = stage
@@ -161,7 +160,7 @@ class Fetcher:
             elif isinstance(task, RobotsTask):
                 when_late = LATE_TLS if task.host.key.startswith("https:") else 1
                 self._shares.take(task, task.host.standing, now, when_late)
-                self._start(task, robots.give(task.host, task.manner))
+                self._start(task, robots.give(task.host, task.policy))
             else:
                 self._names.take(task, task.host.standing, now)
                 self._start(task, self._named(task, client))

@@ -72,7 +72,7 @@ class Logins:
         key = task.job.name, task.epoch, form.origin
         session = self._sessions.get(key)
         if session is None:
-            rules = task.manner.rules
+            rules = task.policy.rules
             session = Session(form, rules.login_again_s, rules.attempts)
             self._sessions[key] = session
         return session
@@ -89,7 +89,7 @@ class Logins:
             Busy: Nothing was sent.
         """
         now = time.monotonic()
-        if step.do == "read" and unasked(task.host, session.form.url, task.manner, now) is not None:
+        if step.do == "read" and unasked(task.host, session.form.url, task.policy, now) is not None:
             session.next(Shown(None, "robots"), now)  # the form is posted as configured
             step = session.next(None, now)
         form = step.form
@@ -112,15 +112,15 @@ class Logins:
         return answer
 
     async def _post(self, task: "Task", form: Form) -> Answer:
-        manner = task.manner
-        request = HttpRequest(form.url, form=form, job=task.job.name, manner=manner)
-        return await self._addresses.at_once(form.url, partial(self._transport.get, request), manner.rules)
+        policy = task.policy
+        request = HttpRequest(form.url, form=form, job=task.job.name, policy=policy)
+        return await self._addresses.at_once(form.url, partial(self._transport.get, request), policy.rules)
 
     async def _read(self, task: "Task", url: str) -> tuple[Answer, str]:
         """The answer to the form's page, and why its HTML must not be parsed."""
-        manner = task.manner
-        request = HttpRequest(url, any_type=True, job=task.job.name, manner=manner)
-        answer = await self._addresses.at_once(url, partial(self._transport.get, request), manner.rules)
+        policy = task.policy
+        request = HttpRequest(url, any_type=True, job=task.job.name, policy=policy)
+        answer = await self._addresses.at_once(url, partial(self._transport.get, request), policy.rules)
         try:
             return answer, await self._refusal(task, answer, answer.body[:PAGE_BYTES])
         except BaseException:  # also on cancellation: no other frame has the answer, to give its memory back

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import structlog
 
-from crawlog.agents.frontier import Stage
+from crawlog.agents.frontier import OwnedFrontier
 from crawlog.schemas import pages as pg
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
@@ -50,7 +50,7 @@ class Outcomes:
     """
 
     def __init__(
-        self, stage: Stage, pressure: "Pressure", release: Callable[["Task"], None], jars: "CookieJars"
+        self, stage: OwnedFrontier, pressure: "Pressure", release: Callable[["Task"], None], jars: "CookieJars"
     ) -> None:
         self._stage = stage
         self._pressure = pressure

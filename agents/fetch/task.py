@@ -37,23 +37,23 @@ from crawlog.streams.http import (
     Answer,
     HeldBytes,
     Visited,
-    manner_for,
+    policy_for,
     validators,
 )
 
-from .begun import Begun
+from .dones import Begun
 
 if TYPE_CHECKING:
     from crawlog.agents.browser import Browsing
     from crawlog.agents.client import Addresses, Transport
-    from crawlog.agents.frontier import Stage
+    from crawlog.agents.frontier import OwnedFrontier
     from crawlog.streams.fetch import Retrying
     from crawlog.streams.frontier import Patience
-    from crawlog.streams.http import Manner, Session, Step, Validators
+    from crawlog.streams.http import RequestPolicy, Session, Step, Validators
 
     from .logins import Logins
     from .outcome import Outcomes
-    from .sitemaps import Sitemaps
+    from .robots import Sitemaps
     from .suspects import Caution
 
 log = structlog.get_logger()
@@ -109,7 +109,9 @@ class Tasks:
         release: Called with each task that was given back.
     """
 
-    def __init__(self, stage: "Stage", means: Means, lows: Mapping[int, int], release: Callable[[Task], None]) -> None:
+    def __init__(
+        self, stage: "OwnedFrontier", means: Means, lows: Mapping[int, int], release: Callable[[Task], None]
+    ) -> None:
         self._frontier = stage.frontier
         self._sitemaps, self._logins, self._caution, self._transport, self._addresses = means[:5]
         self.browsing, self._retrying, self._patience, self._outcomes = means[5:]
@@ -149,7 +151,7 @@ class Tasks:
             return _BUSY
         answer = await self._logins.take(task, session, step)
         answer.held.give()
-        return _End(rest_s=self._retrying.rest_s(task.host, answer, time.time(), task.manner, task.round))
+        return _End(rest_s=self._retrying.rest_s(task.host, answer, time.time(), task.policy, task.round))
 
     async def _answered(self, task: Task, session: "Session | None") -> _End:
         """The end of a task whose URL is requested."""
@@ -157,7 +159,7 @@ class Tasks:
         answer = await self._asked(task)
         try:
             if session is not None and not self._is_sent_once(task):
-                visited = Visited(task.row.url, answer, asked_at, task.manner.rules.logged_out)
+                visited = Visited(task.row.url, answer, asked_at, task.policy.rules.logged_out)
                 if session.next(visited, time.monotonic()).do == "wait":
                     return _End(held=answer.held)
             crash_points.point("fetch.answered")
@@ -167,11 +169,11 @@ class Tasks:
 
     def _unasked(self, task: Task) -> _End | None:
         """The end of a task whose URL is not requested now; None if it is."""
-        manner, host = task.manner, task.host
-        is_unread = manner.rules.robots and not host.has_rules(manner)
-        if host.orders.paused or (is_unread and host.closed_to(manner, time.monotonic()) is None):  # since its dispatch
+        policy, host = task.policy, task.host
+        is_unread = policy.rules.robots and not host.has_rules(policy)
+        if host.orders.paused or (is_unread and host.closed_to(policy, time.monotonic()) is None):  # since its dispatch
             return _UNSENT
-        return self._known(task, manner)
+        return self._known(task, policy)
 
     # ------------------------------------------------------------------ the end
 
@@ -212,12 +214,12 @@ class Tasks:
 
     # ------------------------------------------------------------------ before the request
 
-    def _known(self, task: Task, manner: "Manner") -> _End | None:
+    def _known(self, task: Task, policy: "RequestPolicy") -> _End | None:
         """The end of a task whose done is known without a request."""
         url = task.row.url
         if task.row.began:
             return _End(is_sent=False, write=partial(self._outcomes.failed, task, INTERRUPTED))
-        end = unasked(task.host, url, manner, time.monotonic())
+        end = unasked(task.host, url, policy, time.monotonic())
         if end is None and self._caution.gives_up(url):
             log.error("crash_loop", job=task.job.name, url=url, then="failed without another try")
             end = Unasked("failed", CRASH_LOOP)
@@ -260,8 +262,8 @@ class Tasks:
     async def _looked_at(self, task: Task, unless: "Validators | None") -> tuple[Answer, str]:
         """The answer, and why a browser shall render it; empty if it shall not."""
         row = task.row
-        manner = self._manner(task)
-        rules = manner.rules
+        policy = self._policy(task)
+        rules = policy.rules
         is_last = row.attempt + 1 >= rules.attempts
         verdict = self.browsing.verdict(task)
         headers = {**(SITEMAP_HEADERS if row.sitemap else {}), **(unless.headers if unless is not None else {})}
@@ -270,7 +272,7 @@ class Tasks:
             any_type=row.sitemap or keeps_any_type(task),
             job=task.job.name,
             headers=headers or None,
-            manner=manner,
+            policy=policy,
             asker=MAY_BE_RENDERED if verdict else THE_CRAWL,
             within_s=self._patience.within_s(task.host, rules.timeout_s, row.attempt, is_last=is_last),
             record=task.request,
@@ -285,16 +287,16 @@ class Tasks:
 
     @staticmethod
     def _is_sent_once(task: Task) -> bool:
-        return task.request is not None and is_sent_once(task.request, task.manner.rules)
+        return task.request is not None and is_sent_once(task.request, task.policy.rules)
 
-    def _manner(self, task: Task) -> "Manner":
+    def _policy(self, task: Task) -> "RequestPolicy":
         """How a task's URL is requested: as its job says, or its own request."""
         request = task.request
-        return task.manner if request is None else manner_for(request, task.manner, self._frontier.schedule.limits)
+        return task.policy if request is None else policy_for(request, task.policy, self._frontier.schedule.limits)
 
     def _validators(self, task: Task) -> "Validators | None":
         """The validators of a page from an earlier epoch, for a conditional request; None for a plain one."""
-        if not task.epoch or not task.manner.rules.conditional or not is_plain(task):
+        if not task.epoch or not task.policy.rules.conditional or not is_plain(task):
             return None
         stored = task.partition.cached(validators.key(task.job.name, task.row.url))
         if stored is None:
@@ -308,21 +310,21 @@ class Tasks:
 
     def _selecting(self, task: Task) -> bytes:
         """What a server may select the representation of a plain page by."""
-        return task.manner.selecting(self._logins.user(task.row.url))
+        return task.policy.selecting(self._logins.user(task.row.url))
 
     # ------------------------------------------------------------------ the answer
 
     def _judged(self, task: Task, answer: Answer) -> _End:
         """The end of a task by its answer."""
         now = time.time()
-        manner = self._manner(task)
-        if (needed := needs(answer, manner)) and not self._is_sent_once(task):
+        policy = self._policy(task)
+        if (needed := needs(answer, policy)) and not self._is_sent_once(task):
             return _End(is_sent=not answer.is_closed, held=answer.held, needs=needed)
         self._patience.heard(task.host, answer, is_page=True)
         self._durations.note(answer.took_s)
-        rest_s = self._retrying.rest_s(task.host, answer, now, manner, task.round)
-        least_s = max(rest_s, self._retrying.asked_s(answer, now, manner))
-        again = self._retrying.again(answer, task.row.attempt + 1, least_s, manner, task.request)
+        rest_s = self._retrying.rest_s(task.host, answer, now, policy, task.round)
+        least_s = max(rest_s, self._retrying.asked_s(answer, now, policy))
+        again = self._retrying.again(answer, task.row.attempt + 1, least_s, policy, task.request)
         if again is None:
             write = partial(self._outcomes.final, task, answer, now, rest_s)
         else:

@@ -1,7 +1,7 @@
 """The frontier stage: folds crawl.urls into the state of each owned partition; fetch dispatches from it.
 
     assigned → restoring: open and fold to the log's end, in a thread ──→ live
-                   └──→ lost_pages: dones of pages that have none          │
+                   └──→ LostPages: dones of pages that have none          │
                                                                            │
     crawl.urls → frontier_agent: take → fold → checkpoint ←────────────────┘
                    │                     └──→ outgoing: forwarded founds, dead letters
@@ -13,7 +13,7 @@ Beside it: `host_turns` (requests that are not the queue's: a page in the browse
 """
 
 from . import frontier_agent
-from .frontier_agent import Stage
+from .frontier_agent import OwnedFrontier
 from .host_turns import HostHeld, Hosts
 from .snapshots import Snapshotter
 from .standby import Standby
@@ -21,8 +21,8 @@ from .standby import Standby
 __all__ = [
     "HostHeld",
     "Hosts",
+    "OwnedFrontier",
     "Snapshotter",
-    "Stage",
     "Standby",
     "frontier_agent",
 ]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from crawlog.schemas.control import Control
     from crawlog.streams.fold import Answered
 
-    from .job_counts import JobCountsCache
+    from .reports import JobCountsCache
 
 log = structlog.get_logger()
 
@@ -55,7 +55,7 @@ EarlyRecord = tuple[int, int, bytes | None, bytes | None, float]
 """Partition, offset, key, value and timestamp."""
 
 
-class Stage:
+class OwnedFrontier:
     """The partitions that this worker owns; it alone folds, checkpoints and closes them.
 
     Attributes:
@@ -312,9 +312,9 @@ class Stage:
         await self.producer.run(self._stopping)
 
 
-def attach(app: CrawlApp) -> Stage:
+def attach(app: CrawlApp) -> OwnedFrontier:
     """Make an app the frontier; what is dispatched from it is for the caller to fetch."""
-    stage = Stage(app)
+    stage = OwnedFrontier(app)
     app.before_joining.append(stage.states.wait_for_space)  # partitions stay with workers that can open them
     app.on_rebalance_started.append(stage.rebalance_started)
     app.on_owned.append(stage.owned)

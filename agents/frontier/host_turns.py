@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.frontier import Frontier, Host, HostQueue
-from crawlog.streams.http import Answer, Manner
+from crawlog.streams.http import Answer, RequestPolicy
 from crawlog.streams.url import Place
 
 BUSY_S = 0.05
@@ -63,8 +63,8 @@ class _Elsewhere:
         """The fold is another worker's."""
         raise self._no_queue()
 
-    def manner(self, _job: int) -> Manner:
-        """The caller has the manner of its own job."""
+    def policy(self, _job: int) -> RequestPolicy:
+        """The caller has the policy of its own job."""
         raise self._no_queue()
 
     def pop(self, _host: Host, _queue: HostQueue) -> None:
@@ -101,7 +101,7 @@ class Hosts:
         self,
         frontier: Frontier,
         place: Callable[[str], Place],
-        rest_of: Callable[[Host, Answer, float, Manner, int], float],
+        rest_of: Callable[[Host, Answer, float, RequestPolicy, int], float],
     ) -> None:
         self._frontier = frontier
         self.place = place
@@ -136,11 +136,11 @@ class Hosts:
                 return host
             await asyncio.sleep(wait_s)
 
-    async def ask(self, url: str, get: Callable[[], Awaitable[Answer]], manner: Manner) -> Answer | None:
+    async def ask(self, url: str, get: Callable[[], Awaitable[Answer]], policy: RequestPolicy) -> Answer | None:
         """Ask the host, and let it rest afterwards. Returns: None, without a request, if another one came first.
 
         Args:
-            manner: The manner of the job that asks; it may have nothing queued on this host.
+            policy: The policy of the job that asks; it may have nothing queued on this host.
 
         Raises: HostHeld: it may not be asked.
         """
@@ -153,9 +153,9 @@ class Hosts:
         rest_s = 0.0
         try:
             answer = await get()
-            rest_s = self._rest_of(host, answer, time.time(), manner, in_round)
+            rest_s = self._rest_of(host, answer, time.time(), policy, in_round)
         finally:
-            self._frontier.finished(host, max(rest_s, manner.rules.delay_s))
+            self._frontier.finished(host, max(rest_s, policy.rules.delay_s))
         return answer
 
     def _wait_s(self, host: Host) -> float:

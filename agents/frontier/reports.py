@@ -4,20 +4,140 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
 
 from crawlog.schemas.progress import JobCounts, Progress
-
-from .job_counts import JobCountsCache, JobsNamed
+from crawlog.streams.frontier import QUEUED_STATES
 
 if TYPE_CHECKING:
     from crawlog.agents.control import StageCommands
     from crawlog.streams.fetch import Durations, ReportedJobs
-    from crawlog.streams.frontier import Frontier
+    from crawlog.streams.fold import JobState
+    from crawlog.streams.frontier import Frontier, OwnedPartition
     from crawlog.streams.state import Partition
     from crawlog.streams.worker import CrawlApp
 
     from .restoring import Restoring
+
+
+# The counts of one partition's jobs as its reports say them; made again only for jobs that changed.
+
+RECOUNT_S = 2.0
+"""Age from which counts are made again although nothing was folded: what an owner lacks may have changed."""
+
+RELIST_S = 1.0
+"""Time between two looks through all finished jobs for those that have something to do again."""
+
+
+class JobsNamed(NamedTuple):
+    """What crawl.control says about the jobs of reports.
+
+    Attributes:
+        left_out: Finished jobs, not to be named unless they have something to do.
+        asked: Jobs whose counts somebody waits for: their counts are new objects.
+        commands: Number of changes of commands so far.
+        is_paused: Whether the stage is paused.
+    """
+
+    left_out: frozenset[str]
+    asked: set[str]
+    commands: int
+    is_paused: bool
+
+
+class _Standing(NamedTuple):
+    """What a job's counts depend on. `JobCounts.folded` grows with each of its records."""
+
+    folded: int
+    under_way: int
+    state: str
+    awaited: bool
+    epoch: int
+
+
+class JobCountsCache:
+    """The counts of one open partition; a job whose counts did not change has the same object as before."""
+
+    def __init__(self, partition: "Partition", frontier: "Frontier") -> None:
+        self.partition = partition
+        self._frontier = frontier
+        self._look: tuple[object, ...] = ()
+        self._commands: tuple[int, bool] = (0, False)
+        self._listed: tuple[object, ...] = ()
+        self._relist_at = self._recount_at = 0.0
+        self._open: list[JobState] = []
+        self._again: list[JobState] = []
+        self._counts: dict[str, JobCounts] = {}
+        self._standings: dict[str, _Standing] = {}
+
+    def counts(self, named: JobsNamed) -> dict[str, JobCounts]:
+        """The counts by job; the same dictionary as before if nothing changed."""
+        now = time.monotonic()
+        owned = self._frontier.owned[self.partition.fold.partition]
+        commands = named.commands, named.is_paused
+        look = self.partition.offset, +owned.under_way, named.left_out, commands
+        if look == self._look and not named.asked and now < self._recount_at:
+            return self._counts
+        if commands != self._commands or now >= self._recount_at:
+            self._standings.clear()
+            self._recount_at = now + RECOUNT_S
+        self._look, self._commands = look, commands
+        counts = {job.name: self._of(job, owned, named) for job in self._named(owned, named.left_out, now)}
+        if counts.keys() != self._counts.keys() or any(counts[name] is not self._counts[name] for name in counts):
+            self._counts = counts
+        return self._counts
+
+    def _named(self, owned: "OwnedPartition", left_out: frozenset[str], now: float) -> "list[JobState]":
+        """The jobs that are named: the open ones, and finished ones with something to do."""
+        fold = self.partition.fold
+        listed = len(fold.jobs), left_out
+        if listed != self._listed or now >= self._relist_at:
+            self._listed, self._relist_at = listed, now + RELIST_S
+            self._open = [job for job in fold.jobs.values() if job.name not in left_out and not job.deleted]
+            self._again = [job for job in fold.jobs.values() if job.name in left_out and _has_queued(job)]
+        under_way = [fold.numbers[number] for number, count in owned.under_way.items() if count]
+        again = {job.name: job for job in (*self._again, *under_way) if job.name in left_out and not job.deleted}
+        return [*self._open, *again.values()] if again else self._open
+
+    def _of(self, job: "JobState", owned: "OwnedPartition", named: JobsNamed) -> JobCounts:
+        under_way = owned.under_way[job.number]
+        standing = _Standing(job.counts.folded, under_way, job.spec.state, job.awaited, job.epoch)
+        known = self._counts.get(job.name)
+        is_asked = job.name in named.asked
+        if known is not None and self._standings.get(job.name) == standing and not is_asked:
+            return known
+        self._standings[job.name] = standing
+        counts = _reported(self._frontier, owned, job, is_paused=named.is_paused)
+        return known if known == counts and not is_asked else counts
+
+
+def _has_queued(job: "JobState") -> bool:
+    return bool(job.counts.queued and job.spec.state in QUEUED_STATES and not job.awaited)
+
+
+def _reported(frontier: "Frontier", owned: "OwnedPartition", job: "JobState", *, is_paused: bool) -> JobCounts:
+    """A job's counts as a run sees them: it waits for paused URLs, but not for a stopped job or a blocked host."""
+    queued = job.counts.queued
+    paused, held = owned.held.counts(job)
+    if frontier.is_held(job):
+        held = queued
+    if is_paused or job.spec.state == "paused":
+        paused = queued
+    return msgspec.structs.replace(
+        job.counts,
+        queued=queued - held,
+        held=held,
+        paused=min(paused, queued - held),
+        in_flight=owned.under_way[job.number],
+        needs=owned.needs(job.number),
+        dropped=dict(job.counts.dropped),
+        statuses=dict(job.counts.statuses),
+        no_page=dict(job.counts.no_page),
+        epoch=job.epoch,
+    )
+
 
 HOSTS_SHOWN = 5
 

@@ -21,7 +21,7 @@ from crawlog.streams.fold import rows as r
 from crawlog.streams.log import Admin, log_end
 from crawlog.streams.state import Manifest, Partition, Snapshots, check_database, copy_database
 
-from .frontier_agent import Stage
+from .frontier_agent import OwnedFrontier
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ CHECK_REST_S = 0.002
 class Snapshotter:
     """Makes snapshots of one worker's partitions, one after the other."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: OwnedFrontier) -> None:
         self._stage = stage
         self._settings = stage.settings
         self._folder = Path(stage.settings.run.data) / "state"

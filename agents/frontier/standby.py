@@ -21,7 +21,7 @@ from crawlog.streams.log import committed_offsets, stage_group
 from crawlog.streams.state import Partition, Restorer, bounding
 
 if TYPE_CHECKING:
-    from .frontier_agent import Stage
+    from .frontier_agent import OwnedFrontier
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ AGAIN_S = 60.0
 class Standby:
     """The standbys of one worker. One thread folds; `release` may be called from another."""
 
-    def __init__(self, stage: "Stage") -> None:
+    def __init__(self, stage: "OwnedFrontier") -> None:
         self._stage = stage
         self._settings = stage.settings
         self._open: dict[int, Partition] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from crawlog.agents.control import beating
-from crawlog.schemas.record import Record
+from crawlog.schemas.codec import Record
 from crawlog.streams.errors import CrawlError, Misconfigured, Unusable
 from crawlog.streams.jobs import SHUTDOWN
 from crawlog.streams.log import LogIdentity, SinkSpec
@@ -36,7 +36,7 @@ from crawlog.streams.sink import (
     order_close,
     state_of,
 )
-from crawlog.streams.state import machines_fault
+from crawlog.streams.state import environment_error
 
 from .output_copies import OutputCopies
 from .row_maker import RowMaker
@@ -292,7 +292,7 @@ class FleetOutput:  # long: one state is opened, written, completed and closed b
             self._make_rows(self._stage)
             return
         except Exception as error:  # RocksDB's have no class of their own
-            fault = "" if isinstance(error, CrawlError | OSError) else machines_fault(error)
+            fault = "" if isinstance(error, CrawlError | OSError) else environment_error(error)
             if not fault:
                 raise
             await self.close()  # RocksDB takes no write after a failed one until it is opened again

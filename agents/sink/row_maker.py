@@ -21,7 +21,7 @@ from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError, Misconfigured, SpiderDied
 from crawlog.streams.sink import CloseNote, MadeRows, RawBlock, SinkState, lines, read_note, summed, write_note
 from crawlog.streams.spiders import MadeItem, MadeItems, read_made
-from crawlog.streams.state import machines_fault
+from crawlog.streams.state import environment_error
 
 log = structlog.get_logger()
 
@@ -135,7 +135,7 @@ class RowMaker:
             return AGAIN_S
         except Exception as error:  # RocksDB's have no class of their own
             log.exception("pipelines_broken")
-            fault = machines_fault(error)
+            fault = environment_error(error)
             self.needs_opening = fault != ""
             self._fail_for_now(fault or f"{type(error).__name__}: {error}", began_at)
             return AGAIN_S

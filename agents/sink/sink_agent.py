@@ -23,10 +23,10 @@ import structlog
 from crawlog.agents import progress
 from crawlog.agents.control import StageCommands, follow
 from crawlog.schemas import control
+from crawlog.schemas.codec import Record
 from crawlog.schemas.control import Command
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import Progress
-from crawlog.schemas.record import Record
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RetryLater, Unusable
 from crawlog.streams.log import (

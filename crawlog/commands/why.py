@@ -178,7 +178,7 @@ class Inquiry:
         return [UrlsRecord(job=copy.job, epoch=copy.epoch, spec=copy.spec) for copy in copies]
 
     def _is_read(self, history: History) -> bool:
-        may_concern, take = history.needle.may_concern, history.take
+        may_concern, take = history.prefilter.may_concern, history.take
         with closing(self._records(self._names.urls, history.place.partition)) as records:
             for record in records:
                 value = record.value()

@@ -229,12 +229,12 @@ class Run:
 
     def _plant(self) -> None:
         """Writes the job and its seeds, and notes the job's delay per host."""
-        from crawlog.streams.http import manner_of
+        from crawlog.streams.http import policy_of
         from crawlog.streams.log import limits_of, own_manner
 
         copy = self.planting.plant()
         settings = self.supervisor.settings
-        rules = manner_of(copy.spec, own_manner(settings), limits_of(settings)).rules
+        rules = policy_of(copy.spec, own_manner(settings), limits_of(settings)).rules
         self._rest_s = rules.delay_s / rules.per_host
 
     def _follow(self, tail: JobTail, gains: Gains, seeded: tuple[int, ...]) -> Finish:

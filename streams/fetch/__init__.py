@@ -9,13 +9,12 @@
            rendering: is it empty without its scripts? what may it load in a browser?
 
 `lost_dones`: the dones of pages whose own were lost. `robots_answer`: what an answer for robots.txt means.
-`back_pressure`: how many requests parse and the fold allow. `reported_jobs`: which jobs a worker's reports name.
-`durations`: how long requests took, for reports.
+`back_pressure`: how many requests parse and the fold allow. `reported_jobs`: which jobs a worker's reports name,
+and how long requests took.
 """
 
 from . import outcome, robots_answer
 from .back_pressure import Pressure, Sown, Unfolded
-from .durations import Durations
 from .lost_dones import LostDones, first_page, most_pages
 from .outcome import (
     CONTROL,
@@ -31,7 +30,7 @@ from .outcome import (
     wants_headers,
 )
 from .rendering import CACHED, Cors, Reach, Rendering, Verdict, Wish, emptiness, forwarded, is_shown, refusal, told
-from .reported_jobs import ReportedJobs, ToldJobs
+from .reported_jobs import Durations, ReportedJobs, ToldJobs
 from .retry import Again, Retrying, is_sent_once, may_pass
 from .robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Unreachable
 

@@ -12,7 +12,7 @@ import msgspec
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.fold import Fold, JobState
-from crawlog.streams.http import CookieJar, Manner, WorkerLimits, manner_of
+from crawlog.streams.http import CookieJar, RequestPolicy, WorkerLimits, policy_of
 from crawlog.streams.url import Places
 
 from .outcome import REASON_CHARS, unkept
@@ -42,10 +42,10 @@ class LostDones:
     """Makes the dones of one partition's pages, which come in their order.
 
     Args:
-        usual, limits: The worker's own manner of requests, and its limits.
+        usual, limits: The worker's own request policy, and its limits.
     """
 
-    def __init__(self, fold: Fold, places: Places, usual: Manner, limits: WorkerLimits) -> None:
+    def __init__(self, fold: Fold, places: Places, usual: RequestPolicy, limits: WorkerLimits) -> None:
         self._fold = fold
         self._places = places
         self._usual = usual
@@ -64,7 +64,7 @@ class LostDones:
         if row is None or row.id != meta.id or row.attempt + 1 != meta.attempt or place in self._done:
             return None
         self._done.add(place)
-        rules = manner_of(job.spec, self._usual, self._limits).rules
+        rules = policy_of(job.spec, self._usual, self._limits).rules
         rest_s = min(max(meta.rest_s, 0.0), rules.max_delay_s)
         return self._with_cookies(job, meta, rules, msgspec.structs.replace(result, host_wait_s=rest_s))
 

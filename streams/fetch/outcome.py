@@ -15,7 +15,7 @@ from crawlog.streams.url import fingerprint
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Host, Task
-    from crawlog.streams.http import Answer, Manner
+    from crawlog.streams.http import Answer, RequestPolicy
 
     from .retry import Again
 
@@ -56,21 +56,21 @@ def opens(answer: "Answer") -> str:
     return NEEDS_LAX_TLS if answer.error == "tls_certificate" else ""
 
 
-def needs(answer: "Answer", manner: "Manner") -> str:
+def needs(answer: "Answer", policy: "RequestPolicy") -> str:
     """The setting that the job has and the worker lacks, if the answer follows from that; else empty."""
     needed = opens(answer)
-    return needed if needed in manner.lacks else ""
+    return needed if needed in policy.lacks else ""
 
 
-def unasked(host: "Host", url: str, manner: "Manner", now: float) -> Unasked | Needs | None:
+def unasked(host: "Host", url: str, policy: "RequestPolicy", now: float) -> Unasked | Needs | None:
     """The end of a URL by its host's robots.txt, as far as that is known; None if the URL is to be requested."""
-    if not manner.rules.robots:
+    if not policy.rules.robots:
         return None
-    if (closed := host.closed_to(manner, now)) is not None:
-        return Needs(closed.to) if closed.to in manner.lacks else _unreachable(closed.reason)
+    if (closed := host.closed_to(policy, now)) is not None:
+        return Needs(closed.to) if closed.to in policy.lacks else _unreachable(closed.reason)
     if host.rules is None:
         return None
-    allowed, rule = host.rules.allowed(url, manner.token)
+    allowed, rule = host.rules.allowed(url, policy.token)
     return None if allowed else Unasked("refused", "robots", rule)
 
 
@@ -160,13 +160,13 @@ def is_plain(task: "Task") -> bool:
     if request is None:
         return True
     has_own = request.headers or request.without or request.cookies or request.jar or request.proxy
-    is_in_session = task.manner.rules.cookies or not request.keeps_cookies
+    is_in_session = task.policy.rules.cookies or not request.keeps_cookies
     return not (has_own or is_in_session or request.once)
 
 
 def wants_headers(task: "Task") -> bool:
     """Whether a page has all headers of its answer: a spider sees them, and a lost done has its cookies from them."""
-    return bool(task.job.spec.spider) or task.request is not None or task.manner.rules.cookies
+    return bool(task.job.spec.spider) or task.request is not None or task.policy.rules.cookies
 
 
 def without_body(meta: PageMeta, reason: str) -> PageMeta:

@@ -8,12 +8,13 @@ command that needs the counts of a finished job writes the job's copy to crawl.c
 that from its beginning, and names the job in its next report.
 """
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from crawlog.schemas.control import Control, Finished, JobCopy, Join
-from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.progress import TOOK_S, JobCounts
 
 MOST_FINISHED = 50
 """Finished jobs that a report may name: 10 kB of counts at most, where names are short."""
@@ -117,3 +118,24 @@ def _pieces(jobs: dict[str, JobCounts]) -> Iterator[dict[str, JobCounts]]:
 def _is_open_again(copy: JobCopy, ended_in: int) -> bool:
     """Whether a job that ended goes on: in a new epoch, or by an order. A copy without order only names it again."""
     return copy.epoch > ended_in or copy.answers >= 0
+
+
+# How long requests took: counts by duration for the reports.
+
+
+class Durations:
+    """Counts of requests by duration, since the start.
+
+    Attributes:
+        counts: Number k counts durations of at most `TOOK_S[k]` seconds, the last one longer ones.
+        sum_s: Sum of all durations.
+    """
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(TOOK_S) + 1)
+        self.sum_s = 0.0
+
+    def note(self, took_s: float) -> None:
+        """Count a request."""
+        self.counts[bisect_left(TOOK_S, took_s)] += 1
+        self.sum_s += took_s

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from crawlog.schemas.requests import RequestRecord
     from crawlog.schemas.urls import RequestRules
     from crawlog.streams.frontier import Host
-    from crawlog.streams.http import Answer, Manner
+    from crawlog.streams.http import Answer, RequestPolicy
 
 MOST_S = 3600.0
 """Longest backoff between two attempts at a URL; Retry-After may ask for more."""
@@ -85,12 +85,12 @@ class Retrying:
     def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter = jitter
 
-    def rest_s(self, host: "Host", answer: "Answer", now: float, manner: "Manner", in_round: int) -> float:
+    def rest_s(self, host: "Host", answer: "Answer", now: float, policy: "RequestPolicy", in_round: int) -> float:
         """How long the whole host must rest beside its crawl delay; counts its failures in a row.
 
         Args:
             now: UTC epoch seconds.
-            manner: The manner of the job that asked.
+            policy: The policy of the job that asked.
             in_round: The host's round when the request was dispatched.
         """
         if answer.by_proxy:
@@ -100,17 +100,22 @@ class Retrying:
             host.failures = 0
             return 0.0
         host.failed(in_round)
-        most_s = manner.rules.max_delay_s
-        backoff = backoff_s(host.failures, manner.rules.retry_delay_s, most_s, self._jitter())
-        return max(self.asked_s(answer, now, manner), min(backoff, most_s))
+        most_s = policy.rules.max_delay_s
+        backoff = backoff_s(host.failures, policy.rules.retry_delay_s, most_s, self._jitter())
+        return max(self.asked_s(answer, now, policy), min(backoff, most_s))
 
     @staticmethod
-    def asked_s(answer: "Answer", now: float, manner: "Manner") -> float:
+    def asked_s(answer: "Answer", now: float, policy: "RequestPolicy") -> float:
         """How long the answer asks to wait before another attempt, within the limit; it may do so with any status."""
-        return min(retry_after_s(answer.retry_after, now) or 0.0, manner.rules.max_delay_s)
+        return min(retry_after_s(answer.retry_after, now) or 0.0, policy.rules.max_delay_s)
 
     def again(
-        self, answer: "Answer", attempt: int, least_s: float, manner: "Manner", request: "RequestRecord | None" = None
+        self,
+        answer: "Answer",
+        attempt: int,
+        least_s: float,
+        policy: "RequestPolicy",
+        request: "RequestRecord | None" = None,
     ) -> Again | None:
         """The next attempt; None when this answer is final.
 
@@ -119,7 +124,7 @@ class Retrying:
             least_s: Least wait: the rest of the host, and what the answer asks for.
             request: What was sent, if it was no plain GET.
         """
-        rules = manner.rules
+        rules = policy.rules
         if attempt >= rules.attempts or not may_pass(answer, rules.retry_statuses):
             return None
         if request is not None and not _may_repeat(answer, request, rules):

@@ -6,7 +6,7 @@ losing them costs a request.
 
 A 2xx counts for all jobs; any other answer for jobs that ask in the same way: a server may turn one agent away.
 
-    key:   b"robots " + <host key>, of an answer that is no 2xx followed by b" " + <Manner.asking>
+    key:   b"robots " + <host key>, of an answer that is no 2xx followed by b" " + <RequestPolicy.asking>
     value: MessagePack [fetched at, status, body, unreachable at]
 
 How long a host rests after an answer that is none is cached too, for a worker that starts meanwhile.
@@ -23,7 +23,7 @@ from crawlog.streams.frontier import backoff_s, retry_after_s
 from crawlog.streams.http import MAX_BYTES, MAX_TTL_S
 
 if TYPE_CHECKING:
-    from crawlog.streams.http import Answer, Manner
+    from crawlog.streams.http import Answer, RequestPolicy
     from crawlog.streams.settings import Robots
 
 UNREACHABLE_TTL_S = 300.0
@@ -115,7 +115,7 @@ class Access:
         return attempt >= self._attempts or since_s >= self._window_s
 
     def judged(
-        self, answer: "Answer", now: float, attempt: int, jitter: float, manner: "Manner", *, is_last: bool
+        self, answer: "Answer", now: float, attempt: int, jitter: float, policy: "RequestPolicy", *, is_last: bool
     ) -> Meaning:
         """What an answer at the end of redirects means.
 
@@ -123,7 +123,7 @@ class Access:
             now: UTC epoch seconds.
             attempt: Failed attempts in a row, this one included, >= 1; a proxy's failures are counted apart.
             jitter: In [0, 1).
-            manner: The manner of the job that asks.
+            policy: The policy of the job that asks.
             is_last: Whether no attempt comes after this one.
         """
         status = answer.http
@@ -131,11 +131,11 @@ class Access:
             return Unreachable(answer.reason)
         if status is not None and status < 500 and status != 429 and not (answer.error and status < 300):
             return Counts(now, status, whole_lines(answer.body) if status < 300 else b"")
-        asked_s = min(retry_after_s(answer.retry_after, now) or 0.0, manner.rules.max_delay_s)
+        asked_s = min(retry_after_s(answer.retry_after, now) or 0.0, policy.rules.max_delay_s)
         if is_last:
             return Unreachable(answer.reason or f"http_{status}", asked_s)
         most = self._window_s / self._attempts
-        backoff = backoff_s(attempt, manner.rules.retry_delay_s, most, jitter)
+        backoff = backoff_s(attempt, policy.rules.retry_delay_s, most, jitter)
         return Later(max(asked_s, min(backoff, most), answer.again_s))
 
 

@@ -6,21 +6,20 @@
                         │                                  ├─ traps             → rows t u v
                         │                                  └─ host_queues ──→ rows g q w d ──→ dispatcher (Listener)
                         ├─ results of attempts ─→ dones ─────┘
-                        └─ rewind ──────────────→ effects: fold again from an earlier offset
+                        └─ rewind ──────────────→ Effects: fold again from an earlier offset
 
-`rows` has the keys and values, `overlay` the changes since the last checkpoint, `effects` what a record asks of the
-outside. `history` folds again to tell what happened to one URL: `needle` picks its records, `watched` reads the
-verdicts off a fold, `explained` says them. `described` shows a row to people.
+`rows` has the keys and values, `overlay` the changes since the last checkpoint, `Effects` (revisions) what a record
+asks of the outside. `history` folds again to report what happened to one URL: `watched` picks its records and reads the
+verdicts off a fold, `explained` has the words for them, and for a row of the state.
 """
 
 from . import rows
-from .described import DescribedRow, decoded
-from .effects import Answered, Effects, effective
+from .explained import DescribedRow, decoded
 from .fold import FOLD_VERSION, Fold
 from .history import Event, History, Offer, Spelling, UrlState, in_order
 from .jobs import JobState
 from .overlay import Changes, Rows, digest
-from .revisions import ordered_spec
+from .revisions import Answered, Effects, effective, ordered_spec
 from .rows import HostRow, Skip
 
 __all__ = [

@@ -4,11 +4,12 @@ A done names its row, so it is found by one look-up. A done without a row change
 """
 
 from crawlog.schemas import urls as u
+from crawlog.schemas.requests import MAX_JAR_BYTES
+from crawlog.streams.http import CookieJar, StoredCookie
 from crawlog.streams.url import Place, Places
 
 from . import rows as r
 from .host_queues import MAX_DUE_S, HostQueues, bounded_priority
-from .jar_rows import JarRows
 from .jobs import JobState
 from .overlay import Rows
 
@@ -125,3 +126,36 @@ def _concerns(result: u.Result, row: r.QueueRow) -> bool:
     """Whether a done is of a row's URL and, unless it is final for any attempt, of its next attempt."""
     is_next = result.attempt == row.attempt + 1
     return row.url == result.url and (is_next or result.status not in ("failed", "began"))
+
+
+# The cookie jars of one partition: a row for each (job, registrable domain, name).
+
+
+class JarRows:
+    """Reads and changes the rows of jars.
+
+    Attributes:
+        mark: Identity of this state, for those who keep what they read.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.mark = object()
+        self._rows = rows
+
+    def read(self, job: int, domain: int, name: str) -> tuple[StoredCookie, ...]:
+        """The cookies of a jar; `domain` is a hash."""
+        stored = self._rows.get(r.jar_key(job, domain, name))
+        return r.read_jar(stored).cookies if stored else ()
+
+    def take(self, job: int, domain: int, result: u.Result, at: float) -> bool:
+        """Take the changes that a done names; False if its jar has no name that a key can hold."""
+        if len(result.jar.encode()) > MAX_JAR_BYTES:
+            return False
+        key = r.jar_key(job, domain, result.jar)
+        jar = CookieJar(self.read(job, domain, result.jar))
+        jar.apply(result.cookies, at)
+        if cookies := jar.stored():
+            self._rows.put(key, r.pack(r.JarRow(cookies)))
+        else:
+            self._rows.delete(key)
+        return True

@@ -22,12 +22,22 @@ from crawlog.streams.url import Places
 
 from . import rows as r
 from .dones import Dones
-from .effects import NO_EFFECTS, Answered, Effects, effective
 from .host_queues import HostQueues, Listener
 from .jobs import JobState, JobStates
 from .offers import Offers
 from .overlay import Rows
-from .revisions import is_deletion, kept_for_life, ordered_spec, refusal, supersedes, tombstone
+from .revisions import (
+    NO_EFFECTS,
+    Answered,
+    Effects,
+    effective,
+    is_deletion,
+    kept_for_life,
+    ordered_spec,
+    refusal,
+    supersedes,
+    tombstone,
+)
 from .seen import SeenTable
 
 FOLD_VERSION = 14

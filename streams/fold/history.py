@@ -16,12 +16,11 @@ from crawlog.streams.http import shown_found, shown_result
 from crawlog.streams.url import InvalidUrl, Places, plain, serialise
 
 from . import rows as r
-from .effects import Answered, effective
 from .explained import acting, attempted, dropping_rules, explained, found_by, in_epoch
 from .jobs import JobState
-from .needle import Needle
 from .overlay import InMemory, Rows
-from .watched import WatchedFold
+from .revisions import Answered, effective
+from .watched import DomainPrefilter, WatchedFold
 
 FLUSH_ROWS = 50_000
 """Changed rows after which the scratch state is flushed."""
@@ -94,7 +93,7 @@ class Spelling(msgspec.Struct, frozen=True):
 
 
 class History:
-    """Follows one URL through its partition's log; `take` every record that `needle` lets through, in order.
+    """Follows one URL through its partition's log; `take` every record that `prefilter` lets through, in order.
 
     Args:
         url: Any spelling of the URL.
@@ -108,7 +107,7 @@ class History:
         self.given = url
         self.serialised = plain(serialise(url))
         self.place = places.of(self.serialised)
-        self.needle = Needle(self.place.domain)
+        self.prefilter = DomainPrefilter(self.place.domain)
         self.events: list[Event] = []
         self.pages: list[tuple[int, int]] = []
         self._only = only

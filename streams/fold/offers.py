@@ -14,12 +14,12 @@ from crawlog.schemas import urls as u
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, fingerprint, scope_name
 
 from . import rows as r
-from .effects import NO_EFFECTS, Effects
 from .filters import filter_bits
 from .fingerprints import Domain
 from .host_queues import HostQueues, bounded_priority
 from .jobs import JobState
 from .overlay import Rows
+from .revisions import NO_EFFECTS, Effects
 from .seen import SeenTable
 from .traps import MORE_PER_URLS, Traps, session_twin
 

@@ -1,24 +1,23 @@
 """Which URL is requested next: the host queues of this worker's partitions, in memory.
 
-    fold tells each change → partition: hosts awake (host: their queues' windows) or asleep (sleepers)
-                             │  waits: URLs that are due later     manners: how each job's URLs are requested
-                             │                                     held_hosts: URLs that commands keep waiting
+    fold tells each change → partition: hosts awake (host: their queues' windows) or asleep (order: Sleepers)
+                             │  waits: URLs that are due later     policies: how each job's URLs are requested,
+                             │                                     and which URLs commands keep waiting
                              ▼
     commands, politeness → schedule: each host rests, or stands in line (order: hosts, domains, jobs in turns)
                              │
                              ▼
     fetch asks for the next → dispatcher → Task, RobotsTask or NameTask → fetch says finished, unsent or back
 
-`unmet_hosts` bounds what hosts hold that may never answer; `kept_rests` remembers rests over a rebalance.
-Imports go one way: host ← order ← schedule ← waits, manners, held_hosts ← partition ← dispatcher.
+`unmet_hosts` bounds what hosts hold that may never answer.
+Imports go one way: host ← order ← schedule ← waits, policies ← partition ← dispatcher.
 """
 
 from .commands import FREE, Commands, Orders, host_of
 from .dispatcher import QUEUED_STATES, Frontier
 from .host import NO_TRIES, Host, HostQueue, NameTask, RobotsTask, Task, Tries
-from .kept_rests import KeptRests
 from .partition import OwnedPartition
-from .politeness import TURNED_AWAY, backoff_s, retry_after_s
+from .politeness import TURNED_AWAY, KeptRests, backoff_s, retry_after_s
 from .unmet_hosts import MET, Patience, Shares, by_partition
 
 __all__ = [

@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from crawlog.streams.fold import Fold, JobState
-from crawlog.streams.http import UNLIMITED, Manner, WorkerLimits
+from crawlog.streams.http import UNLIMITED, RequestPolicy, WorkerLimits
 
 from .commands import Commands
 from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
@@ -38,7 +38,7 @@ class Frontier:
     """
 
     def __init__(
-        self, usual: Manner, now: Clock, wall: Clock, *, only: str = "", limits: WorkerLimits = UNLIMITED
+        self, usual: RequestPolicy, now: Clock, wall: Clock, *, only: str = "", limits: WorkerLimits = UNLIMITED
     ) -> None:
         self.usual = usual
         self.owned: dict[int, OwnedPartition] = {}
@@ -108,7 +108,7 @@ class Frontier:
         before = schedule.holding
         schedule.obey(commands)
         for owned in self.owned.values():
-            owned.manners.obey()
+            owned.policies.obey()
             if schedule.holding != before:
                 owned.held.look()
             for host in list(owned.hosts.values()):
@@ -205,8 +205,8 @@ class Frontier:
             if queue is None:
                 schedule.arrange(host, now)
                 continue
-            manner = host.partition.manner(queue.job.number)
-            if (opening := self._opening(host, manner, now)) is not None:
+            policy = host.partition.policy(queue.job.number)
+            if (opening := self._opening(host, policy, now)) is not None:
                 if host.in_flight:
                     continue
                 host.in_flight += 1
@@ -237,16 +237,16 @@ class Frontier:
                 return queue
         return None
 
-    def _opening(self, host: Host, manner: Manner, now: float) -> RobotsTask | NameTask | None:
+    def _opening(self, host: Host, policy: RequestPolicy, now: float) -> RobotsTask | NameTask | None:
         """The task that comes before the next page of a host: its name, then its robots.txt; None if both are known."""
         if not host.is_named and not self.is_named(host.key):
             return NameTask(host)
-        if not manner.rules.robots or host.knows_rules(now, manner) or host.closed_to(manner, now) is not None:
+        if not policy.rules.robots or host.knows_rules(now, policy) or host.closed_to(policy, now) is not None:
             return None
         if not host.in_flight:
             host.ask(now)
             host.is_opening, host.is_named = True, False
-        return RobotsTask(host, manner)
+        return RobotsTask(host, policy)
 
     def named(self, host: Host) -> None:
         """A NameTask has ended: the host's next task is another one, whether the name was found or not."""
@@ -304,7 +304,7 @@ class Frontier:
 
     def _wake(self, now: float) -> None:
         for owned in self.owned.values():
-            if owned.waits.next_at() <= now or owned.manners.try_at <= now:  # for each request: no call more
+            if owned.waits.next_at() <= now or owned.policies.try_at <= now:  # for each request: no call more
                 owned.wake(now)
         self.schedule.arrange_rested(now)
         while self.schedule.wakes_at() <= now:

@@ -18,7 +18,7 @@ from .unmet_hosts import NEW
 
 if TYPE_CHECKING:
     from crawlog.schemas.requests import RequestRecord
-    from crawlog.streams.http import Manner, RobotsRules
+    from crawlog.streams.http import RequestPolicy, RobotsRules
 
 WINDOW = 30
 """URLs of one host queue in memory, at most."""
@@ -70,7 +70,7 @@ class HostPartition(Cache, Protocol):
     def hosts(self) -> "Mapping[str, Host]":
         """Its hosts in memory."""
 
-    def manner(self, job: int, /) -> "Manner":
+    def policy(self, job: int, /) -> "RequestPolicy":
         """How the URLs of a job are requested."""
 
     def pop(self, host: "Host", queue: "HostQueue", /) -> "Task | None":
@@ -116,9 +116,9 @@ class Task:
         return self._request
 
     @property
-    def manner(self) -> "Manner":
+    def policy(self) -> "RequestPolicy":
         """How it is requested, by the newest record of its job."""
-        return self.partition.manner(self.job.number)
+        return self.partition.policy(self.job.number)
 
     @property
     def sequence(self) -> int:
@@ -128,13 +128,13 @@ class Task:
 
 
 class RobotsTask:
-    """A host whose robots.txt must be fetched before its pages, in the manner of the job whose page is next."""
+    """A host whose robots.txt must be fetched before its pages, by the policy of the job whose page is next."""
 
-    __slots__ = ("host", "manner")
+    __slots__ = ("host", "policy")
 
-    def __init__(self, host: "Host", manner: "Manner") -> None:
+    def __init__(self, host: "Host", policy: "RequestPolicy") -> None:
         self.host = host
-        self.manner = manner
+        self.policy = policy
 
 
 class NameTask:
@@ -158,11 +158,22 @@ class HostQueue:
         turn: The host's turn for which the host is in the job's line.
         ring: The length class of the ring in which it stands there; `LENGTHS` for none.
         asked_at: When the job last asked the host; NEVER once the job's delay has passed.
-        manner, rules, own_s: Rest that the job wants between two requests, and the manner and robots.txt it is of.
+        policy, rules, own_s: Rest that the job wants between two requests, and the policy and robots.txt it is of.
     """
 
     __slots__ = (
-        "asked_at", "held", "job", "manner", "more", "overdue", "own_s", "prefix", "ring", "rules", "turn", "upto",
+        "asked_at",
+        "held",
+        "job",
+        "more",
+        "overdue",
+        "own_s",
+        "policy",
+        "prefix",
+        "ring",
+        "rules",
+        "turn",
+        "upto",
         "window",
     )  # fmt: skip
 
@@ -177,22 +188,22 @@ class HostQueue:
         self.turn = -1
         self.ring = LENGTHS
         self.asked_at = NEVER
-        self.manner: Manner | None = None
+        self.policy: RequestPolicy | None = None
         self.rules: RobotsRules | None = None
         self.own_s = 0.0
 
-    def delay_s(self, manner: "Manner", robots: "RobotsRules | None") -> float:
+    def delay_s(self, policy: "RequestPolicy", robots: "RobotsRules | None") -> float:
         """Seconds between two requests to the host as the job wants it, Crawl-delay included if it obeys robots.txt.
 
         Args:
             robots: The host's, as far as it is known.
         """
-        if self.manner is not manner or self.rules is not robots:
-            rules, wish_s = manner.rules, None
-            is_known = robots is not None and robots.is_for(manner.token)
+        if self.policy is not policy or self.rules is not robots:
+            rules, wish_s = policy.rules, None
+            is_known = robots is not None and robots.is_for(policy.token)
             if rules.robots and robots is not None and is_known:
-                wish_s = robots.crawl_delay_s(manner.token)
-            self.manner, self.rules = manner, robots if is_known else None
+                wish_s = robots.crawl_delay_s(policy.token)
+            self.policy, self.rules = policy, robots if is_known else None
             self.own_s = crawl_delay_s(rules.delay_s, wish_s, rules.max_delay_s)
         return self.own_s
 
@@ -265,7 +276,7 @@ class Closed(NamedTuple):
     Attributes:
         to: The setting that they lack; empty for jobs that ask in one way.
         until: When it may be tried again.
-        asking: That way, as `Manner.asking` has it.
+        asking: That way, as `RequestPolicy.asking` has it.
     """
 
     to: str
@@ -310,9 +321,9 @@ class Host:
         wish_s: Robots.txt's Crawl-delay, if there is one, for requests that do not come from a queue.
         failures: Requests in a row that were turned away; those of one round count once.
         round: Number of the present round. The first failure of a round ends it.
-        tries: Vain attempts at its robots.txt, by `Manner.asking`.
+        tries: Vain attempts at its robots.txt, by `RequestPolicy.asking`.
         rules: Its robots.txt; None until fetched; see `knows_rules`.
-        rules_of: The `Manner.asking` that they are for; empty for all.
+        rules_of: The `RequestPolicy.asking` that they are for; empty for all.
         closed: Why some jobs could not read it, at most one entry a setting and a way of asking; their URLs then fail.
     """
 
@@ -369,15 +380,15 @@ class Host:
         """Ask nothing before `until`."""
         self.ready_at = max(self.ready_at, until)
 
-    def has_rules(self, manner: "Manner") -> bool:
-        """Whether robots.txt's rules are known for a manner."""
-        if self.rules is None or not self.rules.is_for(manner.token):
+    def has_rules(self, policy: "RequestPolicy") -> bool:
+        """Whether robots.txt's rules are known for a policy."""
+        if self.rules is None or not self.rules.is_for(policy.token):
             return False
-        return not self.rules_of or self.rules_of == manner.asking
+        return not self.rules_of or self.rules_of == policy.asking
 
-    def knows_rules(self, now: float, manner: "Manner") -> bool:
-        """Whether robots.txt's rules for a manner are known and fresh; else it is read again."""
-        return now < self.rules_until and self.has_rules(manner)
+    def knows_rules(self, now: float, policy: "RequestPolicy") -> bool:
+        """Whether robots.txt's rules for a policy are known and fresh; else it is read again."""
+        return now < self.rules_until and self.has_rules(policy)
 
     def is_shut(self, now: float) -> bool:
         """Whether its robots.txt was tried lately in vain; only memory knows that."""
@@ -396,10 +407,10 @@ class Host:
         else:
             self.tries.clear()
 
-    def closed_to(self, manner: "Manner", now: float) -> Closed | None:
-        """Why robots.txt cannot be read in this manner; None where it may be, as far as is known."""
+    def closed_to(self, policy: "RequestPolicy", now: float) -> Closed | None:
+        """Why robots.txt cannot be read by this policy; None where it may be, as far as is known."""
         for one in self.closed:  # nearly always empty
-            is_concerned = manner.asking == one.asking if one.asking else not manner.has(one.to)
+            is_concerned = policy.asking == one.asking if one.asking else not policy.has(one.to)
             if is_concerned and now < one.until:
                 return one
         return None

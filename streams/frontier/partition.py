@@ -12,12 +12,11 @@ from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.fold import rows as r
 from crawlog.streams.url import hashed
 
-from .held_hosts import HeldHosts
 from .host import IDLE, Cache, Host, HostQueue, Task
-from .manners import Manners
+from .order import KEPT, Sleepers
+from .policies import HeldHosts, RequestPolicies
 from .politeness import failures_of
 from .schedule import Schedule
-from .sleepers import KEPT, Sleepers
 from .unmet_hosts import standing_of
 from .waits import RetryWaits, waited
 
@@ -49,11 +48,11 @@ class OwnedPartition:
         self.waits = RetryWaits(fold, schedule, self.hosts, self.pending)
         self.sleepers = Sleepers()
         self.held = HeldHosts(fold, schedule)
-        self.manners = Manners(fold, schedule)
-        self.manner = self.manners.of_job
-        self.lack = self.manners.lack
-        self.goes_on = self.manners.goes_on
-        self.needs = self.manners.needs
+        self.policies = RequestPolicies(fold, schedule)
+        self.policy = self.policies.of_job
+        self.lack = self.policies.lack
+        self.goes_on = self.policies.goes_on
+        self.needs = self.policies.needs
         self._schedule = schedule
 
     # ------------------------------------------------------------------ the fold's listener
@@ -94,7 +93,7 @@ class OwnedPartition:
 
     def job_changed(self, job: int) -> None:
         """A job's record was folded: its hosts may have something to fetch now, or rest otherwise."""
-        self.manners.job_changed(job)
+        self.policies.job_changed(job)
         for host in list(self.hosts.values()):
             if job in host.queues:
                 self._schedule.pace_anew(host)
@@ -102,7 +101,7 @@ class OwnedPartition:
 
     def forgotten(self, job: int) -> None:
         """All rows of a job were dropped; waits without a row end when they are due, requests in flight as always."""
-        self.manners.try_again(job)
+        self.policies.try_again(job)
         for host in self.hosts.values():
             queue = host.queues.pop(job, None)
             if queue is not None:
@@ -160,7 +159,7 @@ class OwnedPartition:
             host.asked_at = host.ended_at = now - max(self._schedule.wall() - row.last_at, 0.0)
             host.failures = row.failures
             if row.failures > 1:  # the row counts each of those that failed together, but they were one rest
-                most = failures_of(row.wait_s, self.manners.least_retry_delay_s())
+                most = failures_of(row.wait_s, self.policies.least_retry_delay_s())
                 host.failures = min(row.failures, most)
             host.rest(host.asked_at + row.wait_s)
         host.asked_elsewhere(self._asked_before)
@@ -251,7 +250,7 @@ class OwnedPartition:
         now = schedule.now()
         is_new, rests = rests is None, rests or {}
         self.fold.flush()
-        usual = now + (self.manners.greatest_delay_s() if is_new else 0.0)
+        usual = now + (self.policies.greatest_delay_s() if is_new else 0.0)
         for count, (key, value) in enumerate(self.fold.rows.scan(b"g"), 1):
             if count % LOADED_AT_ONCE == 0:
                 yield
@@ -279,12 +278,12 @@ class OwnedPartition:
     def wakes_at(self) -> float:
         """When a wait is over, waiting rows are to be read, or URLs that were left queued are tried again."""
         at = self.waits.next_at()
-        return min(self.manners.try_at, at)
+        return min(self.policies.try_at, at)
 
     def wake(self, now: float) -> None:
         """Put URLs that have waited long enough at the front of their host's queue."""
-        if self.manners.try_at <= now:
-            lacked = self.manners.try_all()
+        if self.policies.try_at <= now:
+            lacked = self.policies.try_all()
             for host in [host for host in self.hosts.values() if host.hash in lacked]:
                 self._schedule.arrange(host)
             self.look_again()

@@ -1,5 +1,6 @@
 """How long a host rests: by our own delay, by robots.txt's Crawl-delay, and by Retry-After. Pure: time is `now`."""
 
+from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from math import log2
@@ -63,3 +64,33 @@ def retry_after_s(header: str | None, now: float) -> float | None:
         return max(at.timestamp() - now, 0.0)
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+# How long the hosts of a partition rest, kept while a rebalance takes the partition away and gives it back.
+
+
+class KeptRests:
+    """Rests of the hosts of given-up partitions, until the partitions come back or another generation owns them."""
+
+    def __init__(self) -> None:
+        self._generation = -1
+        self._rests: dict[int, Mapping[int, float]] = {}
+
+    def assigned(self, generation: int, partitions: set[int]) -> None:
+        """This worker owns these partitions from this generation of the group on."""
+        follows = generation == self._generation + 1
+        kept = self._rests.items() if follows else ()
+        self._rests = {partition: rests for partition, rests in kept if partition in partitions}
+        self._generation = generation
+
+    def is_kept(self, partition: int) -> bool:
+        """Whether no other worker can have owned a given-up partition since."""
+        return partition in self._rests
+
+    def given_up(self, partition: int, rests: Mapping[int, float]) -> None:
+        """Keep the rests of a partition without requests in flight: times by the host's hash."""
+        self._rests[partition] = rests
+
+    def taken_up(self, partition: int) -> Mapping[int, float] | None:
+        """Take the rests back; None where another worker may have asked the hosts since."""
+        return self._rests.pop(partition, None)

@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from crawlog.streams.fold import JobState
-from crawlog.streams.http import Manner, WorkerLimits
+from crawlog.streams.http import RequestPolicy, WorkerLimits
 
 from .commands import Commands
 from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostPartition, HostQueue
@@ -27,7 +27,7 @@ from .politeness import crawl_delay_s
 if TYPE_CHECKING:
     from crawlog.schemas.control import Command
 
-    from .sleepers import Sleepers
+    from .order import Sleepers
 
 WINDOW_BUDGET = 250_000
 """URLs of all host queues in memory, about: with more hosts each window is smaller."""
@@ -74,7 +74,7 @@ class Schedule:
         holding: The commands that keep hosts waiting.
     """
 
-    def __init__(self, usual: Manner, now: Clock, wall: Clock, only: str, limits: WorkerLimits) -> None:
+    def __init__(self, usual: RequestPolicy, now: Clock, wall: Clock, only: str, limits: WorkerLimits) -> None:
         self.usual = usual
         self.limits = limits
         self.now = now
@@ -135,13 +135,13 @@ class Schedule:
         """
         delay_s, per_host = NEVER, 0
         for number, queue in host.queues.items():
-            manner = host.partition.manner(number)
-            own_s = queue.delay_s(manner, host.rules)
+            policy = host.partition.policy(number)
+            own_s = queue.delay_s(policy, host.rules)
             goes_on = queue and host.partition.goes_on(queue.job, host.hash)
             if not goes_on and not _asked_lately(host, queue, own_s, now):
                 continue
             delay_s = max(delay_s, own_s)
-            per_host = min(per_host or manner.rules.per_host, manner.rules.per_host)
+            per_host = min(per_host or policy.rules.per_host, policy.rules.per_host)
         if not per_host:
             usual = self.usual.rules
             delay_s, per_host = crawl_delay_s(usual.delay_s, host.wish_s, usual.max_delay_s), usual.per_host

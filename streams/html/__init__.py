@@ -1,22 +1,21 @@
 """Pages by the HTML standard.
 
     body ─► charset (its encoding) ─► tree (harmless, parsed) ─► extract (title, base, hrefs, metas)
-                                                                    │ queries: in the page's encoding
                                                                     │ directives: robots, refresh, srcset
                                                                     ▼
                                                                   links: canonical, with fingerprint and place
 
     cost        before parsing: which pages a child process tries first, and what they may take
     login_form  the form on a login page, filled in
-    sitemap     sitemaps and feeds: sitemap_text ─► sitemap_markup ─► sitemap_entries
+    sitemap     sitemaps and feeds: unpacked ─► sitemap_markup ─► sitemap_entries
 
 Pure: bytes in, facts out.
 """
 
-from . import charset, queries, sitemap
+from . import charset, sitemap
 from .cost import Allowances, TrialLimits, TrialOutcome, is_costly, is_simple
 from .directives import NOTHING_SAID, directives_of, header_links, refresh_target
-from .extract import base_of, extracted
+from .extract import base_of, extracted, in_page
 from .links import Links, Outlink, Resolved
 from .login_form import PAGE_BYTES, filled_in
 from .sitemap_entries import SitemapEntry, found_priority, newest_first, with_scheme
@@ -39,11 +38,11 @@ __all__ = [
     "filled_in",
     "found_priority",
     "header_links",
+    "in_page",
     "is_costly",
     "is_simple",
     "newest_first",
     "parsed",
-    "queries",
     "readings",
     "refresh_target",
     "sitemap",

@@ -6,13 +6,14 @@ count, where parsers of the older standard (html5lib, parse5 8) drop them. Beyon
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple, cast
 
+import endec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawlog.streams.url import joined_base
 
-from . import queries
 from .directives import refresh_target, srcset_urls
 from .tree import TEMPLATE, tree_of
 
@@ -99,9 +100,9 @@ def extracted(
         wanted = frozenset(sources)
         hrefs = [target for node in nodes[:most] for target in _targets(node, wanted)]
     marked = _nofollowed(nodes) if nofollow else frozenset()
-    if encoding not in queries.UNICODE:
-        hrefs = [queries.in_page(href, encoding) for href in hrefs]
-        marked = frozenset(queries.in_page(href, encoding) for href in marked)
+    if encoding not in _UNICODE:
+        hrefs = [in_page(href, encoding) for href in hrefs]
+        marked = frozenset(in_page(href, encoding) for href in marked)
     return Extracted(
         _title(page),
         base_of(page, url) if has_rare else url,
@@ -202,3 +203,44 @@ def _is_html(node: LexborNode) -> bool:
         is_certain = is_certain or tag in _HTML_AGAIN
         parent = parent.parent
     return True
+
+
+# A link's query in the encoding of its page, as browsers send it (WHATWG URL, query state; Encoding, encoders).
+
+_UNICODE = frozenset({"utf-8", "utf-16le", "utf-16be", "replacement"})
+"""Encodings of a page whose links' queries are in UTF-8."""
+
+_KEPT = frozenset(range(0x21, 0x7F)).difference(b"\"#'<>")
+"""Bytes that stand in a query as they are, those of ISO-2022-JP's characters too."""
+
+_NOT_WRITTEN = (b"&#", b"\x1b(")
+"""How a reference begins, and a character of the Roman set."""
+
+
+def in_page(href: str, encoding: str) -> str:
+    """An href whose query is as the page's encoding has it; nearly every href as it is.
+
+    Args:
+        encoding: By its WHATWG name.
+    """
+    if encoding in _UNICODE or href.isascii():
+        return href
+    rest, mark, fragment = href.partition("#")
+    path, question, query = rest.partition("?")
+    if query.isascii():
+        return href
+    return f"{path}{question}{_escaped(query, encoding)}{mark}{fragment}"
+
+
+def _escaped(query: str, encoding: str) -> str:
+    escaped = "".join(char if char.isascii() else _escape(char, encoding) for char in query)
+    return escaped.replace("%1B(B%1B$B", "")  # ISO-2022-JP's characters side by side
+
+
+@lru_cache(4096)
+def _escape(char: str, encoding: str) -> str:
+    is_surrogate = "\ud800" <= char <= "\udfff"
+    written = b"" if is_surrogate else endec.encode(char, encoding, "xmlcharrefreplace")
+    if is_surrogate or written.startswith(_NOT_WRITTEN):
+        return f"%26%23{ord(char)}%3B"
+    return "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in written)

@@ -1,15 +1,15 @@
 """Requests and answers by the HTTP standards.
 
-    request_rules (a job's rules within the worker's limits) ─► request (headers, proxies, bandwidth), tls (ciphers)
-          request_parts: what of a spider's request may be sent
+    request_rules (a job's rules within the worker's limits) ─► request (headers, proxies, ciphers, bandwidth)
           may it be asked?  robots (+ robots_patterns)   egress: private addresses and bad ports
-          sent along        cookies   validators: If-None-Match …   login (+ form_fields): the form that is posted
+          sent along        cookies   validators: If-None-Match …   login: the form that is posted
                                         │
                                         ▼
     answer (status, headers, body) ◄─ codings (gzip, br, zstd) ◄─ sniff (the type by header and first bytes)
           heads: what no standard knows, as Chromium reads it
           coded_pages: bodies that lie in crawl.pages as they came, plain again
           cookie_walls: redirects that lead back, and pass with the cookie that they set
+          redaction: requests and pages as people are shown them, without secrets
 
 Pure: it decides what to send and what an answer means.
 """
@@ -42,10 +42,9 @@ from .codings import BadCoding, Head, TooLarge, UnkeptBody, coding_of, decoded, 
 from .cookie_walls import CookieWalls
 from .cookies import NO_ROOM, CookieJar, StoredCookie, cookie_refusal, default_path
 from .egress import address_refusal, literal_refusal, port_refusal
-from .form_fields import form_encoded
 from .heads import MOST_HEAD_BYTES, Mender
-from .hidden import for_readers, named_request, shown_found, shown_page, shown_request, shown_result
-from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, is_for_guests, no_login, read_form
+from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, form_encoded, is_for_guests, no_login, read_form
+from .redaction import for_readers, named_request, shown_found, shown_page, shown_request, shown_result
 from .request import (
     REACHED_NOT,
     TUNNELLED_NOT,
@@ -53,6 +52,7 @@ from .request import (
     Bandwidths,
     Proxies,
     Proxy,
+    choose_ciphers,
     origin_of,
     read_header,
     read_login,
@@ -60,23 +60,25 @@ from .request import (
     read_user_agent,
     without_login,
 )
-from .request_parts import IDEMPOTENT, header_refusal, joined_headers, method_refusal
 from .request_rules import (
+    IDEMPOTENT,
     NEEDS_LAX_TLS,
     NEEDS_PRIVATE,
     NEEDS_PROXIES,
     UNLIMITED,
-    Manner,
+    RequestPolicy,
     WorkerLimits,
     check_rules,
+    header_refusal,
     headers_of,
-    manner_for,
-    manner_of,
+    joined_headers,
+    method_refusal,
+    policy_for,
+    policy_of,
     within,
 )
 from .robots import MAX_BYTES, MAX_TTL_S, RobotsRules, SharedRules
 from .sniff import HTML, SNIFFED_BYTES, UNKNOWN, XHTML, computed, essence
-from .tls import choose_ciphers
 from .validators import Validators, of_headers
 
 __all__ = [
@@ -110,12 +112,12 @@ __all__ = [
     "Form",
     "Head",
     "HeldBytes",
-    "Manner",
     "Mender",
     "OlderPage",
     "Posted",
     "Proxies",
     "Proxy",
+    "RequestPolicy",
     "RobotsRules",
     "Session",
     "SharedRules",
@@ -150,8 +152,6 @@ __all__ = [
     "lacks_room",
     "likely_bytes",
     "literal_refusal",
-    "manner_for",
-    "manner_of",
     "method_refusal",
     "named_request",
     "no_login",
@@ -162,6 +162,8 @@ __all__ = [
     "page_of",
     "page_size",
     "plain_headers",
+    "policy_for",
+    "policy_of",
     "port_refusal",
     "read_form",
     "read_header",

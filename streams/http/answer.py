@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from crawlog.streams.url import InvalidUrl, plain, serialise
 
-from .content_type import said_type
+from .sniff import said_type
 
 if TYPE_CHECKING:
     from multidict import MultiMapping

@@ -9,14 +9,15 @@ fields, then the form is posted. It precedes the job's first page there. It is r
 session has ended, at most once in `again_s`; before that such an answer is a normal result.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
+
+import endec
 
 from crawlog.streams.url import InvalidUrl, plain, serialise
 
 from .answer import REDIRECTS, RETRY_STATUSES, Answer
-from .form_fields import form_encoded
 from .request import origin_of
 
 Sign = Literal["redirect", "401", "403"]
@@ -264,3 +265,29 @@ def no_login(form: Form, url: str, answer: Answer, *, may_be_in: bool = False) -
         return f"http_{answer.http}"
     is_shown_again = answer.http in REDIRECTS and leads_to(form, url, answer.location)
     return "shown_again" if is_shown_again else ""
+
+
+# The fields of a form as browsers send them: application/x-www-form-urlencoded, in the encoding of its page.
+
+
+def form_encoded(fields: Sequence[tuple[str, object]], encoding: str) -> str:
+    """Fields, percent-encoded; what the encoding lacks is a reference by number.
+
+    Args:
+        fields: Names and values; a list of values is several fields.
+        encoding: A WHATWG name, of which UTF-16 is sent as UTF-8, or one that only Python has.
+    """
+    return urlencode(fields, doseq=True, encoding=encoding, quote_via=_quoted)
+
+
+def _quoted(text: str | bytes, safe: str | bytes, encoding: str | None = None, _errors: str | None = None) -> str:
+    if isinstance(text, bytes) or encoding is None:
+        return quote_plus(text, safe)
+    return quote_plus(_encoded(text, encoding), safe)
+
+
+def _encoded(text: str, encoding: str) -> bytes:
+    try:
+        return endec.encode(text, encoding, "xmlcharrefreplace")
+    except (LookupError, UnicodeEncodeError):  # a name that only Python has, or half a character
+        return text.encode(encoding, "xmlcharrefreplace")

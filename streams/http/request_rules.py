@@ -1,8 +1,10 @@
 """How the URLs of a job are requested: the rules of its record, within the limits of the worker. Pure.
 
-Only here the two meet: callers get a `Manner`, and never read a setting that a job's record has too.
+Only here the two meet: callers get a `RequestPolicy`, and never read a setting that a job's record has too.
 """
 
+import re
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import blake2b
 from math import inf
@@ -13,8 +15,7 @@ from msgspec import structs
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, RequestRules
 
-from .request import read_header, read_user_agent
-from .tls import COMPATIBLE
+from .request import COMPATIBLE, read_header, read_user_agent
 
 N = TypeVar("N", int, float)
 
@@ -44,7 +45,7 @@ class WorkerLimits(NamedTuple):
 UNLIMITED = WorkerLimits()
 
 
-class Manner(NamedTuple):
+class RequestPolicy(NamedTuple):
     """How one worker requests the URLs of one revision of a job.
 
     Attributes:
@@ -80,15 +81,15 @@ class Manner(NamedTuple):
         return self.rules.allow_private if setting == NEEDS_PRIVATE else not self.rules.verify_tls
 
 
-def manner_of(spec: JobSpec, usual: Manner, limits: WorkerLimits) -> Manner:
-    """The manner of a job's record, within the worker's limits; fields that it lacks are the worker's own."""
+def policy_of(spec: JobSpec, usual: RequestPolicy, limits: WorkerLimits) -> RequestPolicy:
+    """The policy of a job's record, within the worker's limits; fields that it lacks are the worker's own."""
     if spec.requests is None:
         return usual
     said = {name: value for name, value in structs.asdict(spec.requests).items() if value is not None}
     return within(structs.replace(usual.rules, **said), spec.token, limits)
 
 
-def within(rules: RequestRules, token: str, limits: WorkerLimits) -> Manner:
+def within(rules: RequestRules, token: str, limits: WorkerLimits) -> RequestPolicy:
     """The stricter value of rules and limits, field by field."""
     lacks = (
         NEEDS_PRIVATE if rules.allow_private and not limits.allow_private else "",
@@ -108,17 +109,17 @@ def within(rules: RequestRules, token: str, limits: WorkerLimits) -> Manner:
         min_tls=max(rules.min_tls, limits.min_tls),
         tls=rules.tls if limits.tls == COMPATIBLE else limits.tls,
     )
-    return Manner(kept, token, frozenset(filter(None, lacks)))
+    return RequestPolicy(kept, token, frozenset(filter(None, lacks)))
 
 
-def manner_for(request: RequestRecord, manner: Manner, limits: WorkerLimits) -> Manner:
-    """The manner of one request: its own attempts and time instead of the job's, within the worker's limits.
+def policy_for(request: RequestRecord, policy: RequestPolicy, limits: WorkerLimits) -> RequestPolicy:
+    """The policy of one request: its own attempts and time instead of the job's, within the worker's limits.
 
     Its own time is for the silences within it, too: else the request would end by the job's before that.
     """
-    rules = manner.rules
+    rules = policy.rules
     if not (request.attempts or request.timeout_s):
-        return manner
+        return policy
     whole_s = _least(request.timeout_s or rules.timeout_s, limits.timeout_s)
     least_s = whole_s if request.timeout_s else 0.0
     own = structs.replace(
@@ -129,7 +130,7 @@ def manner_for(request: RequestRecord, manner: Manner, limits: WorkerLimits) -> 
         first_byte_timeout_s=max(rules.first_byte_timeout_s, least_s),
         chunk_timeout_s=max(rules.chunk_timeout_s, least_s),
     )
-    return manner._replace(rules=own)
+    return policy._replace(rules=own)
 
 
 @lru_cache(1024)
@@ -158,3 +159,56 @@ def check_rules(rules: RequestRules) -> None:
 def headers_of(user_agent: str, headers: tuple[str, ...]) -> dict[str, str]:
     """The headers of every request of a job; shared, so callers must not change them."""
     return {"User-Agent": user_agent, **dict(map(read_header, headers))}
+
+
+# Parts of a request that a spider gives: its method, its headers, its proxy.
+
+FRAMING_HEADERS = frozenset(
+    ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer", "expect")
+)
+"""Headers that only crawlog sends. Those that begin with `Proxy-` belong to a proxy."""
+
+IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
+"""Methods of requests that do no more when they are received twice (RFC 9110 9.2.2)."""
+
+_token = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_value = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*")
+
+
+def method_refusal(method: str) -> str:
+    """Why a request may not have this method; empty if it may."""
+    if not _token.fullmatch(method):
+        return f"{method[:40]!r} is not a method"
+    return f"{method} is a method for proxies" if method.upper() == "CONNECT" else ""
+
+
+def header_refusal(name: str, value: str) -> str:
+    """Why a request may not have this header; empty if it may. The value is not repeated.
+
+    Args:
+        value: Sent in UTF-8.
+    """
+    if not _token.fullmatch(name):
+        return f"{name[:40]!r} is not the name of a header"
+    if name.lower() in FRAMING_HEADERS or name.lower().startswith("proxy-"):
+        return f"{name} is set by crawlog"
+    return "" if _value.fullmatch(value) else f"the value of {name} has a line end or a control character"
+
+
+def joined_headers(
+    usual: Iterable[tuple[str, str]], own: Iterable[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The headers of a request, and why some of its own are left out.
+
+    Args:
+        usual: Of its job.
+        own: Of the request; they replace those of the job that have the same name. A name may come several times.
+    """
+    kept, refused = [], []
+    for name, value in own:
+        if reason := header_refusal(name, value):
+            refused.append(reason)
+        else:
+            kept.append((name, value))
+    names = {name.lower() for name, _ in kept}
+    return [*((name, value) for name, value in usual if name.lower() not in names), *kept], refused

@@ -33,7 +33,7 @@ class Validators(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         is_whole: Its HTML was examined, and needs no browser.
-        selected_by: The `Manner.selecting` that the page was asked for with; empty in older rows.
+        selected_by: The `RequestPolicy.selecting` that the page was asked for with; empty in older rows.
     """
 
     etag: str

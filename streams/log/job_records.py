@@ -19,7 +19,7 @@ from crawlog.schemas.urls import MAX_BATCH_NAMES, JobSpec, RequestRules, Setting
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError
 from crawlog.streams.frontier import Commands
-from crawlog.streams.http import Manner, WorkerLimits, within
+from crawlog.streams.http import RequestPolicy, WorkerLimits, within
 from crawlog.streams.url import Places
 
 from .client import log_bounds
@@ -125,8 +125,8 @@ def said_rules(settings: "Settings") -> RequestRules:
     return RequestRules(**_values(settings, said))
 
 
-def own_manner(settings: "Settings") -> Manner:
-    """A worker's own manner of requests, for the fields that a job's record leaves unset."""
+def own_manner(settings: "Settings") -> RequestPolicy:
+    """A worker's own request policy, for the fields that a job's record leaves unset."""
     return within(request_rules(settings), settings.robots.token, limits_of(settings))
 
 

@@ -4,17 +4,16 @@
     a spider's CallResult ─► requested ─► Parsed
     page, Parsed ────────────────────────────┴─► outputs: all outputs of a page, one value ─► founds: batches
 
-    offsets ─► Taken, Page (`in_order.py`): a page is done with its last output; a partition is done in offset order
+    offsets ─► Taken, Page (`ack_order.py`): a page is done with its last output; a partition is done in offset order
     pages that must wait ─► PageLine: for a trial or for smaller pages; Held: for their job
 
-`remarks.py` notes what users are told of pages, `waiting.py` holds those that wait. `agents/parse/` calls all of it.
+`waiting.py` holds pages that wait. `agents/parse/` calls all of it.
 """
 
+from .ack_order import Page, Taken
 from .founds import Batch, Founds
-from .in_order import Page, Taken
 from .job import Job, Jobs
-from .outputs import Encoded, PageOutputs, again_of, outputs_of
-from .remarks import remarked
+from .outputs import Encoded, PageOutputs, again_of, outputs_of, remarked
 from .requested import are_known, parsed_of, redirected, wants_spider
 from .waiting import Held, Message, PageLine, Waiting, plain
 

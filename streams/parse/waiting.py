@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from crawlog.schemas.codec import Record
 from crawlog.schemas.pages import PageMeta
-from crawlog.schemas.record import Record
 from crawlog.streams.http import plain_headers
 
-from .in_order import Page
+from .ack_order import Page
 
 WAITING_BYTES = 8 << 20
 """Bodies of one line that stay in memory, bytes; the first page's body always stays."""

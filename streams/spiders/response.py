@@ -11,7 +11,7 @@ from parsel import Selector, SelectorList
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.html import base_of, charset, parsed, queries
+from crawlog.streams.html import base_of, charset, in_page, parsed
 from crawlog.streams.http import essence
 from crawlog.streams.url import InvalidUrl, serialise
 
@@ -156,7 +156,7 @@ class Response:
         if _ROOTED.fullmatch(href) and self._base_of_root:  # most links: joined and serialised, it is this
             return self._base_of_root + href
         try:
-            return serialise(queries.in_page(href, self.encoding), self._base)
+            return serialise(in_page(href, self.encoding), self._base)
         except InvalidUrl:
             return href
 

@@ -14,7 +14,7 @@ A lost state costs time only: it can be folded again.
 
 from . import verify
 from .copies import copy_database
-from .database import Rocks, is_machines_fault, machines_fault, set_aside
+from .database import Rocks, environment_error, is_environment_error, set_aside
 from .newest_copy import States
 from .partition import CACHE_COLUMN, Database, Partition, StateMemory, check_database
 from .restore import Restorer, bounding, checkpoint_due
@@ -40,8 +40,8 @@ __all__ = [
     "check_database",
     "checkpoint_due",
     "copy_database",
-    "is_machines_fault",
-    "machines_fault",
+    "environment_error",
+    "is_environment_error",
     "see_rewindable",
     "set_aside",
     "store_of",

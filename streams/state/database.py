@@ -30,14 +30,14 @@ _NOT_DAMAGE = ("No space left", "Too many open files", "Permission denied", "Rea
 """RocksDB's error texts for a fault of the machine. The database is intact, so deleting it would not help."""
 
 
-def is_machines_fault(error: BaseException) -> bool:
+def is_environment_error(error: BaseException) -> bool:
     """Whether the machine is at fault, not the database: a full disk, a missing permission. It may pass."""
     return any(words in str(error) for words in _NOT_DAMAGE)
 
 
-def machines_fault(error: BaseException) -> str:
+def environment_error(error: BaseException) -> str:
     """The fault in the kernel's words, such as `No space left on device`; empty if it is not the machine's."""
-    return str(error).rpartition(": ")[2] if is_machines_fault(error) else ""
+    return str(error).rpartition(": ")[2] if is_environment_error(error) else ""
 
 
 def set_aside(path: Path) -> Path:
@@ -78,7 +78,7 @@ class Rocks:
         except Exception as error:  # rocksdict raises bare Exception
             if any(words in str(error) for words in _LOCKED):
                 raise StateLocked(f"{path}: {error}") from error
-            if is_machines_fault(error):
+            if is_environment_error(error):
                 raise
             raise Unusable(f"damaged: {error}") from error
         self._get = self._db.get

@@ -35,7 +35,7 @@ from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
 
 from .copies import copy_database
-from .database import is_machines_fault
+from .database import is_environment_error
 from .partition import Database, Partition, StateMemory, fold_version
 from .snapshots import Snapshots, StateOrigin
 from .stores import store_of
@@ -255,7 +255,7 @@ class States:
                 database.close()
             meta = r.read_meta(stored) if stored else None
         except Exception as error:  # damaged; rocksdict raises bare Exception
-            if is_machines_fault(error):
+            if is_environment_error(error):
                 raise
             log.info("candidate_unreadable", path=str(path), error=str(error))
             return -1

@@ -30,7 +30,7 @@ from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity
 from crawlog.streams.url import Places
 
-from .database import Rocks, is_machines_fault, set_aside
+from .database import Rocks, is_environment_error, set_aside
 from .snapshots import FROM_THE_START, StateOrigin, fitting
 
 log = structlog.get_logger()
@@ -349,7 +349,7 @@ class Partition:
                 has_changed = bool(needed) and self._origin.snapshots.names_from(self.number, low) != others
             except Exception as error:  # a store may raise anything, and no crawl with a whole log depends on it
                 log.warning("snapshots_unreachable", partition=self.number, error=str(error))
-                if needed and not is_machines_fault(error):
+                if needed and not is_environment_error(error):
                     raise SnapshotsAway(self.number, str(error)) from error
                 if needed:
                     raise

@@ -6,13 +6,12 @@ href in a page ─ canonical.serialise (WHATWG) ─ canonical.Canonicaliser (the
 ▼                              ▼                                   ▼
 canonical.fingerprint           place.Places.of                     scope.Scope.refusal
 64 bits, for the seen table     registrable domain → partition,     the rule that refuses the URL: scope, depth,
-host key → politeness, host queue   length, include, exclude (patterns); None if it may come
+host key → politeness, host queue   length, include, exclude; None if it may come
 """
 
 from .canonical import Canonicaliser, InvalidUrl, fingerprint, joined_base, plain, serialise, sessionless
-from .patterns import MAX_URL_LENGTH, any_of, compiled, domains_pattern
 from .place import Place, Places, hashed, hashed_to, partition_of, registrable_domain
-from .scope import RULES, Names, Scope, scope_name
+from .scope import MAX_URL_LENGTH, RULES, Names, Scope, any_of, compiled, domains_pattern, scope_name
 
 __all__ = [
     "MAX_URL_LENGTH",

@@ -114,7 +114,7 @@ class CrawlApp(faust.App):
         lease: Tells whether the partitions are certainly still ours.
         watchdog: Ends a worker that is stuck; long deliberate waits call its `beat`.
         reports: Called once a second for the progress of each owned partition.
-        is_machines_fault: Whether the machine caused a database error, such as by a full disk.
+        is_environment_error: Whether the machine caused a database error, such as by a full disk.
     """
 
     BootStrategy = Boot
@@ -132,7 +132,7 @@ class CrawlApp(faust.App):
         self.on_revoking: list[Owned] = []
         self.on_owned: list[Owned] = []
         self.reports: Callable[[], list[Progress]] = list
-        self.is_machines_fault: Callable[[BaseException], bool] = lambda _: False
+        self.is_environment_error: Callable[[BaseException], bool] = lambda _: False
         names = Topics(settings.kafka.prefix)
         self.input_name: str = getattr(names, STAGES[stage].topic)
         self._topic_names = names
@@ -215,7 +215,7 @@ class CrawlApp(faust.App):
         record = self.reader.in_hand
         place = {} if record is None else {"partition": record.partition, "offset": record.offset}
         log.error("agent_failed", agent=agent.name, exc_info=exc, **place)
-        is_ours = not isinstance(exc, OSError | CrawlError | KafkaException) and not self.is_machines_fault(exc)
+        is_ours = not isinstance(exc, OSError | CrawlError | KafkaException) and not self.is_environment_error(exc)
         self.watchdog.end("agent_failed", exc, EX_SOFTWARE if is_ours else EX_TEMPFAIL, error=repr(exc), **place)
 
     async def _stop_consumer(self) -> None:

@@ -7,7 +7,7 @@ from crawlog.agents.browser.resources import Budget
 from crawlog.streams.fetch.rendering import Wish
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
-from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.settings import Settings
@@ -42,10 +42,10 @@ def budget(requests: int = 100, size_bytes: int = 1 << 20, job: str = "j") -> Bu
     return Budget(job, requests, size_bytes, is_inside=True)
 
 
-def no_rules(owner: Owner) -> Callable[[Host, Manner], Awaitable[None]]:
+def no_rules(owner: Owner) -> Callable[[Host, RequestPolicy], Awaitable[None]]:
     """Hosts without a robots.txt."""
 
-    async def ask_rules(host: Host, _manner: Manner) -> None:
+    async def ask_rules(host: Host, _policy: RequestPolicy) -> None:
         host.rules, host.rules_until = RobotsRules.parse(b""), time.monotonic() + 60.0
         owner.frontier.finished(host)
 

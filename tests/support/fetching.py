@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from crawlog.agents.client.budget import BodyBudget
+from crawlog.agents.client.body import BodyBudget
 from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.client.transport import HttpRequest, Transport
 from crawlog.agents.fetch import fetch_agent
@@ -22,7 +22,7 @@ from crawlog.agents.fetch.fetch_agent import Fetcher
 from crawlog.agents.fetch.robots import Robots
 from crawlog.agents.fetch.task import Tasks
 from crawlog.agents.frontier import frontier_agent, restoring
-from crawlog.agents.frontier.frontier_agent import Stage
+from crawlog.agents.frontier.frontier_agent import OwnedFrontier
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.requests import RequestRecord
@@ -197,7 +197,7 @@ class Web:
 class World:
     """One partition and its fetcher, running."""
 
-    def __init__(self, stage: Stage, fetcher: Fetcher, log: Log, web: Web) -> None:
+    def __init__(self, stage: OwnedFrontier, fetcher: Fetcher, log: Log, web: Web) -> None:
         self.stage = stage
         self.fetcher = fetcher
         self.log = log
@@ -268,7 +268,7 @@ def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
 PLAIN = {"politeness.delay_s": 0.0, "robots.obey": False, "fetch.retry_delay_s": 0.0, "fetch.user_agent": "tester"}
 
 
-def alone(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, Log]:
+def alone(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[OwnedFrontier, Log]:
     """The stage of a fetch worker without Kafka, and the log it writes."""
     app = SimpleNamespace(
         crawl=settings,
@@ -280,11 +280,11 @@ def alone(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, L
     )
     for module in (frontier_agent, restoring):
         monkeypatch.setattr(module, "Producer", Log)
-    stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
+    stage = OwnedFrontier(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
     return stage, stage.producer  # type: ignore[return-value]  # patched above
 
 
-async def own(stage: Stage, number_0: partition.Partition) -> None:
+async def own(stage: OwnedFrontier, number_0: partition.Partition) -> None:
     """Give a stage its one partition, as an assignment does."""
     stage.restoring.opened[0] = number_0
     await stage._go_live()

@@ -5,9 +5,9 @@ from typing import Any
 
 from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
-from crawlog.streams.fold.effects import Effects
 from crawlog.streams.fold.fold import Fold
 from crawlog.streams.fold.overlay import InMemory, Rows, digest
+from crawlog.streams.fold.revisions import Effects
 from crawlog.streams.url.place import Places
 
 PLACES = Places(1)

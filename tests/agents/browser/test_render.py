@@ -34,7 +34,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.browser import find_browser
 from crawlog.streams.settings.settings import Settings
@@ -163,7 +163,7 @@ class Stage:
 
         self.client.get = noted  # type: ignore[method-assign]  # looks on
 
-    async def _no_rules(self, host: Host, _manner: Manner) -> None:
+    async def _no_rules(self, host: Host, _policy: RequestPolicy) -> None:
         raise AssertionError(f"robots.txt of {host.key} is not obeyed here")
 
     async def show(self, html: str | bytes, url: str) -> Answer:

@@ -24,7 +24,7 @@ from crawlog.streams.frontier.commands import Orders
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.frontier.schedule import HOSTS_AWAKE
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.robots import RobotsRules, SharedRules
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.browser import find_browser
@@ -102,7 +102,7 @@ def resources(web: Web, owner: Owner, robots: bytes | None = None, delay_s: floa
         }
     )
 
-    async def ask_rules(host: Host, _manner: Manner) -> None:
+    async def ask_rules(host: Host, _policy: RequestPolicy) -> None:
         await web.get(HttpRequest(f"{host.key}/robots.txt"))
         host.rules, host.rules_until = RobotsRules.parse(robots or b""), time.monotonic() + 60.0
         owner.frontier.finished(host)
@@ -333,7 +333,7 @@ async def test_rules_kept_for_another_jobs_token_allow_nothing() -> None:
     host.rules = SharedRules().rules(b"User-agent: *\nDisallow: /private/\n", "another")
     host.rules_until = time.monotonic() + 60.0
 
-    async def ask_rules(host: Host, _manner: Manner) -> None:
+    async def ask_rules(host: Host, _policy: RequestPolicy) -> None:
         owner.frontier.finished(host)  # as after a 503
 
     one._ask_rules = ask_rules

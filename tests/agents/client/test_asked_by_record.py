@@ -14,14 +14,14 @@ from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.cookies import NO_ROOM
-from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.proxies import server_tls
 from tests.support.raw_http import Pages, chunked, client_by, served, sized
 
 
-def manner(**rules: Any) -> Manner:
+def policy(**rules: Any) -> RequestPolicy:
     """Of a job on a worker that lets everything be asked; the defaults but for these."""
     usual = own_manner(load({"network.allow_private": True, "network.verify_tls": False}, NO_FILE, {}))
     return usual._replace(rules=structs.replace(usual.rules, **rules))
@@ -29,7 +29,7 @@ def manner(**rules: Any) -> Manner:
 
 async def asked(client: Client, port: int, name: str = "one", **rules: Any) -> Answer:
     """The answer to a request of a job with these rules."""
-    return await client.get(HttpRequest(f"http://127.0.0.1:{port}/{name}", manner=manner(**rules)))
+    return await client.get(HttpRequest(f"http://127.0.0.1:{port}/{name}", policy=policy(**rules)))
 
 
 @pytest.mark.parametrize("form", [sized, chunked])
@@ -88,7 +88,7 @@ async def test_cookies_are_kept_for_the_jobs_that_want_them() -> None:
     site = Pages(lambda _: cookie)
     async with served(site) as port, client_by() as client:
         for job, cookies in (("keeps", True), ("keeps", True), ("none", False), ("keeps", False)):
-            await client.get(HttpRequest(f"http://127.0.0.1:{port}/one", job=job, manner=manner(cookies=cookies)))
+            await client.get(HttpRequest(f"http://127.0.0.1:{port}/one", job=job, policy=policy(cookies=cookies)))
     assert ["Cookie: a=1" in request for request in site.requests] == [False, True, False, False]
 
 
@@ -101,7 +101,7 @@ async def test_a_job_is_told_once_that_there_is_no_room_for_its_cookies(*, keeps
         with capture_logs() as logs:
             for job in ("j", "j", "k"):
                 url = f"http://127.0.0.1:{port}/one"
-                await client.get(HttpRequest(url, job=job, manner=manner(cookies=keeps), record=record))
+                await client.get(HttpRequest(url, job=job, policy=policy(cookies=keeps), record=record))
     told = [line for line in logs if line["event"] == "cookie_left_out"]
     assert [(line["job"], line["cookie"], line["reason"]) for line in told] == [(job, "n1", NO_ROOM) for job in "jk"]
     assert "xxx" not in str(told)
@@ -144,10 +144,10 @@ async def test_a_worker_that_may_ask_private_addresses_does_not_for_jobs_that_ma
     site = Pages()
     async with served(site) as port, client_by() as client:
         url = f"http://{host}:{port}/one"
-        closed = [await client.get(HttpRequest(url, manner=manner(allow_private=False)))]
+        closed = [await client.get(HttpRequest(url, policy=policy(allow_private=False)))]
         assert site.connections == 0
-        opened = await client.get(HttpRequest(url, manner=manner()))
-        closed.append(await client.get(HttpRequest(url, manner=manner(allow_private=False))))
+        opened = await client.get(HttpRequest(url, policy=policy()))
+        closed.append(await client.get(HttpRequest(url, policy=policy(allow_private=False))))
     assert opened.http == 200
     assert [(answer.http, answer.private) for answer in closed] == [(None, True)] * 2
     assert all("private address 127.0.0.1" in answer.error for answer in closed)
@@ -161,7 +161,7 @@ async def test_a_certificate_is_checked_for_each_job_that_wants_it_checked(tmp_p
     async with served(site, server_tls(tmp_path)) as port, client_by() as client:
         url = f"https://127.0.0.1:{port}/one"
         answers = [
-            await client.get(HttpRequest(url, manner=manner(verify_tls=strict)))
+            await client.get(HttpRequest(url, policy=policy(verify_tls=strict)))
             for strict in (True, False, True, False)
         ]
     assert [answer.error or answer.http for answer in answers] == ["tls_certificate", 200, "tls_certificate", 200]
@@ -173,5 +173,5 @@ async def test_no_setting_opens_what_is_never_asked(host: str) -> None:
     """Addresses of the cloud's metadata, and other protocols' ports: nothing stays queued for them."""
     async with client_by() as client:
         for private in (True, False):
-            answer = await client.get(HttpRequest(f"http://{host}/", manner=manner(allow_private=private)))
+            answer = await client.get(HttpRequest(f"http://{host}/", policy=policy(allow_private=private)))
             assert (answer.private, answer.is_closed) == (True, False)

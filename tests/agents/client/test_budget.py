@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.agents.client.budget import BodyBudget
+from crawlog.agents.client.body import BodyBudget
 from crawlog.streams.http.answer import HeldBytes
 
 SIZE = 10

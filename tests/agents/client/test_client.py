@@ -13,8 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from crawlog.agents.client.body import DRAINED_BYTES, FREE_BYTES
-from crawlog.agents.client.budget import BodyBudget
+from crawlog.agents.client.body import DRAINED_BYTES, FREE_BYTES, BodyBudget
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.http.answer import Answer

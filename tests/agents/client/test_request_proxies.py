@@ -121,7 +121,7 @@ async def test_a_request_names_no_private_proxy(scheme: str, host: str, monkeypa
     names(monkeypatch, inside="127.0.0.1", localhost="127.0.0.1", name="93.184.216.34")
     proxy = Socks(Site()) if scheme.startswith("socks") else Site()
     closed = own_manner(load({"network.allow_private": False}, NO_FILE, {}))
-    of_job: dict[str, Any] = {"manner": closed}
+    of_job: dict[str, Any] = {"policy": closed}
     for private, more in ((False, {}), (True, of_job)):
         async with sites(proxy, private=private) as client:
             answer = await by(client, f"{scheme}://{host}:{proxy.origin.rpartition(':')[2]}", **more)

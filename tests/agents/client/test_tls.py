@@ -86,8 +86,8 @@ async def test_ciphers_that_nobody_knows_fail_their_job_alone() -> None:
         for number in range(2 * MOST_CONTEXTS):
             client._context(structs.replace(rules, tls=f"ALL:a{number}"))
         assert len(client._tls) <= MOST_CONTEXTS
-        manner = own_manner(settings())._replace(rules=structs.replace(rules, tls="unknown"))
-        answer = await client.get(HttpRequest("https://127.0.0.1:2/", manner=manner))
+        policy = own_manner(settings())._replace(rules=structs.replace(rules, tls="unknown"))
+        answer = await client.get(HttpRequest("https://127.0.0.1:2/", policy=policy))
     finally:
         await client.close()
     assert answer.reason == "tls: no cipher can be selected."

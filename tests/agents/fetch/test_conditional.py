@@ -22,7 +22,7 @@ from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.http import validators
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.validators import UNWRITTEN, Validators, of_headers
 from crawlog.streams.log.client import kafka_config
 from crawlog.streams.settings.settings import Settings
@@ -62,7 +62,7 @@ def test_validators_are_kept_as_they_came_if_they_can_be_sent_again(
 def test_the_largest_row_has_two_hundred_and_ten_bytes() -> None:
     """Key and value; a usual one has half as many."""
     kept = "x" * validators.MAX_ETAG, "y" * validators.MAX_DATE
-    longest = Validators(*kept, 1 << 40, u.MAX_EPOCH, True, Manner(u.RequestRules()).selecting("me"))
+    longest = Validators(*kept, 1 << 40, u.MAX_EPOCH, True, RequestPolicy(u.RequestRules()).selecting("me"))
     assert len(validators.pack(longest)) + len(validators.key("job", URL)) <= 210
     assert validators.read(validators.pack(longest)) == longest
 
@@ -251,7 +251,7 @@ def test_a_way_of_asking_has_the_user_and_not_the_password() -> None:
     logins = Logins(changed(Settings(), fetch), *[None] * 4)  # type: ignore[arg-type]  # nothing is asked
     users = [logins.user(url) for url in ("https://a.com/x", "https://b.com/x", "http://a.com/x")]
     assert users == ["me", "https://b.com/in", ""]
-    assert len({Manner(u.RequestRules()).selecting(user) for user in users}) == 3
+    assert len({RequestPolicy(u.RequestRules()).selecting(user) for user in users}) == 3
 
 
 async def test_a_new_job_of_a_deleted_ones_name_fetches_its_pages_whole(

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from crawlog.agents.client.body import FREE_BYTES
-from crawlog.agents.client.budget import BodyBudget
+from crawlog.agents.client.body import FREE_BYTES, BodyBudget
 from crawlog.agents.client.per_address import Addresses, Busy
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import HttpRequest, Transport

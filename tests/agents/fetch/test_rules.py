@@ -204,8 +204,8 @@ class Choosy(Web):
     async def get(self, request: HttpRequest) -> Answer:
         """As told."""
         answer = await super().get(request)
-        if request.url.endswith("/robots.txt") and request.manner is not None:
-            answer.http = self.statuses[request.manner.rules.user_agent]
+        if request.url.endswith("/robots.txt") and request.policy is not None:
+            answer.http = self.statuses[request.policy.rules.user_agent]
             answer.body, answer.error = FORBIDS, "" if answer.http else "timeout"
         return answer
 
@@ -251,7 +251,7 @@ async def test_a_job_without_patience_closes_no_host_to_others(tmp_path: Path, m
     class Slow(Web):
         async def get(self, request: HttpRequest) -> Answer:
             answer = await super().get(request)
-            is_short = request.manner is not None and request.manner.rules.timeout_s < 2.0
+            is_short = request.policy is not None and request.policy.rules.timeout_s < 2.0
             return Answer(None, "timeout") if is_short and request.url.endswith("/robots.txt") else answer
 
     async with running(tmp_path, monkeypatch, Slow(), robots__obey=True, robots__attempts=2) as world:

@@ -103,7 +103,7 @@ async def test_a_request_has_its_own_attempts_and_time(tmp_path: Path, monkeypat
         await world.until(lambda: len(world.log.pages) == 2)
         attempts = {meta.url: meta.attempt for meta, _ in world.log.pages}
     assert attempts == {"http://a.com/many": 4, "http://b.com/one": 1}
-    assert {request.manner.rules.timeout_s for request in asked if request.manner} == {40.0, 9.0}
+    assert {request.policy.rules.timeout_s for request in asked if request.policy} == {40.0, 9.0}
 
 
 @pytest.mark.parametrize(("repeats", "times"), [(True, 3), (False, 1)])

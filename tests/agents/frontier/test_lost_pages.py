@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 
-from crawlog.agents.frontier import lost_pages
-from crawlog.agents.frontier.lost_pages import LostPages
+from crawlog.agents.frontier import restoring
+from crawlog.agents.frontier.restoring import LostPages
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import DamagedLog
@@ -85,7 +85,7 @@ def test_a_restart_without_such_pages_reads_none(cluster: Settings, monkeypatch:
             read.append(message.offset())
             yield message
 
-    monkeypatch.setattr(lost_pages, "read_partitions", counted)
+    monkeypatch.setattr(restoring, "read_partitions", counted)
     lost = Lost(cluster)
     state = lost.state(1)
     lost.write(1, *(page(1, 0) for _ in range(100)))
@@ -100,7 +100,7 @@ def test_a_log_that_cannot_be_read_is_no_reason_to_stop(monkeypatch: pytest.Monk
     def damaged(*_: Any) -> dict[int, tuple[int, int]]:
         raise DamagedLog("crawl.pages", 1, 7, "bad crc")
 
-    monkeypatch.setattr(lost_pages, "log_bounds", damaged)
+    monkeypatch.setattr(restoring, "log_bounds", damaged)
     state = State(job(), u.encode(u.UrlsRecord(job="j", urls=[u.FoundUrl("http://a.com/")])))
     partitions: Any = [SimpleNamespace(number=0, fold=state.fold)]
     assert LostPages(Settings(), topics.Topics("")).dones(partitions, Places(1)) == []

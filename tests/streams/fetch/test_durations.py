@@ -1,7 +1,7 @@
 """How requests are counted by duration."""
 
 from crawlog.schemas.progress import TOOK_S
-from crawlog.streams.fetch.durations import Durations
+from crawlog.streams.fetch.reported_jobs import Durations
 
 
 def test_a_request_counts_below_the_first_bound_that_it_does_not_exceed() -> None:

@@ -11,14 +11,14 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.streams.fetch.lost_dones import OTHER_JOBS_PAGES, LostDones, first_page
-from crawlog.streams.http.request_rules import UNLIMITED, Manner
+from crawlog.streams.http.request_rules import UNLIMITED, RequestPolicy
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url import hashed
 from tests.support.folding import AT, PLACES, A, B, State, done, found, job, sequence
 
 OWN = own_manner(Settings())
-KEEPS = Manner(msgspec.structs.replace(OWN.rules, cookies=True))
+KEEPS = RequestPolicy(msgspec.structs.replace(OWN.rules, cookies=True))
 POST = RequestRecord("POST", cookies=(CookieGiven("lang", "en"),), jar="anna")
 
 
@@ -28,7 +28,7 @@ def page(url: str = A, index: int = 0, **fields: Any) -> PageMeta:
     return PageMeta(url, "j", **said)
 
 
-def lost(state: State, *pages: PageMeta, first: int = 0, usual: Manner = OWN) -> list[u.Result]:
+def lost(state: State, *pages: PageMeta, first: int = 0, usual: RequestPolicy = OWN) -> list[u.Result]:
     """The dones of pages from an offset on."""
     dones = LostDones(state.fold, PLACES, usual, UNLIMITED)
     made = [dones.of(meta, first + number) for number, meta in enumerate(pages)]

@@ -17,7 +17,7 @@ from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.fold.rows import JobRow, QueueRow
 from crawlog.streams.frontier.host import Host, Task
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.url import fingerprint
 
@@ -40,7 +40,7 @@ def host(rules: RobotsRules | None = None, unreachable: str = "") -> Host:
     one = Host("http://a.com:80", "a.com", None, 1.0)  # type: ignore[arg-type]  # no queue
     one.rules = rules
     if unreachable:
-        one.close(unreachable, 1.0, asking=Manner(RequestRules()).asking)
+        one.close(unreachable, 1.0, asking=RequestPolicy(RequestRules()).asking)
     return one
 
 
@@ -50,7 +50,7 @@ ROW = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5, via=b"8 bytes.")
 def task(row: QueueRow = ROW, spider: str = "", *, cookies: bool = False) -> Task:
     """The row of sequence 7 in revision 3 and epoch 4 of a job."""
     job = JobState(0, JobRow("j", 4, JobSpec(rev=3, spider=spider)), JobCounts(), Rows(InMemory()))
-    partition = SimpleNamespace(manner=lambda _: Manner(RequestRules(cookies=cookies)))
+    partition = SimpleNamespace(policy=lambda _: RequestPolicy(RequestRules(cookies=cookies)))
     return Task(host(), job, b"q" + (7).to_bytes(8, "big"), row, partition)
 
 
@@ -89,7 +89,7 @@ def test_a_get_that_sends_nothing_of_its_own_is_plain(of_url: bool, request_: Re
 )
 def test_what_may_not_be_asked_for_ends_without_it(one: Host, obey: bool, end: Unasked | None) -> None:
     """By robots.txt, where it is obeyed."""
-    assert outcome.unasked(one, URL, Manner(RequestRules(robots=obey)), 0.0) == end
+    assert outcome.unasked(one, URL, RequestPolicy(RequestRules(robots=obey)), 0.0) == end
 
 
 @pytest.mark.parametrize(

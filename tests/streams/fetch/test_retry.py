@@ -8,7 +8,7 @@ from crawlog.schemas.urls import RequestRules
 from crawlog.streams.fetch.retry import MOST_S, Again, Retrying, may_pass
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.request_rules import RequestPolicy
 
 NOW = 1_700_000_000.0
 RETRYING = Retrying(lambda: 0.5)
@@ -19,7 +19,7 @@ RULES = RequestRules(
     retry_statuses=(408, 425, 429, 500, 502, 503, 504, 522, 524),
     repeat_posts=True,
 )
-THRICE = Manner(RULES)
+THRICE = RequestPolicy(RULES)
 
 
 def answered(http: int | None, error: str = "", **more: object) -> Answer:
@@ -94,8 +94,8 @@ def test_the_next_attempt_waits_for_the_longest_of_its_reasons(
 
 def test_a_job_names_the_statuses_that_are_tried_again() -> None:
     """And no other is."""
-    manner = Manner(msgspec.structs.replace(RULES, retry_statuses=(403,)))
-    again = [RETRYING.again(answered(http), 1, 0.0, manner) is not None for http in (403, 503, 404)]
+    policy = RequestPolicy(msgspec.structs.replace(RULES, retry_statuses=(403,)))
+    again = [RETRYING.again(answered(http), 1, 0.0, policy) is not None for http in (403, 503, 404)]
     assert again == [True, False, False]
 
 
@@ -119,7 +119,7 @@ def test_what_may_have_been_received_is_not_repeated_where_that_matters(
     request_: RequestRecord | None, repeats: bool, again: set[str]
 ) -> None:
     """A POST or PATCH, if the job says so, and a request that is sent once. What never left may leave again."""
-    manner = Manner(msgspec.structs.replace(RULES, repeat_posts=repeats))
+    policy = RequestPolicy(msgspec.structs.replace(RULES, repeat_posts=repeats))
     answers = {
         "unsent": answered(None, "connection_refused"),
         "broken": answered(None, "disconnected"),
@@ -127,7 +127,7 @@ def test_what_may_have_been_received_is_not_repeated_where_that_matters(
         "proxy": answered(None, "proxy", by_proxy=True),
     }
     assert {
-        name for name, answer in answers.items() if RETRYING.again(answer, 1, 0.0, manner, request_) is not None
+        name for name, answer in answers.items() if RETRYING.again(answer, 1, 0.0, policy, request_) is not None
     } == again
 
 
@@ -149,7 +149,7 @@ def test_a_304_that_a_request_asked_for_itself_is_final(name: str, again: bool) 
 
 def test_a_back_off_ends_at_an_hour() -> None:
     """However many attempts there are."""
-    many = Manner(msgspec.structs.replace(RULES, attempts=20))
+    many = RequestPolicy(msgspec.structs.replace(RULES, attempts=20))
     assert RETRYING.again(answered(503), 19, 0.0, many) == Again("http_503", MOST_S)
 
 

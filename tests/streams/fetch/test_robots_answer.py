@@ -7,7 +7,7 @@ from crawlog.schemas.urls import RequestRules
 from crawlog.streams.fetch import robots_answer
 from crawlog.streams.fetch.robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Meaning, Rest, Unreachable
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.robots import MAX_BYTES, MAX_TTL_S
 from crawlog.streams.settings.sections import Robots
 
@@ -21,7 +21,7 @@ def judge(attempts: int = 3, window_s: float = 60.0) -> Access:
     return Access(robots)
 
 
-ASKED = Manner(RequestRules(retry_delay_s=2.0, max_delay_s=60.0))
+ASKED = RequestPolicy(RequestRules(retry_delay_s=2.0, max_delay_s=60.0))
 
 
 def answered(http: int | None, error: str = "", **more: object) -> Answer:

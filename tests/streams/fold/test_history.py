@@ -11,7 +11,7 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.fold.explained import acting
 from crawlog.streams.fold.history import Event, History
-from crawlog.streams.fold.needle import Needle
+from crawlog.streams.fold.watched import DomainPrefilter
 from crawlog.streams.url.place import Places
 
 PLACES = Places(1)
@@ -40,7 +40,7 @@ def history(*records: bytes, url: str = URL, only: str = "", places: Places = PL
     """A URL's history over a log of these records, one second apart."""
     told = History(url, places, only)
     while not all(
-        not told.needle.may_concern(record) or told.take(record, offset, AT + offset)
+        not told.prefilter.may_concern(record) or told.take(record, offset, AT + offset)
         for offset, record in enumerate(records)
     ):
         pass
@@ -255,10 +255,10 @@ def test_no_spelling_of_an_ipv6_address_escapes_the_needle(spelled: str) -> None
 def test_the_needle_lets_other_domains_go() -> None:
     """They are the most of a log, and are never decoded."""
     other = found("http://b.example/a", "http://b.example/%7E", "http://10.0.0.1:80/", source="link")
-    assert not Needle("a.example").may_concern(other)
-    assert not Needle("127.0.0.1").may_concern(other)
-    assert not Needle("[::1]").may_concern(other)
-    assert not Needle("a.example").may_concern(None)
+    assert not DomainPrefilter("a.example").may_concern(other)
+    assert not DomainPrefilter("127.0.0.1").may_concern(other)
+    assert not DomainPrefilter("[::1]").may_concern(other)
+    assert not DomainPrefilter("a.example").may_concern(None)
 
 
 @given(st.lists(st.sampled_from(["http://a.example/1", URL, URL + "?q", "http://b.example/", "x"]), max_size=30))

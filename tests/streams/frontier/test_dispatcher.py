@@ -573,7 +573,7 @@ def test_a_host_that_is_shut_is_remembered_while_there_is_room(has_room: bool, m
     world.ended(task)
     assert isinstance(task, RobotsTask)
     task.host.rules = None
-    task.host.close("timeout", world.clock + 50.0, asking=task.manner.asking)
+    task.host.close("timeout", world.clock + 50.0, asking=task.policy.asking)
     world.pass_time(1)
     world.refused(world.next_page())
     world.fold_dones()

@@ -1,6 +1,6 @@
 """What is known of partitions that come back: only if nobody else can have had them."""
 
-from crawlog.streams.frontier.kept_rests import KeptRests
+from crawlog.streams.frontier.politeness import KeptRests
 
 
 def given_up(*partitions: int, generation: int = 4) -> KeptRests:

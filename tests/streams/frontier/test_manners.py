@@ -11,7 +11,7 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import Task
-from crawlog.streams.frontier.manners import LACKS_S
+from crawlog.streams.frontier.policies import LACKS_S
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, WorkerLimits
 from tests.support.dispatching import World, pages
@@ -160,8 +160,8 @@ class Closed(Web):
     async def get(self, request: HttpRequest) -> Answer:
         """As the real client, by the rules of the job."""
         answer, url = await super().get(request), request.url
-        assert request.manner is not None
-        rules = request.manner.rules
+        assert request.policy is not None
+        rules = request.policy.rules
         is_open = rules.allow_private if self.error == PRIVATE else not rules.verify_tls
         if "//a.com" not in url or is_open:
             return answer

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.html.extract import extracted
-from crawlog.streams.html.queries import in_page
+from crawlog.streams.html.extract import extracted, in_page
 from crawlog.streams.spiders.response import Response
 
 PAGE = '<a href="/п?q=Привет#ж" rel=nofollow>'.encode("cp1251")

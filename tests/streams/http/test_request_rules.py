@@ -12,10 +12,10 @@ from crawlog.streams.http.request_rules import (
     NEEDS_LAX_TLS,
     NEEDS_PRIVATE,
     NEEDS_PROXIES,
-    Manner,
+    RequestPolicy,
     WorkerLimits,
-    manner_for,
-    manner_of,
+    policy_for,
+    policy_of,
 )
 from crawlog.streams.log.job_records import limits_of, own_manner, request_rules, resolve_spec
 from crawlog.streams.settings import RECORD_HEADROOM, Settings
@@ -57,18 +57,18 @@ def settings(**given: Any) -> Settings:
     return load({name.replace("__", "."): value for name, value in given.items()}, NO_FILE, {})
 
 
-def met(job: Settings, worker: Settings) -> Manner:
+def met(job: Settings, worker: Settings) -> RequestPolicy:
     """How the worker asks for the URLs of a job that was given with other settings, after its way through the log."""
     record = u.decode(u.encode(UrlsRecord(job="j", spec=resolve_spec(job))))
     assert record.spec is not None
-    return manner_of(record.spec, own_manner(worker), limits_of(worker))
+    return policy_of(record.spec, own_manner(worker), limits_of(worker))
 
 
 def test_a_job_is_asked_for_by_its_own_settings() -> None:
     """Whatever the worker's are, but for its limits."""
     job = load(GIVEN, NO_FILE, {})
-    manner = met(job, settings())
-    assert (manner.rules, manner.token, manner.lacks) == (request_rules(job), "jobbot", frozenset())
+    policy = met(job, settings())
+    assert (policy.rules, policy.token, policy.lacks) == (request_rules(job), "jobbot", frozenset())
 
 
 @pytest.mark.parametrize("key", GIVEN)
@@ -83,10 +83,10 @@ def test_what_a_record_lacks_the_worker_says() -> None:
     spec = msgspec.json.decode(
         b'{"requests": {"delay_s": 4.0, "user_agent": "old/1"}, "token": "oldbot"}', type=JobSpec
     )
-    manner = manner_of(spec, usual, WorkerLimits())
+    policy = policy_of(spec, usual, WorkerLimits())
     said = {"delay_s": 4.0, "user_agent": "old/1"}
-    assert (manner.rules, manner.token) == (msgspec.structs.replace(usual.rules, **said), "oldbot")
-    assert manner_of(JobSpec(token="oldbot"), usual, WorkerLimits()) is usual
+    assert (policy.rules, policy.token) == (msgspec.structs.replace(usual.rules, **said), "oldbot")
+    assert policy_of(JobSpec(token="oldbot"), usual, WorkerLimits()) is usual
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_stricter_one_of_job_and_worker_holds(limit: str, worker: dict[str, 
     """A body is never larger than the worker's records."""
     spec = JobSpec(requests=msgspec.structs.replace(request_rules(settings()), **{limit: wanted}))
     one = settings(**worker)
-    assert getattr(manner_of(spec, own_manner(one), limits_of(one)).rules, limit) == kept
+    assert getattr(policy_of(spec, own_manner(one), limits_of(one)).rules, limit) == kept
 
 
 def test_what_a_worker_does_not_do_for_a_job_is_said() -> None:
@@ -183,7 +183,7 @@ def test_a_request_has_its_own_attempts_and_time_within_the_workers_limits(
 ) -> None:
     """Longer than the job's too; all else stays the job's."""
     rules = own_manner(Settings()).rules
-    kept = manner_for(request_, Manner(rules), limits).rules
+    kept = policy_for(request_, RequestPolicy(rules), limits).rules
     assert (kept.attempts, kept.timeout_s) == expected
     names = ("attempts", "timeout_s", *SILENCES)
     assert msgspec.structs.replace(kept, **{name: getattr(rules, name) for name in names}) == rules
@@ -208,6 +208,6 @@ def test_silences_within_a_request_last_as_long_as_its_own_time(
     timeout_s: float, limits: WorkerLimits, expected: tuple[float, ...]
 ) -> None:
     """Else a server that needs as long as the request allows for is given up as the job says."""
-    manner = own_manner(Settings())
-    kept = manner_for(RequestRecord(attempts=2, timeout_s=timeout_s), manner, limits).rules
+    policy = own_manner(Settings())
+    kept = policy_for(RequestRecord(attempts=2, timeout_s=timeout_s), policy, limits).rules
     assert tuple(getattr(kept, name) for name in SILENCES) == expected

@@ -19,8 +19,8 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import rows as r
-from crawlog.streams.fold.effects import effective
 from crawlog.streams.fold.overlay import InMemory, Rows
+from crawlog.streams.fold.revisions import effective
 from crawlog.streams.log import job_records, provision, topics
 from crawlog.streams.log import rewind as rewinds
 from crawlog.streams.log.client import kafka_config, log_bounds, log_identity

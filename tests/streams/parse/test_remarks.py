@@ -10,7 +10,7 @@ from crawlog.schemas.progress import JobRemarks
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, RequestRules
 from crawlog.streams.parse.job import Job
-from crawlog.streams.parse.remarks import remarked
+from crawlog.streams.parse.outputs import remarked
 from crawlog.streams.spiders import NOTHING
 from crawlog.streams.url import Names, Places
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.parse.in_order import InOrder, Page, Taken
+from crawlog.streams.parse.ack_order import AckOrder, Page, Taken
 from crawlog.streams.parse.waiting import HELD_LOOKS, Held, KeptRecord, PageLine
 
 
@@ -72,7 +72,7 @@ def test_held_pages_wait_for_so_many_looks() -> None:
 
 def test_in_order_says_the_lowest_offset_that_is_not_done() -> None:
     """Gaps in the offsets are none."""
-    order = InOrder()
+    order = AckOrder()
     for offset in (4, 5, 9):
         order.take(offset)
     assert [order.finish(offset) for offset in (5, 4, 9)] == [None, 6, 10]

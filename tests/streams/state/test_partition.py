@@ -92,7 +92,7 @@ def test_a_state_that_cannot_be_opened_anew_tells_why(opened: Opened, monkeypatc
     monkeypatch.setattr(partition_of, "Database", open_once)
     with pytest.raises(Exception, match="No space left on device") as told:
         opened(LogIdentity("cluster", "another"))
-    assert databases_of.is_machines_fault(told.value)
+    assert databases_of.is_environment_error(told.value)
 
 
 def test_what_was_not_checkpointed_is_not_there(opened: Opened) -> None:

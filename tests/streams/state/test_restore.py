@@ -19,7 +19,7 @@ from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.url.place import Places
 
 if TYPE_CHECKING:
-    from crawlog.streams.fold.effects import Effects
+    from crawlog.streams.fold.revisions import Effects
 
 pytestmark = pytest.mark.broker
 

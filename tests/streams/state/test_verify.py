@@ -14,7 +14,7 @@ from crawlog.commands.verify import verify
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import NotCopied
 from crawlog.streams.fold import rows as r
-from crawlog.streams.fold.described import decoded
+from crawlog.streams.fold.explained import decoded
 from crawlog.streams.fold.overlay import Changes, digest
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import LogIdentity, kafka_config, log_identity

@@ -11,7 +11,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch import Rendering
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Scope, any_of, domains_pattern
-from crawlog.streams.url.patterns import MAX_PROGRAM
+from crawlog.streams.url.scope import MAX_PROGRAM
 
 COSTLY = ("(?:x|[a-z]?){1000}",) * 30
 """Each is legal and short. Together they took a second a URL."""

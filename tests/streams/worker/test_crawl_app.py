@@ -275,7 +275,7 @@ def test_a_planned_stop_moves_the_partitions_at_once(ready: Settings, start: Cal
     assert stays.lines("owned")[-1]["at"] - began < QUICK_S
     assert leaves.lines("revoking")
     assert generations(stays)[-1] == generations(stays)[-2] + 1, (
-        "what it kept nobody else had (streams/frontier/kept_rests.py)"
+        "what it kept nobody else had (streams/frontier/politeness.py)"
     )
 
 
@@ -765,7 +765,7 @@ def test_a_process_that_was_stopped_comes_back_as_a_stranger(ready: Settings, st
     joined = sleeps.lines("owned")[-1]["at"]
     assert not any(line["lease"] for line in sleeps.lines("") if began < line["at"] < joined)
     assert generations(sleeps)[-1] > generations(sleeps)[-2] + 1, (
-        "another had what it gets back (streams/frontier/kept_rests.py)"
+        "another had what it gets back (streams/frontier/politeness.py)"
     )
     wait_for(lambda: len(stays.owned() or []) == len(sleeps.owned() or []) == PARTITIONS / 2)
 

@@ -8,7 +8,9 @@ from collections import Counter
 from math import inf
 
 from crawlog.streams.fold import Fold, JobState
-from crawlog.streams.http import NEEDS_PROXIES, Manner, manner_of
+from crawlog.streams.fold import rows as r
+from crawlog.streams.http import NEEDS_PROXIES, RequestPolicy, policy_of
+from crawlog.streams.url import hashed
 
 from .host import Host
 from .schedule import Schedule
@@ -17,8 +19,8 @@ LACKS_S = 60.0
 """Pause before URLs that this worker may not request are tried again: a name may have another address by then."""
 
 
-class Manners:
-    """The manners of one partition's jobs.
+class RequestPolicies:
+    """The policies of one partition's jobs.
 
     Attributes:
         try_at: When URLs that stayed queued are tried again; `inf` if there are none.
@@ -27,19 +29,19 @@ class Manners:
     def __init__(self, fold: Fold, schedule: Schedule) -> None:
         self._fold = fold
         self._schedule = schedule
-        self._manners: dict[int, Manner] = {}  # by the job's number, of its last revision
+        self._policies: dict[int, RequestPolicy] = {}  # by the job's number, of its last revision
         self._lacks: dict[tuple[int, int], str] = {}  # by job and host: the missing setting
         self._going: dict[int, bool] = {}  # by the job's number, until its record or a command changes
         self.try_at = inf
 
-    def of_job(self, job: int) -> Manner:
+    def of_job(self, job: int) -> RequestPolicy:
         """How the URLs of a job are requested."""
-        manner = self._manners.get(job)
-        if manner is None:
+        policy = self._policies.get(job)
+        if policy is None:
             schedule = self._schedule
-            manner = manner_of(self._fold.numbers[job].spec, schedule.usual, schedule.limits)
-            self._manners[job] = manner
-        return manner
+            policy = policy_of(self._fold.numbers[job].spec, schedule.usual, schedule.limits)
+            self._policies[job] = policy
+        return policy
 
     def greatest_delay_s(self) -> float:
         """The longest delay of the jobs that have something queued."""
@@ -51,7 +53,7 @@ class Manners:
 
     def job_changed(self, job: int) -> None:
         """Read the job's record anew, and try its URLs by it."""
-        self._manners.pop(job, None)
+        self._policies.pop(job, None)
         self.try_again(job)
 
     def lack(self, host: Host, job: int, setting: str) -> None:
@@ -93,3 +95,41 @@ class Manners:
         """Forget which settings are missing. Returns: The hashes of the hosts concerned."""
         lacked, self._lacks, self.try_at = {host for _, host in self._lacks}, {}, inf
         return lacked
+
+
+# How many queued URLs of one partition wait because of commands for a job or its hosts.
+
+
+class HeldHosts:
+    """The hosts with a queue that a command pauses or blocks."""
+
+    def __init__(self, fold: Fold, schedule: Schedule) -> None:
+        self._fold = fold
+        self._schedule = schedule
+        self._is_blocked: dict[int, bool] = {}  # by the host's hash; a paused one is not blocked
+
+    def note(self, host: str) -> None:
+        """Count a host, given by its key, if a command keeps it waiting: it has a queue."""
+        orders = self._schedule.commands.of_host(host)
+        if orders.paused:
+            self._is_blocked[hashed(host)] = orders.stopped
+
+    def look(self) -> None:
+        """Look through all host queues: the commands for hosts have changed."""
+        self._is_blocked.clear()
+        if self._schedule.holding:
+            self._fold.flush()
+            for _, value in self._fold.rows.scan(b"g"):
+                self.note(r.read_host_queue(value).host)
+
+    def counts(self, job: JobState) -> tuple[int, int]:
+        """Number of a job's URLs that are paused, and of those on blocked hosts, for which no run waits."""
+        if not job.counts.queued:
+            return 0, 0
+        counts = [0, 0]
+        for host, is_blocked in self._is_blocked.items():
+            counts[is_blocked] += self._fold.queued_of(job.number, host)
+        paused, blocked = counts
+        if self._schedule.commands.of_job(job.name).paused:
+            paused = job.counts.queued - blocked
+        return paused, blocked

@@ -12,9 +12,9 @@ from crawlog.schemas.pages import RequestPageMeta
 from crawlog.schemas.requests import CookieGiven, RequestRecord, packed
 from crawlog.schemas.urls import CookieChange, FoundUrl, JobSpec, Result, ScopeSpec
 from crawlog.streams.fold import rows
-from crawlog.streams.fold.described import decoded
+from crawlog.streams.fold.explained import decoded
 from crawlog.streams.fold.history import History
-from crawlog.streams.http.hidden import for_readers, named_request, shown_found, shown_page, shown_request
+from crawlog.streams.http.redaction import for_readers, named_request, shown_found, shown_page, shown_request
 from crawlog.streams.url.place import Places
 
 SECRET = "s3cret"  # of nobody

@@ -1,6 +1,6 @@
 """Acknowledges pages in offset order: a page that is not done holds back all later ones of its partition.
 
-    outputs, acknowledged in any order ─► Page: done with the last one ─► InOrder: the partition's offset moves
+    outputs, acknowledged in any order ─► Page: done with the last one ─► AckOrder: the partition's offset moves
 
 `Taken` keeps both for all partitions that a worker owns.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 
-class InOrder:
+class AckOrder:
     """The offsets of one partition that were taken and not acknowledged yet."""
 
     __slots__ = ("_done", "_taken")
@@ -77,7 +77,7 @@ class Taken:
     def __init__(self, done: Callable[[int, int], None], finishing: Callable[[], None] = lambda: None) -> None:
         self._done = done
         self._finishing = finishing
-        self._orders: dict[int, InOrder] = {}
+        self._orders: dict[int, AckOrder] = {}
         self.ends: dict[int, int] = {}
         self.undone = 0
         self.beyond = 0
@@ -89,7 +89,7 @@ class Taken:
         """
         order = self._orders.get(partition)
         if order is None:
-            order = self._orders[partition] = InOrder()
+            order = self._orders[partition] = AckOrder()
         order.take(offset)
         self.ends[partition] = offset + 1
         self.undone += 1
@@ -102,7 +102,7 @@ class Taken:
         self.ends.clear()
         self.undone = self.beyond = 0
 
-    def _finish(self, order: InOrder, partition: int, offset: int) -> None:
+    def _finish(self, order: AckOrder, partition: int, offset: int) -> None:
         if self._orders.get(partition) is not order:
             return  # the partition was given up since: its next owner reads the page again
         self._finishing()
