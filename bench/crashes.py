@@ -47,7 +47,7 @@ ELSEWHERE = {
     "fetch.began.": "tests/e2e/test_sessions.py",
     "parse.dead.": "tests/agents/parse/test_outputs.py",
     "pipelines.": "tests/e2e/test_item_pipelines.py",
-    "output.": "tests/agents/sink/test_fleet_sink.py",
+    "output.": "tests/agents/outputs/test_outputs_worker.py",
     "copy.": "tests/e2e/test_fleet_commands.py",
 }
 """Points that no plain `run` reaches, by how their names begin, and the test in which a process dies there."""

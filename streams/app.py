@@ -41,10 +41,18 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
     if worker_name is None:
         worker_name = own_name()
     if sink_name is None:
-        sink_name = sink_name_of(os.environ.get(SINK_ENVIRONMENT, ""))
+        sink_name = _sink_name() if stage == "sink" else ""
     app = CrawlApp(stage, _with_log(settings), worker_name, sink_name if stage == "sink" else "")
     app.is_environment_error = _is_environment_error
     return app
+
+
+def _sink_name() -> str:
+    from crawlog.streams.sink import PrivateOutputs  # imports the database; other stages do not need it
+
+    text = os.environ.get(SINK_ENVIRONMENT, "")
+    private = PrivateOutputs.read(os.environ) if '"outputs"' in text else None
+    return private.id if private is not None else sink_name_of(text)
 
 
 def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:

@@ -17,7 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from crawlog.agents.control import StageCommands
-from crawlog.agents.sink.wanted_outputs import WantedOutputs
+from crawlog.agents.outputs.wanted import WantedOutputs
 from crawlog.cli.fleet_text import job_details, job_lines
 from crawlog.processes.starts import Starts
 from crawlog.schemas import control

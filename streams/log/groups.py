@@ -3,7 +3,7 @@
 The broker moves a group only while it has no members. Where a stage continues differs by stage:
 
     parse   at the group's commit
-    sink    at the offset in its state; it obeys a commit of another program as an order (`agents/sink/sink_agent.py`)
+    sink    at the offset in its state; a commit of another program is an order (`agents/outputs/sink_agent.py`)
     fetch   at the offset of the fold; so a rewind is a record in crawl.urls
 """
 

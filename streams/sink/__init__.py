@@ -13,7 +13,7 @@
                    registry: which class writes `-o OUTPUT`, built-in or a plug-in of the group `crawlog.sinks`
     fleet_outputs  where the output of a job on a fleet lies: the record names no path; scraped: raw items as plain rows
 
-The worker (agents/sink) runs the fold; `crawlog run` finishes.
+The worker (agents/outputs) runs the fold; `crawlog run` finishes.
 """
 
 from .base import ResultRows, Sink
@@ -32,6 +32,7 @@ from .finish import finalise, is_complete, nowhere, write_other, write_rows
 from .fleet_outputs import fleet_sink_of, outputs_folder, places_of
 from .gaps import lacking, lose
 from .made import MadeRows, RawBlock, summed
+from .private import Lacking, PrivateNotes, PrivateOutputs, private_sink_of
 from .registry import NOWHERE, is_file, sink_for, sink_of
 from .scraped import plain_row
 from .state import SinkState, empty, final_of, forget_others, forget_output, state_of
@@ -40,7 +41,10 @@ __all__ = [
     "NOWHERE",
     "CloseNote",
     "Entry",
+    "Lacking",
     "MadeRows",
+    "PrivateNotes",
+    "PrivateOutputs",
     "RawBlock",
     "RawItems",
     "ResultRows",
@@ -68,6 +72,7 @@ __all__ = [
     "places_of",
     "plain_row",
     "plain_rows",
+    "private_sink_of",
     "read_note",
     "sink_for",
     "sink_of",

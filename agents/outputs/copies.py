@@ -15,15 +15,15 @@ from crawlog.agents.control import beating
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.log import SinkSpec
-from crawlog.streams.sink import fleet_sink_of, forget_output, is_complete, state_of, write_other
+from crawlog.streams.sink import forget_output, is_complete, state_of, write_other
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from crawlog.streams.settings import Settings
 
-    from .output_records import OutputRecords
-    from .wanted_outputs import WantedOutput
+    from .notes import OutputNotes
+    from .wanted import WantedOutput
 
 log = structlog.get_logger()
 
@@ -41,7 +41,7 @@ class OutputCopies:
             that cannot be had here now: the rows are kept for it.
     """
 
-    def __init__(self, data: "Path", records: "OutputRecords", beat: Callable[[], None]) -> None:
+    def __init__(self, data: "Path", records: "OutputNotes", beat: Callable[[], None]) -> None:
         self.wanted: dict[str, tuple[WantedOutput, SinkSpec | None]] = {}
         self._data = data
         self._records = records
@@ -117,7 +117,6 @@ def led_before(settings: "Settings", outputs: Sequence["WantedOutput"]) -> set[s
     names = set()
     for one in outputs:
         with suppress(CrawlError, OSError):
-            spec = fleet_sink_of(settings, one.job, one.output, one.since, one.voids, pipelines=True)
-            if state_of(spec.folder(settings.run.data)).exists():
+            if state_of(one.sink(settings).folder(settings.run.data)).exists():
                 names.add(one.output.name)
     return names

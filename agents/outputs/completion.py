@@ -14,9 +14,9 @@ from crawlog.streams import crash_points
 from crawlog.streams.control import ended
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.jobs import finish_reason
-from crawlog.streams.sink import closed_stats, fleet_sink_of, forget_output
+from crawlog.streams.sink import closed_stats, forget_output
 
-from .output_records import MACHINE
+from .notes import MACHINE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from crawlog.schemas.control import Finished
     from crawlog.streams.settings import Settings
 
-    from .fleet_output import FleetOutput
-    from .output_records import OutputRecords
-    from .wanted_outputs import WantedOutput
+    from .notes import OutputNotes
+    from .output import Output
+    from .wanted import WantedOutput
 
 log = structlog.get_logger()
 
@@ -39,11 +39,11 @@ class Completion:
         records: Notes what became of outputs.
     """
 
-    def __init__(self, data: "Path", records: "OutputRecords") -> None:
+    def __init__(self, data: "Path", records: "OutputNotes") -> None:
         self._data = data
         self._records = records
 
-    async def was_made(self, output: "FleetOutput", *, notes: bool) -> bool:
+    async def was_made(self, output: "Output", *, notes: bool) -> bool:
         """Whether a worker has made FILE already. It may have died before it noted that; then it is noted."""
         wanted = output.wanted
         if wanted.end is None or not wanted.is_final:
@@ -53,7 +53,7 @@ class Completion:
             await self._note(output, rows)
         return rows is not None
 
-    async def complete(self, output: "FleetOutput", end: "Finished", read: Mapping[int, int]) -> bool:
+    async def complete(self, output: "Output", end: "Finished", read: Mapping[int, int]) -> bool:
         """Complete an output and its copies, with all that was read.
 
         Args:
@@ -61,7 +61,7 @@ class Completion:
 
         Returns: Whether nothing is left to do.
 
-        Raises: as `FleetOutput.write` and `FleetOutput.complete`.
+        Raises: as `Output.write` and `Output.complete`.
         """
         wanted = output.wanted
         rows = await self._rows(output, end, read)
@@ -78,13 +78,13 @@ class Completion:
         log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)
         return not output.copies.wanted
 
-    async def failed(self, output: "FleetOutput", error: Exception) -> None:
+    async def failed(self, output: "Output", error: Exception) -> None:
         """Note that an output and its copies cannot be made, but what is complete."""
         if not output.wanted.is_settled:
             await self._records.failed(output.wanted, error, place=output.spec.output)
         await output.copies.fail(error)
 
-    async def _rows(self, output: "FleetOutput", end: "Finished", read: Mapping[int, int]) -> int | None:
+    async def _rows(self, output: "Output", end: "Finished", read: Mapping[int, int]) -> int | None:
         """Make the files, unless they were made before, or leave the rows; their number, None while some lack."""
         ends, is_final = dict(enumerate(end.items)), output.wanted.is_final
         if is_final and not output.is_open and (rows := await asyncio.to_thread(output.made, ends)) is not None:
@@ -98,7 +98,7 @@ class Completion:
         spec, is_begun = output.wanted.spec, end.counts is None or ended(end.counts) > 0
         return await output.leave(ends, finish_reason(spec.state, spec.reason), is_begun=is_begun)
 
-    async def _note(self, output: "FleetOutput", rows: int) -> None:
+    async def _note(self, output: "Output", rows: int) -> None:
         stats = output.stats or closed_stats(self._data, output.spec)
         await self._records.note(output.wanted, rows=rows, place=output.spec.output, stats=stats)
 
@@ -115,8 +115,7 @@ async def leave_to_others(settings: "Settings", outputs: "Iterable[WantedOutput]
         if note is None or not (one.is_settled and one.is_final) or note.worker == worker:
             continue
         with contextlib.suppress(CrawlError, OSError):
-            about = settings, one.job, one.output, one.since, one.voids
-            sink = await asyncio.to_thread(fleet_sink_of, *about, pipelines=one.spec.pipelines)
+            sink = await asyncio.to_thread(one.sink, settings)
             is_elsewhere = note.place != sink.output or note.machine not in ("", MACHINE)
             if is_elsewhere and sink.partial(settings.run.data).exists():
                 await asyncio.to_thread(forget_output, settings.run.data, sink)

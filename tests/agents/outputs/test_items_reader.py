@@ -4,8 +4,8 @@ import pytest
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
-from crawlog.agents.sink import items_reader
-from crawlog.agents.sink.items_reader import ItemsReader
+from crawlog.agents.outputs import items_reader
+from crawlog.agents.outputs.items_reader import ItemsReader
 from crawlog.streams.settings import Settings
 from crawlog.streams.settings.machine import Kafka
 

@@ -12,8 +12,8 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from crawlog.agents.sink import row_maker
-from crawlog.agents.sink.row_maker import AGAIN_S, RowMaker
+from crawlog.agents.outputs import row_maker
+from crawlog.agents.outputs.row_maker import AGAIN_S, RowMaker
 from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.items import ItemsRecord

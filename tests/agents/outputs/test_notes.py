@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from crawlog.agents.sink.output_records import OutputRecords
-from crawlog.agents.sink.wanted_outputs import MOST_NAME, WantedOutputs
+from crawlog.agents.outputs.notes import OutputNotes
+from crawlog.agents.outputs.wanted import MOST_NAME, WantedOutputs
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
@@ -26,8 +26,8 @@ class _Log:
         self.sent.append(key)
 
 
-def _records(wanted: WantedOutputs, log: _Log, worker: str = "sink-0") -> OutputRecords:
-    return OutputRecords(Settings(), wanted, cast("Any", log), worker)
+def _records(wanted: WantedOutputs, log: _Log, worker: str = "sink-0") -> OutputNotes:
+    return OutputNotes(Settings(), wanted, cast("Any", log), worker)
 
 
 def _job(wanted: WantedOutputs, *names: str, rev: int = 1) -> None:

@@ -20,8 +20,8 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from crawlog.agents.sink import sink_agent as agent
-from crawlog.agents.sink.sink_agent import Read, SinkStage, SinkWorker
+from crawlog.agents.outputs import sink_agent as agent
+from crawlog.agents.outputs.sink_agent import Read, SinkStage, SinkWorker
 from crawlog.schemas import control, items
 from crawlog.schemas.control import Command
 from crawlog.schemas.items import ItemsRecord
@@ -266,7 +266,7 @@ class FakePositions:
 @pytest.fixture(autouse=True)
 def nobody_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker of these tests hears that crawl.control says nothing; those that are processes read it."""
-    monkeypatch.setattr("crawlog.agents.sink.sink_agent.follow", lambda _app, orders: orders.caught_up())
+    monkeypatch.setattr("crawlog.agents.outputs.sink_agent.follow", lambda _app, orders: orders.caught_up())
 
 
 class FakeApp:

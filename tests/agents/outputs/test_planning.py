@@ -15,10 +15,12 @@ import msgspec
 import pytest
 
 from crawlog.agents import control, progress
-from crawlog.agents.sink import fleet_output, fleet_sink, output_copies, row_maker
-from crawlog.agents.sink.fleet_output import FleetOutput
-from crawlog.agents.sink.fleet_sink import FleetSink
-from crawlog.agents.sink.items_reader import ItemRecord
+from crawlog.agents.outputs import copies, outputs_worker, row_maker
+from crawlog.agents.outputs import output as output_module
+from crawlog.agents.outputs import wanted as wanted_module
+from crawlog.agents.outputs.items_reader import ItemRecord
+from crawlog.agents.outputs.output import Output
+from crawlog.agents.outputs.outputs_worker import OutputsWorker
 from crawlog.schemas import items
 from crawlog.schemas.control import Finished, JobCopy, OutputNote
 from crawlog.schemas.items import ItemsRecord
@@ -86,13 +88,13 @@ def log() -> EmptyLog:
 
 
 @pytest.fixture
-def sink(log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetSink:
+def sink(log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OutputsWorker:
     """Owns the one partition of crawl.items."""
     for name in ("Producer", "ItemsReader"):
-        monkeypatch.setattr(fleet_sink, name, lambda *_: log)
-    monkeypatch.setattr(fleet_sink, "partition_count", lambda _: 1)
-    monkeypatch.setattr(fleet_sink, "log_identity", lambda *_: LogIdentity("cluster", "topic"))
-    monkeypatch.setattr(fleet_sink, "log_bounds", log.bounds)
+        monkeypatch.setattr(outputs_worker, name, lambda *_: log)
+    monkeypatch.setattr(outputs_worker, "partition_count", lambda _: 1)
+    monkeypatch.setattr(outputs_worker, "log_identity", lambda *_: LogIdentity("cluster", "topic"))
+    monkeypatch.setattr(outputs_worker, "log_bounds", log.bounds)
     settings = Settings()
     app = SimpleNamespace(
         crawl=settings.model_copy(update={"run": settings.run.model_copy(update={"data": tmp_path})}),
@@ -100,14 +102,16 @@ def sink(log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flee
         positions=SimpleNamespace(done=lambda *_: None, cuts={}),
         watchdog=SimpleNamespace(beat=log.beats.release),
     )
-    sink = FleetSink(app)  # type: ignore[arg-type]  # as much of an app as it needs
+    sink = OutputsWorker(app)  # type: ignore[arg-type]  # as much of an app as it needs
     sink._owned = {0}
     sink._passes_at = inf
     sink.orders.caught_up()
     return sink
 
 
-async def test_an_end_that_was_heard_while_the_log_did_not_answer_makes_file(sink: FleetSink, tmp_path: Path) -> None:
+async def test_an_end_that_was_heard_while_the_log_did_not_answer_makes_file(
+    sink: OutputsWorker, tmp_path: Path
+) -> None:
     """crawl.control is not read again: the worker would learn of the end at its next start only."""
     for job in ("a", "b"):
         spec = msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=2, state="finished")
@@ -121,7 +125,7 @@ async def test_an_end_that_was_heard_while_the_log_did_not_answer_makes_file(sin
 
 
 async def test_a_file_that_was_lost_is_made_again_when_a_command_asks_for_it(
-    sink: FleetSink, log: EmptyLog, tmp_path: Path
+    sink: OutputsWorker, log: EmptyLog, tmp_path: Path
 ) -> None:
     """It is complete otherwise, and is not made anew."""
     log.failures = 0
@@ -140,7 +144,7 @@ async def test_a_file_that_was_lost_is_made_again_when_a_command_asks_for_it(
     assert made.exists()
 
 
-def running(sink: FleetSink, job: str, rev: int = 1) -> None:
+def running(sink: OutputsWorker, job: str, rev: int = 1) -> None:
     """Tell the worker of a job that goes on."""
     sink._wanted.heard(JobCopy(job, msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=rev)))
 
@@ -151,7 +155,7 @@ def row(n: int) -> ItemRecord:
     return ItemRecord(0, n, items.key("j", f"http://a.example/{n}"), record)
 
 
-async def test_a_revocation_opens_no_output_to_write_its_rows(sink: FleetSink, log: EmptyLog) -> None:
+async def test_a_revocation_opens_no_output_to_write_its_rows(sink: OutputsWorker, log: EmptyLog) -> None:
     """It has little time, and who gets the output reads the rows again."""
     log.failures = 0
     output = await begun(sink)
@@ -161,7 +165,7 @@ async def test_a_revocation_opens_no_output_to_write_its_rows(sink: FleetSink, l
 
 
 async def test_an_output_is_closed_though_the_time_ran_out_while_it_was_opened(
-    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its locks would shut out each other worker, and this one too, until the process ends."""
     log.failures = 0
@@ -192,7 +196,7 @@ async def test_an_output_is_closed_though_the_time_ran_out_while_it_was_opened(
     await output.close()
 
 
-async def test_a_partition_has_passed_nothing_until_its_outputs_are_planned(sink: FleetSink, log: EmptyLog) -> None:
+async def test_a_partition_has_passed_nothing_until_its_outputs_are_planned(sink: OutputsWorker, log: EmptyLog) -> None:
     """The reader of a worker that had no output is at the end; the owner before may have died with rows behind."""
     sink._is_following = True
     log.failures, log.at = 0, {0: 100}
@@ -205,7 +209,9 @@ async def test_a_partition_has_passed_nothing_until_its_outputs_are_planned(sink
     assert sink._passed(0) == ([100], [])
 
 
-async def test_what_a_revocation_left_open_is_closed_though_nothing_is_assigned(sink: FleetSink, log: EmptyLog) -> None:
+async def test_what_a_revocation_left_open_is_closed_though_nothing_is_assigned(
+    sink: OutputsWorker, log: EmptyLog
+) -> None:
     """Another worker waits for its locks."""
     log.failures = 0
     output = await begun(sink)
@@ -219,12 +225,12 @@ async def test_what_a_revocation_left_open_is_closed_though_nothing_is_assigned(
 
 def hurried(log: EmptyLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause before a write, nor after one that failed; the log takes each note."""
-    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "FLUSH_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     log.failures = 0
 
 
-async def begun(sink: FleetSink) -> FleetOutput:
+async def begun(sink: OutputsWorker) -> Output:
     """The output of job j, which goes on."""
     running(sink, "j")
     await sink._turn()
@@ -236,7 +242,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 async def test_a_full_disk_is_noted_once_and_the_note_is_taken_back_by_the_next_good_write(
-    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`jobs show` says so for as long as it is so; the log does not grow by each try."""
     hurried(log, monkeypatch)
@@ -255,7 +261,7 @@ async def test_a_full_disk_is_noted_once_and_the_note_is_taken_back_by_the_next_
 
 
 async def test_an_output_goes_on_after_a_full_disk_where_its_database_met_it(
-    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocksDB takes no write after a failed one: it was tried for ever, and outputs of other jobs waited."""
     hurried(log, monkeypatch)
@@ -271,7 +277,7 @@ async def test_an_output_goes_on_after_a_full_disk_where_its_database_met_it(
     assert (output.pending, output.partial.read_text()) == ([], '{"n": 1}\n')
 
 
-def fill_disk(output: FleetOutput, monkeypatch: pytest.MonkeyPatch) -> None:
+def fill_disk(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """The output's database meets a full disk with its next write, and takes none until it is opened again."""
     failed = output._results
     assert failed is not None
@@ -293,10 +299,10 @@ def closed_with(database: Rocks, error: str) -> Callable[[], None]:
 
 @pytest.mark.parametrize("rev", [1, 2])
 async def test_the_note_of_a_worker_that_died_is_taken_back_by_the_next_one(
-    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, rev: int
+    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, rev: int
 ) -> None:
     """Of a former revision of the job, too: its error stands beside `writing`."""
-    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "FLUSH_S", 0.0)
     log.failures = 0
     running(sink, "j", rev=rev)
     sink._wanted.heard(OutputNote("j", "rows.jsonl", 1.0, rev=1, error=str(FULL)))
@@ -311,13 +317,13 @@ async def test_the_note_of_a_worker_that_died_is_taken_back_by_the_next_one(
 
 
 async def test_a_state_that_cannot_be_opened_on_a_full_disk_is_noted(
-    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker began again meanwhile; one that another process has yet is no news."""
     log.failures = 0
     running(sink, "j")
     for error, told in ((RetryLater("it is locked"), ""), (FULL, str(FULL))):
-        monkeypatch.setattr(FleetOutput, "begin", Mock(side_effect=error))
+        monkeypatch.setattr(Output, "begin", Mock(side_effect=error))
         sink._wanted.changed.add("j")
         await sink._turn()
         note = sink._wanted.note("j", "rows.jsonl")
@@ -325,7 +331,7 @@ async def test_a_state_that_cannot_be_opened_on_a_full_disk_is_noted(
 
 
 async def test_a_write_that_fails_while_the_output_is_handed_over_is_noted_by_its_next_worker(
-    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is little time, and the disk may be that of another machine."""
     log.failures = 0
@@ -339,20 +345,20 @@ async def test_a_write_that_fails_while_the_output_is_handed_over_is_noted_by_it
 
 @pytest.mark.parametrize("slow", ["SinkState", "finalise"])
 async def test_an_output_that_takes_long_to_open_or_to_make_is_no_stuck_worker(
-    sink: FleetSink, log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+    sink: OutputsWorker, log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
 ) -> None:
     """The watchdog hears of it all the while: the next worker would begin the same again, and so for ever."""
     log.failures = 0
     running(sink, "j")
     await sink._turn()
-    done = getattr(fleet_output, slow)
+    done = getattr(output_module, slow)
 
     def slowly(*args: Any, **more: Any) -> Any:
         assert all(log.beats.acquire(timeout=30) for _ in range(5))
         return done(*args, **more)
 
     monkeypatch.setattr(control, "BEAT_S", 0.01)
-    monkeypatch.setattr(fleet_output, slow, slowly)
+    monkeypatch.setattr(output_module, slow, slowly)
     [output] = sink._outputs.values()
     output.take(row(0))
     assert await output.complete({}, "finished") == 0
@@ -412,12 +418,12 @@ class Child:
 def child(monkeypatch: pytest.MonkeyPatch) -> Child:
     """The pipelines of every job."""
     made = Child()
-    monkeypatch.setattr(fleet_output, "pipelines_process", made.start)
+    monkeypatch.setattr(output_module, "pipelines_process", made.start)
     return made
 
 
 def with_pipelines(
-    sink: FleetSink,
+    sink: OutputsWorker,
     rev: int,
     state: str = "running",
     ends: int | None = None,
@@ -434,7 +440,7 @@ def with_pipelines(
         sink._wanted.heard(Finished("j", 1.0, items=(ends,), rev=rev, reason=state, counts=counts))
 
 
-async def scraped(sink: FleetSink, *, rows: int, outputs: tuple[str, ...] = ("rows.jsonl",)) -> FleetOutput:
+async def scraped(sink: OutputsWorker, *, rows: int, outputs: tuple[str, ...] = ("rows.jsonl",)) -> Output:
     """The output of a job with pipelines that goes on, and has scraped some items; the first one of several."""
     with_pipelines(sink, 1, outputs=outputs)
     await sink._turn()
@@ -445,7 +451,7 @@ async def scraped(sink: FleetSink, *, rows: int, outputs: tuple[str, ...] = ("ro
     return output
 
 
-async def noted(sink: FleetSink, rev: int, error: str = "", *, of: str = "rows.jsonl") -> OutputNote:
+async def noted(sink: OutputsWorker, rev: int, error: str = "", *, of: str = "rows.jsonl") -> OutputNote:
     """What became of an output of j, behind the end of a revision."""
     async with asyncio.timeout(30):
         while (note := sink._wanted.note("j", of)) is None or (note.rev, note.error) != (rev, error):
@@ -455,7 +461,7 @@ async def noted(sink: FleetSink, rev: int, error: str = "", *, of: str = "rows.j
 
 
 async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made_them(
-    sink: FleetSink, log: EmptyLog, child: Child, tmp_path: Path
+    sink: OutputsWorker, log: EmptyLog, child: Child, tmp_path: Path
 ) -> None:
     """A process that is ended before has made some, and the next one would begin with none. They stay then.
 
@@ -477,7 +483,7 @@ async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made
 
 @pytest.mark.parametrize(("fetched", "calls"), [(0, []), (3, ["open", "close"])])
 async def test_pipelines_of_a_cancelled_job_without_items_are_closed_if_it_had_begun(
-    sink: FleetSink, log: EmptyLog, child: Child, fetched: int, calls: list[str]
+    sink: OutputsWorker, log: EmptyLog, child: Child, fetched: int, calls: list[str]
 ) -> None:
     """Its spider's `closed` may tell that nothing was found. Scrapyd starts nothing for a pending job."""
     log.failures = 0
@@ -489,7 +495,7 @@ async def test_pipelines_of_a_cancelled_job_without_items_are_closed_if_it_had_b
 
 
 async def test_a_state_is_opened_again_whatever_the_pipelines_have_counted(
-    sink: FleetSink, log: EmptyLog, child: Child
+    sink: OutputsWorker, log: EmptyLog, child: Child
 ) -> None:
     """They run a user's code. An error of one state would hold up all outputs of this worker."""
     log.failures = 0
@@ -510,7 +516,7 @@ async def test_a_state_is_opened_again_whatever_the_pipelines_have_counted(
 
 
 async def test_items_of_a_start_pass_the_pipelines_of_a_cancelled_job_that_has_fetched_nothing(
-    sink: FleetSink, log: EmptyLog, child: Child
+    sink: OutputsWorker, log: EmptyLog, child: Child
 ) -> None:
     """A spider's `start` may give items before its first page."""
     log.failures = 0
@@ -522,7 +528,7 @@ async def test_items_of_a_start_pass_the_pipelines_of_a_cancelled_job_that_has_f
 
 
 async def test_pipelines_of_a_stopped_job_are_closed_again_when_it_has_finished(
-    sink: FleetSink, log: EmptyLog, child: Child
+    sink: OutputsWorker, log: EmptyLog, child: Child
 ) -> None:
     """With its own reason, also if it got no further item: some act on `finished` alone."""
     log.failures = 0
@@ -539,7 +545,7 @@ async def test_pipelines_of_a_stopped_job_are_closed_again_when_it_has_finished(
 
 
 async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(
-    sink: FleetSink, log: EmptyLog, child: Child
+    sink: OutputsWorker, log: EmptyLog, child: Child
 ) -> None:
     """They would be closed whenever they have made all rows, and each fresh process gets all items again."""
     log.failures = 0
@@ -562,11 +568,11 @@ async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(
 
 @pytest.mark.parametrize("ends", [None, 2])
 async def test_pipelines_go_on_after_a_full_disk_where_the_write_of_their_rows_met_it(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, ends: int | None
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, ends: int | None
 ) -> None:
     """The job may get no other item, and have ended: they tried the same closed database for ever."""
-    monkeypatch.setattr(fleet_sink, "FLUSH_S", 0.0)
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.01)
+    monkeypatch.setattr(outputs_worker, "FLUSH_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.01)
     log.failures = 0
     output = await scraped(sink, rows=2)
     fill_disk(output, monkeypatch)
@@ -585,11 +591,11 @@ async def test_pipelines_go_on_after_a_full_disk_where_the_write_of_their_rows_m
 
 @pytest.mark.parametrize("with_rows", [False, True], ids=["without pipelines", "with pipelines"])
 async def test_the_note_of_a_worker_that_died_behind_its_good_write_is_taken_back_once(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, with_rows: bool
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, with_rows: bool
 ) -> None:
     """Or that handed the output over. Nothing waits, and the job may get no other item for hours."""
     log.failures, log.at = 0, {0: 1}
-    monkeypatch.setattr(fleet_sink, "log_bounds", lambda *_: {0: (0, 1)})
+    monkeypatch.setattr(outputs_worker, "log_bounds", lambda *_: {0: (0, 1)})
     child.may_work.set()
     with_pipelines(sink, 1) if with_rows else running(sink, "j")
     await sink._turn()
@@ -609,12 +615,12 @@ async def test_the_note_of_a_worker_that_died_behind_its_good_write_is_taken_bac
 
 @pytest.mark.parametrize("with_rows", [False, True], ids=["without pipelines", "with pipelines"])
 async def test_an_output_whose_file_cannot_be_made_stays_failed_when_its_worker_changes(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, with_rows: bool
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, with_rows: bool
 ) -> None:
     """The next worker has nothing to write; that it can open the state says nothing of FILE."""
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     log.failures, log.at = 0, {0: 1}
-    monkeypatch.setattr(fleet_sink, "log_bounds", lambda *_: {0: (0, 1)})
+    monkeypatch.setattr(outputs_worker, "log_bounds", lambda *_: {0: (0, 1)})
     child.may_work.set()
     with_pipelines(sink, 1, has_pipelines=with_rows)
     await sink._turn()
@@ -622,7 +628,7 @@ async def test_an_output_whose_file_cannot_be_made_stays_failed_when_its_worker_
     output.take(row(0))
     await output.write({})
     with monkeypatch.context() as refused:
-        refused.setattr(fleet_output, "finalise", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
+        refused.setattr(output_module, "finalise", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
         with_pipelines(sink, 2, "finished", ends=1, has_pipelines=with_rows)
         await noted(sink, 2, "[Errno 30] Read-only file system")
         for _ in range(2):
@@ -636,7 +642,7 @@ async def test_an_output_whose_file_cannot_be_made_stays_failed_when_its_worker_
 
 
 async def test_an_output_with_pipelines_is_no_failed_one_any_more_when_it_is_written_again(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are opened a while behind the good write, and nothing else is written then."""
     hurried(log, monkeypatch)
@@ -656,10 +662,10 @@ async def test_an_output_with_pipelines_is_no_failed_one_any_more_when_it_is_wri
 
 
 async def test_a_disk_that_stays_full_for_the_rows_of_pipelines_is_noted_once(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They can be opened at each try; that is no news."""
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
     log.failures, child.may_open = 0, True
     child.may_work.set()
@@ -679,7 +685,7 @@ async def test_a_disk_that_stays_full_for_the_rows_of_pipelines_is_noted_once(
 
 @pytest.mark.parametrize("error", [RefusedOutput("behind a link"), Misconfigured("cannot write")])
 async def test_an_output_that_cannot_be_had_any_more_is_noted_once(
-    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, error: Exception
+    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """A link in its place, a folder that may not be written. What is open could be written again."""
     hurried(log, monkeypatch)
@@ -689,7 +695,7 @@ async def test_an_output_that_cannot_be_had_any_more_is_noted_once(
         full.setattr(SinkState, "fold", Mock(side_effect=FULL))
         for _ in range(2):
             await sink._turn()
-    monkeypatch.setattr(fleet_sink, "fleet_sink_of", Mock(side_effect=error))
+    monkeypatch.setattr(wanted_module, "fleet_sink_of", Mock(side_effect=error))
     sink._wanted.changed.add("j")
     for _ in range(5):
         await sink._turn()
@@ -700,9 +706,9 @@ async def test_an_output_that_cannot_be_had_any_more_is_noted_once(
 NOT_OPENED = "pipelines: open_spider: OSError: no database"
 
 
-async def not_opened(sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch) -> FleetOutput:
+async def not_opened(sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch) -> Output:
     """The output of j, which goes on: it has an item, and its pipelines cannot be opened."""
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
     log.failures, child.error = 0, "open_spider: OSError: no database"
     output = await scraped(sink, rows=1)
@@ -714,7 +720,7 @@ async def not_opened(sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: 
 
 
 async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_outputs_note(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`status` and `jobs show` say so; the output is completed once they can be opened."""
 
@@ -733,7 +739,7 @@ async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_ou
 
 
 async def test_an_output_is_no_failed_one_any_more_when_its_pipelines_are_opened(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may work for hours, and `submit --wait` waits for no failed output."""
     await not_opened(sink, log, child, monkeypatch)
@@ -747,7 +753,7 @@ async def test_an_output_is_no_failed_one_any_more_when_its_pipelines_are_opened
 
 @pytest.mark.parametrize("state", ["stopped", "cancelled"])
 async def test_the_rows_of_a_job_that_was_stopped_are_left_though_its_pipelines_cannot_be_opened(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, state: str
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     """They would be tried for ever, and nobody waits for them. Once they can be opened they make the rest."""
     monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
@@ -770,7 +776,7 @@ async def test_the_rows_of_a_job_that_was_stopped_are_left_though_its_pipelines_
 
 
 async def test_the_same_command_is_told_of_a_try_since_it_was_given(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its user has mended the cause; that the pipelines are opened may take as long as it likes."""
     await not_opened(sink, log, child, monkeypatch)
@@ -792,7 +798,7 @@ TWO = ("rows.jsonl", "table.csv")
 ONCE = ["open", "rows", "close"]
 
 
-def made_files(sink: FleetSink) -> dict[str, str]:
+def made_files(sink: OutputsWorker) -> dict[str, str]:
     """What lies in the folder of j, by name."""
     return {path.name: path.read_text() for path in (sink._settings.run.data / "outputs" / "j").iterdir()}
 
@@ -813,7 +819,7 @@ BOTH = {"rows.jsonl": '{"n": 1}\n{"n": 1}\n', "table.csv": "n\n1\n1\n"}
 
 @pytest.mark.parametrize("outputs", [TWO, TWO[::-1]])
 async def test_items_pass_the_pipelines_once_for_all_outputs_of_a_job(
-    sink: FleetSink, log: EmptyLog, child: Child, outputs: tuple[str, ...]
+    sink: OutputsWorker, log: EmptyLog, child: Child, outputs: tuple[str, ...]
 ) -> None:
     """What a pipeline does outside, such as a row in a database, happened as often as there are outputs."""
     log.failures = 0
@@ -826,15 +832,15 @@ async def test_items_pass_the_pipelines_once_for_all_outputs_of_a_job(
 
 
 async def test_an_output_that_cannot_be_written_keeps_the_rows_for_itself_and_no_other_output_waits(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that is away: the pipelines would have to make all rows again."""
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     log.failures = 0
     child.may_work.set()
     await scraped(sink, rows=2, outputs=TWO)
     with monkeypatch.context() as away:
-        away.setattr(output_copies, "write_other", Mock(side_effect=Misconfigured("no answer")))
+        away.setattr(copies, "write_other", Mock(side_effect=Misconfigured("no answer")))
         with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
         assert (await noted(sink, 2)).rows == 2
         await noted(sink, 2, "no answer", of="table.csv")
@@ -848,15 +854,15 @@ async def test_an_output_that_cannot_be_written_keeps_the_rows_for_itself_and_no
 
 
 async def test_an_output_that_cannot_be_had_gets_the_rows_once_it_can(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No worker declared it; others of the job are complete meanwhile."""
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     log.failures = 0
     child.may_work.set()
 
     with monkeypatch.context() as lacking:
-        lacking.setattr(fleet_sink, "fleet_sink_of", without(TWO[1]))
+        lacking.setattr(wanted_module, "fleet_sink_of", without(TWO[1]))
         await scraped(sink, rows=2, outputs=TWO)
         await sink._turn()
         assert sink._passed(0)[1] == ["j"], "the job waits for it"
@@ -870,13 +876,13 @@ async def test_an_output_that_cannot_be_had_gets_the_rows_once_it_can(
 
 
 async def test_no_other_output_leads_while_the_worker_before_has_the_state(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The items would pass the pipelines for the other one, too."""
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     log.failures = 0
     with monkeypatch.context() as held:
-        held.setattr(FleetOutput, "begin", Mock(side_effect=RetryLater("another worker has it")))
+        held.setattr(Output, "begin", Mock(side_effect=RetryLater("another worker has it")))
         with_pipelines(sink, 1, outputs=TWO)
         await sink._turn()
         assert sink._outputs == {}
@@ -886,7 +892,7 @@ async def test_no_other_output_leads_while_the_worker_before_has_the_state(
 
 
 async def test_all_outputs_of_a_cancelled_job_with_pipelines_name_the_rows_that_are_left(
-    sink: FleetSink, log: EmptyLog, child: Child
+    sink: OutputsWorker, log: EmptyLog, child: Child
 ) -> None:
     """Only the first one has a file of its own."""
     log.failures = 0
@@ -899,11 +905,11 @@ async def test_all_outputs_of_a_cancelled_job_with_pipelines_name_the_rows_that_
 
 
 async def test_an_output_of_a_finished_job_that_is_wanted_again_gets_the_rows_of_the_first_one(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file was lost, and the same `submit` came again."""
     log.failures = 0
-    monkeypatch.setattr(fleet_sink, "log_bounds", lambda *_: {0: (0, 2)})
+    monkeypatch.setattr(outputs_worker, "log_bounds", lambda *_: {0: (0, 2)})
     child.may_work.set()
     await scraped(sink, rows=2, outputs=TWO)
     with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
@@ -916,10 +922,10 @@ async def test_an_output_of_a_finished_job_that_is_wanted_again_gets_the_rows_of
 
 
 async def test_outputs_whose_rows_cannot_be_made_are_all_noted_as_failed(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`submit --wait` waited for ever for one of which nothing was said."""
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
     log.failures, child.error = 0, "open_spider: OSError: no database"
     child.may_work.set()
@@ -937,16 +943,16 @@ async def test_outputs_whose_rows_cannot_be_made_are_all_noted_as_failed(
 
 @pytest.mark.parametrize("when", ["the job has ended", "the job goes on", "its worker begins anew"])
 async def test_the_output_that_leads_in_place_of_the_first_one_keeps_the_rows_for_it(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, when: str
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The first one cannot be had until then: all items passed the pipelines again for it."""
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
-    monkeypatch.setattr(fleet_sink, "REST_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "REST_S", 0.0)
     log.failures = 0
     child.may_work.set()
 
     with monkeypatch.context() as lacking:
-        lacking.setattr(fleet_sink, "fleet_sink_of", without(TWO[0]))
+        lacking.setattr(wanted_module, "fleet_sink_of", without(TWO[0]))
         output = await scraped(sink, rows=2, outputs=TWO)
         assert output.wanted.output.name == TWO[1]
         if when != "the job goes on":
@@ -964,10 +970,10 @@ async def test_the_output_that_leads_in_place_of_the_first_one_keeps_the_rows_fo
 
 
 async def test_a_full_disk_is_noted_once_for_each_output_that_shares_the_rows(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the error of its own file; two errors in turns would be a note with each try."""
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     log.failures = 0
     child.may_work.set()
     await scraped(sink, rows=2, outputs=TWO)
@@ -993,13 +999,13 @@ async def test_a_full_disk_is_noted_once_for_each_output_that_shares_the_rows(
 
 
 async def test_the_output_that_leads_still_has_its_copies_in_a_new_epoch(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All states are other ones then; the first output, a copy, was forgotten with the old leading one."""
     log.failures = 0
-    monkeypatch.setattr(fleet_sink, "AGAIN_S", 0.0)
+    monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     with monkeypatch.context() as lacking:
-        lacking.setattr(fleet_sink, "fleet_sink_of", without(TWO[0]))
+        lacking.setattr(wanted_module, "fleet_sink_of", without(TWO[0]))
         output = await scraped(sink, rows=1, outputs=TWO)
         assert output.wanted.output.name == TWO[1]
     made = {"rev": 2, "outputs": tuple(map(OutputSpec, TWO)), "pipelines": True}
@@ -1011,7 +1017,7 @@ async def test_the_output_that_leads_still_has_its_copies_in_a_new_epoch(
 
 @pytest.mark.parametrize("leads", TWO)
 async def test_a_refused_output_does_not_have_the_finished_ones_made_again(
-    sink: FleetSink, log: EmptyLog, child: Child, leads: str
+    sink: OutputsWorker, log: EmptyLog, child: Child, leads: str
 ) -> None:
     """Nor does the next worker, nor the same `submit`: items pass the pipelines once."""
     log.failures = 0
@@ -1035,7 +1041,7 @@ async def test_a_refused_output_does_not_have_the_finished_ones_made_again(
 
 
 async def test_a_report_amid_a_plan_does_not_forget_a_required_copy(
-    sink: FleetSink, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows are with an output that is not required; the job would end before they are durable."""
     log.failures, log.at = 0, {0: 100}
@@ -1047,36 +1053,36 @@ async def test_a_report_amid_a_plan_does_not_forget_a_required_copy(
     output.take(row(3))
     assert sink._passed(0) == ([3], [])
     sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), rev=2, **made)))
-    monkeypatch.setattr(fleet_sink, "log_bounds", Mock(side_effect=EngineError("no answer")))
+    monkeypatch.setattr(outputs_worker, "log_bounds", Mock(side_effect=EngineError("no answer")))
     with pytest.raises(EngineError):
         await sink._plan()
     assert sink._passed(0) == ([3], [])
 
 
 async def test_a_job_waits_for_a_required_copy_whose_leading_output_another_worker_has_yet(
-    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The leading one is not required."""
     log.failures = 0
     outputs = OutputSpec(TWO[0], required=False), OutputSpec(TWO[1])
-    monkeypatch.setattr(FleetOutput, "begin", Mock(side_effect=RetryLater("another worker has it")))
+    monkeypatch.setattr(Output, "begin", Mock(side_effect=RetryLater("another worker has it")))
     sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), outputs=outputs, pipelines=True)))
     await sink._turn()
     assert sink._passed(0)[1] == ["j"]
 
 
 async def test_an_output_without_pipelines_begins_though_another_worker_has_the_one_before_it(
-    sink: FleetSink, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They have nothing in common."""
-    log.failures, real = 0, FleetOutput.begin
+    log.failures, real = 0, Output.begin
 
-    async def begin(self: FleetOutput, *args: Any) -> None:
+    async def begin(self: Output, *args: Any) -> None:
         if self.wanted.output.name == TWO[0]:
             raise RetryLater("another worker has it")
         await real(self, *args)
 
-    monkeypatch.setattr(FleetOutput, "begin", begin)
+    monkeypatch.setattr(Output, "begin", begin)
     with_pipelines(sink, 1, has_pipelines=False, outputs=TWO)
     await sink._turn()
     assert [key[1] for key in sink._outputs] == [TWO[1]]
@@ -1093,7 +1099,7 @@ async def test_an_output_without_pipelines_begins_though_another_worker_has_the_
     ids=["another machine's", "another folder's", "of this folder", "its own"],
 )
 async def test_rows_so_far_go_once_another_machine_has_made_the_file(
-    worker: str, machine: str, place: str, stays: bool, sink: FleetSink, log: EmptyLog, tmp_path: Path
+    worker: str, machine: str, place: str, stays: bool, sink: OutputsWorker, log: EmptyLog, tmp_path: Path
 ) -> None:
     """A worker that lost the output keeps FILE.partial meanwhile: it may get the output back."""
     log.failures = 0

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from crawlog.schemas.progress import FLEET
 from crawlog.streams.log import SINK_ENVIRONMENT
+from crawlog.streams.sink import PrivateOutputs
 
 if TYPE_CHECKING:
     from crawlog.streams.worker import CrawlApp
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 def attach(app: "CrawlApp") -> None:
     """Make an app the sink that the environment names, or a fleet's."""
-    if os.environ.get(SINK_ENVIRONMENT):
+    text = os.environ.get(SINK_ENVIRONMENT, "")
+    if text and '"outputs"' not in text:
         from . import sink_agent
 
         sink_agent.attach(app)
@@ -21,10 +23,11 @@ def attach(app: "CrawlApp") -> None:
 
 
 def _attach_fleet(app: "CrawlApp") -> None:
-    from .fleet_sink import FleetSink
+    from .outputs_worker import OutputsWorker
 
-    worker = FleetSink(app)
-    app.sink_name = FLEET
+    private = PrivateOutputs.read(os.environ)
+    worker = OutputsWorker(app, private)
+    app.sink_name = private.id if private is not None else FLEET
     app.on_rebalance_started.append(worker.orders.rebalance_started)
     app.on_owned.append(worker.owned)
     app.on_revoking.append(worker.revoking)

@@ -1,9 +1,9 @@
 """The sink worker of a fleet: writes the outputs of all jobs that belong to its partitions of crawl.items.
 
     crawl.control ─► WantedOutputs ─► which outputs, where they lie, whether they may be completed
-                       └► of a job with pipelines the first one alone reads; the others are copies (`output_copies.py`)
+                       └► of a job with pipelines the first one alone reads; the others are copies (`copies.py`)
     crawl.items, ALL partitions, one plain consumer, from the least needed offset
-      └► by the job in the key ─► FleetOutput.take ─► write, FLUSH_S later ─► report `passed`
+      └► by the job in the key ─► Output.take ─► write, FLUSH_S later ─► report `passed`
     the job has ended, all is in ─► FILE ─► OutputNote in crawl.control
 
 The group `crawlog-sink` only shares partitions out: output number k belongs to the owner of partition k modulo their
@@ -26,15 +26,15 @@ from crawlog.streams import exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
 from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count
 from crawlog.streams.recovery import ranges_text
-from crawlog.streams.sink import empty, fleet_sink_of, forget_output, places_of
+from crawlog.streams.sink import PrivateNotes, PrivateOutputs, empty, forget_output, places_of
 from crawlog.streams.worker import CrawlApp
 
 from .completion import Completion, leave_to_others
-from .fleet_output import FleetOutput, OutputTools, leading_of
+from .copies import led_before
 from .items_reader import ItemRecord, ItemsReader
-from .output_copies import led_before
-from .output_records import OutputRecords
-from .wanted_outputs import WantedOutput, WantedOutputs, needed_of, shares_rows
+from .notes import OutputNotes
+from .output import Output, OutputTools, leading_of
+from .wanted import WantedOutput, WantedOutputs, needed_of, shares_rows
 
 log = structlog.get_logger()
 
@@ -65,25 +65,31 @@ AGAIN_S = 5.0
 Key = tuple[str, str]
 
 
-class FleetSink:
-    """See the module."""
+class OutputsWorker:
+    """See the module.
 
-    def __init__(self, app: CrawlApp) -> None:
+    Args:
+        private: The outputs of a run, which this worker alone writes; None for those of a fleet.
+    """
+
+    def __init__(self, app: CrawlApp, private: PrivateOutputs | None = None) -> None:
         self._app = app
+        self._is_private = private is not None
         self._settings = app.crawl
         self._names = Topics(app.crawl.kafka.prefix)
         producer = Producer(app.crawl, f"{app.worker_name}-outputs")
         self._count = partition_count(app.crawl)
         identity = log_identity(app.crawl, self._names.items)
         topics = self._names.items, self._names.dead
-        self._wanted = WantedOutputs()
-        self._records = OutputRecords(app.crawl, self._wanted, producer, app.worker_name)
+        self._wanted = WantedOutputs(private)
+        kept = PrivateNotes(app.crawl.run.data) if private is not None else None
+        self._records = OutputNotes(app.crawl, self._wanted, producer, app.worker_name, kept)
         self._completion = Completion(app.crawl.run.data, self._records)
         self._tools = OutputTools(app.crawl, topics, identity, producer, self._records, app.watchdog.beat)
         self.orders = StageCommands("sink")
         self._owned: set[int] = set()
-        self._outputs: dict[Key, FleetOutput] = {}
-        self._by_job: dict[str, list[FleetOutput]] = {}
+        self._outputs: dict[Key, Output] = {}
+        self._by_job: dict[str, list[Output]] = {}
         self._held: dict[Key, int] = {}
         self._retry: dict[str, float] = {}
         self._reader = ItemsReader(app.crawl, self._names.items)
@@ -101,7 +107,7 @@ class FleetSink:
     async def owned(self, partitions: set[int]) -> None:
         """Take the outputs of these partitions."""
         self.orders.owned()
-        self._owned = set(partitions)
+        self._owned = set(range(self._count)) if self._is_private and partitions else set(partitions)
         self._is_planned = False  # 1 own nothing → 2 read to the end → 3 get outputs that are not open yet
         self._wanted.changed |= set(self._wanted.names())
         if not self._is_following:
@@ -184,12 +190,13 @@ class FleetSink:
         if not self.orders.works or not self._owned:
             return LOOK_S
         now = time.monotonic()
+        self._wanted.look(self._settings.run.data)
         self._wanted.changed |= {job for job, at in self._retry.items() if at <= now}
         await self._plan()
         await self._complete_due()
         if not self._outputs:
             await self._idle()
-            return IDLE_S
+            return LOOK_S if self._is_private else IDLE_S
         if self._must_seek or any(one.goes_back for one in self._outputs.values()):
             await self._seek()
         records = await asyncio.to_thread(self._reader.take, LOOK_S)
@@ -279,8 +286,7 @@ class FleetSink:
         return True
 
     async def _begin(self, wanted: WantedOutput, bounds: Mapping[int, tuple[int, int]], *, is_alone: bool) -> None:
-        about = self._settings, wanted.job, wanted.output, wanted.since, wanted.voids
-        spec = await asyncio.to_thread(fleet_sink_of, *about, pipelines=wanted.spec.pipelines)
+        spec = await asyncio.to_thread(wanted.sink, self._settings)
         known = self._outputs.get(wanted.key)
         if known is not None and known.spec == spec:
             known.want(wanted)
@@ -291,7 +297,7 @@ class FleetSink:
             return
         starts = places_of(wanted.spec)
         places = {at: starts(at, first, end) for at, (first, end) in bounds.items()}
-        made = FleetOutput(self._tools, wanted, spec, wanted.home % self._count, places)
+        made = Output(self._tools, wanted, spec, wanted.home % self._count, places)
         is_made = await self._completion.was_made(made, notes=is_alone)
         if is_made and is_alone:
             return
@@ -348,14 +354,22 @@ class FleetSink:
             output.goes_back = False
 
     async def _dispatch(self, records: list[ItemRecord]) -> None:
-        """Give each record to the outputs of its job. Records of other jobs are passed."""
-        unknown = {job for record in records if not self._wanted.knows(job := record.job)}
+        """Give each record to the outputs of its job. Records of other jobs are passed.
+
+        Garbage goes to one output, which makes it a dead letter: one of its job, or if its key names none, of the owner
+        of its partition.
+        """
+        unknown = {job for record in records if (job := record.job) and not self._wanted.knows(job)}
         if unknown and await self._records.learn():
             self._must_seek = True  # a job that was new may have rows among these
         for record in records:
             self._read_count += 1
             self._read_bytes += len(record.value or b"")
-            for output in self._by_job.get(record.job, ()):
+            job = record.job
+            takers = self._by_job.get(job, [])
+            if not job and record.partition in self._owned:
+                takers = list(self._outputs.values())
+            for output in takers if len(takers) == 1 or record.is_sound else takers[:1]:
                 output.take(record)
         if not self._must_seek:
             self._reader.passed(records)
@@ -376,7 +390,7 @@ class FleetSink:
             if now - output.written_at > REST_S:
                 await output.close()
 
-    async def _write_all(self, outputs: Iterable[FleetOutput]) -> None:
+    async def _write_all(self, outputs: Iterable[Output]) -> None:
         for output in outputs:
             if not output.pending and not output.must_open:
                 continue
@@ -398,7 +412,7 @@ class FleetSink:
         if len(is_open) >= MOST_OPEN:
             await min(is_open, key=lambda one: one.written_at).close()
 
-    async def _begin_again(self, output: FleetOutput, error: Unusable) -> None:
+    async def _begin_again(self, output: Output, error: Unusable) -> None:
         """Set a damaged state aside; it is filled from the log again."""
         log.warning("sink_set_aside", job=output.spec.job, why=str(error))
         await output.close()
@@ -431,7 +445,7 @@ class FleetSink:
                 elif output.wanted.is_settled:  # copies cannot be written
                     output.tries_at = now + AGAIN_S
 
-    def _is_due(self, output: FleetOutput, ends: tuple[int, ...], now: float) -> bool:
+    def _is_due(self, output: Output, ends: tuple[int, ...], now: float) -> bool:
         """Whether all is in, and something can be made of it."""
         read = self._reader.at
         waits = output.goes_back or self._must_seek or output.tries_at > now

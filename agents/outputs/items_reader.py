@@ -1,11 +1,13 @@
 """Reads all partitions of crawl.items with one plain consumer, from any offsets. Its calls block: use a thread."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from crawlog.schemas import items
 from crawlog.streams.log import consumer_config, is_log_end, is_transient, read_error
 
 if TYPE_CHECKING:
@@ -27,8 +29,21 @@ class ItemRecord(NamedTuple):
 
     @property
     def job(self) -> str:
-        """The job in its key."""
-        return (self.key or b"").partition(b" ")[0].decode("utf-8", "replace")
+        """The job in its key `JOB URL`, or in its value where the key names none; empty for garbage."""
+        named, space, _ = (self.key or b"").partition(b" ")
+        if space:
+            return named.decode("utf-8", "replace")
+        with suppress(ValueError):
+            return items.decode(self.value).job
+        return ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether its value is an item record."""
+        with suppress(ValueError):
+            items.decode(self.value)
+            return True
+        return False
 
 
 class ItemsReader:

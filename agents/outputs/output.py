@@ -1,7 +1,7 @@
 """One output of a job on a fleet: its records wait in memory, its state is open only while it is written.
 
 take ─► pending ─► write: dead letters → rows in the file → state in one batch
-the job has ended, all is in ─► complete: pipelines closed → FILE by rename; `fleet_sink.py` notes it
+the job has ended, all is in ─► complete: pipelines closed → FILE by rename; `outputs_worker.py` notes it
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from crawlog.streams.sink import (
 )
 from crawlog.streams.state import environment_error
 
-from .output_copies import OutputCopies
+from .copies import OutputCopies
 from .row_maker import RowMaker
 from .sink_agent import SinkStage, pipelines_process
 
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings
 
-    from .output_records import OutputRecords
-    from .wanted_outputs import WantedOutput
+    from .notes import OutputNotes
+    from .wanted import WantedOutput
 
 log = structlog.get_logger()
 
@@ -93,11 +93,11 @@ class OutputTools(NamedTuple):
     topics: tuple[str, str]
     identity: LogIdentity
     producer: "Producer"
-    records: "OutputRecords"
+    records: "OutputNotes"
     beat: Callable[[], None]
 
 
-class FleetOutput:  # long: one state is opened, written, completed and closed by its worker
+class Output:  # long: one state is opened, written, completed and closed by its worker
     """See the module.
 
     Args:
@@ -326,6 +326,7 @@ class FleetOutput:  # long: one state is opened, written, completed and closed b
         assert results is not None
         lacks = await beating(self._tools.beat, asyncio.to_thread(lacking, self._settings, results))
         self.unmade = {}
+        self._tools.records.lack(self.wanted, tuple(one.result.url for one, _ in lacks))
         if lacks:
             log.warning("rows_lack", job=self.spec.job, pages=len(lacks), then="they are made again")
             gone, self.unmade = await asyncio.to_thread(sorted_out, self._settings, lacks)
@@ -425,7 +426,7 @@ def _close_unwanted(opening: "asyncio.Future[SinkState]") -> None:
         opening.result().close()
 
 
-def leading_of(wanted: "WantedOutput", outputs: Mapping[str, list[FleetOutput]]) -> FleetOutput | None:
+def leading_of(wanted: "WantedOutput", outputs: Mapping[str, list[Output]]) -> Output | None:
     """The other output of its job whose pipelines make the rows of `wanted` too; None if it makes its own.
 
     Args:

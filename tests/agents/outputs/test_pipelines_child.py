@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from crawlog.agents.outputs import pipelines_child
+from crawlog.agents.outputs.pipelines_child import PipelinesChild, pipelines_of
 from crawlog.agents.sandbox import ChildRules
-from crawlog.agents.sink import pipelines_child
-from crawlog.agents.sink.pipelines_child import PipelinesChild, pipelines_of
 from crawlog.streams.errors import Misconfigured, SpiderDied
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.spiders import SpiderRef, read_made

@@ -1,10 +1,13 @@
 """The fleet's sink workers on a real broker: who writes which output, kills, many outputs, ends, refusals."""
 
+import io
 import json
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,9 +23,12 @@ from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.job_records import control_entries, write_control
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics, partition_count
+from crawlog.streams.log.read import read_records
 from crawlog.streams.log.sink_groups import known_sinks
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings, to_environ
+from crawlog.streams.sink.private import PrivateOutputs
+from crawlog.streams.sink.state import SinkState, state_of
 from tests.support.forked import Forked, Server
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -302,3 +308,203 @@ def test_an_output_that_cannot_be_written_holds_its_own_job_only(fleet: Fleet) -
 
     fleet.until(lambda: has_written("good"))
     assert not has_written("typo")
+
+
+class Private:
+    """The sink worker of a run: three outputs of job j, one of them standard output."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.folder = fleet.data.parent
+        self.own = PrivateOutputs("j", (str(self.folder / "a.jsonl"), str(self.folder / "b.csv"), "-"))
+
+    def worker(self, **environ: str) -> Forked:
+        """A new worker process."""
+        return self.fleet.worker(**self.own.environ(), **environ)
+
+    def send(self, numbers: range) -> None:
+        """Records of 700 URLs, some of them newer pages of the same URL."""
+        for n in numbers:
+            url = f"http://a.example/{n % 700}"
+            value = items.encode(ItemsRecord("j", url, (0, n), [msgspec.Raw(b'{"n": %d}' % n)]))
+            at = n % 700 % self.fleet.count
+            self.fleet.producer.send(self.fleet.topics.items, value, key=items.key("j", url), partition=at)
+        assert self.fleet.producer.flush(30)
+
+    def size(self) -> int:
+        """Bytes of the rows so far."""
+        return sum(path.stat().st_size for path in self.folder.glob("*.partial"))
+
+    def has_moved(self, size: int, process: Forked) -> bool:
+        """Whether the worker has written, or ended."""
+        return self.size() != size or process.poll() is not None
+
+    def end(self, rev: int = 2) -> None:
+        """The job's end, which the run has released."""
+        self.fleet.end("j", rev=rev)
+        end = control_entries(self.fleet.settings, self.fleet.topics)[b"finished/j"]
+        assert isinstance(end, Finished)
+        self.own.release(self.fleet.data, end)
+
+    def is_complete(self, rev: int = 2) -> bool:
+        """Whether all outputs are noted as complete behind the job's end."""
+        notes = self.own.notes(self.fleet.data)
+        return {name for name, note in notes.items() if note.rev == rev and not note.error} == {*self.own.outputs}
+
+    def rows(self) -> dict[int, int]:
+        """The rows by URL number, the same ones in all outputs."""
+        out = io.BytesIO()
+        self.own.pour(self.fleet.data, out)
+        poured = [json.loads(line)["n"] for line in out.getvalue().splitlines()]
+        lines = [json.loads(line)["n"] for line in (self.folder / "a.jsonl").read_text().splitlines()]
+        _, *cells = (self.folder / "b.csv").read_text().split()
+        assert sorted(poured) == sorted(lines) == sorted(map(int, cells))
+        rows = {n % 700: n for n in lines}
+        assert len(rows) == len(lines), "a URL has one row"
+        return rows
+
+
+@pytest.fixture
+def private(fleet: Fleet) -> Private:
+    """No worker yet."""
+    return Private(fleet)
+
+
+def test_the_outputs_of_a_run_are_made_and_no_record_names_them(private: Private) -> None:
+    """The newest row of each URL, in all formats; outputs of a fleet's job are left to its workers."""
+    fleet = private.fleet
+    process = private.worker()
+    fleet.job("j", JSONL)
+    private.send(range(1000))
+    fleet.until(private.size)
+    private.end()
+    fleet.until(private.is_complete)
+    assert private.rows() == {n % 700: n for n in range(1000)}
+    assert not list(private.folder.glob("*.partial"))
+    assert not (fleet.data / "outputs").exists()
+    said = control_entries(fleet.settings, fleet.topics)
+    assert not [key for key in said if key.startswith(b"output/")]
+    process.terminate()
+    assert process.wait(60) == 0
+
+
+def test_a_runs_worker_killed_at_any_instant_loses_and_doubles_nothing(private: Private) -> None:
+    """Five kills while it writes, then each output has the newest row of each URL."""
+    private.fleet.job("j")
+    private.send(range(3000))
+    chance, newest = random.Random(7), 2999
+    for _ in range(5):
+        size, process = private.size(), private.worker()
+        private.fleet.until(partial(private.has_moved, size, process))
+        time.sleep(chance.random() * 0.1)
+        process.kill()
+        process.wait()
+        more = chance.randrange(1500)
+        private.send(range(newest + 1, newest + 1 + more))
+        newest += more
+    private.worker()
+    private.end()
+    private.fleet.until(private.is_complete)
+    rows = private.rows()
+    assert rows == {n % 700: n for n in range(newest + 1)}
+
+
+def test_the_outputs_of_a_run_are_completed_whichever_write_its_worker_dies_behind(
+    private: Private, tmp_path: Path
+) -> None:
+    """One worker dies at each step from the first row to the note."""
+    spent = tmp_path / "spent"
+    spent.mkdir()
+    private.fleet.job("j")
+    private.send(range(900))
+    private.end()
+    for point in ("sink.rows.writing", "sink.rows.written", "sink.state.written", *ENDS):
+        dying = private.worker(CRAWLOG_CRASH=f"{spent} {point}:1")
+        assert dying.wait(60) == -9
+        assert (spent / point).exists()
+    private.worker()
+    private.fleet.until(private.is_complete)
+    assert private.rows() == {n % 700: n for n in range(900)}
+    assert not list(private.folder.glob("*.partial"))
+
+
+def test_a_file_that_was_changed_is_made_again_by_the_next_run(private: Private) -> None:
+    """What an earlier run noted does not count: its worker looks at the file itself."""
+    fleet = private.fleet
+    fleet.job("j")
+    private.send(range(5))
+    private.end()
+    process = private.worker()
+    fleet.until(private.is_complete)
+    process.terminate()
+    process.wait(60)
+    (private.folder / "a.jsonl").write_text("edited")
+    (private.folder / "b.csv").unlink()
+    private.own.forget(fleet.data)
+    assert private.own.notes(fleet.data) == {}
+    private.worker()
+    private.end(rev=3)
+    fleet.until(lambda: private.is_complete(rev=3))
+    assert sorted(private.rows()) == [*range(5)]
+
+
+def test_no_file_is_made_before_the_run_has_released_it(private: Private) -> None:
+    """The run first looks whether the log has lost records: rows of a damaged crawl stay in FILE.partial."""
+    fleet = private.fleet
+    fleet.job("j")
+    private.send(range(5))
+    private.worker()
+    fleet.end("j")
+    fleet.until(private.size)
+    end = control_entries(fleet.settings, fleet.topics)[b"finished/j"]
+    assert isinstance(end, Finished)
+    private.own.release(fleet.data, msgspec.structs.replace(end, rev=1))  # of an earlier end
+    private.send(range(5, 10))
+    size = private.size()
+    fleet.until(lambda: private.size() > size)
+    assert private.own.notes(fleet.data) == {}
+    private.end()
+    fleet.until(private.is_complete)
+    assert sorted(private.rows()) == [*range(10)]
+
+
+def test_garbage_on_the_topic_ends_in_the_dead_letters_once(private: Private) -> None:
+    """Also under a key that names no job; the rows around it are in the file."""
+    fleet = private.fleet
+    fleet.job("j")
+    for key in (None, b"odd"):
+        fleet.producer.send(fleet.topics.items, b"\xff garbage", key=key, partition=0)
+    fleet.producer.send(fleet.topics.items, b"\xff of j", key=b"j http://a.example/x", partition=0)
+    private.send(range(10))
+    process = private.worker()
+    fleet.until(private.size)
+    process.terminate()
+    assert process.wait(60) == 0
+    private.worker()
+    private.end()
+    fleet.until(private.is_complete)
+    assert len(private.rows()) == 10
+    end = log_bounds(fleet.settings, fleet.topics.dead, [0])[0][1]
+    dead = [record.value() or b"" for record in read_records(fleet.settings, fleet.topics.dead, 0, 0, end)]
+    assert sorted(dead) == [b"\xff garbage", b"\xff garbage", b"\xff of j"]
+
+
+def test_a_damaged_state_of_a_run_is_filled_again_and_its_file_is_whole(private: Private) -> None:
+    """Bytes flipped in its tables between two lives."""
+    fleet = private.fleet
+    fleet.job("j")
+    private.send(range(700))
+    process = private.worker()
+    fleet.until(private.size)
+    process.terminate()
+    assert process.wait(60) == 0
+    for sink in known_sinks(fleet.data):
+        SinkState(fleet.data, sink, None).close()  # the last rows are in a table, too
+        for table in state_of(sink.folder(fleet.data)).glob("*.sst"):
+            content = bytearray(table.read_bytes())
+            content[len(content) // 3 :: 7] = b"\x5a" * len(content[len(content) // 3 :: 7])
+            table.write_bytes(content)
+    private.worker()
+    private.end()
+    fleet.until(private.is_complete)
+    assert private.rows() == {n: n for n in range(700)}

@@ -11,8 +11,9 @@ from crawlog.schemas import control
 from crawlog.schemas.control import JobCopy, OutputNote
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Producer, Topics, control_entries, log_bounds
+from crawlog.streams.sink import PrivateNotes
 
-from .wanted_outputs import MOST_NAME, WantedOutput, WantedOutputs
+from .wanted import WantedOutput, WantedOutputs
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -22,19 +23,28 @@ MACHINE = platform.node()
 """FILE lies on the machine of the worker that made it."""
 
 
-class OutputRecords:
+class OutputNotes:
     """See the module.
 
     Args:
         wanted: Hears what is read and written here at once.
+        private: Keeps the notes about outputs of a run, in place of crawl.control.
     """
 
-    def __init__(self, settings: "Settings", wanted: WantedOutputs, producer: Producer, worker: str) -> None:
+    def __init__(
+        self,
+        settings: "Settings",
+        wanted: WantedOutputs,
+        producer: Producer,
+        worker: str,
+        private: PrivateNotes | None = None,
+    ) -> None:
         self._settings = settings
         self._names = Topics(settings.kafka.prefix)
         self._wanted = wanted
         self._producer = producer
         self._worker = worker
+        self._private = private
         self._end = -1
 
     async def learn(self) -> bool:
@@ -67,7 +77,7 @@ class OutputRecords:
 
     def says_failed(self, wanted: WantedOutput, place: str) -> bool:
         """Whether the newest note says that a file could not be made behind the job's present end."""
-        note = self._wanted.note(wanted.job, wanted.output.name[:MOST_NAME])
+        note = self._wanted.note(wanted.job, wanted.note_name)
         return note is not None and (note.epoch, note.rev, note.place) == (wanted.epoch, wanted.rev, place)
 
     async def note(self, wanted: WantedOutput, *, rev: int | None = None, **became: Any) -> bool:
@@ -82,7 +92,7 @@ class OutputRecords:
 
         Returns: Whether it is news.
         """
-        about = wanted.job, wanted.output.name[:MOST_NAME], time.time()
+        about = wanted.job, wanted.note_name, time.time()
         became["error"] = " ".join(became.get("error", "").split())[:1000]
         rev = wanted.rev if rev is None else rev
         note = OutputNote(*about, epoch=wanted.epoch, rev=rev, worker=self._worker, machine=MACHINE, **became)
@@ -91,9 +101,17 @@ class OutputRecords:
         ignored = by | {"at": note.at}
         if known is not None and msgspec.structs.replace(known, **ignored) == note:
             return False
-        self._producer.send(self._names.control, control.encode(note), key=control.key(note), partition=0)
-        while self._producer.outstanding:
-            self._producer.poll()
-            await asyncio.sleep(0.002)
-        self._wanted.heard(note)  # the tail gives it again, later
+        if self._private is not None:
+            self._private.note(note)
+        else:
+            self._producer.send(self._names.control, control.encode(note), key=control.key(note), partition=0)
+            while self._producer.outstanding:
+                self._producer.poll()
+                await asyncio.sleep(0.002)
+        self._wanted.noted(note)  # the tail gives it again, later
         return True
+
+    def lack(self, wanted: WantedOutput, urls: tuple[str, ...]) -> None:
+        """Note for a run which rows lack in its output."""
+        if self._private is not None:
+            self._private.lack(wanted.note_name, urls)

@@ -14,13 +14,16 @@ from crawlog.schemas.control import Control, Finished, JobCopy, OutputNote, Rewo
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.jobs import is_final
-from crawlog.streams.log import Void, counting_epochs
+from crawlog.streams.log import SinkSpec, Void, counting_epochs
+from crawlog.streams.sink import PrivateOutputs, fleet_sink_of, private_sink_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from crawlog.streams.settings import Settings
 
 MOST_NAME = 200
-"""Longest name in a note, characters: a refused one may be of any length."""
+"""Longest name in a note, characters."""
 
 
 class WantedOutput(msgspec.Struct, frozen=True):
@@ -34,6 +37,7 @@ class WantedOutput(msgspec.Struct, frozen=True):
         spec: The job's record.
         end: How the job ended; None while it goes on.
         note: The newest note about this output of this epoch.
+        is_private: Whether it is of this worker's run: its name is what the run was given, such as a path.
     """
 
     job: str
@@ -46,11 +50,24 @@ class WantedOutput(msgspec.Struct, frozen=True):
     spec: JobSpec
     end: Finished | None
     note: OutputNote | None
+    is_private: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
         """Job and output."""
         return self.job, self.output.name
+
+    @property
+    def note_name(self) -> str:
+        """How notes name it. A refused name of a record may be of any length."""
+        return self.output.name if self.is_private else self.output.name[:MOST_NAME]
+
+    def sink(self, settings: "Settings") -> SinkSpec:
+        """Where its rows go. Raises: as `fleet_sink_of` and `private_sink_of`."""
+        about, pipelines = (self.since, self.voids), self.spec.pipelines
+        if self.is_private:
+            return private_sink_of(settings, self.job, self.output.name, *about, pipelines=pipelines)
+        return fleet_sink_of(settings, self.job, self.output, *about, pipelines=pipelines)
 
     @property
     def home(self) -> int:
@@ -110,14 +127,17 @@ def needed_of(outputs: Iterable[WantedOutput], leading: Collection[str]) -> list
 
 
 class WantedOutputs:
-    """The outputs of all jobs.
+    """The outputs of all jobs; or the private ones of one job, and no others.
 
     Attributes:
         changed: Jobs about which something was heard since it was emptied.
+        released: Epoch and revision of the end behind which the private outputs may be completed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, private: PrivateOutputs | None = None) -> None:
         self.changed: set[str] = set()
+        self.released: tuple[int, int] | None = None
+        self._private = private
         self._copies: dict[str, JobCopy] = {}
         self._ends: dict[str, Finished] = {}
         self._notes: dict[tuple[str, str], OutputNote] = {}
@@ -130,7 +150,9 @@ class WantedOutputs:
         elif isinstance(record, Finished):
             self._ends[record.job] = record
         elif isinstance(record, OutputNote):
-            self._notes[record.job, record.output] = record
+            if self._private is None:
+                self.noted(record)
+            return
         elif isinstance(record, Rewound):
             self._rewinds[control.key(record)] = record
             self.changed |= self._copies.keys()
@@ -139,6 +161,18 @@ class WantedOutputs:
             return
         if self._copies.get(record.job) is not None:
             self.changed.add(record.job)
+
+    def noted(self, note: OutputNote) -> None:
+        """Take the newest note about an output."""
+        self._notes[note.job, note.output] = note
+        if self._copies.get(note.job) is not None:
+            self.changed.add(note.job)
+
+    def look(self, data: "Path") -> None:
+        """See whether the run has released its outputs."""
+        if self._private is not None and (released := self._private.released(data)) != self.released:
+            self.released = released
+            self.changed |= self._copies.keys() & {self._private.job}
 
     def knows(self, job: str) -> bool:
         """Whether there is, or was, such a job."""
@@ -160,23 +194,33 @@ class WantedOutputs:
     def of(self, job: str) -> Iterator[WantedOutput]:
         """The outputs of a job; none of a deleted one. Those that would share a note count once."""
         copy = self._copies.get(job)
-        if copy is None or copy.spec.state == "deleted" or not copy.spec.outputs:
+        outputs = self._outputs(copy)
+        if copy is None or not outputs:
             return
         since, voids = counting_epochs({**self._rewinds, f"job/{job}".encode(): copy}, job)
         end, seen = self._end(copy), set[str]()
-        for number, output in enumerate(copy.spec.outputs):
-            name = output.name[:MOST_NAME]
-            if name in seen:
+        about = copy.epoch, copy.spec.rev, since, voids, copy.spec, end
+        for number, output in enumerate(outputs):
+            one = WantedOutput(job, number, output, *about, None, is_private=self._private is not None)
+            if one.note_name in seen:
                 continue
-            seen.add(name)
-            note = self._notes.get((job, name))
-            note = note if note is not None and note.epoch == copy.epoch else None
-            yield WantedOutput(job, number, output, copy.epoch, copy.spec.rev, since, voids, copy.spec, end, note)
+            seen.add(one.note_name)
+            note = self._notes.get((job, one.note_name))
+            yield msgspec.structs.replace(one, note=note if note is not None and note.epoch == copy.epoch else None)
+
+    def _outputs(self, copy: JobCopy | None) -> tuple[OutputSpec, ...]:
+        if copy is None or copy.spec.state == "deleted":
+            return ()
+        if self._private is None:
+            return copy.spec.outputs
+        return tuple(map(OutputSpec, self._private.outputs)) if copy.job == self._private.job else ()
 
     def _end(self, copy: JobCopy) -> Finished | None:
         """How the job ended; None if the note is about an earlier end."""
         end = self._ends.get(copy.job)
         if end is None or end.epoch != copy.epoch:
+            return None
+        if self._private is not None and self.released != (end.epoch, end.rev):
             return None
         is_of_rev = end.rev == copy.spec.rev if end.rev else end.at >= copy.spec.changed_at
         return end if is_of_rev else None
