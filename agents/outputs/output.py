@@ -38,7 +38,7 @@ from crawlog.streams.sink import (
 )
 from crawlog.streams.state import environment_error
 
-from .copies import OutputCopies
+from .output_copies import OutputCopies
 from .row_maker import RowMaker
 from .sink_agent import SinkStage, pipelines_process
 

@@ -1,7 +1,7 @@
 """The sink worker of a fleet: writes the outputs of all jobs that belong to its partitions of crawl.items.
 
     crawl.control ─► WantedOutputs ─► which outputs, where they lie, whether they may be completed
-                       └► of a job with pipelines the first one alone reads; the others are copies (`copies.py`)
+                       └► of a job with pipelines the first one alone reads; the others are copies (`output_copies.py`)
     crawl.items, ALL partitions, one plain consumer, from the least needed offset
       └► by the job in the key ─► Output.take ─► write, FLUSH_S later ─► report `passed`
     the job has ended, all is in ─► FILE ─► OutputNote in crawl.control
@@ -30,10 +30,10 @@ from crawlog.streams.sink import PrivateNotes, PrivateOutputs, empty, forget_out
 from crawlog.streams.worker import CrawlApp
 
 from .completion import Completion, leave_to_others
-from .copies import led_before
 from .items_reader import ItemRecord, ItemsReader
 from .notes import OutputNotes
 from .output import Output, OutputTools, leading_of
+from .output_copies import led_before
 from .wanted import WantedOutput, WantedOutputs, needed_of, shares_rows
 
 log = structlog.get_logger()

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from crawlog.agents import control, progress
-from crawlog.agents.outputs import copies, outputs_worker, row_maker
 from crawlog.agents.outputs import output as output_module
+from crawlog.agents.outputs import output_copies, outputs_worker, row_maker
 from crawlog.agents.outputs import wanted as wanted_module
 from crawlog.agents.outputs.items_reader import ItemRecord
 from crawlog.agents.outputs.output import Output
@@ -840,7 +840,7 @@ async def test_an_output_that_cannot_be_written_keeps_the_rows_for_itself_and_no
     child.may_work.set()
     await scraped(sink, rows=2, outputs=TWO)
     with monkeypatch.context() as away:
-        away.setattr(copies, "write_other", Mock(side_effect=Misconfigured("no answer")))
+        away.setattr(output_copies, "write_other", Mock(side_effect=Misconfigured("no answer")))
         with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
         assert (await noted(sink, 2)).rows == 2
         await noted(sink, 2, "no answer", of="table.csv")
