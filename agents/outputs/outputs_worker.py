@@ -102,8 +102,6 @@ class OutputsWorker:
         self._read_count = self._read_bytes = 0
         self._passes_at = 0.0
 
-    # ------------------------------------------------------------------ hooks of the worker
-
     async def owned(self, partitions: set[int]) -> None:
         """Take the outputs of these partitions."""
         self.orders.owned()
@@ -159,8 +157,6 @@ class OutputsWorker:
         """Have jobs wait for these required outputs, which cannot be had now."""
         held = [one for one in outputs if one.key not in self._outputs and one.is_required(self._settings)]
         self._held |= {one.key: one.home % self._count for one in held if not one.is_settled}
-
-    # ------------------------------------------------------------------ the work
 
     async def _run(self) -> None:
         while True:
@@ -223,8 +219,6 @@ class OutputsWorker:
 
     async def _bounds(self) -> dict[int, tuple[int, int]]:
         return await asyncio.to_thread(log_bounds, self._settings, self._names.items, list(range(self._count)))
-
-    # ------------------------------------------------------------------ which outputs
 
     async def _plan(self) -> None:
         """Begin, change and end outputs of jobs about which something was heard."""
@@ -326,8 +320,6 @@ class OutputsWorker:
             if sink.is_fleet and sink.job == job:
                 await asyncio.to_thread(forget_output, self._settings.run.data, sink)
 
-    # ------------------------------------------------------------------ records
-
     async def _seek(self) -> None:
         """Read on at the least offset that an output needs."""
         read, bounds = self._reader.at, await self._bounds()
@@ -420,8 +412,6 @@ class OutputsWorker:
         wanted, key = output.wanted, output.wanted.key
         await self._drop([key])
         self._wanted.changed.add(wanted.job)
-
-    # ------------------------------------------------------------------ the end
 
     async def _complete_due(self) -> None:
         """Complete the outputs of jobs that have ended, and note it."""
