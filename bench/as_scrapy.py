@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.corpora import FOLDER, MISSING
-from bench.log import login
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings
 from tests.support.both import Items, by_scrapy, copied, differing, items_in
 from tests.support.cases import OWN, PROJECTS
+from tests.support.corpora import FOLDER, MISSING
+from tests.support.logins import login
 from tests.support.quotes import Quotes
 from tests.support.quotes_runs import QUICK, arguments
 

@@ -30,11 +30,11 @@ import psutil
 import uvloop
 
 from bench.results import options_of, run_as, section, table, versions
-from bench.site import WORK, free_port
 from crawlog.processes.hold import holder
 from crawlog.streams.control import FleetReports, ProgressReader
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings
+from tests.support.synthetic_site import WORK, free_port
 
 URLS = 2_000_000
 HOSTS = (10, 200_000)

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.results import options_of, run_as, section, table, versions
-from bench.site import WORK
 from crawlog.streams.crash_points import POINTS, VARIABLE
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.sources import load
 from crawlog.streams.state.verify import verify
 from tests.support.cluster import Cluster  # the crawl as processes, which the tests kill too
+from tests.support.synthetic_site import WORK
 
 HOSTS, PAGES = 8, 12
 CONCURRENCY = 8

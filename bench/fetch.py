@@ -24,8 +24,6 @@ import aiohttp
 import pytest
 import uvloop
 
-from bench.corpora import FOLDER
-from bench.site import WORK, Site
 from crawlog.agents.client import Client, HttpRequest
 from crawlog.agents.client.client import _timeout, sent_as
 from crawlog.agents.fetch.fetch_agent import Fetcher
@@ -38,7 +36,9 @@ from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector
+from tests.support.corpora import FOLDER
 from tests.support.fetching import URLS, Record, alone, own
+from tests.support.synthetic_site import WORK, Site
 
 AT_ONCE = 3
 """Requests to a host at a time."""

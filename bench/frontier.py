@@ -27,7 +27,6 @@ from typing import NamedTuple
 from bench.meter import measure
 from bench.peer import CRAWLOG
 from bench.results import options_of, run_as, section, table, versions
-from bench.site import REPO, WORK, Site
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import RobotsTask, Task
@@ -38,6 +37,7 @@ from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector
+from tests.support.synthetic_site import REPO, WORK, Site
 
 PARTITIONS = 8
 JOB = "bench"

@@ -34,15 +34,15 @@ from urllib.parse import urlsplit
 from bench import hostile_site as web
 from bench import results
 from bench.faults import reader
-from bench.log import login
 from bench.meter import Measured, measure
 from bench.rows import doubled, rows_of
-from bench.site import REPO, WORK, Site
 from crawlog.agents.client.client import Client
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
+from tests.support.logins import login
+from tests.support.synthetic_site import REPO, WORK, Site
 
 FOLDER = WORK / "hostile"
 SETTINGS: dict[str, object] = {

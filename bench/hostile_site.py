@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 import brotli
 from backports import zstd
 
-from bench.certificates import authority, signed
+from tests.support.certificates import authority, signed
 
 HOSTS = 8
 """Addresses of each behaviour."""

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from bench import results
 from bench.politeness import Request, read_log
-from bench.site import REPO, WORK, Site
+from tests.support.synthetic_site import REPO, WORK, Site
 
 FOLDER = WORK / "mute"
 GOAL = 0.8

@@ -23,8 +23,6 @@ from urllib.parse import urljoin
 import aiohttp
 from selectolax.lexbor import LexborHTMLParser
 
-from bench.corpora import FOLDER, MISSING
-from bench.site import WORK, Site
 from crawlog.agents.parse.guard import Guard, guard_of
 from crawlog.agents.parse.stage import ParseStage
 from crawlog.schemas import pages
@@ -41,6 +39,8 @@ from crawlog.streams.url.place import Places
 from crawlog.streams.url.scope import Scope
 from crawlog.streams.worker.memory import give_back_large_blocks
 from crawlog.streams.worker.process import spare_the_collector
+from tests.support.corpora import FOLDER, MISSING
+from tests.support.synthetic_site import WORK, Site
 
 AT_ONCE = 64
 TYPE = "text/html; charset=utf-8"

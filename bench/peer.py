@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.results import versions
-from bench.site import REPO, WORK
+from tests.support.synthetic_site import REPO, WORK
 
 PEERS = REPO / "bench" / "peers"
 VENV = WORK / "peers"

@@ -12,8 +12,8 @@ its middlewares are off, and gets them plain. A page's CPU is all CPU by the sit
 
 import sys
 
-from bench.site import REPO
 from bench.speed import Goals, asked, play, told_all
+from tests.support.synthetic_site import REPO
 
 PEERS = "crawlog,crawlog_two,bare,colly,scrapy_tuned,crawlee"
 SIZES = (12, 600)

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from bench.peer import CRAWLOG, apt_install
 from bench.results import options_of, run_as, section, table, versions
 from bench.rows import doubled, rows_of
-from bench.site import WORK, free_port
+from tests.support.synthetic_site import WORK, free_port
 
 PACKAGE = "python3.11-doc"
 PAGES = Path("usr/share/doc/python3.11/html")

@@ -21,7 +21,6 @@ from confluent_kafka import Producer
 
 from bench.results import options_of, run_as, section, table, versions
 from bench.seen import offers, url_of
-from bench.site import WORK
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine
 from crawlog.streams.log import provision, topics
@@ -31,6 +30,7 @@ from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer, bounding
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector
+from tests.support.synthetic_site import WORK
 
 OFFERS = 2_000_000
 DISTINCT = 700_000

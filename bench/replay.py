@@ -26,12 +26,10 @@ from typing import Any, NamedTuple
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
-from bench.log import login
 from bench.meter import Measured, measure
 from bench.peer import CRAWLOG, install_crawlog
 from bench.results import options_of, run_as, section, table, versions
 from bench.rows import doubled, rows_of
-from bench.site import STOP_S, WORK, Site
 from bench.speed import FLAGS, HOSTS, span
 from crawlog.schemas import pages
 from crawlog.schemas.urls import DEFAULT_SPEC
@@ -49,6 +47,8 @@ from crawlog.streams.settings.sources import load
 from crawlog.streams.spiders.default import parse_page
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
+from tests.support.logins import login
+from tests.support.synthetic_site import STOP_S, WORK, Site
 
 GOAL = 0.75
 """The worker's pages a CPU second, in those of the bare loop, at least."""

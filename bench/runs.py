@@ -26,12 +26,12 @@ from bench.faults import judge
 from bench.faults.graph import Entry, Graph, Target
 from bench.faults.judge import Evidence
 from bench.faults.site import Request, Site
-from bench.log import login, start
 from bench.results import options_of, run_as, section, table, versions
-from bench.site import WORK, free_port
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
+from tests.support.logins import login, start
+from tests.support.synthetic_site import WORK, free_port
 
 COUNTS = (1, 2, 4, 8)
 MOST = 1.5

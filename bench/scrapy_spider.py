@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bench.peer import CRAWLOG, CRAWLOG_SETTINGS, Peer, install_crawlog
 from bench.results import options_of, section
-from bench.site import REPO
 from bench.speed import details, play, score_table
+from tests.support.synthetic_site import REPO
 
 SPIDER = REPO / "bench" / "peers" / "projects" / "links.py"
 FLAGS = {"bytes": 3000, "links": 12, "tracking": 0, "fragment": 0, "private": 0}

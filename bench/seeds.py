@@ -20,8 +20,8 @@ from pathlib import Path
 from bench.meter import measure
 from bench.peer import CRAWLOG, install_crawlog
 from bench.results import options_of, run_as, section, table, versions
-from bench.site import WORK
 from bench.speed import records_by_topic
+from tests.support.synthetic_site import WORK
 
 URLS = 1_000_000
 DOMAINS = 10_000

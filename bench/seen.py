@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.results import options_of, run_as, section, table, versions
-from bench.site import WORK
 from crawlog.streams.fold.overlay import Rows
 from crawlog.streams.fold.seen import SeenTable
 from crawlog.streams.settings.machine import State
@@ -28,6 +27,7 @@ from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector
+from tests.support.synthetic_site import WORK
 
 OFFERS = 5_000_000
 DISTINCT = 2_000_000

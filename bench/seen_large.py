@@ -29,13 +29,13 @@ from bench.results import options_of, run_as, section, table, versions
 from bench.seen import disk_of, url_of
 from bench.seen_loads import Load, known_domains
 from bench.seen_made import make_exact, make_filter, make_rows, row_key
-from bench.site import REPO, WORK
 from crawlog.streams.fold.overlay import Rows
 from crawlog.streams.fold.seen import SeenTable
 from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector
+from tests.support.synthetic_site import REPO, WORK
 
 CACHE_MB = 256
 ROCKSDB_MB = 32

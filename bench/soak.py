@@ -29,7 +29,7 @@ from typing import IO
 from bench import results
 from bench.meter import descendants, name_of
 from bench.rows import doubled, rows_of
-from bench.site import STOP_S, WORK, Site
+from tests.support.synthetic_site import STOP_S, WORK, Site
 
 FOLDER = WORK / "soak"
 STAGES = ("fetch", "parse", "sink", "broker", "run")

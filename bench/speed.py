@@ -29,7 +29,7 @@ from bench.meter import Measured, measure
 from bench.peer import ALL, Peer
 from bench.results import options_of, run_as, section, table
 from bench.rows import doubled, rows_of
-from bench.site import WORK, Site
+from tests.support.synthetic_site import WORK, Site
 
 HOSTS = 20
 FLAGS = {"bytes": 30_000, "links": 60}

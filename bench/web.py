@@ -27,14 +27,11 @@ from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.http.sniff import computed
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.url.place import Places
+from tests.support.corpora import FOLDER, MISSING, Verdict, real_robots
 
-from .corpora import FOLDER, MISSING
 from .results import options_of, run_as, section, table, versions
 
 ROUNDS = 5
-
-Verdict = tuple[str, bool]
-"""A case by name, and whether it came out right."""
 
 
 def corpora() -> Path:
@@ -64,17 +61,6 @@ def _serialised(url: str, base: str | None) -> str | None:
         return serialise(url, base)
     except InvalidUrl:
         return None
-
-
-def real_robots(folder: Path) -> Iterator[Verdict]:
-    """Google's verdicts on real files."""
-    with gzip.open(folder / "robots-real" / "robots_real.jsonl.gz", "rt", encoding="utf-8") as lines:
-        for line in lines:
-            site = json.loads(line)
-            raw = site["robots_txt"].encode() if "robots_txt" in site else base64.b64decode(site["robots_txt_base64"])
-            rules = RobotsRules.parse(raw)
-            for agent, url, google, *_ in site["cases"]:
-                yield f"{agent} {url}", rules.allowed(url, agent)[0] == google
 
 
 def protego(folder: Path) -> Iterator[Verdict]:

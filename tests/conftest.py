@@ -25,14 +25,14 @@ import structlog
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from bench.corpora import FOLDER, MISSING
-from bench.log import login as variables
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.settings.settings import Settings
 from tests.support import deployed, processes
+from tests.support.corpora import FOLDER, MISSING
 from tests.support.forked import Server
 from tests.support.garbage import Collector
+from tests.support.logins import login as variables
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of 200 processes compiles crawlog, half a second's work,
 sys.dont_write_bytecode = False  # and each worker of pytest-xdist rewrites all asserts

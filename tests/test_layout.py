@@ -116,6 +116,13 @@ def test_no_two_public_classes_have_one_name() -> None:
     assert _twice(named) == {}
 
 
+def test_no_test_imports_the_benchmarks_but_theirs() -> None:
+    """What both need is in tests/support; `python -m bench` may change without a test of the crawler."""
+    tests = [path for path in _modules("tests") if path.parent != ROOT / "tests" / "bench"]
+    wrong = re.compile(r"^\s*(from|import) bench\b", re.MULTILINE)
+    assert [str(path.relative_to(ROOT)) for path in tests if wrong.search(path.read_text())] == []
+
+
 LONG_FILE, LARGE_CLASS = 450, 25
 EXPLAINED = re.compile(r"# long: \w.{15,}")
 """The comment of a file that is longer, at its top, or of a class that is larger, on its line: why it reads best so."""

@@ -37,7 +37,7 @@ from bench.faults.states import States
 from bench.faults.storm import Storm
 from bench.faults.topics import Expired, OffsetsLatest, OffsetsLost, Recreated
 from bench.results import WITH_CHANGES, commit, machine, section, table, versions
-from bench.site import WORK
+from tests.support.synthetic_site import WORK
 
 FOLDER = WORK / "faults"
 OUTCOMES = Path(__file__).with_name("outcomes.jsonl")

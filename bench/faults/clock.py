@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
-from bench.site import WORK
+from tests.support.synthetic_site import WORK
 
 JUMPS = ("+1h", "-1h", "+30d", "-30d")
 REST_S = 8.0

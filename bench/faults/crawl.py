@@ -22,15 +22,15 @@ from typing import Any, Self, cast
 import psutil
 
 from bench.faults import owners, reader
-from bench.faults.cluster import Cluster
 from bench.faults.graph import Graph
 from bench.faults.judge import Evidence, Poison, State
 from bench.faults.site import REPO, Site
-from bench.log import login, start
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
 from crawlog.streams.state.verify import verify
+from tests.support.logins import login, start
+from tests.support.three_brokers import Cluster
 
 JOB = "judged"
 AGENT = "judge"

@@ -32,7 +32,7 @@ from bench.faults.graph import Graph
 from bench.faults.judge import Evidence
 from bench.faults.schedule import Outcome
 from bench.results import section, table, versions
-from bench.site import WORK, free_port
+from tests.support.synthetic_site import WORK, free_port
 
 NAME = "damage"
 """Of the section, and the beginning of the points' names."""

@@ -26,15 +26,15 @@ from confluent_kafka import ElectionType, TopicPartition
 
 from bench.faults import damage
 from bench.faults.__main__ import keep, tell
-from bench.faults.cluster import Cluster
 from bench.faults.crawl import JOB, Crawl, Size
 from bench.faults.graph import Graph
 from bench.faults.judge import Evidence
 from bench.faults.schedule import Outcome
-from bench.site import WORK, free_port
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.settings.sources import load
+from tests.support.synthetic_site import WORK, free_port
+from tests.support.three_brokers import Cluster
 
 NAME = "lost-records"
 TOPICS = ("urls", "pages", "items")

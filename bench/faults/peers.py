@@ -30,7 +30,7 @@ from bench.faults.processes import EVERY_S, Kill
 from bench.faults.site import Site
 from bench.peer import PEERS, PYTHON, install_redis
 from bench.results import options_of, run_as, section, table
-from bench.site import free_port
+from tests.support.synthetic_site import free_port
 
 KINDS = {"jobdir": "Scrapy with JOBDIR", "redis": "scrapy-redis"}
 LIMIT = 2.5

@@ -12,8 +12,8 @@ from typing import Self
 
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
-from bench.site import free_port
 from crawlog.streams.engine import broker
+from tests.support.synthetic_site import free_port
 
 CHUNK = 64 << 10
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from bench.faults import judge
 from bench.faults.crawl import Crawl, Size
 from bench.faults.graph import Graph
-from bench.site import free_port
+from tests.support.synthetic_site import free_port
 
 LIMIT = 3.0
 """A run may take so many times as long as a calm one, and `GRACE_S` more."""

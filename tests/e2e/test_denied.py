@@ -17,10 +17,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not re-expo
     UserScramCredentialUpsertion,
 )
 
-from bench.site import free_port
 from tests.support.brokers import Foreign
 from tests.support.crawls import Numbered
 from tests.support.processes import crawlog, ended, until
+from tests.support.synthetic_site import free_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

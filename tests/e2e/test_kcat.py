@@ -19,7 +19,8 @@ from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
-from tests.support.cluster import bench, needs_site
+from tests.support.cluster import needs_site
+from tests.support.synthetic_site import Site
 
 pytestmark = [
     pytest.mark.broker,
@@ -41,7 +42,7 @@ class Up:
     def __init__(self, folder: Path) -> None:
         self.data = folder / "data"
         self.config = folder / "kcat.conf"
-        self.site = bench.Site(4, 10, flags={"bytes": 2000, "links": 10})
+        self.site = Site(4, 10, flags={"bytes": 2000, "links": 10})
         pairs = ("network.allow_private=true", "politeness.delay_s=0.01", "kafka.partitions=4")
         self._options = [word for pair in pairs for word in ("-s", pair)]
 

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import pytest
 
-from bench.certificates import authority, signed
-from bench.node import Node
-from bench.site import free_port
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log import listener
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.settings.sources import load
+from tests.support.certificates import authority, signed
 from tests.support.cluster import Cluster, needs_site
+from tests.support.node import Node
+from tests.support.synthetic_site import free_port
 
 pytestmark = [
     pytest.mark.broker,

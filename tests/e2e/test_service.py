@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bench.api_fuzz import Place, fuzz
 from crawlog.processes.service_note import ServiceNote, service_note
 from tests.support.crawls import PAGES, Numbered, data, site, there
 from tests.support.processes import crawlog, done, end, until
@@ -113,13 +112,6 @@ def test_copies_and_a_killed_service_say_what_the_log_says(
         assert (_jobs(three), three.rows("numbers")) == (first, expected)
         assert three.note.token == one.note.token
         end([process])
-
-
-def test_what_the_api_takes_and_answers_is_as_described(data: Path, there: list[str], tmp_path: Path) -> None:
-    """By schemathesis, for some seconds; `python -m bench.api_fuzz` takes minutes."""
-    with _fleet(data, there) as service:
-        found = fuzz(Place(service.note.url.rstrip("/"), service.note.token), 8, tmp_path, "coverage,fuzzing")
-        assert found.is_clean, found.said
 
 
 def test_an_error_of_the_user_is_told_with_its_status(data: Path, there: list[str]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench.faults.cluster import Cluster
-from bench.site import free_port
 from tests.support.brokers import OPEN, Foreign
 from tests.support.processes import crawlog, until
+from tests.support.synthetic_site import free_port
+from tests.support.three_brokers import Cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 

@@ -6,6 +6,6 @@ HTTP          raw_http (servers byte by byte, a client)  proxies (SOCKS, tunnels
 processes     processes (none outlives its test) ──► crawls (`run` on a data folder, a numbered site)
               forked (workers from one process)  ──► cluster (a crawl in parts, to be killed)  probe (a small worker)
 Kafka         brokers (of somebody else, killed or set back)  damaging (bytes of its files)
-judge         evidence (what a perfect crawl leaves behind)
+with bench     synthetic_site (in Go)  node, three_brokers (as an operator runs them)  logins  certificates  corpora
 pytest        elsewhere (another machine, for the collection)  deployed (what deployed code needs on this machine)
 """

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from bench.node import Node
-from bench.site import free_port
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log import provision
@@ -18,6 +16,8 @@ from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
+from tests.support.node import Node
+from tests.support.synthetic_site import free_port
 
 SMALL = """\
 offsets.topic.replication.factor=1

@@ -1,17 +1,15 @@
 """A crawl as processes, to be killed in part: the site with its access log, the engine, the supervisor, the workers."""
 
-import importlib.util
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import psutil
@@ -19,25 +17,13 @@ import pytest
 
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import Process, crawlog
+from tests.support.synthetic_site import Site, sources
 
 ROOT = Path(__file__).parents[2]
 
 
-def _bench() -> ModuleType:
-    """`bench.site`, which is not installed."""
-    spec = importlib.util.spec_from_file_location("bench_site", ROOT / "bench" / "site.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bench_site"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = _bench()
-
 needs_site = pytest.mark.skipif(
-    not (bench.sources() / "main.go").exists() or shutil.which("go") is None, reason="no sources of the site, or no Go"
+    not (sources() / "main.go").exists() or shutil.which("go") is None, reason="no sources of the site, or no Go"
 )
 
 
@@ -68,7 +54,7 @@ class Cluster:
         self.output = folder / "out.jsonl"
         self.said = folder / "said.log"
         self.log = folder / "access.log"
-        self.site = bench.Site(hosts, pages, log=self.log, flags={"bytes": 3000, "links": 20} | dict(flags or {}))
+        self.site = Site(hosts, pages, log=self.log, flags={"bytes": 3000, "links": 20} | dict(flags or {}))
         self.settings = {"network.allow_private": True, "fetch.user_agent": "crawlog-test"} | dict(settings or {})
         self.environment: dict[str, str] = {}
         self._run: Process | None = None

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.web import real_robots
 from crawlog.streams.http import robots
 from crawlog.streams.http.robots import MAX_BYTES, READ_BYTE_S, READING_SHARE, RobotsRules, SharedRules
 from crawlog.streams.http.robots_patterns import MAX_PIECES
 from crawlog.streams.url.canonical import serialise
+from tests.support.corpora import real_robots
 
 
 def allowed(text: str | bytes, path: str = "/x", token: str = "crawlog") -> bool:

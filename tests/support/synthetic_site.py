@@ -5,7 +5,7 @@
         print(site.stats())
 
 The sources are found by `BENCH_SITE` (default: `../shared/site` beside the repository). Run as a program it builds the
-site and serves it until Ctrl-C: `python -m bench.site --hosts 20 --pages 300 --port 8900`.
+site and serves it until Ctrl-C: `python -m tests.support.synthetic_site --hosts 20 --pages 300 --port 8900`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-REPO = Path(__file__).resolve().parent.parent
+REPO = Path(__file__).resolve().parents[2]
 WORK = REPO / "bench" / ".work"
 """Everything the benchmarks build, download or write; ignored by git."""
 
@@ -210,11 +210,11 @@ def main() -> None:
     with Site(known.hosts, known.pages, port=known.port, log=known.log, flags=flags) as site:
         if known.seeds is not None:
             known.seeds.write_text("\n".join(site.seeds) + "\n")
-        print(f"{known.hosts} hosts x {known.pages} pages: {site.seeds[0]} …", file=sys.stderr)
+        sys.stderr.write(f"{known.hosts} hosts x {known.pages} pages: {site.seeds[0]} …\n")
         try:
             signal.pause()
         except KeyboardInterrupt:
-            print(json.dumps(site.stats().raw))
+            sys.stdout.write(json.dumps(site.stats().raw) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from bench.node import Node
-from bench.site import free_port
 from crawlog.streams.engine import broker
+from tests.support.node import Node
+from tests.support.synthetic_site import free_port
 
 START_S = 180.0
 IN_SYNC_S = 120.0
