@@ -39,7 +39,8 @@ def raw(body: bytes) -> bytes:
 
 def quickly(body: bytes) -> bytes:
     """Brotli as servers do it; its default is best and takes a second for these pages, at each collection."""
-    return brotli.compress(body, quality=5)
+    packed: bytes = brotli.compress(body, quality=5)
+    return packed
 
 
 FORMS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
