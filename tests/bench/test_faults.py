@@ -19,7 +19,7 @@ from bench.faults.schedule import Fault, broken, run
 from crawlog.commands.named_spider import facts_of
 from crawlog.streams.settings.sources import load
 from crawlog.streams.spiders import SpiderRef
-from tests.bench.evidence import DELAY_S, GRAPH, JOB, asked, first, perfect, record
+from bench.faults.perfect import DELAY_S, GRAPH, JOB, asked, first, perfect, record
 
 
 def place(url: str) -> tuple[str, str]:

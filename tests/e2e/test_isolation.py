@@ -91,7 +91,7 @@ def crawlog(here: Here, *arguments: object, install: Path | None = None) -> str:
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["editable", "wheel"])
+@pytest.mark.parametrize("kind", [pytest.param("editable", marks=pytest.mark.long), "wheel"])
 def test_a_crawl_runs_nothing_of_the_folder_it_is_started_in(
     here: Here, wheel: Path, tmp_path: Path, cluster: Settings, kind: str
 ) -> None:

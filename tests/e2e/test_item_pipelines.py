@@ -179,7 +179,9 @@ class Crawl:
         return "\n".join(log.read_text() for log in (self.data / "logs").glob("sink*.log*"))
 
 
-@pytest.mark.parametrize("text", [SPIDER, OWN], ids=["scrapy", "own"])
+@pytest.mark.parametrize(
+    "text", [pytest.param(SPIDER, id="scrapy"), pytest.param(OWN, id="own", marks=pytest.mark.long)]
+)
 def test_the_rows_are_those_of_scrapy(text: str, tmp_path: Path, quotes: Quotes, cluster: Settings) -> None:
     """A set of what was seen, DropItem, a serializer; opened and closed once."""
     theirs = by_scrapy(tmp_path, written(tmp_path, SPIDER, quotes))

@@ -166,7 +166,8 @@ def test_items_that_were_deleted_before_the_sink_read_them_are_made_again(crawl:
     assert set(crawl.site.pages().values()) == {1, 2}
 
 
-@pytest.mark.parametrize("is_verified", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("is_verified", [False, True])
 def test_a_fleet_makes_rows_again_whose_items_were_deleted(crawl: Crawl, is_verified: bool) -> None:
     """`up` moves parse back to their pages beside the other workers, or the `up` that `verify --log` names does.
 

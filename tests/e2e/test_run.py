@@ -178,7 +178,9 @@ def test_the_numbers_of_a_run_come_from_the_log(
     assert " 0 done" not in first
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_a_signal_stops_everything_cleanly(site: Numbered, data: Path, number: int, code: int) -> None:
     """Afterwards nothing runs any more; before, a second run was refused with its pid."""
     process = run(site, data, delay_s=0.5)

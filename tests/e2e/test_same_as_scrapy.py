@@ -62,7 +62,9 @@ def chromium() -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize(("name", "pages"), [("Rendered", 3), ("RenderedDelayed", 1)])
+@pytest.mark.parametrize(
+    ("name", "pages"), [("Rendered", 3), pytest.param("RenderedDelayed", 1, marks=pytest.mark.long)]
+)
 def test_a_rendered_page_gives_what_its_script_has(
     name: str, pages: int, chromium: None, own: Path, theirs: dict[str, Items], there: list[str], tmp_path: Path
 ) -> None:

@@ -66,6 +66,12 @@ def _client(project: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def deployed(project: Path) -> None:
+    """A version for the jobs of this module."""
+    _client(project, "deploy", "--version", "r3")
+
+
 def _has_ended(api: ScrapydAPI, job: str) -> None:
     until(lambda: api.job_status("quotes", job) == "finished", f"the end of {job}")
 
@@ -112,9 +118,8 @@ def test_a_project_goes_from_deploy_to_delete(project: Path, api: ScrapydAPI, ad
     assert api.job_status("quotes", "mine") == "finished"
 
 
-def test_a_running_job_is_cancelled(project: Path, api: ScrapydAPI, quotes: Quotes) -> None:
+def test_a_running_job_is_cancelled(deployed: None, api: ScrapydAPI, quotes: Quotes) -> None:
     """Its state before is told, and no second time."""
-    _client(project, "deploy", "--version", "r3")
     quotes.latency_s = 0.5
     try:
         job = api.schedule("quotes", "pages")
@@ -128,10 +133,9 @@ def test_a_running_job_is_cancelled(project: Path, api: ScrapydAPI, quotes: Quot
 
 
 def test_a_spider_that_cannot_be_made_is_a_finished_job_whose_log_says_why(
-    project: Path, api: ScrapydAPI, address: str
+    deployed: None, api: ScrapydAPI, address: str
 ) -> None:
     """As in Scrapyd, which takes every job of a spider that it has listed."""
-    _client(project, "deploy", "--version", "r5")
     assert api.schedule("quotes", "pages", settings={"DEPTH_LIMIT": "x"}, jobid="broken") == "broken"
     assert api.job_status("quotes", "broken") == "finished"
     log = requests.get(f"{address}/logs/quotes/pages/broken.log", auth=USER, timeout=20)
@@ -139,9 +143,8 @@ def test_a_spider_that_cannot_be_made_is_a_finished_job_whose_log_says_why(
     assert "invalid literal for int()" in log.text
 
 
-def test_settings_that_name_code_or_files_are_refused_over_the_wire(api: ScrapydAPI, project: Path) -> None:
+def test_settings_that_name_code_or_files_are_refused_over_the_wire(api: ScrapydAPI, deployed: None) -> None:
     """They come from the project's own settings only. A job that is refused is not there."""
-    _client(project, "deploy", "--version", "r4")
     for setting in ({"ITEM_PIPELINES": '{"os.system": 1}'}, {"LOG_FILE": "/tmp/x"}):
         with pytest.raises(ScrapydResponseError, match=next(iter(setting))):
             api.schedule("quotes", "pages", settings=setting, jobid="refused")

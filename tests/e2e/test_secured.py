@@ -72,7 +72,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["certificates", "password"])
+@pytest.mark.parametrize("how", ["certificates", pytest.param("password", marks=pytest.mark.long)])
 def test_a_secured_cluster_is_crawled_through(secured: Secured, tmp_path: Path, how: str) -> None:
     """Topics, workers, sink, supervisor: every client has the credentials."""
     given: dict[str, object] = {"kafka.ssl_ca": secured.folder / "ca.pem", "kafka.prefix": f"{how}."}

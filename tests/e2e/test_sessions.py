@@ -178,7 +178,7 @@ def kill(run: Process) -> None:
     "deaths",
     [
         pytest.param("fetch.page.acknowledged:1", id="page", marks=pytest.mark.long),
-        pytest.param("fetch.done.acknowledged:1", id="done"),
+        pytest.param("fetch.done.acknowledged:1", id="done", marks=pytest.mark.long),
         pytest.param(
             "fetch.page.acknowledged:1 restore.dones.sending:1 restore.dones.acknowledged:1",
             id="restores",

@@ -41,6 +41,7 @@ def test_a_run_whose_job_is_stopped_makes_no_file_until_it_is_resumed(
     assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err
 
 
+@pytest.mark.long
 def test_a_run_whose_job_is_deleted_ends(site: Numbered, data: Path, there: list[str]) -> None:
     """No report names the job any more; its last request has not ended."""
     crawl = held_run(site, data, "j", there)

@@ -227,7 +227,7 @@ def test_who_writes_while_the_engine_is_killed_is_told_that_the_next_one_has_ano
         next_one.stop()
 
 
-@pytest.mark.parametrize("is_moved", [False, True])
+@pytest.mark.parametrize("is_moved", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_supervisor_writes_and_reads_on_after_its_engine_came_back_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_moved: bool
 ) -> None:

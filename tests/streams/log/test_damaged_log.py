@@ -39,6 +39,8 @@ pytestmark = pytest.mark.broker
 PLACES = Places(8)
 SITE = next(site for n in range(100) if PLACES.of((site := f"http://site{n}.com") + "/").partition == 0)
 RECORDS = 12
+REST = [way for way in WAYS if way not in ("record", "length")]
+"""The others are damages of a batch's head too, as the length is; tests/streams/log/test_check.py has each."""
 HURT = 6
 """The batch that is damaged, which holds the record at this offset alone."""
 
@@ -77,7 +79,7 @@ def restored(settings: Settings, topic: str, folder: Path) -> list[int]:
         state.close()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["record", "length", *(pytest.param(way, marks=pytest.mark.long) for way in REST)])
 @pytest.mark.parametrize("reader", [one, several, restored])
 def test_a_damaged_batch_is_said_and_not_read(
     reader: Callable[[Settings, str, Path], list[int]], way: str, cluster: Settings, engine: Engine, tmp_path: Path
@@ -157,7 +159,7 @@ def report(settings: Settings, partition: int) -> None:
     produce(settings, topic, b"parse/%d" % partition, msgspec.json.encode(one))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["record", "length", *(pytest.param(way, marks=pytest.mark.long) for way in REST)])
 def test_damaged_reports_keep_no_cut_from_being_found(
     way: str, cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +220,7 @@ def test_a_body_in_a_damaged_batch_counts_as_gone(cluster: Settings, engine: Eng
 
 @needs_site
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["urls", "pages"])
+@pytest.mark.parametrize("kind", ["urls", pytest.param("pages", marks=pytest.mark.long)])
 def test_a_run_on_a_damaged_log_ends_and_says_so_once(
     kind: str, cluster: Settings, engine: Engine, tmp_path: Path
 ) -> None:
