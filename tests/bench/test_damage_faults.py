@@ -12,8 +12,8 @@ import pytest
 from bench.faults import damage
 from bench.faults.crawl import Size
 from bench.faults.damage import DEEDS, MOMENTS, Seen, Verdict, point, points, verdict
-from bench.faults.schedule import Outcome
 from bench.faults.perfect import GRAPH, asked, first, perfect
+from bench.faults.schedule import Outcome
 
 if TYPE_CHECKING:
     from bench.faults.site import Request

@@ -13,13 +13,13 @@ from bench.faults.exceptions import SPIDER, Exceptions
 from bench.faults.graph import Graph, Target
 from bench.faults.judge import CHECKS, Evidence, Poison, State
 from bench.faults.mixed import DEEDS, Mixed
+from bench.faults.perfect import DELAY_S, GRAPH, JOB, asked, first, perfect, record
 from bench.faults.power import PowerCut
 from bench.faults.reader import Record
 from bench.faults.schedule import Fault, broken, run
 from crawlog.commands.named_spider import facts_of
 from crawlog.streams.settings.sources import load
 from crawlog.streams.spiders import SpiderRef
-from bench.faults.perfect import DELAY_S, GRAPH, JOB, asked, first, perfect, record
 
 
 def place(url: str) -> tuple[str, str]:
