@@ -114,6 +114,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """From now on a worker is given tests."""
     if not session.config.getoption("collectonly"):
+        session.config.stash[COLLECTOR].keep()
         session.config.stash[LIMIT].end()
 
 

@@ -16,6 +16,11 @@ class Collector:
         self._all_at = time.monotonic()
         gc.disable()
 
+    def keep(self) -> None:
+        """The tests are collected: to look through them and their modules again would take 0.4 s each time."""
+        gc.collect()
+        gc.freeze()
+
     def collect(self) -> None:
         """A test is over."""
         is_due = time.monotonic() > self._all_at + ALL_S
