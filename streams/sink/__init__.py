@@ -5,19 +5,17 @@
       ▼
     SinkState      state: FILE.partial with all rows, RocksDB with the place of each key's newest ones
       │ made       where pipelines make the rows: items.partial with raw items, FILE.partial with the rows made of them
-      │ gaps       the rows whose records crawl.items lost before they were read
-      │ closing    the run has the pipelines closed, and hears when they are
-      │ finish     when the job is finished: the newest rows, FILE by rename, whole or not at all
+      │ closing    the order to close the pipelines, and the note that they are closed
+      │ finish     the job is finished, and no row lacks: the newest rows, FILE by rename, whole or not at all
       ▼
-    Sink.write     base: the class to derive from; formats: JSON lines, JSON, CSV, standard output
+    Sink.write     formats: the class to derive from, and JSON lines, JSON, CSV
                    registry: which class writes `-o OUTPUT`, built-in or a plug-in of the group `crawlog.sinks`
-    fleet_outputs  where the output of a job on a fleet lies: the record names no path; scraped: raw items as plain rows
 
-The worker (agents/outputs) runs the fold; `crawlog run` finishes.
+Where an output lies: `fleet_outputs` for a job on a fleet, `private` for a run. No record names a path. agents/outputs
+runs the fold, and finishes.
 """
 
-from .base import ResultRows, Sink
-from .batch import Entry, RawItems, entry, lines, plain_rows
+from .batch import Entry, RawItems, entry, lines, plain_row, plain_rows
 from .closing import (
     CloseNote,
     closed_stats,
@@ -28,13 +26,12 @@ from .closing import (
     read_note,
     write_note,
 )
-from .finish import finalise, is_complete, nowhere, write_other, write_rows
+from .finish import finalise, is_complete, lacking, lose, nowhere, write_other, write_rows
 from .fleet_outputs import fleet_sink_of, outputs_folder, places_of
-from .gaps import lacking, lose
+from .formats import ResultRows, Sink
 from .made import MadeRows, RawBlock, summed
 from .private import Lacking, PrivateNotes, PrivateOutputs, private_sink_of
 from .registry import NOWHERE, is_file, sink_for, sink_of
-from .scraped import plain_row
 from .state import SinkState, empty, final_of, forget_others, forget_output, state_of
 
 __all__ = [

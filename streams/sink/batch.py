@@ -3,8 +3,9 @@
 The file gets the new rows (`blocks`); the database gets their places (`changes`). Both belong to one write.
 """
 
+import base64
 from struct import Struct as Layout
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
@@ -14,8 +15,6 @@ from crawlog.schemas import items
 from crawlog.streams.log import LogIdentity, SinkSpec
 from crawlog.streams.printable import one_line
 from crawlog.streams.state import Rocks
-
-from .scraped import plain_row
 
 VERSION = 1
 """Of a sink's state, counted up where an older crawlog could not read it."""
@@ -28,6 +27,9 @@ TAGGED, PLAIN = b"~", b"="
 
 START = Layout(">Q")
 LENGTH = Layout(">I")
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 _EMPTY = xxhash.xxh3_64_intdigest(b"")
 BLOCK = Layout(">IQQIQI")
@@ -147,6 +149,45 @@ def plain_rows(record: items.ItemsRecord) -> list[msgspec.Raw]:
     """
     rows = (plain_row(bytes(one)) if record.raw else bytes(one) for one in record.items)
     return [msgspec.Raw(_line(row)) for row in rows]
+
+
+def plain_row(item: bytes) -> bytes:
+    """The row of a raw item, without the spider's classes: `{"$object": ["shop:Book", {"price": 1}]}` ─► `{"price": 1}`.
+
+    `streams/spiders/values.py` has the tags.
+
+    Raises: ValueError: not JSON, or no object.
+    """
+    row = _plain(_decode(item))
+    if not isinstance(row, dict):
+        raise ValueError(f"an item is not a JSON object: {item[:80]!r}")  # noqa: TRY004  # the record is wrong
+    return _encode(row)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1 and (tag := next(iter(value))).startswith("$"):
+        return _untagged(tag, value[tag])
+    return {key: _plain(one) for key, one in value.items()}
+
+
+def _untagged(tag: str, content: Any) -> Any:
+    if tag in ("$bytes", "$text") and isinstance(content, str):
+        return base64.b64decode(content).decode(errors="replace")
+    if tag == "$int" and isinstance(content, str):
+        return str(int(content, 16))  # not every reader of JSON has integers of this size
+    if tag == "$dict" and isinstance(content, list):
+        return {str(_plain(key)): _plain(one) for key, one in content}
+    if tag == "$timedelta" and isinstance(content, list):
+        days, seconds, microseconds = content
+        return days * 86_400 + seconds + microseconds / 1e6
+    is_of_class = isinstance(content, list) and len(content) == 2 and isinstance(content[0], str)
+    if is_of_class and tag not in ("$tuple", "$set", "$frozenset"):
+        return _plain(content[1])
+    return _plain(content)
 
 
 def lines(rows: list[msgspec.Raw], mark: bytes = b"") -> bytes:

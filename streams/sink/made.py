@@ -28,13 +28,15 @@ from crawlog.streams import crash_points
 from crawlog.streams.state import Rocks
 
 from .batch import LENGTH, START, Block, Entry, MadeMeta, SinkBatch, SinkMeta
-from .rows_file import joined, pieces, write_at
 
 _NO_STATS: Mapping[str, float] = {}
 
 MOST_BLOCKS = 200
 MOST_BYTES = 1 << 20
 """Raw items that are given to the pipelines at a time."""
+
+READ_BYTES = 1 << 20
+"""Rows are read in pieces of about this size."""
 
 _origin = Layout(">IQ")
 _place = Layout(">QII")
@@ -276,3 +278,37 @@ def made_length(db: Rocks) -> int:
 
 def _meta_of(db: Rocks) -> MadeMeta:
     return msgspec.json.decode(db.get(b"p") or b"{}", type=MadeMeta)
+
+
+def write_at(file: int, content: bytes, at: int) -> None:
+    """Write all bytes at a place."""
+    view = memoryview(content)
+    while view:
+        done = os.pwrite(file, view, at)
+        view, at = view[done:], at + done
+
+
+def joined(places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Places (start, length), neighbours joined to one."""
+    start = end = 0
+    for at, length in places:
+        if at != end:
+            if end > start:
+                yield start, end - start
+            start = at
+        end = at + length
+    if end > start:
+        yield start, end - start
+
+
+def pieces(file: int, start: int, length: int) -> Iterator[bytes]:
+    """Rows in pieces of about READ_BYTES that end with a row; in a damaged file the last piece may not."""
+    rest = b""
+    for at in range(start, start + length, READ_BYTES):
+        piece = rest + os.pread(file, min(READ_BYTES, start + length - at), at)
+        cut = piece.rfind(b"\n") + 1
+        rest = piece[cut:]
+        if cut:
+            yield piece[:cut]
+    if rest:
+        yield rest

@@ -16,8 +16,7 @@ from crawlog.streams import files
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.log import STDOUT, SinkSpec, Void
 
-from .base import Sink
-from .formats import Csv, JsonArray, JsonLines, Nothing, StandardOutput
+from .formats import Csv, JsonArray, JsonLines, Nothing, Sink, StandardOutput
 
 GROUP = "crawlog.sinks"
 """The entry point group; an entry point is named after a suffix with its dot, or a scheme."""

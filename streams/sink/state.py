@@ -32,8 +32,7 @@ from crawlog.streams.state import Rocks, set_aside
 
 from .batch import BLOCK, LENGTH, RAW_VERSION, START, VERSION, Block, Entry, MadeMeta, SinkBatch, SinkMeta
 from .closing import CLOSE, CLOSED, ITEMS
-from .made import MadeRows, RawBatch, made_length
-from .rows_file import joined, pieces, write_at
+from .made import MadeRows, RawBatch, joined, made_length, pieces, write_at
 
 FINAL = "final.json"
 """File with `Final`, in the folder of the sink's state."""

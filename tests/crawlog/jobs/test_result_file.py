@@ -22,7 +22,7 @@ from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.recovery import power_cut
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink import gaps, lose
+from crawlog.streams.sink import finish, lose
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.sink.state import SinkState
@@ -77,8 +77,8 @@ def test_a_row_that_cannot_be_made_again_leaves_file_partial(
 ) -> None:
     """Item and page are gone, and robots.txt now disallows the URL: exit code 5, and each later run asks in vain."""
     log, sink = KeptLog(), sink_of("j", str(tmp_path / "rows.jsonl"))
-    log.serve(monkeypatch, "crawlog.streams.recovery.newest_pages", power_cut.__name__, gaps.__name__)
-    monkeypatch.setattr(gaps, "partition_count", lambda _: 1)
+    log.serve(monkeypatch, "crawlog.streams.recovery.newest_pages", power_cut.__name__, finish.__name__)
+    monkeypatch.setattr(finish, "partition_count", lambda _: 1)
     for page, url in enumerate(URLS):
         fetched(log, url, page)
         log.write(NAMES.pages)

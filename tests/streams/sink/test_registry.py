@@ -18,9 +18,9 @@ from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.sink import registry
-from crawlog.streams.sink.base import ResultRows, Sink
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.finish import finalise, is_complete
+from crawlog.streams.sink.formats import ResultRows, Sink
 from crawlog.streams.sink.registry import BUILT_IN, is_file, sink_class, sink_of
 from crawlog.streams.sink.state import SinkState, forget_others
 

@@ -26,7 +26,7 @@ from twisted.internet.defer import Deferred, succeed
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Sources, resolve
-from crawlog.streams.sink.scraped import plain_row
+from crawlog.streams.sink.batch import plain_row
 from crawlog.streams.spiders.exchange import CallResult, PageCall
 from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of, scraping, scrapy_runner
 from crawlog.streams.spiders.scrapy.arrived import response_of

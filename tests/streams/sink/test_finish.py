@@ -12,9 +12,9 @@ from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink import gaps
+from crawlog.streams.sink import finish
 from crawlog.streams.sink.batch import Entry, entry
-from crawlog.streams.sink.gaps import lacking, lose
+from crawlog.streams.sink.finish import lacking, lose
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.url import hashed_to
 from tests.support.kept_log import KeptLog
@@ -29,8 +29,8 @@ POST = 7
 def log(monkeypatch: pytest.MonkeyPatch) -> KeptLog:
     """A log of one partition."""
     made = KeptLog()
-    made.serve(monkeypatch, "crawlog.streams.recovery.newest_pages", gaps.__name__)
-    monkeypatch.setattr(gaps, "partition_count", lambda _: 1)
+    made.serve(monkeypatch, "crawlog.streams.recovery.newest_pages", finish.__name__)
+    monkeypatch.setattr(finish, "partition_count", lambda _: 1)
     return made
 
 
@@ -83,7 +83,7 @@ def test_only_rows_of_the_partition_that_lost_records_can_lack(
     log: KeptLog, state: SinkState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page of another partition may have no items at all."""
-    monkeypatch.setattr(gaps, "partition_count", lambda _: 8)
+    monkeypatch.setattr(finish, "partition_count", lambda _: 8)
     for page in range(20):
         fetched(log, str(page), page)
     lose(state, {3: range(2)})
