@@ -152,7 +152,7 @@ def plain_rows(record: items.ItemsRecord) -> list[msgspec.Raw]:
 
 
 def plain_row(item: bytes) -> bytes:
-    """The row of a raw item, without the spider's classes: `{"$object": ["shop:Book", {"price": 1}]}` ─► `{"price": 1}`.
+    """The row of a raw item, without the spider's classes: `{"$object": ["shop:Book", {"n": 1}]}` ─► `{"n": 1}`.
 
     `streams/spiders/values.py` has the tags.
 

@@ -28,7 +28,8 @@ from crawlog.streams.jobs import Finish
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, sink_from, sink_name_of
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink import registry, rows_file
+from crawlog.streams.sink import made as made_module
+from crawlog.streams.sink import registry
 from crawlog.streams.sink import state as results
 from crawlog.streams.sink.batch import Entry, SinkMeta, entry
 from crawlog.streams.sink.finish import finalise, is_complete
@@ -564,7 +565,7 @@ def test_standard_output_gets_the_newest_rows_each_time(tmp_path: Path) -> None:
 
 def test_a_large_file_is_copied_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each piece ends with a row, however small the pieces."""
-    monkeypatch.setattr(rows_file, "READ_BYTES", 7)
+    monkeypatch.setattr(made_module, "READ_BYTES", 7)
     sink = sink_of("j", str(tmp_path / "out.json"))
     fold(tmp_path, sink, *[(0, n, found(f"u{n % 20}", (0, n), {"n": n, "x": "y" * n})) for n in range(40)])
     finalise(tmp_path, sink, {}, io.BytesIO())
