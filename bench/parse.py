@@ -37,7 +37,7 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
 from crawlog.streams.url.scope import Scope
-from crawlog.streams.worker.memory import give_back_large_blocks
+from crawlog.streams.worker.own_process import give_back_large_blocks
 from crawlog.streams.worker.process import spare_the_collector
 from tests.support.corpora import FOLDER, MISSING
 from tests.support.synthetic_site import WORK, Site

@@ -55,7 +55,7 @@ from crawlog.streams.jobs import Dues, FollowedJobs
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import fleet_sink_of
 from crawlog.streams.spiders import Trust
-from crawlog.streams.worker import is_for_us, planned_stop
+from crawlog.streams.worker import is_for_us, own_process
 from crawlog.streams.worker.own_process import began
 from tests.support import folding
 from tests.support.parsing import Stage, buried, links
@@ -374,12 +374,12 @@ def test_an_order_to_a_worker_reaches_no_other_process(monkeypatch: pytest.Monke
     """It must name worker, pid and start as they are; then this very process gets SIGTERM."""
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, signal: killed.append((pid, signal)))
-    monkeypatch.setattr(planned_stop, "_ordered", {})
+    monkeypatch.setattr(own_process, "_ordered", {})
     own = began()
     for pid in (0, -1, 1, os.getppid(), os.getpid()):
         for started in (*TIMES, 0.0, own):
             is_own = (pid, started) == (os.getpid(), own)
             assert is_for_us(WorkerOrder("fetch-0", pid, started), "fetch-0") is is_own
     assert not is_for_us(WorkerOrder("fetch-1", os.getpid(), own), "fetch-0")
-    planned_stop.stop_as_ordered(WorkerOrder("fetch-0", 1, own))
+    own_process.stop_as_ordered(WorkerOrder("fetch-0", 1, own))
     assert killed == [(os.getpid(), 15)]

@@ -28,12 +28,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .answers import MAX_TEXT as MAX_TEXT
+    from .answers import Fault as Fault
+    from .answers import error_line as error_line
+    from .answers import fault_of as fault_of
+    from .answers import misconfigured as misconfigured
+    from .answers import result_of as result_of
     from .calls import Died as Died
-    from .child_answers import MAX_TEXT as MAX_TEXT
-    from .child_answers import fault_of as fault_of
-    from .child_answers import misconfigured as misconfigured
-    from .child_answers import result_of as result_of
-    from .child_rules import ChildRules as ChildRules
+    from .child_code import ChildRules as ChildRules
     from .child_user import why_root as why_root
     from .frames import CALL as CALL
     from .frames import DONE as DONE
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
     from .spider_child import LOAD_S as LOAD_S
     from .spider_child import BackgroundChild as BackgroundChild
     from .spider_child import SpiderChild as SpiderChild
-    from .spider_process import Fault as Fault
-    from .spider_process import error_line as error_line
     from .trial import TOO_COMPLEX as TOO_COMPLEX
     from .trial import Trial as Trial
     from .trial import TrialHistory as TrialHistory
@@ -82,19 +82,19 @@ _HOMES = {
     "ENDED": "frames",
     "FAILED": "frames",
     "LOAD_S": "spider_child",
-    "MAX_TEXT": "child_answers",
-    "Fault": "spider_process",
+    "MAX_TEXT": "answers",
+    "Fault": "answers",
     "NEXT": "frames",
-    "ChildRules": "child_rules",
+    "ChildRules": "child_code",
     "Died": "calls",
     "SpiderChild": "spider_child",
     "SpiderFrame": "frames",
     "Trial": "trial",
     "TrialHistory": "trial",
-    "error_line": "spider_process",
-    "fault_of": "child_answers",
-    "misconfigured": "child_answers",
-    "result_of": "child_answers",
+    "error_line": "answers",
+    "fault_of": "answers",
+    "misconfigured": "answers",
+    "result_of": "answers",
     "why_root": "child_user",
 }
 

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from .answers import FRAME_BYTES, MAX_ANSWER_BYTES, Gathered
 from .frames import ITEMS, MORE, REQUESTS, FrameReader, SpiderFrame
-from .large_answers import FRAME_BYTES, MAX_ANSWER_BYTES, Gathered
 
 TURNS = 16
 """Reads in a row, before others get their turn."""

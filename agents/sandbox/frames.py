@@ -2,7 +2,7 @@
 
     worker: load, page, next, call ─► child ─► one answer each, in the same order: done, failed, ended
                                           ├──► more, at any time: the call that runs gives outputs
-                                          └──► items, requests: of a large answer, before it (large_answers.py)
+                                          └──► items, requests: of a large answer, before it (answers.py)
 
 A body lies in a frame as it is, so it is neither encoded nor escaped. The texts are JSON, because items already are.
 """

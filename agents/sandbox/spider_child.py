@@ -20,12 +20,11 @@ from crawlog.schemas import pages
 from crawlog.streams.errors import EngineError, Misconfigured, SpiderDied
 from crawlog.streams.spiders import MOST_TIMED, TIMED_OUTPUTS, CallResult, PageCall, SpiderFacts, SpiderRef, user_trace
 
+from .answers import Fault, error_line, facts_of, fault_of, misconfigured, result_of
 from .calls import Call, Calls, Died, Then
-from .child_answers import facts_of, fault_of, misconfigured, result_of
-from .child_code import ChildCode
-from .child_rules import ChildRules
+from .child_code import ChildCode, ChildRules
 from .frames import CALL, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
-from .spider_process import Fault, LoadOrder, error_line
+from .spider_process import LoadOrder
 from .zygote_process import ZygoteProcess, cpu_s
 
 LOADER = "crawlog.streams.spiders:load_runner"

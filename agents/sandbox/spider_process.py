@@ -28,8 +28,8 @@ from crawlog.schemas import pages
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import Bounds, CallResult, PageCall, Runner, SpiderRef, Trust, user_trace
 
+from .answers import Fault, error_line, frames_of
 from .frames import CALL, DONE, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, FrameReader, SpiderFrame
-from .large_answers import frames_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -68,22 +68,6 @@ class LoadOrder(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.folders is None:
             return None
         return Trust(tuple(map(Path, self.folders)), Path(self.named) if self.named else None)
-
-
-class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error of loading, or of a call."""
-
-    error: str
-    trace: str = ""
-
-
-def error_line(error: BaseException) -> str:
-    """An error on one line; its class alone if its text cannot be made."""
-    try:
-        text = f"{type(error).__name__}: {error}"
-    except BaseException:  # noqa: BLE001  # a spider's error class may raise anything
-        text = type(error).__name__
-    return text.partition("\n")[0][:1000]
 
 
 class SpiderService:

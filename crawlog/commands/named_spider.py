@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PROJECT = "scrapy.cfg"
 """The file that marks the folder of a Scrapy project."""
 
-ORIGINS_LOADER = "crawlog.streams.spiders.scrapy.setting_origins:load_origins"
+ORIGINS_LOADER = "crawlog.streams.spiders.scrapy.settings_table:load_origins"
 """Loads what knows the origins of Scrapy's settings, in the child."""
 
 _SCRAPY_SETTING = re.compile(r"[A-Z][A-Z0-9_]*")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .named_spider import NamedSpider
 
-TRIED_LOADER = "crawlog.streams.spiders.tried_runner:load_tried"
+TRIED_LOADER = "crawlog.streams.spiders.runners:load_tried"
 """What loads the spider in its process."""
 
 

@@ -8,7 +8,7 @@
     engine.py         start, stop, adopt; the meaning of each file         changed_files.py  noted, compared, rechecked
     broker.py         one process: configuration, launch, readiness, end   segments.py       founds of a damaged segment
     jars.py, java.py  sources of Kafka and of a JRE                        lock.py           one command at a time
-    users.py          commands that use it; the last one stops it          death.py          why a broker ended
+    death.py          why a broker ended
 
 Used as a module: `from crawlog.streams import engine`, then `engine.start(…)`. It imports settings and no other room.
 """
@@ -30,7 +30,7 @@ from .engine import (
 )
 from .jars import cache_folder, fetch_jars, kafka_version, locked_jars
 from .java import find_java
-from .users import Users
+from .lock import Users
 
 __all__ = [
     "STOP_TIMEOUT_S",

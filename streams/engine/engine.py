@@ -13,7 +13,7 @@
     cut-TIME.jsonl  records behind damage, before its files were cut there (`segments.py`)
     offer         names of the cut-TIME.jsonl whose founds are not in the log again yet
     lock          held while a command starts or stops the broker
-    users         held by commands that use the broker without the data folder (`users.py`)
+    users         held by commands that use the broker without the data folder (`lock.py`)
 
 One broker per data folder. It runs in a session of its own, so it outlives a killed command, and the next command on
 the folder adopts it. A process is our broker if its pid, its start time, its folder and the cluster id behind its port

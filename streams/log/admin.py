@@ -17,9 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 
 from crawlog.streams.errors import EngineError
 
-from .addresses import named_silent
 from .client import DENIED_CODES, access_denied, committed_offsets, kafka_config, weak_callback
-from .listener import listener_at
+from .listener import listener_at, named_silent
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured
 
 from .aborts import explain_aborts
-from .addresses import named_silent
+from .listener import named_silent
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Kafka, Settings

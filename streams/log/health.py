@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, ResourceType  # type: ignore[attr-defined]  # it does not re-export them
 
-from .addresses import address_problems
+from .listener import address_problems
 from .topics import TOPIC_KINDS
 
 if TYPE_CHECKING:

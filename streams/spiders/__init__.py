@@ -7,13 +7,14 @@
                               │                          values: `meta`, `cb_kwargs`, raw items as tagged JSON
     without a spider: parse_page: one row, all links; a sitemap, a robots.txt: parse_listing (`default.py`) ─► Parsed
 
-    deployed code: folder in the cache, a name ─► deployed ─► the same runners; `remote_settings`: those of a record
+    deployed code: folder in the cache, a name ─► deployed ─► the same runners, with harmless settings
 
-All modules are pure, except `loading`, `deployed`, `trust` and `stored_page`, which read files, and `own_logging`,
+All modules are pure, except `loading`, `deployed`, `trust` and `stored_page`, which read files, and `own_loading`,
 which sets up Python's logging in the spider's process.
 """
 
 from .default import SPIDER, parse_listing, parse_page
+from .deployed import wire_refusal
 from .exchange import (
     MOST_TIMED,
     TIMED_OUTPUTS,
@@ -37,19 +38,16 @@ from .failure import (
     TimedOut,
     TlsFailed,
 )
-from .identity import request_id, unfiltered_id
 from .loading import file_of
 from .own_outputs import Bounds, TooMuch
 from .page import NOTHING, Parse, Parsed, is_answer, is_followed, is_html, is_redirect, receiver, unread
 from .pipelines import DropItem, MadeItem, MadeItems, Pipelines, read_made, written_made
-from .remote_settings import wire_refusal
 from .request_records import record_of
 from .response import Response
-from .rules import Rule
 from .runners import load_runner
 from .self_running import check_crawl
-from .spider import Spider
-from .spider_request import Request
+from .spider import Rule, Spider
+from .spider_request import Request, request_id, unfiltered_id
 from .stored_page import StoredPage, Tried, bare_record, opened, read_page, try_page
 from .traces import user_trace
 from .trust import Trust, allow, code_of, trust_of

@@ -23,16 +23,27 @@ from crawlog.streams.url import Canonicaliser, Places
 from .default import parse_page
 from .exchange import CallResult, PageCall, SpiderFacts, SpiderRef
 from .failure import failure_of
-from .own_outputs import Bounds, OutputRules, OwnOutputs, Parent, TooMuch, parent_of, row_of, start_parent, written
-from .own_start import PAUSE, each_output, each_start
+from .own_outputs import (
+    PAUSE,
+    Bounds,
+    OutputRules,
+    OwnOutputs,
+    Parent,
+    TooMuch,
+    each_output,
+    each_start,
+    parent_of,
+    row_of,
+    start_parent,
+    written,
+)
 from .own_warnings import SharedState
 from .page import is_redirect, receiver
 from .pipelines import Pipelines, of_spider
 from .request_records import is_method, request_of
 from .response import Response
-from .rules import is_searched, rule_requests
 from .scrapy_names import of_selector
-from .spider import Spider
+from .spider import Spider, is_searched, rule_requests
 from .traces import user_trace
 from .values import Untravelled, Values
 

@@ -1,6 +1,7 @@
-"""A class of crawlog's own spiders to a runner: made with its arguments, checked before anything is asked for."""
+"""A class of crawlog's own spiders to a runner: made with its arguments, checked, its logging set up."""
 
 import inspect
+import logging  # noqa: TID251  # sets up the user's own messages; crawlog writes none here
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -20,8 +21,7 @@ from .own import OwnRunner
 from .own_outputs import Bounds
 from .pipelines import check_pipelines
 from .request_records import request_carrier
-from .rules import Rule
-from .spider import Spider
+from .spider import Rule, Spider
 from .values import Values
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -201,3 +201,54 @@ def _label(spider: Spider, path: Path, digest: str) -> str:
         if not _NAME.fullmatch(str(text)):
             raise Misconfigured(f"--spider {path}: {what} = {text!r}: letters, digits, and . _ + - only, at most 100")
     return f"{name}@{version}"
+
+
+FORMAT = "[%(name)s] %(levelname)s: %(message)s"
+"""Of a line; crawl.logs finds its level in it."""
+
+
+class _UsersLines(logging.Filter):
+    """Lets pass what the spider's project logs, and warnings of libraries. The spider's module is named as its file is.
+
+    At level info a library may tell secrets: httpx logs each URL, with its tokens.
+    """
+
+    def __init__(self, found: FoundClass) -> None:
+        super().__init__()
+        folder = project_folder(found.file)
+        self._name, self._shown = found.module.__name__, found.file.stem
+        self._own = folder if (folder / "__init__.py").is_file() else found.file  # it may be installed itself
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True for a line of the project, and for a warning or an error."""
+        path = Path(record.pathname)
+        if record.name == self._name:
+            record.name = self._shown
+        return record.levelno >= logging.WARNING or not is_installed(path) or path.is_relative_to(self._own)
+
+
+def log_lines(found: FoundClass) -> None:
+    """Write the spider's lines, from info up, to standard error, where the user has not set up `logging`.
+
+    Python's last resort takes lines that no handler takes, so the user may set up `logging` at any time. It is for the
+    spider's own process, after its module has run: of another process the logging is the user's.
+    """
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(_UsersLines(found))
+    logging.lastResort = handler
+    set_up = logging.basicConfig
+
+    def basic(**given: Any) -> None:
+        """Python's own; `logging.info` and its like call it without arguments, and then it takes our handler."""
+        if given:
+            set_up(**given)
+        elif not root.handlers:
+            root.addHandler(handler)
+
+    logging.basicConfig = basic
+    if root.level == logging.WARNING:  # Python's default: the module has set no level
+        root.setLevel(logging.INFO)

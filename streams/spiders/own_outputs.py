@@ -1,7 +1,10 @@
-"""What a callback of crawlog's own spiders gave: items and requests, encoded one by one as they are yielded."""
+"""The outputs of `start` and of callbacks of crawlog's own spiders: items and requests, encoded as they are yielded."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import asyncio  # noqa: TID251  # for its error: in the child alone, whose loop an async `start` waits for
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import suppress
+from inspect import isawaitable
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -12,10 +15,9 @@ from crawlog.streams.url import InvalidUrl, fingerprint
 
 from . import scrapy_names
 from .exchange import CallResult, RequestOut
-from .identity import request_id, unfiltered_id
 from .item_classes import shape_of
 from .request_records import record_of
-from .spider_request import Request
+from .spider_request import Request, request_id, unfiltered_id
 from .values import Values, as_json
 
 _HTTP = ("http://", "https://")
@@ -216,3 +218,79 @@ def _unwritable(output: object) -> str:
 def start_parent(job: str, epoch: int) -> Parent:
     """The parent of the requests of `start`: a job's epoch."""
     return Parent("", fingerprint(f"start {job} {epoch}"), 0, depth=0)
+
+
+PAUSE: Final = object()
+"""Given before an async `start` waits: what it gave before need not wait with it."""
+
+
+async def each_output(given: Any) -> AsyncIterator[object]:
+    """The outputs that a callback returned, one by one: nothing, one, several, now or later."""
+    if isawaitable(given):
+        given = await given
+    if not hasattr(given, "__aiter__"):
+        for output in several(given):
+            yield output
+        return
+    async for output in given:
+        yield output
+
+
+async def each_start(given: Any) -> AsyncGenerator[object, None]:
+    """The same, with `PAUSE` between them. When it is closed, it closes an async `start` too, so its `finally` runs."""
+    iterator = given.__aiter__() if hasattr(given, "__aiter__") else each_output(given)
+    try:
+        while True:
+            stepping = iterator.__anext__().__await__()
+            try:
+                waits_for = next(stepping)
+            except StopIteration as done:
+                yield done.value
+                continue
+            rest = _Rest(waits_for, stepping)
+            try:
+                yield PAUSE
+            except GeneratorExit:
+                await rest.cancelled()
+                raise
+            yield await rest
+    except StopAsyncIteration:
+        return
+    finally:
+        if hasattr(iterator, "aclose"):
+            await iterator.aclose()
+
+
+class _Rest(Awaitable[Any]):
+    """The rest of an awaitable that was begun: what it waits for first is passed on to the event loop."""
+
+    def __init__(self, waits_for: Any, stepping: Generator[Any, Any, Any]) -> None:
+        self._waits_for = waits_for
+        self._stepping = stepping
+
+    async def cancelled(self) -> None:
+        """Ends it as a task that is cancelled: a generator that still waits cannot be closed."""
+        with suppress(asyncio.CancelledError, StopIteration, StopAsyncIteration):
+            self._waits_for = self._stepping.throw(asyncio.CancelledError())
+            await self
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                try:
+                    answer = yield waits_for
+                except BaseException as error:  # noqa: BLE001  # a cancellation among them: it is the generator's
+                    waits_for = self._stepping.throw(error)
+                else:
+                    waits_for = self._stepping.send(answer)
+            except StopIteration as done:
+                return done.value
+
+
+def several(given: Any) -> Iterable[object]:
+    """What a callback returned, as several outputs."""
+    if given is None:
+        return ()
+    is_single = isinstance(given, Mapping | Request) or not isinstance(given, Iterable)
+    return (given,) if is_single else given

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from crawlog.streams.errors import Misconfigured
 
 from .deployed import check_settings, deployed_class, explained, is_scrapy_project
-from .exchange import Runner, SpiderRef
+from .exchange import CallResult, PageCall, Runner, SpiderFacts, SpiderRef
 from .loading import FoundClass, found_class, is_kind_of, project_of
-from .own_loading import own_runner
-from .own_logging import log_lines
+from .own_loading import log_lines, own_runner
 from .own_outputs import Bounds
 from .self_running import no_crawls
 from .trust import Trust
@@ -83,3 +83,29 @@ def _deployed(ref: SpiderRef, bounds: Bounds) -> Runner:
         return _of_class(deployed_class(folder, ref.path), ref, bounds)
     except Misconfigured as error:
         raise explained(error) from error
+
+
+class TriedRunner:
+    """A runner that also says whether its spider has a method that may be a callback.
+
+    Args:
+        runner: Of crawlog's own spider, or of Scrapy's.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self.facts: SpiderFacts = runner.facts
+
+    async def page(self, call: PageCall) -> CallResult:
+        """What the spider makes of a page."""
+        result: CallResult = await self._runner.page(call)
+        return result
+
+    async def call(self, _name: str, argument: bytes) -> bytes:
+        """The name of a method, if the spider has it; else nothing."""
+        return argument if self._runner.has_callback(argument.decode()) else b""
+
+
+def load_tried(*given: Any, **named: Any) -> TriedRunner:
+    """The runner of a spider. Raises: Misconfigured: as `load_runner`."""
+    return TriedRunner(load_runner(*given, **named))

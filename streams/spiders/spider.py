@@ -1,15 +1,161 @@
-"""The base class of spiders that users write.
+"""`Spider`, the base class of spiders that users write, and `Rule`: which links are followed, by which method.
 
-Pure: the same page and spider give the same bytes.
+A link belongs to the first rule that takes it. A page that came by a rule is searched by the rules again, unless its
+rule has a callback and does not say `follow=True`.
 """
 
 import logging  # noqa: TID251  # the user's own messages; crawlog writes none here
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from .response import Response
-from .rules import Rule
-from .spider_request import Request
+from .spider_request import Callback, Request
+
+Patterns = str | re.Pattern[str] | Iterable[str | re.Pattern[str]]
+
+OF_RULE: Final = "rule"
+"""Key in `meta` of the number of the rule that took a link; as in Scrapy."""
+
+_FILES: Final = frozenset(
+    {"7z", "bz2", "rar", "tar", "tar.gz", "xz", "zip", "bmp", "gif", "jpg", "jpeg", "png", "tif", "tiff", "svg",
+     "ico", "webp", "mp3", "wma", "ogg", "wav", "aac", "mid", "aiff", "3gp", "avi", "mov", "mp4", "mpg", "qt", "swf",
+     "wmv", "m4a", "m4v", "flv", "webm", "xls", "xlsm", "xlsx", "ppt", "pptx", "doc", "docx", "odt", "ods", "odg",
+     "odp", "css", "pdf", "exe", "bin", "rss", "dmg", "iso", "apk", "jar", "js", "msi"}
+)  # fmt: skip
+"""Extensions of files that are no pages."""
+
+
+class Rule:
+    """Links to follow.
+
+    Args:
+        allow: Expressions; the absolute URL must match one, anywhere. None given: all URLs do.
+        deny: Expressions; a URL that matches one is left out.
+        allow_domains, deny_domains: Hosts, with their sub-domains.
+        restrict_css, restrict_xpath: Only links within what these selectors match.
+        callback: A method of the spider, by its name. Without one the page is only searched for links.
+        follow: Whether these pages are searched by the rules again; by default if there is no callback.
+        cb_kwargs: Further arguments of the callback.
+        priority: Within a host, higher is sent first.
+        deny_extensions: File extensions that are left out; by default those of images, archives and the like.
+    """
+
+    def __init__(  # noqa: PLR0913  # as in Scrapy, whose rule has a link extractor with these
+        self,
+        allow: Patterns = (),
+        deny: Patterns = (),
+        *,
+        allow_domains: str | Iterable[str] = (),
+        deny_domains: str | Iterable[str] = (),
+        restrict_css: str | Iterable[str] = (),
+        restrict_xpath: str | Iterable[str] = (),
+        callback: Callback | None = None,
+        follow: bool | None = None,
+        cb_kwargs: Mapping[str, Any] | None = None,
+        priority: int = 0,
+        deny_extensions: Iterable[str] = _FILES,
+    ) -> None:
+        self.callback = _name_of(callback)
+        self.follow = callback is None if follow is None else follow
+        self.cb_kwargs = dict(cb_kwargs or {})
+        self.priority = priority
+        self._allow, self._deny = _compiled(allow), _compiled(deny)
+        self._allow_domains, self._deny_domains = _several(allow_domains), _several(deny_domains)
+        self._css, self._xpath = _several(restrict_css), _several(restrict_xpath)
+        self._extensions = frozenset(one.lower().lstrip(".") for one in deny_extensions)
+
+    def urls(self, response: Response) -> list[str]:
+        """The absolute URLs on a page that this rule takes, in order."""
+        urls = (response.urljoin(href) for href in self._hrefs(response))
+        return [url for url in dict.fromkeys(urls) if self.takes(url)]
+
+    def takes(self, url: str) -> bool:
+        """Whether the rule takes a URL, wherever it stands."""
+        if not url.startswith(("http://", "https://")):
+            return False
+        if self._allow and not any(one.search(url) for one in self._allow):
+            return False
+        if any(one.search(url) for one in self._deny):
+            return False
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname or ""
+        except ValueError:  # no URL, such as `http://[bad`
+            return False
+        if self._allow_domains and not within(host, self._allow_domains):
+            return False
+        return not within(host, self._deny_domains) and not self._is_file(parts.path)
+
+    def _is_file(self, path: str) -> bool:
+        name = path.rpartition("/")[2].lower()
+        return any(part in self._extensions for part in (name.partition(".")[2], name.rpartition(".")[2])) and (
+            "." in name
+        )
+
+    def _hrefs(self, response: Response) -> Iterator[str]:
+        if not self._css and not self._xpath:
+            for node in response.tree.css("a[href], area[href]"):
+                yield (node.attributes.get("href") or "").strip()
+            return
+        places = [place for query in self._css for place in response.css(query)]
+        places += [place for query in self._xpath for place in response.xpath(query)]
+        for place in places:
+            inside = place.xpath("descendant-or-self::a/@href | descendant-or-self::area/@href")
+            yield from (href.strip() for href in inside.getall())
+
+
+class HasRules(Protocol):
+    """A spider with rules."""
+
+    rules: Sequence[Rule]
+
+
+def rule_requests(spider: HasRules, response: Response) -> Iterator[Request]:
+    """The requests of a page's rules."""
+    taken: set[str] = set()
+    for number, rule in enumerate(spider.rules):
+        for url in rule.urls(response):
+            if url in taken:
+                continue
+            taken.add(url)
+            meta = {OF_RULE: number} if rule.callback and rule.follow else {}
+            yield Request(url, rule.callback or None, meta=meta, cb_kwargs=rule.cb_kwargs, priority=rule.priority)
+
+
+def is_searched(spider: HasRules, request: Request | None) -> bool:
+    """Whether a page is searched by the rules: one that no callback got, or whose rule says so."""
+    if not spider.rules:
+        return False
+    if request is None or request.callback is None:
+        return True
+    number = request.meta.get(OF_RULE)
+    return isinstance(number, int) and 0 <= number < len(spider.rules) and spider.rules[number].follow
+
+
+def within(host: str, domains: Iterable[str]) -> bool:
+    """Whether a host is one of these or a sub-domain of one."""
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)
+
+
+def _name_of(callback: Callback | None) -> str:
+    """The name of a callback: rules stand in the class, where its methods are plain functions."""
+    if callback is None or isinstance(callback, str):
+        return callback or ""
+    name = getattr(callback, "__name__", "")
+    if not name.isidentifier():
+        raise TypeError(f"callback = {callback!r:.200}: a rule names a method of the spider")
+    return str(name)
+
+
+def _several(given: str | Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _compiled(given: Patterns) -> tuple[re.Pattern[str], ...]:
+    several = (given,) if isinstance(given, str | re.Pattern) else given
+    return tuple(re.compile(one) if isinstance(one, str) else one for one in several)
 
 
 class Spider:

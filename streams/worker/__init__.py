@@ -6,9 +6,8 @@
                           member.ConsumerThread (aiokafka, a thread) ◄─ positions: what is committed, where to start
 
     watchdog   ends a worker that is stuck            lease     until when no other worker can own our partitions
-    suspects   which URL was in work at each death    memory    freed memory goes back to the system
-    contract   the app as these parts see it          own_process  what it tells of itself in reports
-    planned_stop  an operator's order to end          namesakes  another worker of the same name
+    suspects   which URL was in work at each death    contract  the app as these parts see it
+    own_process  its reports about itself, an operator's command to end it, freed memory back to the system
 
 Each wait of a stop or a rebalance has a limit: `finish_within`.
 """
@@ -17,9 +16,7 @@ from .consumer import COMMIT_S, finish_within
 from .crawl_app import CrawlApp
 from .lease import boottime
 from .member import LARGE_BYTES
-from .memory import give_back_memory
-from .own_process import OwnProcess
-from .planned_stop import is_for_us, stop_as_ordered
+from .own_process import OwnProcess, give_back_memory, is_for_us, stop_as_ordered
 from .process import refuse_to_start, run_worker, spare_the_collector
 from .suspects import Suspects, Verdict
 

@@ -44,8 +44,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import HeldRange, Position, WrittenEnds, reached_offset, replay_order, written_ends
 
 from .hung_brokers import ANSWER_S, prompt
-from .lease import Lease, boottime
-from .namesakes import Namesakes
+from .lease import Lease, Namesakes, boottime
 
 if TYPE_CHECKING:
     from .contract import App

@@ -1,13 +1,21 @@
-"""What a worker's process tells of itself in its reports: its machine, its age, its CPU and memory."""
+"""A worker's own process: what its reports have of it, its end at an operator's command, its freed memory."""
 
+import contextlib
+import ctypes
 import os
 import resource
+import signal
 import socket
 import time
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
+import structlog
+
+from crawlog.schemas.control import WorkerOrder
 from crawlog.schemas.progress import SUPERVISOR, Progress
+from crawlog.streams.exit_codes import DRAINED, EX_TEMPFAIL
 
 _PAGE_BYTES = resource.getpagesize()
 _STATM = Path("/proc/self/statm")
@@ -52,3 +60,75 @@ def _rss() -> int:
         return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
         return 0
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+MAPPED_BYTES = 1 << 20
+"""Blocks of this size or more get their own mapping. They are rare: each costs a system call and its page faults."""
+
+KEPT_BYTES = 32 << 20
+"""Free memory that stays at the end of a heap. Returning it after each page cost parse 6 %."""
+
+LARGE_BYTES = 1 << 20
+"""From this size on a page's tree takes many times as much memory; parsing takes so long that a trim costs little."""
+
+
+def give_back_large_blocks() -> None:
+    """Make glibc return large blocks to the system when they are freed.
+
+    By default it raises the limit to the largest block freed lately, up to 32 MiB. Smaller blocks stay in a heap per
+    thread; bodies of some megabytes then leave hundreds of megabytes of holes.
+    """
+    with contextlib.suppress(AttributeError):  # musl has no such setting
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
+        library.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def give_back_memory(size_bytes: int) -> None:
+    """Return the free memory between used blocks to the system, before a large page is parsed.
+
+    It takes 1 to 8 ms, 40 ms after half a gigabyte.
+
+    Args:
+        size_bytes: Size of the page; nothing happens below LARGE_BYTES.
+    """
+    if size_bytes >= LARGE_BYTES:
+        with contextlib.suppress(AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+log = structlog.get_logger()
+
+_ordered: dict[Literal["drain", "stop", "restart"], str] = {}
+"""What this process was told to do, and why."""
+
+
+def is_for_us(order: WorkerOrder, name: str) -> bool:
+    """Whether the order is for this very process; an order for an earlier one of the name stays in the log."""
+    return (order.worker, order.pid, order.started) == (name, os.getpid(), began())
+
+
+def stop_as_ordered(order: WorkerOrder) -> None:
+    """Ends this process as SIGTERM does."""
+    log.info("ordered_to_stop", action=order.action, by=order.by)
+    _ordered[order.action] = order.by
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def stop_for_restart(why: str) -> None:
+    """Ends this process as SIGTERM does, with a code that asks for another one, unless it is drained."""
+    _ordered["restart"] = why
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def exit_code_of_stop() -> int:
+    """The exit code of a clean stop: it tells a supervisor whether to start another process."""
+    if "drain" in _ordered:
+        return DRAINED if os.environ.get(SUPERVISOR) else 0
+    return EX_TEMPFAIL if "restart" in _ordered else 0
+
+
+def reason_of_restart() -> str:
+    """Why this process asks for another one; empty if it does not."""
+    return _ordered.get("restart", "")

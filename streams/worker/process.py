@@ -21,8 +21,7 @@ from crawlog.streams.errors import CrawlError
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.kernel import work_in_batch
 
-from .memory import give_back_large_blocks
-from .planned_stop import exit_code_of_stop, reason_of_restart
+from .own_process import exit_code_of_stop, give_back_large_blocks, reason_of_restart
 from .watchdog import denial
 
 if TYPE_CHECKING:

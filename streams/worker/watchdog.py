@@ -41,7 +41,7 @@ from crawlog.streams.log import Admin, access_denied, check_readable, health
 
 from .lease import boottime
 from .member import LIBRARY
-from .planned_stop import stop_for_restart
+from .own_process import stop_for_restart
 
 if TYPE_CHECKING:
     from collections.abc import Callable

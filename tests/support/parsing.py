@@ -10,13 +10,13 @@ import msgspec
 from crawlog.agents.parse.guard import Guard, NoNotes
 from crawlog.agents.parse.spider_pages import SpiderPages
 from crawlog.agents.parse.stage import ParseStage
+from crawlog.agents.sandbox.answers import Fault, fault_of
 from crawlog.agents.sandbox.calls import Then
-from crawlog.agents.sandbox.child_answers import fault_of
-from crawlog.agents.sandbox.child_rules import ChildRules
+from crawlog.agents.sandbox.child_code import ChildRules
 from crawlog.agents.sandbox.frames import LOAD, SpiderFrame
 from crawlog.agents.sandbox.frames import PAGE as PAGE_FRAME
 from crawlog.agents.sandbox.spider_child import LOADER
-from crawlog.agents.sandbox.spider_process import Fault, LoadOrder, SpiderService
+from crawlog.agents.sandbox.spider_process import LoadOrder, SpiderService
 from crawlog.schemas import items, pages, urls
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta

@@ -4,11 +4,11 @@ project.py: class, settings ─► crawler.py: spider, middlewares ─► scrapy
 │
 page ─► arrived.py, failures.py ─► downloading.py ─► scraping.py ◄──┤──► facts.py: the job's settings, what differs
 │             └──► settings_table.py, meta_table.py
-requests ◄─ recorded.py ◄─────────────────────────────┴─► exported.py ─► items
+requests ◄─ recorded.py ◄─────────────────────────────┴─► feeds.py ─► items
 """
 
 from .crawler import StandInCrawler
-from .exported import Exporter, item_of, raw_item
+from .feeds import Exporter, item_of, raw_item
 from .kinds import Kinds
 from .loaded import of_class, of_project
 from .meta_table import META

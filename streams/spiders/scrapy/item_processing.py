@@ -16,8 +16,8 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from ..pipelines import NO_FILE_YET, Pipelines
 from .counted import taken, tell
 from .crawler import StandInCrawler, reason_of
-from .exported import Exporter, item_of
-from .formatted_lines import write_line
+from .failures import write_line
+from .feeds import Exporter, item_of
 from .kinds import Kinds
 from .scraping import failure_of
 

@@ -22,16 +22,15 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from ..exchange import MOST_TIMED, TIMED_OUTPUTS, CallResult, RequestOut
-from ..identity import unfiltered_id
 from ..own_warnings import SharedState
+from ..spider_request import unfiltered_id
 from ..traces import user_trace
 from .counted import taken
 from .crawler import StandInCrawler, reason_of
 from .downloading import MAX_REPEATED, MAX_REPLACED
-from .exported import Exporter, raw_item
-from .failures import raised
+from .failures import raised, write_line
+from .feeds import Exporter, raw_item
 from .fingerprints_made import Earlier, Fingerprints, RefusedRequests
-from .formatted_lines import write_line
 from .kinds import Kinds
 from .recorded import Recorder, Unsendable, UnsendableUrl
 

@@ -23,13 +23,13 @@ from ..exchange import MOST_TIMED, CallResult, PageCall, SpiderFacts, SpiderRef
 from ..page import is_redirect
 from . import facts, feeds
 from .arrived import response_of
-from .close_counts import CloseCounts
+from .counted import CloseCounts
 from .crawler import StandInCrawler
-from .exported import Exporter
 from .failures import raised
+from .feeds import Exporter
 from .item_processing import ScrapyPipelines
 from .kinds import Kinds
-from .loop_reactor import start_if_installed
+from .loaded import start_if_installed
 from .project import FoundSpider
 from .recorded import Recorder, Unsendable
 from .scraping import Origin, Scraping

@@ -27,7 +27,7 @@ from crawlog.agents.sandbox import (
     spider_child,
     zygote_process,
 )
-from crawlog.agents.sandbox.child_answers import MAX_TEXT, facts_of
+from crawlog.agents.sandbox.answers import MAX_TEXT, facts_of
 from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.frames import CALL, DONE, FAILED, PAGE, FrameReader, SpiderFrame, TooLong
 from crawlog.agents.sandbox.limits import ChildLimits, Corral

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.requests import RequestRecord
-from crawlog.streams.spiders.identity import request_id, unfiltered_id
+from crawlog.streams.spiders.spider_request import request_id, unfiltered_id
 from crawlog.streams.url.canonical import fingerprint
 
 A = "http://a.com/"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scrapy.settings import default_settings
 
-from crawlog.streams.spiders.remote_settings import REFUSED, wire_refusal
+from crawlog.streams.spiders.deployed import REFUSED, wire_refusal
 from crawlog.streams.spiders.scrapy.settings_table import SETTINGS
 
 _PATH = re.compile(r"[a-z_]\w*(\.\w+)+")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from crawlog.streams.worker.namesakes import Namesakes
+from crawlog.streams.worker.lease import Namesakes
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from crawlog.streams.log.topics import Topics
 from crawlog.streams.parse import waiting
 from crawlog.streams.settings.machine import Kafka, Parse
 from crawlog.streams.settings.settings import Settings, to_environ
-from crawlog.streams.worker import crawl_app, planned_stop
+from crawlog.streams.worker import crawl_app, own_process
 from crawlog.streams.worker import watchdog as module
 from crawlog.streams.worker.watchdog import Watchdog
 from tests.support.forked import Server
@@ -242,8 +242,8 @@ def test_a_worker_whose_clock_was_set_back_ends_for_a_restart(
     told: list[int] = []
     looks, now = 0, time.time()
     dog = Watchdog(Worker().app(), assignment_s=STUCK_S)
-    monkeypatch.setattr(planned_stop, "_ordered", {})
-    monkeypatch.setattr("crawlog.streams.worker.planned_stop.os.kill", lambda _pid, what: told.append(what))
+    monkeypatch.setattr(own_process, "_ordered", {})
+    monkeypatch.setattr("crawlog.streams.worker.own_process.os.kill", lambda _pid, what: told.append(what))
 
     def rest(*_: object) -> None:
         nonlocal looks, now
@@ -257,11 +257,11 @@ def test_a_worker_whose_clock_was_set_back_ends_for_a_restart(
     monkeypatch.setattr("time.time", lambda: now)
     dog._watch_loop()
     assert told == [signal.SIGTERM] * stops
-    assert planned_stop.exit_code_of_stop() == (EX_TEMPFAIL if stops else 0)
-    assert planned_stop.reason_of_restart() == ("clock_set_back" if stops else "")
-    planned_stop._ordered["drain"] = "somebody"
+    assert own_process.exit_code_of_stop() == (EX_TEMPFAIL if stops else 0)
+    assert own_process.reason_of_restart() == ("clock_set_back" if stops else "")
+    own_process._ordered["drain"] = "somebody"
     monkeypatch.setenv(SUPERVISOR, "up")
-    assert planned_stop.exit_code_of_stop() == DRAINED  # the supervisor starts no other one
+    assert own_process.exit_code_of_stop() == DRAINED  # the supervisor starts no other one
 
 
 async def test_a_watchdog_that_breaks_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:

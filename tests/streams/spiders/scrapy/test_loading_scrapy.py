@@ -133,7 +133,7 @@ def test_a_script_that_would_crawl_by_itself_is_refused(tmp_path: Path) -> None:
     """Each process that loads it would. Below a look at `__name__` it does no harm."""
     file = tmp_path / "books.py"
     file.write_text(SPIDER + RUNS_ITSELF)
-    assert "line 21: process.start() would crawl by Scrapy" in refusal(SpiderRef(str(file)), tmp_path)
+    assert "a crawl of Books would crawl by Scrapy" in refusal(SpiderRef(str(file)), tmp_path)
     file.write_text(SPIDER + 'if __name__ == "__main__":\n' + RUNS_ITSELF.replace("\n", "\n    "))
     assert facts_of(SpiderRef(str(file)), tmp_path).label.startswith("books@")
 
