@@ -7,9 +7,8 @@ from aiohttp import web
 
 from .access import ACCOUNTS, WRONG, WRONG_AT_ONCE, WRONG_PER_S, Accounts, access
 from .answers import errors
-from .doors import AT_WORK, under_way
+from .doors import AT_WORK, Rates, under_way
 from .guards import AT_ONCE, NAMES, PER_S, REACHED, REQUESTS, guards, is_reached, names_of, say_headers
-from .rates import Rates
 from .routing import (
     BODY_BYTES,
     FLEET,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView
     from crawlog.streams.settings import Settings
 
-MODULES = ("health", "api_v1", "metrics", "scrapyd", "pages")
+MODULES = ("api_v1", "metrics", "scrapyd", "pages")
 """Modules of this folder with routes; each has a function `routes(app)`. A new one is a name here."""
 
 

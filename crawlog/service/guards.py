@@ -12,7 +12,7 @@ from aiohttp import web
 
 from .access import is_loopback
 from .answers import AnswerError
-from .rates import Rates
+from .doors import Rates
 from .routing import BEGUN, BELOW, BODY_BYTES, UPLOAD_BYTES, Handler, route_of
 
 if TYPE_CHECKING:

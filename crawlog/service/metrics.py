@@ -1,11 +1,14 @@
-"""`/metrics` for Prometheus: the fleet as crawl.progress and crawl.control show it.
+"""`/metrics` for Prometheus: the fleet as crawl.progress and crawl.control show it. And whether the service is well.
 
     FleetView ─► FleetCollector ─► CollectorRegistry ─► text
 
 The number of labels is bounded: jobs that go on (`MOST_OPEN`), the last ended ones (`MOST_ENDED`), workers. Counts of
 pages are folds of the log, so they survive restarts; those of a worker begin again with its process.
+
+`/healthz`: the process answers. `/readyz`: the log answers, too. Both are open, and show nothing else.
 """
 
+import asyncio
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, get_args
@@ -22,6 +25,7 @@ from crawlog.schemas.progress import TOOK_S
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log import stage_group
 
+from .answers import as_json
 from .routing import FLEET, SETTINGS, add, in_thread
 
 if TYPE_CHECKING:
@@ -215,9 +219,12 @@ SCRAPES: web.AppKey[Scrapes] = web.AppKey("scrapes", Scrapes)
 
 
 def routes(app: web.Application) -> None:
-    """Adds `/metrics`."""
+    """Adds them."""
     app[SCRAPES] = Scrapes(app[FLEET], app[SETTINGS])
     add(app, "GET", "/metrics", _metrics, "read")
+    app[READY] = LogHealth()
+    add(app, "GET", "/healthz", _healthz, None)
+    add(app, "GET", "/readyz", _readyz, None)
 
 
 async def _metrics(request: web.Request) -> web.Response:
@@ -227,3 +234,45 @@ async def _metrics(request: web.Request) -> web.Response:
     except EngineError as error:
         return web.Response(status=503, text=f"{error}\n")
     return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+LOOK_S = 1.0
+"""Time that a look at the log counts, seconds."""
+
+
+class LogHealth:
+    """Whether the log answers: anybody may ask, so one look serves all for a while."""
+
+    def __init__(self) -> None:
+        self._looking = asyncio.Lock()
+        self._at = -LOOK_S
+        self._is_ready = False
+
+    async def look(self, fleet: "FleetView") -> bool:
+        """Whether it answers, or did a moment ago."""
+        async with self._looking:
+            if time.monotonic() - self._at >= LOOK_S:
+                self._is_ready = await asyncio.to_thread(_answers, fleet)
+                self._at = time.monotonic()
+            return self._is_ready
+
+
+READY: web.AppKey[LogHealth] = web.AppKey("ready", LogHealth)
+
+
+def _answers(fleet: "FleetView") -> bool:
+    try:
+        fleet.stages()
+    except EngineError:
+        return False
+    return True
+
+
+async def _healthz(_: web.Request) -> web.Response:
+    return as_json({"status": "ok"})
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    if not await request.app[READY].look(request.app[FLEET]):
+        return as_json({"status": "the log does not answer"}, 503)
+    return as_json({"status": "ok"})

@@ -7,7 +7,6 @@ An error is status 200 with `"status": "error"`, as in Scrapyd: its clients read
 
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import structlog
 from aiohttp import web
@@ -16,20 +15,17 @@ from crawlog.streams.errors import CrawlError
 
 from .routing import BODY_BYTES, UPLOAD_BYTES, Handler, TooMuchWork, add, prefix_of, user_of
 from .scrapyd_calls import ENDPOINTS, Answer, Caller, Endpoint
-from .scrapyd_commands import CommandFleet
+from .scrapyd_fleet import ScrapydFleet
 from .scrapyd_words import ScrapydError, arguments_of
-
-if TYPE_CHECKING:
-    from .scrapyd_fleet import ScrapydFleet
 
 log = structlog.get_logger()
 
-SCRAPYD: "web.AppKey[ScrapydFleet]" = web.AppKey("scrapyd")
+SCRAPYD: web.AppKey[ScrapydFleet] = web.AppKey("scrapyd")
 
 
 def routes(app: web.Application) -> None:
     """Adds the endpoints `/NAME.json`."""
-    app[SCRAPYD] = CommandFleet(app)
+    app[SCRAPYD] = ScrapydFleet(app)
     for name, endpoint in ENDPOINTS.items():
         is_upload = name == "addversion"
         for slashes in ("/", "//"):  # scrapyd-client adds one to the address, which ends with one in scrapy.cfg

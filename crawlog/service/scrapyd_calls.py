@@ -14,8 +14,10 @@ from urllib.parse import quote
 
 from packaging.version import InvalidVersion, Version
 
+from crawlog.jobs.request import Submission
+
 from .routing import Role
-from .scrapyd_fleet import ScrapydFleet, ScrapydJob, ScrapydOrder, ScrapydVersion, local_time
+from .scrapyd_fleet import ScrapydFleet, ScrapydJob, local_time
 from .scrapyd_words import Arguments, ScrapydError
 
 FINISHED_SHOWN = 1_000
@@ -62,14 +64,23 @@ async def schedule(caller: Caller) -> Answer:
     if not abs(priority) < MAX_PRIORITY:
         raise ScrapydError(f"priority is invalid: {priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}")
     settings = dict(_setting(one) for one in given.texts("setting"))
-    found = await _version(caller, project, version)
-    if spider not in found.spiders:
+    found, spiders = await _version(caller, project, version)
+    if spider not in spiders:
         raise ScrapydError(f"spider '{spider}' not found")
     if "/" in job or "\0" in job or job in {".", ".."}:
         raise ScrapydError(f"DirectoryTraversalError: {project}/{spider}/{job}")
     inner = {"_job": job} | ({"_version": version} if version else {})
-    order = ScrapydOrder(job, project, spider, found.name, priority, settings, given.rest() | inner, caller.user)
-    await caller.fleet.submit(order)
+    wanted = Submission(
+        spider=spider,
+        project=project,
+        version=found,
+        args=given.rest() | inner,
+        settings=dict(settings),
+        job=job,
+        priority=int(priority),
+        is_new=True,
+    )
+    await caller.fleet.submit(wanted, caller.user)
     return {"jobid": job}
 
 
@@ -186,14 +197,14 @@ async def listversions(caller: Caller) -> Answer:
 async def listspiders(caller: Caller) -> Answer:
     """The spiders of a version."""
     project, version = caller.given.text("project"), caller.given.optional("_version")
-    return {"spiders": list((await _version(caller, project, version)).spiders)}
+    return {"spiders": list((await _version(caller, project, version))[1])}
 
 
 async def delversion(caller: Caller) -> Answer:
     """Deletes a version."""
     project, version = _inside(caller.given.text("project")), caller.given.text("version")
     kept = (await caller.fleet.projects()).get(project, ())
-    gone = [one.name for one in kept if listed_version(one.name) == listed_version(version)]
+    gone = [name for name in kept if listed_version(name) == listed_version(version)]
     if not gone:
         raise ScrapydError(f"version '{version}' not found")
     for name in gone:
@@ -220,12 +231,16 @@ def listed_version(version: str) -> str:
     return _NOT_OF_A_LISTED_VERSION.sub("_", plain_version(version))
 
 
-async def _versions(caller: Caller, project: str) -> dict[str, ScrapydVersion]:
+Kept = tuple[str, tuple[str, ...]]
+"""A version's name as it was deployed, and its spiders."""
+
+
+async def _versions(caller: Caller, project: str) -> dict[str, Kept]:
     """The versions of a project as Scrapyd lists and orders them: by number where all are numbers, else by name."""
-    kept = (await caller.fleet.projects()).get(project, ())
-    listed = {listed_version(one.name): one for one in kept}
+    kept = (await caller.fleet.projects()).get(project, {})
+    listed = {listed_version(name): (name, spiders) for name, spiders in kept.items()}
     try:
-        order = sorted(listed, key=lambda name: Version(listed[name].name))
+        order = sorted(listed, key=lambda name: Version(listed[name][0]))
     except InvalidVersion:
         order = sorted(listed)
     return {name: listed[name] for name in order}
@@ -244,7 +259,7 @@ async def _known(caller: Caller, project: str) -> None:
         raise ScrapydError(f"project '{project}' not found")
 
 
-async def _version(caller: Caller, project: str, version: str | None) -> ScrapydVersion:
+async def _version(caller: Caller, project: str, version: str | None) -> Kept:
     versions = await _versions(caller, project)
     if not versions:
         raise ScrapydError(f"project '{project}' not found")

@@ -11,10 +11,11 @@ import msgspec
 import requests
 from aiohttp import web
 
+from crawlog.jobs.request import Submission
 from crawlog.schemas.log_lines import LogLine
 from crawlog.service.app import make_app
 from crawlog.service.scrapyd import SCRAPYD
-from crawlog.service.scrapyd_fleet import ScrapydJob, ScrapydOrder, ScrapydVersion
+from crawlog.service.scrapyd_fleet import ScrapydJob
 from crawlog.streams.settings.sources import load
 
 LIMIT_S = 20.0
@@ -34,7 +35,7 @@ class ToldFleet:
 
     node: str = "node"
     all_jobs: dict[str, ScrapydJob] = field(default_factory=dict)
-    all_projects: dict[str, list[ScrapydVersion]] = field(default_factory=dict)
+    all_projects: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     told: list[object] = field(default_factory=list)
     logged: list[LogLine] = field(default_factory=list)
     items: list[bytes] = field(default_factory=list)
@@ -48,15 +49,16 @@ class ToldFleet:
         """One job."""
         return self.all_jobs.get(name)
 
-    async def projects(self) -> dict[str, list[ScrapydVersion]]:
+    async def projects(self) -> dict[str, dict[str, tuple[str, ...]]]:
         """Deployed projects."""
         return self.all_projects
 
-    async def submit(self, order: ScrapydOrder) -> None:
+    async def submit(self, wanted: Submission, by: str) -> None:
         """Notes it; the job is pending."""
-        self._note(order)
-        place = (order.job, order.project, order.spider)
-        self.all_jobs[order.job] = ScrapydJob(*place, "pending", 1.0, args=order.args, settings=order.settings)
+        self._note((wanted, by))
+        place = (wanted.job, wanted.project, wanted.spider)
+        settings = dict(wanted.scrapy)
+        self.all_jobs[wanted.job] = ScrapydJob(*place, "pending", 1.0, args=wanted.args, settings=settings)
 
     async def cancel(self, job: str, by: str) -> None:
         """Notes it; the job is finished."""
@@ -66,14 +68,16 @@ class ToldFleet:
     async def add_version(self, project: str, version: str, egg: bytes, by: str) -> int:
         """Notes it; the version is the newest."""
         self._note(("add", project, version, len(egg), by))
-        versions = [one for one in self.all_projects.get(project, []) if one.name != version]
-        self.all_projects[project] = [*versions, ScrapydVersion(version, ("one", "two"))]
+        versions = self.all_projects.setdefault(project, {})
+        versions.pop(version, None)
+        versions[version] = ("one", "two")
         return 2
 
     async def delete(self, project: str, version: str | None, by: str) -> None:
         """Notes it; they are gone."""
         self._note(("delete", project, version, by))
-        left = [one for one in self.all_projects.pop(project) if version not in {None, one.name}]
+        kept = self.all_projects.pop(project)
+        left = {name: spiders for name, spiders in kept.items() if version not in {None, name}}
         if left:
             self.all_projects[project] = left
 
@@ -109,7 +113,7 @@ def served(fleet: ToldFleet, **settings: object) -> Iterator[str]:
     async def run() -> None:
         named = {name.replace("__", "."): value for name, value in settings.items()}
         app = make_app(load(dict(named), environ={}), None, TOKEN)  # type: ignore[arg-type]  # no handler here looks at it
-        app[SCRAPYD] = fleet
+        app[SCRAPYD] = fleet  # type: ignore[misc]  # it has the same methods
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

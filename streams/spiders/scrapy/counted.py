@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     _Base = StatsCollector
+else:
+    _Base = object
 
 
 class CountedStats(_Base):

@@ -7,7 +7,7 @@ import pytest
 
 from crawlog.jobs import job_closing
 from crawlog.jobs.job_closing import closing_lines, named
-from crawlog.service.pages_rows import log_text
+from crawlog.service.pages import log_text
 from crawlog.service.scrapyd_fleet import local_time
 from crawlog.streams.fleet import FleetView, JobView, OutputView
 from crawlog.streams.settings.settings import Settings

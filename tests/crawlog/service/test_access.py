@@ -13,10 +13,9 @@ import pytest
 from aiohttp import web
 
 from crawlog.service import access
-from crawlog.service.access import Accounts, check_reach
+from crawlog.service.access import Accounts, check_reach, hashed, matches
 from crawlog.service.app import make_app
-from crawlog.service.passwords import hashed, matches
-from crawlog.service.rates import Rates
+from crawlog.service.doors import Rates
 from crawlog.service.routing import ROLES, ROUTES, Role, ServiceRoute, check_routes
 from crawlog.service.scrapyd_calls import ENDPOINTS
 from crawlog.streams.errors import Misconfigured
@@ -97,8 +96,8 @@ def test_a_folder_without_a_token_lets_nobody_in() -> None:
 
 
 def test_hashes_are_scrypt_and_djangos_pbkdf2() -> None:
-    """`python -m crawlog.service.passwords` makes the first."""
-    command = [sys.executable, "-m", "crawlog.service.passwords"]
+    """`python -m crawlog.service.access` makes the first."""
+    command = [sys.executable, "-m", "crawlog.service.access"]
     made = subprocess.run(command, input="secret\n", capture_output=True, text=True, check=True).stdout.strip()
     assert service_settings(users={"ann": made}).service.users == {"ann": made}
     for kept in (made, DJANGO):

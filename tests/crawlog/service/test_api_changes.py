@@ -10,7 +10,7 @@ from crawlog.commands.control import Given
 from crawlog.schemas.control import Command, Control, JobCopy, key
 from crawlog.schemas.urls import JobSpec
 from crawlog.service import api_control
-from crawlog.service.api_changes import _changed
+from crawlog.service.api_jobs import _changed
 from crawlog.service.endpoint import ApiCall
 from crawlog.streams.fleet import FleetState
 from crawlog.streams.settings import Settings

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from crawlog.schemas.job_orders import CodeRef
-from crawlog.service.api_v1 import ENDPOINTS
-from crawlog.service.openapi import description
+from crawlog.service.api_v1 import ENDPOINTS, description
 
 
 def patterns(part: Any) -> Iterator[str]:

@@ -7,8 +7,8 @@ import pytest
 import requests
 
 from crawlog.schemas.log_lines import LogLine
-from crawlog.service.pages_rows import runtime
-from crawlog.service.scrapyd_fleet import ScrapydJob, ScrapydVersion
+from crawlog.service.pages import runtime
+from crawlog.service.scrapyd_fleet import ScrapydJob
 from tests.support.scrapyd_service import ToldFleet, ask, served
 
 CELL = r"<td>(.*?)</td>\s*"
@@ -33,7 +33,7 @@ def fleet() -> ToldFleet:
     ]
     return ToldFleet(
         all_jobs={job.id: job for job in jobs},
-        all_projects={"quotes": [ScrapydVersion("r1", ("one",))]},
+        all_projects={"quotes": {"r1": ("one",)}},
         logged=[
             LogLine(0.0, "Spider opened", "info", "scrapy.core.engine"),
             LogLine(1.0, "<b>\x1b[31m\nünïcode", "error", url="http://x.test/"),

@@ -14,7 +14,7 @@ from crawlog.schemas.log_lines import LogLine
 from crawlog.service import pages
 from crawlog.service.routing import ROUTES
 from crawlog.service.scrapyd_calls import file_path
-from crawlog.service.scrapyd_fleet import ScrapydJob, ScrapydVersion, Stand
+from crawlog.service.scrapyd_fleet import ScrapydJob, Stand
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import find_browser
 from crawlog.streams.settings.settings import Settings
@@ -46,7 +46,7 @@ def fleet() -> ToldFleet:
     ]
     return ToldFleet(
         all_jobs={job.id: job for job in jobs},
-        all_projects={bad: [ScrapydVersion(bad, (bad,))] for bad in (*BAD, "quotes")},
+        all_projects={bad: {bad: (bad,)} for bad in (*BAD, "quotes")},
         logged=[LogLine(1.0, bad, "error", bad, f"http://x.test/{bad}") for bad in BAD],
         items=[f"{bad}\n".encode() for bad in ("<html><script>alert(1)</script>", *BAD)],
     )

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from crawlog.jobs.request import Submission
 from crawlog.service.scrapyd_calls import ENDPOINTS
-from crawlog.service.scrapyd_fleet import ScrapydJob, ScrapydOrder, ScrapydVersion
+from crawlog.service.scrapyd_fleet import ScrapydJob
 from crawlog.streams.errors import EngineError, Misconfigured
 from tests.support.scrapyd_service import ToldFleet, ask, served
 
@@ -55,7 +56,7 @@ def address(service: tuple[ToldFleet, str]) -> str:
     """Of the service, whose fleet has two versions of a project, and jobs in each state."""
     fleet, url = service
     fleet.all_jobs = {job.id: job for job in _jobs()}
-    fleet.all_projects = {"quotes": [ScrapydVersion("r1", ("one",)), ScrapydVersion("r2", ("one", "two"))]}
+    fleet.all_projects = {"quotes": {"r1": ("one",), "r2": ("one", "two")}}
     fleet.told, fleet.error = [], None
     return url
 
@@ -271,14 +272,17 @@ def test_schedule_submits_the_spider_with_its_arguments_and_settings(address: st
     got = ask("POST", f"{address}/schedule.json", data=data).json()
     assert got == {"jobid": "aaa", "status": "ok", "node_name": "node"}
     assert fleet.told == [
-        ScrapydOrder(
-            "aaa",
-            "quotes",
-            "two",
-            "r2",
-            5.0,
-            {"DOWNLOAD_DELAY": "2", "TRACK": "Cause = Time"},
-            {"arg1": "val1", "_job": "aaa", "_version": "r2"},
+        (
+            Submission(
+                job="aaa",
+                project="quotes",
+                spider="two",
+                version="r2",
+                priority=5,
+                settings={"DOWNLOAD_DELAY": "2", "TRACK": "Cause = Time"},
+                args={"arg1": "val1", "_job": "aaa", "_version": "r2"},
+                is_new=True,
+            ),
             "local",
         )
     ]
@@ -309,7 +313,7 @@ def test_versions_have_the_names_and_the_order_of_scrapyd(
     deployed: list[str], listed: list[str], address: str, fleet: ToldFleet
 ) -> None:
     """The last one is used where none is named, whichever was deployed last; each answers to both of its names."""
-    fleet.all_projects = {"p": [ScrapydVersion(name, (f"of {name}",)) for name in deployed]}
+    fleet.all_projects = {"p": {name: (f"of {name}",) for name in deployed}}
     assert ask("GET", f"{address}/listversions.json?project=p").json()["versions"] == listed
 
     def spiders(version: str) -> list[str]:
@@ -320,12 +324,14 @@ def test_versions_have_the_names_and_the_order_of_scrapyd(
     assert all(spiders(name) == spiders(name.replace(".", "_")) for name in deployed)
     (last,) = spiders(listed[-1])
     ask("POST", f"{address}/schedule.json", data={"project": "p", "spider": last})
-    assert [order.version for order in fleet.told if isinstance(order, ScrapydOrder)] == [last.removeprefix("of ")]
+    assert [told[0].version for told in fleet.told if isinstance(told, tuple) and isinstance(told[0], Submission)] == [
+        last.removeprefix("of ")
+    ]
 
 
 def test_delversion_deletes_all_that_has_the_listed_name(address: str, fleet: ToldFleet) -> None:
     """`crawlog deploy` may have put `0.1` beside `0_1`, which are one version to Scrapyd's clients."""
-    fleet.all_projects = {"p": [ScrapydVersion(name, ("one",)) for name in ("0.1", "0_1", "1")]}
+    fleet.all_projects = {"p": dict.fromkeys(("0.1", "0_1", "1"), ("one",))}
     assert ask("POST", f"{address}/delversion.json", data={"project": "p", "version": "0.1"}).json()["status"] == "ok"
     assert ask("GET", f"{address}/listversions.json?project=p").json()["versions"] == ["1"]
 
@@ -335,7 +341,7 @@ def test_a_version_named_after_a_branch_is_kept_with_underscores(address: str, f
     data = {"project": "new", "version": "../r5-feature/x"}
     added = ask("POST", f"{address}/addversion.json", data=data, files=FORM).json()
     assert added["version"] == "../r5-feature/x"
-    assert list(fleet.all_projects["new"]) == [ScrapydVersion("_._r5-feature_x", ("one", "two"))]
+    assert fleet.all_projects["new"] == {"_._r5-feature_x": ("one", "two")}
     deleted = ask("POST", f"{address}/delversion.json", data=data).json()
     assert (deleted["status"], "new" in fleet.all_projects) == ("ok", False)
 

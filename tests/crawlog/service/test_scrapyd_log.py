@@ -12,7 +12,7 @@ from crawlog.jobs import job_closing
 from crawlog.schemas.control import Command, Finished, JobCopy, key
 from crawlog.schemas.urls import JobSpec
 from crawlog.service.routing import FLEET, SETTINGS, WORK, Work
-from crawlog.service.scrapyd_commands import CommandFleet
+from crawlog.service.scrapyd_fleet import ScrapydFleet
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import FleetState
 
@@ -46,14 +46,14 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 @pytest.fixture
-def fleet() -> Iterator[CommandFleet]:
+def fleet() -> Iterator[ScrapydFleet]:
     """Of one job that has ended."""
     work = Work(4, "test")
     state = FleetState()
     for record in (COPY, END):
         state.hear(key(record), record)
     app: Any = {SETTINGS: None, FLEET: SimpleNamespace(look=lambda ask: ask(state)), WORK: work}
-    yield CommandFleet(app)
+    yield ScrapydFleet(app)
     work.close()
 
 
@@ -62,7 +62,7 @@ def texts(lines: list[Any]) -> str:
     return "\n".join(line.text for line in lines)
 
 
-async def test_the_stats_of_a_job_are_read_once_whoever_asks(fleet: CommandFleet, reads: Reads) -> None:
+async def test_the_stats_of_a_job_are_read_once_whoever_asks(fleet: ScrapydFleet, reads: Reads) -> None:
     """Tools ask for the logs of all jobs, again and again."""
     asked = [asyncio.create_task(fleet._closing("j")) for _ in range(5)]
     await asyncio.sleep(0.05)
@@ -74,7 +74,7 @@ async def test_the_stats_of_a_job_are_read_once_whoever_asks(fleet: CommandFleet
     assert (reads.count, await fleet._closing("k")) == (1, [])
 
 
-async def test_a_log_whose_stats_cannot_be_read_says_so_and_is_read_again(fleet: CommandFleet, reads: Reads) -> None:
+async def test_a_log_whose_stats_cannot_be_read_says_so_and_is_read_again(fleet: ScrapydFleet, reads: Reads) -> None:
     """Its other lines are there all the same."""
     reads.may_end.set()
     reads.error = EngineError("the broker is away")
@@ -86,7 +86,7 @@ async def test_a_log_whose_stats_cannot_be_read_says_so_and_is_read_again(fleet:
     assert reads.count == 2
 
 
-async def test_the_stats_of_a_job_whose_end_is_not_noted_are_read_again(fleet: CommandFleet, reads: Reads) -> None:
+async def test_the_stats_of_a_job_whose_end_is_not_noted_are_read_again(fleet: ScrapydFleet, reads: Reads) -> None:
     """A command stopped it, so its record stays as it is, and pages are parsed behind the first read."""
     reads.may_end.set()
     state = fleet._app[FLEET].look(lambda state: state)
