@@ -11,7 +11,7 @@ import io
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import BinaryIO, TextIO
 
 from crawlog.streams.printable import escaped
@@ -73,3 +73,16 @@ class _Shown(io.BytesIO):
 def _write(out: TextIO, lines: Iterable[str]) -> None:
     for line in lines:
         print(escaped(line), file=out, flush=True)  # this is the command line
+
+
+def table(lines: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
+    """Columns with two spaces between them; `right` names those aligned to the right."""
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    rows = (
+        [
+            text.rjust(width) if at in right else text.ljust(width)
+            for at, (text, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in lines
+    )
+    return ["  ".join(cells).rstrip() for cells in rows]

@@ -9,12 +9,10 @@ from click.core import ParameterSource
 
 from crawlog import outcome
 from crawlog.streams.printable import escaped, shown_time
-from crawlog.terminal import answer, tell
+from crawlog.terminal import answer, table, tell
 
-from .group import CommandGroup
-from .options import settings_of, settings_options
+from .options import CommandGroup, settings_of, settings_options
 from .reach import existing_log, reachable_log
-from .table import table
 
 if TYPE_CHECKING:
     from crawlog.commands.projects import Deployed, ProjectVersion, Removed

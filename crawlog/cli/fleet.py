@@ -9,8 +9,7 @@ from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
-from .group import CommandGroup
-from .options import settings_of, settings_options
+from .options import CommandGroup, settings_of, settings_options
 from .reach import existing_log, fleet_log
 
 
@@ -27,7 +26,7 @@ def workers(action: str, name: str, as_json: bool, **given: Any) -> int:
     """
     import msgspec
 
-    from crawlog.commands.fleet_workers import list_workers, order_worker
+    from crawlog.commands.control import list_workers, order_worker
 
     from . import fleet_text
 
@@ -60,14 +59,14 @@ def pages_cat(place: str, headers: bool, text: bool, **given: Any) -> int:
     """
     import msgspec
 
-    from crawlog.commands.page_cat import body_of, page_of, place_of, text_of
+    from crawlog.commands.one_page import body_of, place_of, stored_at, text_of
     from crawlog.streams.http import shown_page
 
     if headers and text:
         raise Misconfigured("crawlog pages cat: --headers or --text, not both")
     partition, offset = place_of(place)
     with existing_log(settings_of(given)) as reached:
-        page = page_of(reached, partition, offset)
+        page = stored_at(reached, partition, offset)
     if headers:
         answer(msgspec.json.encode(shown_page(page.meta)).decode())
     elif text or sys.stdout.isatty():

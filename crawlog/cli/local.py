@@ -8,8 +8,7 @@ import rich_click as click
 from crawlog import outcome
 from crawlog.terminal import answer, tell
 
-from .group import CommandGroup
-from .options import accept_skipped, settings_of, settings_options
+from .options import CommandGroup, accept_skipped, settings_of, settings_options
 from .reach import running_log
 
 if TYPE_CHECKING:
@@ -69,10 +68,10 @@ def status(as_json: bool, **given: Any) -> int:
     """Show what runs on the data folder, and how far the jobs are."""
     from crawlog.commands.up import status as show
 
-    from . import status_text
+    from . import fleet_text
 
     found = show(settings_of(given))
-    answer(*([status_text.as_json(found)] if as_json else status_text.lines(found)))
+    answer(*([fleet_text.status_json(found)] if as_json else fleet_text.status_lines(found)))
     return outcome.FINISHED
 
 

@@ -15,7 +15,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import repeat
 
 from . import crawling, deploying, exporting, fleet, jobs, local, operate, questions, stored, trying
-from .group import CommandGroup
+from .options import CommandGroup
 
 click.rich_click.MAX_WIDTH = 120
 click.rich_click.STYLE_HELPTEXT = ""

@@ -8,8 +8,7 @@ from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
-from .group import CommandGroup
-from .options import Command, settings_of, settings_options
+from .options import Command, CommandGroup, settings_of, settings_options
 from .reach import existing_log, reachable_log
 
 STAGES = ("fetch", "parse", "sink")
@@ -33,7 +32,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
     from crawlog.jobs.changes import cancel_job
 
     from . import arguments
-    from .control_text import cancelled, given_text, list_json, list_lines
+    from .operate_text import cancelled, command_json, command_lines, given_text
 
     settings = settings_of(given)
     if job:
@@ -44,7 +43,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
     if action == "list":
         with existing_log(settings) as reached:
             found = commands.listed(reached)
-        answer(*(list_json(found) if as_json else list_lines(found)))
+        answer(*(command_json(found) if as_json else command_lines(found)))
         return outcome.FINISHED
     with reachable_log(settings) as reached:
         from crawlog.streams.log import ensure_topics
@@ -85,7 +84,7 @@ def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_j
     from crawlog.commands.dead import listed
     from crawlog.streams.log import LetterChoice
 
-    from .dead_text import list_json, list_lines
+    from .operate_text import list_json, list_lines
 
     with existing_log(settings_of(given)) as reached:
         found = listed(reached, LetterChoice(stage, job, reason), limit, handled=handled)
@@ -101,7 +100,7 @@ def dead_show(offset: int, as_json: bool, **given: Any) -> int:
     """Show one dead letter: headers, traceback, and the record as it was."""
     from crawlog.commands.dead import opened
 
-    from .dead_text import show_json, show_lines
+    from .operate_text import show_json, show_lines
 
     with existing_log(settings_of(given)) as reached:
         found = opened(reached, offset)
@@ -132,7 +131,7 @@ def dead_redrive(
     from crawlog.streams.log import LetterChoice
 
     from . import arguments
-    from .dead_text import redrive_lines
+    from .operate_text import redrive_lines
 
     is_execution = arguments.is_execution(dry_run=dry_run, execute=execute)
     check_choice(offsets, every=every)
@@ -153,7 +152,7 @@ def dead_drop(
     from crawlog.streams.log import LetterChoice
 
     from . import arguments
-    from .dead_text import drop_lines
+    from .operate_text import drop_lines
 
     is_execution = arguments.is_execution(dry_run=dry_run, execute=execute)
     check_choice(offsets, every=every)

@@ -9,11 +9,10 @@ import rich_click as click
 
 from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
-from crawlog.terminal import answer, hinted, tell
+from crawlog.terminal import answer, hinted, table, tell
 
 from .options import scrapy_apart, settings_of, settings_options, sources_of
 from .reach import existing_log
-from .table import table
 
 
 @click.command()
@@ -35,12 +34,12 @@ def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) 
     from crawlog.commands.why import moment
     from crawlog.commands.why import why as told
 
-    from . import why_text
+    from . import questions_text
 
     until = moment(at, time.time()) if at else None
     with existing_log(settings) as reached:
         story = told(reached, url, until, job or "", tell)
-    answer(*(why_text.lines(story) if not as_json else [msgspec.json.encode(story).decode()]))
+    answer(*(questions_text.story_lines(story) if not as_json else [msgspec.json.encode(story).decode()]))
     return outcome.FINISHED
 
 

@@ -8,11 +8,10 @@ import msgspec
 import rich_click as click
 
 from crawlog import outcome
-from crawlog.terminal import answer, tell
+from crawlog.terminal import answer, table, tell
 
 from .options import settings_of, settings_options
 from .reach import check_log, existing_log, reachable_log, running_log
-from .table import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,13 +96,13 @@ def verify(rows: int, is_of_log: bool, as_json: bool, **given: Any) -> int:
         from crawlog.commands.verify import verify as compare
         from crawlog.streams.state import verify as streams
 
-        from . import verify_text
+        from . import stored_text
 
         verified = compare(reached, rows)
     if as_json:
         answer(*(streams.as_json(verdict).decode() for verdict in verified.verdicts))
     else:
-        answer(*verify_text.lines(verified))
+        answer(*stored_text.verified_lines(verified))
     return outcome.FINISHED if verified.is_equal else outcome.DIFFERENT
 
 
@@ -113,7 +112,7 @@ def _verify_log(settings: "Settings", *, as_json: bool) -> int:
 
     from crawlog.streams.recovery import Check, note_missing
 
-    from . import verify_text
+    from . import stored_text
 
     check = Check(settings)
     if check.missing and not any(part.damaged for part in check.parts):
@@ -121,7 +120,7 @@ def _verify_log(settings: "Settings", *, as_json: bool) -> int:
     if as_json:
         answer(*(encode(one).decode() for one in (*check.parts, *check.findings())))
     else:
-        answer(*verify_text.log_lines(check))
+        answer(*stored_text.check_lines(check))
     return outcome.DIFFERENT if check.missing else outcome.FINISHED
 
 
@@ -198,7 +197,7 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     from crawlog.commands.replay import replay as move
     from crawlog.streams.log import check_group_name, offsets
 
-    from . import replay_text
+    from . import stored_text
 
     order = ReplayOptions(group, kind, value, topics, is_execution, job)
     check_group_name(settings, group)
@@ -208,10 +207,10 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     if rest["export"]:
         answer(*offsets.exported([(plan.group.name, plan.group.topic, plan.moves) for plan in plans]).splitlines())
     elif rest["as_json"]:
-        answer(*(replay_text.as_json(plan, order) for plan in plans))
+        answer(*(stored_text.plan_json(plan, order) for plan in plans))
     else:
-        answer(*replay_text.lines(plans))
-    tell(*replay_text.meaning(replayed, order))
+        answer(*stored_text.plan_lines(plans))
+    tell(*stored_text.meaning(replayed, order))
     return outcome.FINISHED
 
 

@@ -98,7 +98,7 @@ def parse(
 
     from crawlog.commands.tried_spider import parsed_page, unlike_a_crawl
 
-    from . import arguments, tried_text
+    from . import arguments, questions_text
     from .options import scrapy_apart
 
     given, scrapy = scrapy_apart(given)
@@ -108,8 +108,8 @@ def parse(
     settings = settings_of(given, spider=named.facts.settings)
     page = _page(settings, url, stored, job)
     result = parsed_page(settings, named, page, callback, cb_kwargs)
-    answer(*([msgspec.json.encode(result).decode()] if as_json else tried_text.lines(result)))
-    tell(*unlike_a_crawl(settings, named, page), *tried_text.faults(result))
+    answer(*([msgspec.json.encode(result).decode()] if as_json else questions_text.tried_lines(result)))
+    tell(*unlike_a_crawl(settings, named, page), *questions_text.faults(result))
     return outcome.DEAD_LETTERS if result.error else outcome.FINISHED
 
 
@@ -124,7 +124,7 @@ def shell(url: str | None, stored: bool, job: str | None, line: str | None, **gi
     from functools import partial
 
     from crawlog.commands.one_page import fetched_page
-    from crawlog.commands.shell import Shell
+    from crawlog.commands.tried_spider import Shell
 
     settings = settings_of(given)
     page = _page(settings, url, stored, job) if url else None

@@ -2,8 +2,8 @@
 
 Commands that begin, follow or change a job are the room `crawlog/jobs/`. Each of the others is one file here:
 
-    fetch, parse, shell       one_page: a page asked for now, or stored; tried_spider, shell: what is made of it
-    init, genspider           new_spider writes spider_templates
+    fetch, parse, shell       one_page: a page asked for now, or stored; tried_spider: what is made of it
+    init, genspider           new_spider: folders and files to begin with
     --spider                  named_spider: the spider of a command, as its child process describes it
 
     up (down, status)   control   why   dead   replay   repair   snapshot   verify   export   doctor   probe   projects

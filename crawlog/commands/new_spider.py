@@ -5,7 +5,212 @@ from pathlib import Path
 
 from crawlog.streams.errors import Misconfigured
 
-from .spider_templates import PAGES, PROJECT, SPIDERS, TEST
+PROJECT = {
+    "crawlog.toml": """# Settings of this folder; `crawlog settings` lists all of them.
+
+[politeness]
+delay_s = 1.0 # rest between two requests to one host
+""",
+    "spiders/.gitkeep": "",
+    "tests/pages/.gitkeep": "",
+    "README.md": """Spiders for crawlog.
+
+    crawlog genspider shop shop.example          # a spider, and its test
+    crawlog shell https://shop.example/          # try selectors
+    crawlog parse --spider spiders/shop.py https://shop.example/
+    crawlog run --spider spiders/shop.py -o shop.jsonl
+    crawlog fetch https://shop.example/item/1 --save tests/pages/item.page   # a page for tests
+    pytest
+""",
+    ".gitignore": ".crawlog/\n",
+}
+"""By path."""
+
+_BASIC = '''"""@KIND@: what it takes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from crawlog import Request, Response, Spider
+
+
+class @KIND@(Spider):
+    name = "@NAME@"
+    allowed_domains = ("@HOST@",)
+    start_urls = ("@ORIGIN@/",)
+    settings = {"politeness.delay_s": 1.0}
+
+    def parse(self, response: Response) -> Iterator[dict[str, Any] | Request]:
+        """A list: its entries, and the next page."""
+        for link in response.css("article a[href], li a[href]"):
+            yield response.follow(link, self.parse_item, cb_kwargs={"text": link.css("::text").get()})
+        yield from response.follow_all(css="a[rel=next], a.next", callback=self.parse)
+
+    def parse_item(self, response: Response, text: str | None) -> Iterator[dict[str, Any]]:
+        """One entry."""
+        yield {"url": response.url, "text": text, "title": response.css("h1::text").get()}
+'''
+
+_RULES = '''"""@KIND@: links by rules."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from crawlog import Response, Rule, Spider
+
+
+class @KIND@(Spider):
+    name = "@NAME@"
+    allowed_domains = ("@HOST@",)
+    start_urls = ("@ORIGIN@/",)
+    settings = {"politeness.delay_s": 1.0}
+    rules = (
+        Rule(r"/item/", callback="parse_item"),  # pages to take
+        Rule(deny=(r"/login", r"/cart")),  # pages to search for more links
+    )
+
+    def parse_item(self, response: Response) -> Iterator[dict[str, Any]]:
+        """One page that the first rule took."""
+        yield {"url": response.url, "title": response.css("h1::text").get()}
+'''
+
+_SITEMAP = '''"""@KIND@: the pages that a sitemap lists."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from crawlog import Request, Response, Spider
+
+
+class @KIND@(Spider):
+    name = "@NAME@"
+    allowed_domains = ("@HOST@",)
+    settings = {"politeness.delay_s": 1.0}
+
+    def start(self) -> Iterator[Request]:
+        """The sitemap."""
+        yield Request("@ORIGIN@/sitemap.xml", self.parse_sitemap)
+
+    def parse_sitemap(self, response: Response) -> Iterator[Request]:
+        """A sitemap, or an index of sitemaps."""
+        for kind, callback in (("sitemap", self.parse_sitemap), ("url", self.parse)):
+            places = response.xpath("//*[local-name()=$kind]/*[local-name()='loc']/text()", kind=kind)
+            yield from response.follow_all(places, callback)
+
+    def parse(self, response: Response) -> Iterator[dict[str, Any]]:
+        """A page."""
+        yield {"url": response.url, "title": response.css("title::text").get()}
+'''
+
+_LOGIN = '''"""@KIND@: pages behind a login form. Run it with -a user=… -a password=… """
+
+from collections.abc import Iterator
+from typing import Any
+
+from crawlog import Request, Response, Spider
+
+
+class @KIND@(Spider):
+    name = "@NAME@"
+    allowed_domains = ("@HOST@",)
+    settings = {"politeness.delay_s": 1.0, "fetch.cookies": True}
+
+    def __init__(self, user: str = "", password: str = "") -> None:
+        self.user, self.password = user, password
+
+    def start(self) -> Iterator[Request]:
+        """The page with the form."""
+        yield Request("@ORIGIN@/login", self.log_in)
+
+    def log_in(self, response: Response) -> Request:
+        """Submits the form, with its hidden fields. `once`: a kill never posts it twice."""
+        return response.submit({"username": self.user, "password": self.password}, self.logged_in, once=True)
+
+    def logged_in(self, response: Response) -> Iterator[Request]:
+        """The first page as a user."""
+        if response.css("form input[type=password]"):
+            raise ValueError("the login failed")
+        yield response.follow("/", self.parse, dont_filter=True)
+
+    def parse(self, response: Response) -> Iterator[dict[str, Any]]:
+        """A page."""
+        yield {"url": response.url, "title": response.css("title::text").get()}
+'''
+
+_API = '''"""@KIND@: an API that answers with JSON, page by page."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from crawlog import Request, Response, Spider
+
+
+class @KIND@(Spider):
+    name = "@NAME@"
+    allowed_domains = ("@HOST@",)
+    settings = {"politeness.delay_s": 1.0}
+
+    def start(self) -> Iterator[Request]:
+        """The first page. A POST: Request(url, self.parse_page, json={"page": 1})."""
+        yield Request("@ORIGIN@/api/items?page=1", self.parse_page, headers={"Accept": "application/json"})
+
+    def parse_page(self, response: Response) -> Iterator[dict[str, Any] | Request]:
+        """A page of items."""
+        page = response.json()
+        yield from page["items"]
+        if page.get("has_next"):
+            url = f"@ORIGIN@/api/items?page={page['page'] + 1}"
+            yield Request(url, self.parse_page, headers={"Accept": "application/json"})
+'''
+
+SPIDERS = {"basic": _BASIC, "rules": _RULES, "sitemap": _SITEMAP, "login": _LOGIN, "api": _API}
+"""The file of a spider, by template."""
+
+_HTML = '{"v":1,"url":"@ORIGIN@/","job":"test","http":200,"content_type":"text/html; charset=utf-8"}\n'
+
+PAGES = {
+    "basic": (
+        _HTML + "<h1>Items</h1><ul><li><a name=top></a>"
+        '<a href="/item/1">one</a></ul><a class=next href="/?page=2">next</a>\n'
+    ),
+    "rules": _HTML + '<h1>Items</h1><a href="/item/1">one</a><a href="/more">more</a><a href="/login">log in</a>\n',
+    "sitemap": (
+        '{"v":2,"url":"@ORIGIN@/sitemap.xml","job":"test","http":200,"content_type":"application/xml",'
+        '"request":{"callback":"parse_sitemap"}}\n'
+        '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>@ORIGIN@/item/1</loc></url></urlset>\n'
+    ),
+    "login": (
+        '{"v":2,"url":"@ORIGIN@/login","job":"test","http":200,"content_type":"text/html",'
+        '"request":{"callback":"log_in"}}\n'
+        '<form action="/login" method=post><input type=hidden name=csrf value=t><input name=username>'
+        "<input type=password name=password></form>\n"
+    ),
+    "api": (
+        '{"v":2,"url":"@ORIGIN@/api/items?page=1","job":"test","http":200,"content_type":"application/json",'
+        '"request":{"callback":"parse_page"}}\n'
+        '{"items": [{"id": 1}], "page": 1, "has_next": true}\n'
+    ),
+}
+"""The page of a test, by template: as `crawlog fetch --save` writes it."""
+
+TEST = '''"""@KIND@ on stored pages: `crawlog fetch URL --save tests/pages/NAME.page` adds one."""
+
+from pathlib import Path
+
+from crawlog import try_page
+
+HERE = Path(__file__).parent
+SPIDER = HERE.@SPIDER@ / "@NAME@.py"
+
+
+def test_a_page_gives_items_or_requests() -> None:
+    """Replace this by what the page must give."""
+    tried = try_page(SPIDER, HERE / "pages" / "@NAME@.page")
+    assert tried.items or tried.requests
+    assert all(url.startswith("@ORIGIN@/") for url in tried.urls)
+'''
+"""The file of a test."""
+
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")
 _DOMAIN = re.compile(r"(?:https?://)?([A-Za-z0-9.-]+(?::\d+)?)(/\S*)?")

@@ -46,8 +46,7 @@ from crawlog.streams.settings import MAX_BODY_BYTES
 from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, serialise
 
 from .job_logs import unknown_job
-from .redirects_beyond import redirects_beyond
-from .robots_read import robots_verdict
+from .why_evidence import redirects_beyond, robots_verdict
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.commands.fleet_workers import whoever
+from crawlog.commands.control import whoever
 from crawlog.commands.job_logs import unknown_job
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import ENDED, JobStateName

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.commands.fleet_workers import whoever
+from crawlog.commands.control import whoever
 from crawlog.schemas import log_lines
 from crawlog.schemas.control import JobCopy, OutputNote
 from crawlog.schemas.job_orders import ENDED

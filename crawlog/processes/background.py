@@ -14,8 +14,8 @@ from crawlog.streams.errors import CrawlError, Unreadable
 from crawlog.streams.exit_codes import EX_DATAERR
 from crawlog.terminal import tell
 
+from .folder import service_note
 from .forkserver import SERVICE
-from .service_note import service_note
 from .starts import Starts
 from .supervisor import Stop, Supervisor, names, with_service
 

@@ -26,10 +26,9 @@ from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import EngineError
 from crawlog.streams.recovery import Recovery
 
-from .disk import FULL_AGAIN_S, Disk
+from .folder import FULL_AGAIN_S, Disk, service_note
 from .forkserver import SERVICE
 from .hold import Hold
-from .service_note import service_note
 from .workers import Name, Workers
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from crawlog.commands.fleet_workers import order_worker
+from crawlog.commands.control import order_worker
 from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.why import Story, moment, why
 from crawlog.jobs.changes import cancel_job, delete_job, listed_jobs, pause_job, resume_job, shown_job, stop_job

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import structlog
 
-from crawlog.processes.service_note import ServiceNote, note_service, own_token
+from crawlog.processes.folder import ServiceNote, note_service, own_token
 from crawlog.streams import exit_codes, files
 from crawlog.streams.errors import CrawlError, Misconfigured
 

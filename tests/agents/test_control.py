@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, Top
 
 from crawlog.agents import control as tail
 from crawlog.agents.control import StageCommands
-from crawlog.cli.control_text import effect
+from crawlog.cli.operate_text import effect
 from crawlog.commands import control as cli
 from crawlog.jobs.live import Frame, line
 from crawlog.schemas import control

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from crawlog.processes.service_note import ServiceNote, service_note
+from crawlog.processes.folder import ServiceNote, service_note
 from tests.support.crawls import PAGES, Numbered, data, site, there
 from tests.support.processes import crawlog, done, end, until
 

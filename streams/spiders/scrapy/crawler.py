@@ -3,7 +3,12 @@
 settings of the project, `custom_settings`, `-s` ─► StandInCrawler ─► spider, signals, stats, extensions, middlewares
 """
 
-from collections.abc import Iterator
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any, TypeVar
 
 from scrapy import signals
@@ -162,3 +167,40 @@ def _extensions(settings: Settings) -> dict[Any, Any]:
 def path_of(component: Any) -> str:
     """The import path of a component, which settings name by path or by class."""
     return component if isinstance(component, str) else f"{component.__module__}.{component.__qualname__}"
+
+
+NAME = "twisted.internet.reactor"
+
+
+class ReactorOnDemand(Loader):
+    """Finds the module that Twisted's reactor is, by installing it."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002  # Python's own signature
+        """The reactor's spec; None leaves other modules to the next finders."""
+        return ModuleSpec(NAME, self) if name == NAME else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002  # Python's own signature
+        """The reactor, installed on the loop of this process."""
+        from twisted.internet import asyncioreactor
+
+        loop = asyncio.get_event_loop()
+        asyncioreactor.install(loop)  # type: ignore[no-untyped-call]  # Twisted's
+        if loop.is_running():
+            start_if_installed()
+        return sys.modules[NAME]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: it is an object already."""
+
+
+def install_on_demand() -> None:
+    """From now on, the first import of a reactor installs the one of this loop."""
+    if not any(isinstance(one, ReactorOnDemand) for one in sys.meta_path):
+        sys.meta_path.insert(0, ReactorOnDemand())
+
+
+def start_if_installed() -> None:
+    """Let a reactor that was imported begin: threads and timers of it work from now on. The loop runs already."""
+    reactor: Any = sys.modules.get(NAME)
+    if reactor is not None and not reactor.running:
+        reactor.startRunning(installSignalHandlers=False)

@@ -1,15 +1,9 @@
-"""Loads a spider of Scrapy: of a project by its name, or a class that was found already. And its reactor."""
+"""Loads a spider of Scrapy: of a project by its name, or a class that was found already."""
 
-import asyncio
 import logging
-import sys
 import traceback
-from collections.abc import Callable, Sequence
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from scrapy.settings import BaseSettings
 from scrapy.utils.reactor import is_asyncio_reactor_installed, is_reactor_installed
@@ -18,46 +12,10 @@ from crawlog.streams.errors import Misconfigured
 
 from ..exchange import SpiderRef
 from ..loading import FoundClass, told
+from .crawler import install_on_demand
 from .facts import is_set
 from .project import FoundSpider, in_project, of_found
 from .scrapy_runner import ScrapyRunner
-
-NAME = "twisted.internet.reactor"
-
-
-class ReactorOnDemand(Loader):
-    """Finds the module that Twisted's reactor is, by installing it."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002  # Python's own signature
-        """The reactor's spec; None leaves other modules to the next finders."""
-        return ModuleSpec(NAME, self) if name == NAME else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002  # Python's own signature
-        """The reactor, installed on the loop of this process."""
-        from twisted.internet import asyncioreactor
-
-        loop = asyncio.get_event_loop()
-        asyncioreactor.install(loop)  # type: ignore[no-untyped-call]  # Twisted's
-        if loop.is_running():
-            start_if_installed()
-        return sys.modules[NAME]
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing: it is an object already."""
-
-
-def install_on_demand() -> None:
-    """From now on, the first import of a reactor installs the one of this loop."""
-    if not any(isinstance(one, ReactorOnDemand) for one in sys.meta_path):
-        sys.meta_path.insert(0, ReactorOnDemand())
-
-
-def start_if_installed() -> None:
-    """Let a reactor that was imported begin: threads and timers of it work from now on. The loop runs already."""
-    reactor: Any = sys.modules.get(NAME)
-    if reactor is not None and not reactor.running:
-        reactor.startRunning(installSignalHandlers=False)
-
 
 MAX_SHOWN = 24
 """Longest value of a setting that an error shows, characters."""

@@ -24,12 +24,11 @@ from ..page import is_redirect
 from . import facts, feeds
 from .arrived import response_of
 from .counted import CloseCounts
-from .crawler import StandInCrawler
+from .crawler import StandInCrawler, start_if_installed
 from .failures import raised
 from .feeds import Exporter
 from .item_processing import ScrapyPipelines
 from .kinds import Kinds
-from .loaded import start_if_installed
 from .project import FoundSpider
 from .recorded import Recorder, Unsendable
 from .scraping import Origin, Scraping

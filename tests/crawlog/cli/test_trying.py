@@ -12,7 +12,7 @@ import pytest
 
 from crawlog import try_page
 from crawlog.cli.main import main
-from crawlog.commands.spider_templates import SPIDERS
+from crawlog.commands.new_spider import SPIDERS
 from crawlog.streams.spiders import SpiderRef, load_runner
 from tests.support.crawls import Numbered, data, run, site, there
 from tests.support.processes import ended

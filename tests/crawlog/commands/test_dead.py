@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from crawlog.cli.dead_text import list_json, list_lines, redrive_lines, show_json, show_lines
+from crawlog.cli.operate_text import list_json, list_lines, redrive_lines, show_json, show_lines
 from crawlog.commands import dead as command
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from crawlog.cli.replay_text import meaning
+from crawlog.cli.stored_text import meaning
 from crawlog.commands.replay import ReplayOptions, replay
 from crawlog.schemas import items, progress
 from crawlog.schemas.control import Finished

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.commands.robots_read import robots_verdict
+from crawlog.commands.why_evidence import robots_verdict
 from crawlog.streams.fetch.robots_answer import Counts, Rest, key, pack, rest_key
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Database, StateMemory

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.cli import status_text
+from crawlog.cli import fleet_text
 from crawlog.commands.up import Status, _jobs, status
 from crawlog.processes.hold import Hold, holder
 from crawlog.schemas import control, progress
@@ -105,7 +105,7 @@ def test_status_says_that_counts_are_not_known(tmp_path: Path) -> None:
 
     def told() -> tuple[bool, bool]:
         found = Status(tmp_path, jobs=_jobs(state, 2))
-        return " 7 fetched" in status_text.lines(found)[-1], found.jobs[0]["is_counted"]
+        return " 7 fetched" in fleet_text.status_lines(found)[-1], found.jobs[0]["is_counted"]
 
     assert told() == (True, True)
     state.report(Progress("v", "fetch", 1, 1.0, is_partial=True), 1.0)
@@ -131,7 +131,7 @@ def test_a_job_has_its_state_and_why_as_in_the_list_of_jobs(
     for record in records:
         state.hear(control.key(record), record)
     found = Status(tmp_path, jobs=_jobs(state, 1))
-    assert status_text.lines(found)[-1] == f"job      j: {told}"
+    assert fleet_text.status_lines(found)[-1] == f"job      j: {told}"
     assert (found.jobs[0]["state"], found.jobs[0]["reason"]) == (spec.state, spec.reason)
 
 

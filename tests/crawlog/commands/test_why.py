@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawlog.cli.why_text import _facts, _offered, lines
+from crawlog.cli.questions_text import _facts, _offered, story_lines
 from crawlog.commands.one_page import page_at
 from crawlog.commands.why import Inquiry, Story, moment, spelled, why
 from crawlog.schemas import dead, items, pages
@@ -105,10 +105,10 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     log.urls(urls=[u.FoundUrl("http://a.example/q")])
     pause = Command("pause", host="a.example")
     log.send(log.names.control, encode(pause), key=key(pause))
-    held = list(lines(why(cluster, "http://a.example/q", None, "", lambda _: None)))
+    held = list(story_lines(why(cluster, "http://a.example/q", None, "", lambda _: None)))
     assert "  held: a command for http://a.example:80: paused" in held
 
-    unknown = "\n".join(lines(why(cluster, "http://a.example/z", None, "", lambda _: None)))
+    unknown = "\n".join(story_lines(why(cluster, "http://a.example/z", None, "", lambda _: None)))
     assert "Nothing was ever found by this URL" in unknown
     assert "job j would take it as: queued" in unknown
     assert why(cluster, URL, None, "j", lambda _: None).domain == "a.example"
@@ -116,9 +116,9 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     tenth = log.page(f"{URL}10", b"", http=302, location="/x11", hops=10)
     log.urls(urls=[u.FoundUrl(f"{URL}10", hops=10)])
     log.urls(results=[u.Result(f"{URL}10", 6 << 16, "redirected", http=302, page=tenth)])
-    told = "\n".join(lines(why(cluster, f"{URL}10", None, "", lambda _: None)))
+    told = "\n".join(story_lines(why(cluster, f"{URL}10", None, "", lambda _: None)))
     assert "redirect to /x11: dropped by redirects: 11 redirects in a row are over 10; not parsed yet" in told
-    told = "\n".join(lines(why(cluster, f"{URL}11", None, "", lambda _: None)))
+    told = "\n".join(story_lines(why(cluster, f"{URL}11", None, "", lambda _: None)))
     assert "Nothing was ever found by this URL" in told
     assert f"redirect to it from {URL}10: dropped by redirects: 11 redirects in a row are over 10" in told
 

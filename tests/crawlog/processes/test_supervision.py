@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import pytest
 
-from crawlog.cli import status_text
+from crawlog.cli import fleet_text
 from crawlog.commands import up
 from crawlog.processes import hold, supervisor
 from crawlog.processes.workers import (
@@ -500,7 +500,7 @@ def test_commands_on_a_held_folder_go_to_the_log_that_it_is_worked_on_with(tmp_p
 def test_status_says_that_no_worker_lives(tmp_path: Path) -> None:
     """A folder that is held looks busy otherwise."""
     held = (hold.Holder(1, "up", pids) for pids in ({}, {"fetch-0": 2}))
-    none, one = (status_text.lines(up.Status(tmp_path, holder=holder)) for holder in held)
+    none, one = (fleet_text.status_lines(up.Status(tmp_path, holder=holder)) for holder in held)
     assert f"worker   none is alive; their logs: {tmp_path / 'logs'}" in none
     assert not any("none is alive" in line for line in one)
 
@@ -509,7 +509,7 @@ def test_status_tells_which_rules_dropped_links() -> None:
     """Of each job, with its other counts; a job of which nobody reports has none."""
     counts = dict.fromkeys(up.COUNTS, 0) | {"dropped": {"depth": 3, "scope": 12}}
     jobs: list[dict[str, Any]] = [{"name": "j", "state": "running"} | counts, {"name": "k", "state": "running"}]
-    lines = status_text.lines(up.Status(Path("d"), jobs=jobs))
+    lines = fleet_text.status_lines(up.Status(Path("d"), jobs=jobs))
     assert lines[-2].endswith("0 refused, 15 dropped (12 by scope, 3 by depth)")
     assert lines[-1] == "job      k: running"
 

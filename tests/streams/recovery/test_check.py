@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog import outcome
-from crawlog.cli import summary_text, verify_text
+from crawlog.cli import stored_text, summary_text
 from crawlog.jobs.result_file import FILL_TRIES, ResultFile
 from crawlog.jobs.summary import Summary
 from crawlog.jobs.whole import Whole
@@ -250,7 +250,7 @@ def flip(engine: Engine, topic: str, place: bytes) -> None:
 def test_a_log_that_is_whole_passes(log: Log) -> None:
     """Exit code 0, and each partition in the table."""
     check = Check(log.settings)
-    told = verify_text.log_lines(check)
+    told = stored_text.check_lines(check)
     assert not check.missing
     assert told[-1].startswith("nothing is missing")
     assert sum(line.startswith(log.names.pages) for line in told) == 8

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from crawlog import outcome
-from crawlog.cli import verify_text
+from crawlog.cli import stored_text
 from crawlog.commands.verify import verify
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import NotCopied
@@ -229,7 +229,7 @@ def test_verification_tells_right_states_from_wrong_ones(verifying: Verifying) -
     assert [(row["kept"]["kind"], row["kept"]["value"]["queued"]) for row in verdicts[1]["rows"]] == [
         ("host queue", 481)
     ]
-    assert "1: host queue job=1" in "\n".join(verify_text.lines(verify(verifying.settings, 5)))
+    assert "1: host queue job=1" in "\n".join(stored_text.verified_lines(verify(verifying.settings, 5)))
     assert [path.name for path in verifying.settings.run.data.iterdir()] == ["state"]
 
 

@@ -1,13 +1,19 @@
-"""The story of a URL as text."""
+"""The story of a URL, and what a spider made of a page, as text."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from crawlog.commands.why import Story, clock
 from crawlog.outcome import counted
 from crawlog.streams.fold import Event, UrlState
 
+if TYPE_CHECKING:
+    from crawlog.streams.spiders import CallResult, RequestOut
 
-def lines(story: Story) -> Iterator[str]:
+
+def story_lines(story: Story) -> Iterator[str]:
     """The story as text."""
     yield from _heading(story)
     yield from _facts(story)
@@ -31,7 +37,7 @@ def _heading(story: Story) -> Iterator[str]:
 
 def _facts(story: Story) -> Iterator[str]:
     for state in story.states:
-        yield f"  now {_state(state, story.at)} in job {state.job}"
+        yield f"  now {_url_state(state, story.at)} in job {state.job}"
         if "private_address: private" in state.reason:
             yield "  -s network.allow_private=true has private addresses asked; --fresh begins a finished job again"
     for hold in story.holds:
@@ -62,7 +68,7 @@ def _where(event: Event) -> str:
     return f"{event.topic}[{event.partition}]:{event.offset}"
 
 
-def _state(state: UrlState, now: float) -> str:
+def _url_state(state: UrlState, now: float) -> str:
     reason = f" ({state.reason})" if state.reason else ""
     if state.status == "waiting":
         left = f"due in {state.due_at - now:.0f} s" if state.due_at > now else "due"
@@ -80,3 +86,36 @@ def _offered(story: Story) -> Iterator[str]:
         else:
             yield f"Found on a page of its domain now, job {offer.job} would take it as: {offer.reason}"
     yield story.robots
+
+
+def tried_lines(result: "CallResult") -> Iterator[str]:
+    """Items, then requests."""
+    for item in result.items:
+        yield from msgspec.json.format(bytes(item), indent=2).decode().splitlines()
+    for request in result.requests:
+        yield _request(request)
+
+
+def faults(result: "CallResult") -> Iterator[str]:
+    """Counts, warnings and the error."""
+    yield f"{len(result.items)} items, {len(result.requests)} requests"
+    yield from result.warnings
+    if result.error:
+        yield from result.trace.splitlines()
+        yield f"the callback fails: {result.error}"
+
+
+def _request(out: "RequestOut") -> str:
+    record = out.request
+    if record is None:
+        return f"GET {out.url}" + (f"  priority {out.priority}" if out.priority else "")
+    parts = [f"{record.method} {out.url}", f"-> {record.callback or 'parse'}"]
+    if record.kwargs:
+        parts.append(msgspec.json.encode(record.kwargs).decode())
+    if record.meta:
+        parts.append(f"meta {msgspec.json.encode(record.meta).decode()}")
+    if out.priority:
+        parts.append(f"priority {out.priority}")
+    if record.unfiltered:
+        parts.append("unfiltered")
+    return "  ".join(parts)
