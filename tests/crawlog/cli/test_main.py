@@ -655,7 +655,7 @@ def test_what_the_log_knows_of_a_page_is_shown_without_secrets(
     request = RequestRecord("POST", headers=(("Authorization", "s3cret"),), body=b"pw=s3cret")
     meta = RequestPageMeta("http://a.test/", "j", http=200, request=request, headers=(("Set-Cookie", "a=s3cret"),))
     monkeypatch.setattr("crawlog.cli.fleet.existing_log", contextlib.nullcontext)
-    monkeypatch.setattr("crawlog.commands.one_page.page_of", lambda *_: StoredPage(meta, b""))
+    monkeypatch.setattr("crawlog.commands.one_page.stored_at", lambda *_: StoredPage(meta, b""))
     shown = crawlog("pages", "cat", "0:0", "--headers").stdout
     assert json.loads(shown)["headers"] == [["Set-Cookie", "********"]]
     assert "s3cret" not in shown
@@ -665,7 +665,7 @@ def test_a_page_whose_body_could_not_be_unpacked_is_told_of(crawlog: Command, mo
     """Nothing was written and nothing said; an empty page is empty."""
     page = StoredPage(PageMeta("http://a.test/", "j", http=200, error="bad_encoding"), b"")
     monkeypatch.setattr("crawlog.cli.fleet.existing_log", contextlib.nullcontext)
-    monkeypatch.setattr("crawlog.commands.one_page.page_of", lambda *_: page)
+    monkeypatch.setattr("crawlog.commands.one_page.stored_at", lambda *_: page)
     for option in ([], ["--text"]):
         done = crawlog("pages", "cat", "0:0", *option)
         assert (done.returncode, done.stdout) == (2, "")
