@@ -12,17 +12,14 @@ from .codec import decoded
 
 VERSION = 1
 
-CHUNK_BYTES = 1 << 20
-"""Size of a chunk; the last one is shorter."""
+CHUNK_BYTES = 1 << 20  # Size of a chunk; the last one is shorter
 
-MAX_ARCHIVE_BYTES = 64 << 20
-"""Largest archive."""
+MAX_ARCHIVE_BYTES = 64 << 20  # Largest archive
 
-MANIFEST = "manifest"
-"""Last part of a manifest's key."""
+MANIFEST = "manifest"  # Last part of a manifest's key
 
+# A project's or version's name: it stands in keys, URLs and folders.
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+!-]{0,127}\Z")]
-"""A project's or version's name: it stands in keys, URLs and folders."""
 
 
 class CodeManifest(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -74,7 +71,6 @@ def key(project: str, version: str, sha256: str, part: int | str) -> bytes:
 
 
 def encode(record: SignedManifest | CodeManifest) -> bytes:
-    """The record as JSON."""
     return _encoder.encode(record)
 
 

@@ -1,6 +1,5 @@
 """Decodes a record from any producer: for any bytes, the only error is a ValueError."""
 
-import contextlib
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ class Record(Protocol):
 
 T = TypeVar("T")
 
-_LATER = (b'{"v":2,', b'{"v":3,')
-"""Beginnings of records of later versions as msgspec writes them."""
+_EARLIER = (b'{"v":2,', b'{"v":3,')  # Beginnings of records in logs that began before each topic had one version
 
 
 def decoded(decoder: "msgspec.json.Decoder[T]", value: bytes | str) -> T:
@@ -48,19 +46,6 @@ def decoded(decoder: "msgspec.json.Decoder[T]", value: bytes | str) -> T:
         raise ValueError("nested too deeply") from None
 
 
-def decoded_as(decoders: "tuple[msgspec.json.Decoder[T], ...]", value: bytes) -> T:
-    """The value by the decoder of the version that the record says; the first one is of version 1.
-
-    Raises: ValueError: as `decoded`.
-    """
-    first, *later = decoders
-    for begins, decoder in zip(_LATER, later, strict=False):
-        if value.startswith(begins):
-            return decoded(decoder, value)
-    try:
-        return decoded(first, value)
-    except ValueError:
-        for decoder in later:  # another client may order its fields otherwise
-            with contextlib.suppress(ValueError):
-                return decoded(decoder, value)
-        raise
+def version_1(value: bytes) -> bytes:
+    """The value of a record of crawl.urls, crawl.pages or crawl.items with its present version."""
+    return b'{"v":1,' + value[7:] if value.startswith(_EARLIER) else value

@@ -26,8 +26,7 @@ from .urls import MAX_EPOCH, JobSpec
 
 VERSION = 1
 
-NO_EPOCH = -1
-"""Epoch of no job."""
+NO_EPOCH = -1  # Epoch of no job
 
 
 class JobCopy(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -55,10 +54,9 @@ class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         reason: `finished`, `max_pages`, `cancelled`, `failed`, or the reason with which its spider closed it.
         urls: End of each partition of crawl.urls at that moment.
         dead: Records of this job in crawl.dead by then.
-        counts: The counts of all folds; None in records written before this field existed.
-        spider: Hash of the spider's file in that run; empty for the default spider and in older records.
-        rev: Revision of the job's record that ended it: another one means that the job goes on, or ended again. 0 in
-            records written before this field existed.
+        counts: The counts of all folds; None if nobody counted.
+        spider: Hash of the spider's file in that run; empty for the default spider.
+        rev: Revision of the job's record that ended it: another one means that the job goes on, or ended again.
     """
 
     job: str
@@ -157,7 +155,7 @@ class CodeNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         hidden: Whether lists leave it out and nothing new can be submitted with it; jobs that pin it go on. It concerns
             versions that were deployed before `at`.
         revoked: Whether no worker starts it any more, jobs that pin it included. It concerns versions that were
-            deployed before `revoked_at`; older records do not have that time, and it is `at`.
+            deployed before `revoked_at`, or before `at` without it.
         revoked_at: Of the last revocation; a later note that only hides keeps it.
     """
 
@@ -187,21 +185,19 @@ class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, froze
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the record."""
         return (self.name, *self.more)
 
 
 Action = Literal["pause", "resume", "block", "unblock", "slow", "stop"]
 
-ENDS = ("resume", "unblock")
-"""Actions after which no command for the target is in force."""
+ENDS = ("resume", "unblock")  # Actions after which no command for the target is in force
 
+# Actions by kind of target.
 _MAY: dict[str, tuple[str, ...]] = {
     "job": ("pause", "resume", "slow", "stop"),
     "host": ("pause", "resume", "block", "unblock", "slow"),
     "stage": ("pause", "resume", "slow"),
 }
-"""Actions by kind of target."""
 
 _STAGES = ("fetch", "parse", "sink")
 
@@ -210,8 +206,7 @@ _NAME = r"[a-z0-9_-][a-z0-9_.-]*|\[[0-9a-f:.]+\]"
 _HOST = re.compile(rf"https?://({_NAME})(:\d{{1,5}})?|({_NAME})(:\d{{1,5}})?|\.[a-z0-9_-][a-z0-9_.-]*")
 
 
-MAX_DELAY_S = 1_000_000_000.0
-"""Longest rest that a command may give a host, seconds: 31 years."""
+MAX_DELAY_S = 1_000_000_000.0  # Longest rest that a command may give a host, seconds: 31 years
 
 
 class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -242,7 +237,6 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
 
     @property
     def target(self) -> str:
-        """Name of the target."""
         return self.job or self.host or self.stage
 
     @property
@@ -343,8 +337,7 @@ class Skipped(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
 _OfJob = JobCopy | Finished | StartEnded | OutputNote | Join
 Control = _OfJob | WorkerOrder | CodeNote | Command | Rewound | Skipped | Layout
 
-LAYOUT = b"layout"
-"""Key of the one record of this kind."""
+LAYOUT = b"layout"  # Key of the one record of this kind
 
 _command = msgspec.json.Decoder(Command)
 _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
@@ -362,12 +355,11 @@ _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
 _encoder = msgspec.json.Encoder()
 
 
+# First part of the keys of records of which a job has one.
 _OF_JOB: dict[type[Control], str] = {JobCopy: "job", Finished: "finished", StartEnded: "start"}
-"""First part of the keys of records of which a job has one."""
 
 
 def key(record: Control) -> bytes:
-    """The compaction key of a record."""
     if isinstance(record, JobCopy | Finished | StartEnded):
         return f"{_OF_JOB[type(record)]}/{record.job}".encode()
     return _KEYS[type(record)](record).encode()
@@ -378,6 +370,7 @@ def _join_key(record: Join) -> str:
     return f"join/{record.job}/{record.name}{others}"
 
 
+# The keys of the other kinds of records.
 _KEYS: dict[type[Control], Callable[[Any], str]] = {
     Command: lambda record: f"command/{record.kind}/{record.target}",
     Rewound: lambda record: f"rewind/{record.epoch}.{record.mark}/{record.job}",
@@ -388,11 +381,9 @@ _KEYS: dict[type[Control], Callable[[Any], str]] = {
     CodeNote: lambda record: f"code/{record.project}/{record.version}",
     Join: _join_key,
 }
-"""The keys of the other kinds of records."""
 
 
 def encode(record: Control) -> bytes:
-    """The record as JSON."""
     return _encoder.encode(record)
 
 

@@ -18,20 +18,16 @@ from .codec import decoded
 
 VERSION = 1
 
-HANDLED = "handled"
-"""Name of the header that only marks have."""
+HANDLED = "handled"  # Name of the header that only marks have
 
+# Names of a letter's own headers, in their order.
 FIELDS = ("topic", "partition", "offset", "stage", "job", "error", "traceback")
-"""Names of a letter's own headers, in their order."""
 
-MAX_TRACEBACK = 8 * 1024
-"""Characters of a traceback kept, the last ones: the cause is at its end."""
+MAX_TRACEBACK = 8 * 1024  # Characters of a traceback kept, the last ones: the cause is at its end
 
-MAX_FIELD = 4 * 1024
-"""Characters kept of a job and an error: a record of any client may name a job of megabytes."""
+MAX_FIELD = 4 * 1024  # Characters kept of a job and an error: a record of any client may name a job of megabytes
 
-MAX_PLACE = 500
-"""Characters of the place of an error."""
+MAX_PLACE = 500  # Characters of the place of an error
 
 _PLACE = re.compile(r"\S.*, line \d+, in .+")
 _ITEM = re.compile(r" \(item \d+ of \d+ in the pipelines\)$")
@@ -80,7 +76,6 @@ class Mark(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, froze
     at: float = 0.0
 
     def headers(self) -> list[tuple[str, bytes]]:
-        """The header that tells a mark from a letter."""
         return [(HANDLED, self.how.encode())]
 
 
@@ -112,7 +107,6 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_mark(mark: Mark) -> bytes:
-    """The mark as JSON."""
     return _encoder.encode(mark)
 
 

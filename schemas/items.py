@@ -12,25 +12,20 @@ from sys import float_info
 
 import msgspec
 
-from .codec import decoded_as
+from .codec import decoded, version_1
 
 VERSION = 1
-"""Version of the records whose items are rows and whose URL is the whole key."""
 
-SECOND_VERSION = 2
-"""Version of all other records: a sink of an older version must not take raw items for rows, nor two keys for one."""
-
+# In place of a URL: the stats of a spider's `start`, summed since its beginning, so that the newest record has all.
 START_STATS = "start#stats"
-"""In place of a URL: the stats of a spider's `start`, summed since its beginning, so that the newest record has all."""
 
+# The largest sum of a stat: JSON has no larger number, so a record or a state with one could not be read again.
 LARGEST = float_info.max
-"""The largest sum of a stat: JSON has no larger number, so a record or a state with one could not be read again."""
 
+# Before the name of a stat: the greatest or the least value that a page gave, in place of a difference.
+#
+# Printable: stores such as PostgreSQL take no U+0000 in JSON.
 GREATEST, LEAST = "<max>", "<min>"
-"""Before the name of a stat: the greatest or the least value that a page gave, in place of a difference.
-
-Printable: stores such as PostgreSQL take no U+0000 in JSON.
-"""
 
 
 class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -58,14 +53,7 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
     unread: str = ""
 
 
-class SecondItemsRecord(ItemsRecord, tag=SECOND_VERSION, frozen=True):
-    """A record of version 2; the fields are the same."""
-
-
-_decoders: tuple[msgspec.json.Decoder[ItemsRecord], msgspec.json.Decoder[ItemsRecord]] = (
-    msgspec.json.Decoder(ItemsRecord),
-    msgspec.json.Decoder(SecondItemsRecord),
-)
+_decoder = msgspec.json.Decoder(ItemsRecord)
 _encoder = msgspec.json.Encoder()
 
 
@@ -102,9 +90,6 @@ def named_stats(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def encode(record: ItemsRecord) -> bytes:
-    """The record as JSON, of the version that it needs."""
-    if record.id or record.raw or record.stats:
-        record = SecondItemsRecord(**{name: getattr(record, name) for name in record.__struct_fields__})
     return _encoder.encode(record)
 
 
@@ -115,4 +100,4 @@ def decode(value: bytes | None) -> ItemsRecord:
     """
     if not value:
         raise ValueError("empty value")
-    return decoded_as(_decoders, value)
+    return decoded(_decoder, version_1(value))

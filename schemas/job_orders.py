@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
+# `running`: URLs are fetched. `paused`: the operator's pause. `stopped`: by `max_pages`, by its spider, or by a
+# command; its queue stays. `finished`: nothing is left; a queued found makes it run again. `failed`: it cannot go on,
+# as its code is refused. `cancelled`: for good. `deleted`: only the tombstone is left.
 JobStateName = Literal["running", "paused", "stopped", "finished", "failed", "cancelled", "deleted"]
-"""`running`: URLs are fetched. `paused`: the operator's pause. `stopped`: by `max_pages`, by its spider, or by a
-command; its queue stays. `finished`: nothing is left; a queued found makes it run again. `failed`: it cannot go on, as
-its code is refused. `cancelled`: for good. `deleted`: only the tombstone is left."""
 
+# States in which no run waits for the job.
 ENDED: tuple[JobStateName, ...] = ("stopped", "finished", "failed", "cancelled", "deleted")
-"""States in which no run waits for the job."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
@@ -58,6 +58,6 @@ class OutputSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         return self
 
 
+# The output of a job with pipelines for which no other one is wanted. A `run` without a fleet goes on with such a job,
+# so the job does not wait for it.
 PIPELINES_ALONE = OutputSpec("none", declared=True, required=False)
-"""The output of a job with pipelines for which no other one is wanted. A `run` without a fleet goes on with such a job,
-so the job does not wait for it."""

@@ -9,14 +9,11 @@ from .codec import decoded
 
 VERSION = 1
 
-MAX_LINE = 2_000
-"""Longest line, characters; longer ones are cut."""
+MAX_LINE = 2_000  # Longest line, characters; longer ones are cut
 
-MAX_LINES = 500
-"""Lines of one record, at most."""
+MAX_LINES = 500  # Lines of one record, at most
 
-GOES_ON = ""
-"""`LogLine.level` of a line that goes on with the one before."""
+GOES_ON = ""  # `LogLine.level` of a line that goes on with the one before
 
 
 class LogLine(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -57,7 +54,6 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(record: LogLines) -> bytes:
-    """The record as JSON."""
     return _encoder.encode(record)
 
 

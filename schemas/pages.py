@@ -10,21 +10,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from .codec import decoded_as
+from .codec import decoded, version_1
 from .requests import RequestRecord, check_identity
 
 VERSION = 1
-REQUESTS_VERSION = 2
-"""Version of a page that was asked for by a request other than a plain GET."""
 
-CODED_VERSION = 3
-"""Version of a page whose body is in a content coding: a reader of earlier versions would take it for a plain one."""
+HEADER = "crawlog"  # Name of the record header that holds the metadata
 
-HEADER = "crawlog"
-"""Name of the record header that holds the metadata."""
-
+# Name of the record header that holds the codings of the body, in the order in which they were applied.
 CODING = "content-encoding"
-"""Name of the record header that holds the codings of the body, in the order in which they were applied."""
 
 
 class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -73,7 +67,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         headers: All headers of the response in order, Latin-1, where the job has a spider or keeps cookies,
             or the page has a request.
         row, priority: Of the queue row that it answers, as in its done; a page whose done is lost gets another one by
-            them. None in older records, and for a robots.txt.
+            them. None for a robots.txt.
         rest_s: Rest of the whole host from then on, as in its done, seconds; 0 if only the crawl delay.
         leads_back: Whether it redirects back to a URL that redirected here, and that would now get cookies that it was
             not sent before.
@@ -118,19 +112,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         return self.http is None and self.error == "robots"
 
 
-class RequestPageMeta(PageMeta, tag=REQUESTS_VERSION, frozen=True):
-    """The metadata of a page with a request; the fields are the same."""
-
-
-class CodedPageMeta(PageMeta, tag=CODED_VERSION, frozen=True):
-    """The metadata of a page whose body is in a content coding, with or without a request; the fields are the same."""
-
-
-_decoders: tuple[msgspec.json.Decoder[PageMeta], ...] = (
-    msgspec.json.Decoder(PageMeta),
-    msgspec.json.Decoder(RequestPageMeta),
-    msgspec.json.Decoder(CodedPageMeta),
-)
+_decoder = msgspec.json.Decoder(PageMeta)
 _encoder = msgspec.json.Encoder()
 
 
@@ -163,7 +145,6 @@ def headers(meta: PageMeta, coding: str = "") -> list[tuple[str, bytes]]:
 
 
 def encode(meta: PageMeta) -> bytes:
-    """The metadata as JSON, for the header `crawlog`."""
     return _encoder.encode(meta)
 
 
@@ -174,7 +155,7 @@ def decode(header: bytes | None) -> PageMeta:
     """
     if header is None:
         raise ValueError(f"no header {HEADER!r}")
-    meta = decoded_as(_decoders, header)
+    meta = decoded(_decoder, version_1(header))
     check_identity(meta.id)
     if meta.request is not None:
         meta.request.check()

@@ -13,32 +13,27 @@ from .codec import decoded
 
 VERSION = 1
 
-MAX_PARSED = 1_000
-"""Jobs for which a worker counts parsed pages, at most."""
+MAX_PARSED = 1_000  # Jobs for which a worker counts parsed pages, at most
 
-MAX_PARSED_TOLD = 50
-"""Jobs that a report names, at most: those with the latest parsed pages."""
+MAX_PARSED_TOLD = 50  # Jobs that a report names, at most: those with the latest parsed pages
 
-MAX_STUCK = 100
-"""Jobs that a report names as stuck, at most; with more, no job's outputs count as written."""
+MAX_STUCK = 100  # Jobs that a report names as stuck, at most; with more, no job's outputs count as written
 
 
+# Upper bounds of the durations of requests that `Progress.took` counts, seconds.
 TOOK_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper bounds of the durations of requests that `Progress.took` counts, seconds."""
 
-SUPERVISOR = "CRAWLOG_SUPERVISOR"
-"""Environment variable that tells a worker `Progress.supervisor`."""
+SUPERVISOR = "CRAWLOG_SUPERVISOR"  # Environment variable that tells a worker `Progress.supervisor`
 
+# `Progress.stage` of a worker that owns no partition, or is still restoring its own. So no reader takes its report for
+# one of a partition.
 IDLE = "idle"
-"""`Progress.stage` of a worker that owns no partition, or is still restoring its own. So no reader takes its report for
-one of a partition; nor does a reader of an older version."""
 
-FLEET = "fleet"
-"""`Progress.sink` of a sink worker that writes the outputs of all jobs."""
+FLEET = "fleet"  # `Progress.sink` of a sink worker that writes the outputs of all jobs
 
 
+# A number in a report. Any client may have written it, and one of hundreds of digits fits in no float.
 Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""A number in a report. Any client may have written it, and one of hundreds of digits fits in no float."""
 
 
 class JobCounts(msgspec.Struct, omit_defaults=True):
@@ -190,17 +185,14 @@ _encoder = msgspec.json.Encoder()
 
 
 def stage_of(report: Progress) -> str:
-    """The stage of the worker that reports, idle or not."""
     return report.idle_stage or report.stage
 
 
 def key(report: Progress) -> bytes:
-    """The compaction key."""
     return f"{report.worker}/{stage_of(report)}/{report.partition}".encode()
 
 
 def encode(report: Progress) -> bytes:
-    """The report as JSON."""
     return _encoder.encode(report)
 
 

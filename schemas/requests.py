@@ -9,15 +9,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-MAX_REQUEST_BYTES = 64 * 1024
-"""Encoded size of one request, at most."""
+MAX_REQUEST_BYTES = 64 * 1024  # Encoded size of one request, at most
 
 
-MAX_JAR_BYTES = 256
-"""Longest name of a cookie jar, bytes."""
+MAX_JAR_BYTES = 256  # Longest name of a cookie jar, bytes
 
-MAX_NESTING = 100
-"""Levels of lists and dicts in `kwargs` and `meta`, at most."""
+MAX_NESTING = 100  # Levels of lists and dicts in `kwargs` and `meta`, at most
 
 
 class CookieGiven(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -14,44 +14,32 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from .codec import decoded_as
+from .codec import decoded, version_1
 from .job_orders import CodeRef, JobStateName, OutputSpec
 from .requests import RequestRecord, check_identity
 
-VERSION = 1
-"""Version of the records without requests; a record of a version that is not known goes to crawl.dead."""
+VERSION = 1  # A record of another version goes to crawl.dead
 
-REQUESTS_VERSION = 2
-"""Version of a record of founds with a request: a worker of an older version must not send a POST as a GET."""
+MAX_PRIORITY = (1 << 31) - 1  # The lowest priority is its negative, less 1: a state's row has 32 bits for it
 
-MAX_PRIORITY = (1 << 31) - 1
-"""The lowest priority is its negative, less 1: a state's row has 32 bits for it."""
+MAX_BATCH_URLS = 500  # URLs or results in one record, at most
 
-MAX_BATCH_URLS = 500
-"""URLs or results in one record, at most."""
+MAX_BATCH_BYTES = 256 * 1024  # Encoded size at which a batch is closed, bytes
 
-MAX_BATCH_BYTES = 256 * 1024
-"""Encoded size at which a batch is closed, bytes."""
+MAX_BATCH_NAMES = 1_000  # Scope names in one record, at most: 260 kB
 
-MAX_BATCH_NAMES = 1_000
-"""Scope names in one record, at most: 260 kB."""
+MAX_NAME_CHARS = 270  # Longest scope name: a host name, a colon and a port
 
-MAX_NAME_CHARS = 270
-"""Longest scope name: a host name, a colon and a port."""
+MAX_URL_BYTES = 64 * 1024  # A longer URL is refused before it is parsed, bytes
 
-MAX_URL_BYTES = 64 * 1024
-"""A longer URL is refused before it is parsed, bytes."""
+MAX_VIA_BYTES = 512  # Fingerprints of 64 redirects in a row: more than any client follows
 
-MAX_VIA_BYTES = 512
-"""Fingerprints of 64 redirects in a row: more than any client follows."""
-
-MAX_EPOCH = 0xFFFF
-"""Epochs are two bytes in the state's keys."""
+MAX_EPOCH = 0xFFFF  # Epochs are two bytes in the state's keys
 
 Source = Literal["seed", "link", "redirect", "sitemap"]
 Status = Literal["fetched", "redirected", "not_modified", "failed", "refused"]
+# `began`: a request that is never sent twice is about to be sent; every other status ends an attempt.
 AttemptStatus = Literal[Status, "began"]
-"""`began`: a request that is never sent twice is about to be sent; every other status ends an attempt."""
 
 
 class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -193,20 +181,10 @@ class CanonicalRules(msgspec.Struct, omit_defaults=True, frozen=True):
 
     Attributes:
         drop_params: Query parameters dropped by name; a trailing `*` is a prefix.
-        drop_sessions: Whether session ids in path and query are dropped.
-        sort_query: Whether parameters are sorted by name; those of one name keep their order.
-        index_files: Names of files that are their folder.
-        drop_www: Whether a leading `www.` of the host is dropped.
-        drop_slash: Whether slashes at the path's end are dropped.
         verbatim: Whether URLs are requested as written, without their fragment; no other rule counts then.
     """
 
     drop_params: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "msclkid")
-    drop_sessions: bool = False
-    sort_query: bool = False
-    index_files: tuple[str, ...] = ()
-    drop_www: bool = False
-    drop_slash: bool = False
     verbatim: bool = False
 
 
@@ -252,8 +230,8 @@ class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):
     scope: Literal["any", "static", "none"] = "any"
 
 
+# Value of a field that a job's record does not have; `policy_of` replaces it by the worker's setting.
 _UNSAID: Any = None
-"""Value of a field that a job's record does not have; `policy_of` replaces it by the worker's setting."""
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -266,7 +244,7 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
     """How the URLs of a job are requested; each field is made of a setting.
 
     A worker also has limits of its own. Its settings fill in missing fields: `crawlog seed` writes only settings that
-    it was given, and older records lack fields.
+    it was given.
 
     Attributes:
         delay_s: Least rest between two requests to one host, seconds.
@@ -363,11 +341,11 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_links: Links of one page that are looked at.
         digest: Of a body in its row; see the setting `results.digest`.
         sitemaps: Whether sitemaps that a robots.txt names are followed.
-        max_sitemap_urls, max_sitemap_bytes: Largest part of one sitemap that is read, decompressed.
+        max_sitemap_bytes: Largest part of one sitemap that is read, decompressed.
         traps: Rules against crawler traps.
         render: Rules for the pages that a browser renders.
-        requests: How its URLs are requested; None in the oldest records and for the job of bare records: then the
-            settings of the worker decide.
+        requests: How its URLs are requested; None for the job of bare records: then the settings of the worker
+            decide.
     """
 
     rev: int = 1
@@ -402,7 +380,6 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     max_links: Annotated[int, Setting("links.max_per_page")] = 50_000
     digest: Annotated[Literal["sha256", "blake3", "none"], Setting("results.digest")] = "sha256"
     sitemaps: Annotated[bool, Setting("sitemaps.follow")] = False
-    max_sitemap_urls: Annotated[int, Setting("sitemaps.max_urls")] = 50_000
     max_sitemap_bytes: Annotated[int, Setting("sitemaps.max_bytes")] = 50 << 20
     traps: TrapRules = TrapRules()
     render: RenderRules = RenderRules()
@@ -487,36 +464,23 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
     hops: int = 0
 
 
-class RequestsRecord(UrlsRecord, tag=REQUESTS_VERSION):
-    """A record of founds, some of which have a request or an identity; the fields are the same."""
-
-
+# The job of bare records if no job or several jobs are active; scope `host`, built in. Only rewinds of the crawl write
+# its record.
 DEFAULT_JOB = "default"
-"""The job of bare records if no job or several jobs are active; scope `host`, built in. Only rewinds of the crawl write
-its record."""
 
 DEFAULT_SPEC = JobSpec(rev=0, scope=ScopeSpec(kind="host"))
 
+# Fields that say of which kind a record is: each record has one of them.
 _KINDS = ("urls", "results", "spec", "joins", "rewind", "order", "url")
-"""Fields that say of which kind a record is: each record has one of them."""
 
 _parts = attrgetter(*_KINDS)
-_decoders: tuple[msgspec.json.Decoder[UrlsRecord], msgspec.json.Decoder[UrlsRecord]] = (
-    msgspec.json.Decoder(UrlsRecord),
-    msgspec.json.Decoder(RequestsRecord),
-)
+_decoder = msgspec.json.Decoder(UrlsRecord)
 _encoder = msgspec.json.Encoder()
-
-
-def founds(job: str | None, epoch: int, urls: list[FoundUrl], at: float = 0.0, fwd: int = 0) -> UrlsRecord:
-    """A record of founds, of the version that they need."""
-    has_requests = any(found.request is not None or found.id for found in urls)
-    return (RequestsRecord if has_requests else UrlsRecord)(job, epoch, at, fwd, urls=urls)
 
 
 def founds_again(record: UrlsRecord, urls: list[FoundUrl]) -> UrlsRecord:
     """Some founds of a record, to be sent again. A bare record stays bare, since its writer did not know the epoch."""
-    return record if record.url is not None else founds(record.job, record.epoch, urls, record.at, record.fwd)
+    return record if record.url is not None else UrlsRecord(record.job, record.epoch, record.at, record.fwd, urls=urls)
 
 
 def encode(record: UrlsRecord) -> bytes:
@@ -538,7 +502,7 @@ def decode(value: bytes | None) -> UrlsRecord:
         raise ValueError("empty value")
     if value[:1] != b"{":
         value = value.removeprefix(codecs.BOM_UTF8).strip()
-    record = decoded_as(_decoders, value) if value[:1] == b"{" else UrlsRecord(url=_plain_line(value))
+    record = decoded(_decoder, version_1(value)) if value[:1] == b"{" else UrlsRecord(url=_plain_line(value))
     if _parts(record).count(None) != len(_KINDS) - 1:
         raise ValueError(f"a record has exactly one of {', '.join(_KINDS)}")
     if record.job is None and any(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# Arguments beside Playwright's own, which turn off updates, sync, extensions and first-run pages.
 ARGUMENTS = (
     "--disable-gpu",
     "--disable-quic",
@@ -33,16 +34,13 @@ ARGUMENTS = (
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
-"""Arguments beside Playwright's own, which turn off updates, sync, extensions and first-run pages."""
 
-START_S = 30.0
-"""Time for the browser to start, even for the first time on a machine."""
+START_S = 30.0  # Time for the browser to start, even for the first time on a machine
 
-CLOSE_S = 3.0
-"""Time for a page or the browser to close, before it is killed."""
+CLOSE_S = 3.0  # Time for a page or the browser to close, before it is killed
 
+# Arguments of Playwright that are left out: they are for tests, and weaken the browser against unknown pages.
 UNWANTED = ["--disable-ipc-flooding-protection", "--disable-popup-blocking", "--enable-unsafe-swiftshader"]
-"""Arguments of Playwright that are left out: they are for tests, and weaken the browser against unknown pages."""
 
 
 class Chromium:
@@ -107,7 +105,6 @@ class Chromium:
         return self.browser.is_connected() and all(map(_is_running, self.drivers))
 
     def take(self) -> None:
-        """Count a page as open."""
         self.pages += 1
         self.empty.clear()
 
@@ -120,7 +117,6 @@ class Chromium:
             self.empty.set()
 
     def processes(self) -> list[psutil.Process]:
-        """Chromium's processes now, without the driver's."""
         return _browsers(self.drivers)
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -131,7 +127,6 @@ class Chromium:
         return task
 
     def kill(self) -> None:
-        """Kill a browser that does not answer."""
         for one in self.processes():
             _kill(one)
 
@@ -147,7 +142,6 @@ class Chromium:
         return size
 
     async def close(self) -> None:
-        """End all its processes."""
         processes = self.processes()
         try:
             try:

@@ -32,17 +32,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-BROKEN_S = 60.0
-"""Wait before another try to start a browser, after one failed."""
+BROKEN_S = 60.0  # Wait before another try to start a browser, after one failed
 
-WATCH_S = 1.0
-"""Interval of checks of the browser's memory."""
+WATCH_S = 1.0  # Interval of checks of the browser's memory
 
-IDLE_S = 60.0
-"""Idle time after which the browser is ended."""
+IDLE_S = 60.0  # Idle time after which the browser is ended
 
-TRIES = 2
-"""Tries of a page whose browser dies, whichever page caused it."""
+TRIES = 2  # Tries of a page whose browser dies, whichever page caused it
 
 _CONTENT_TYPE = "text/html; charset=utf-8"
 
@@ -203,7 +199,6 @@ class Renderer:
             await asyncio.shield(browser.in_background(browser.close()))  # the page may be cancelled
 
     async def close(self) -> None:
-        """End the browser."""
         await self._end()
         if self._launching is not None:
             with contextlib.suppress(Failed):

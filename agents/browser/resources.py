@@ -30,11 +30,9 @@ from crawlog.streams.url import plain
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-HOPS = 10
-"""Most redirects followed for one request."""
+HOPS = 10  # Most redirects followed for one request
 
-ENTRY_BYTES = 1_000
-"""Memory of a cached answer besides body and URL."""
+ENTRY_BYTES = 1_000  # Memory of a cached answer besides body and URL
 
 
 class Budget:

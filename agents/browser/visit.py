@@ -30,25 +30,27 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# Time to read the DOM of a loaded page, and of one that did not load in time: an endless script blocks it.
 TAKE_S, TAKE_ENDLESS_S = 10.0, 3.0
-"""Time to read the DOM of a loaded page, and of one that did not load in time: an endless script blocks it."""
 
-LOOK_S = 0.05
-"""Interval of checks whether a page is ready."""
+LOOK_S = 0.05  # Interval of checks whether a page is ready
 
+# Requests of a page, refused ones too, in multiples of `render.max_requests`; then its DOM is taken as it is.
 FLOOD = 10
-"""Requests of a page, refused ones too, in multiples of `render.max_requests`; then its DOM is taken as it is."""
 
+# A page that reloads itself is shown again so often, from the bytes that are here: it has noted something in a cookie
+# or in its storage by then. One that reloads itself for ever is taken as it is.
 RELOADS = 2
-"""A page that reloads itself is shown again so often, from the bytes that are here: it has noted something in a cookie
-or in its storage by then. One that reloads itself for ever is taken as it is."""
 
+# URLs of documents that a page may have come to; it leaves for `about:blank` without a request.
 DOCUMENTS = ("http", "blob:")
-"""URLs of documents that a page may have come to; it leaves for `about:blank` without a request."""
 
+# Words of Playwright's errors after a page or its browser died. They have spaces, so no URL in an error has them.
 GONE = ("has been closed", "Target crashed", "page crashed")
-"""Words of Playwright's errors after a page or its browser died. They have spaces, so no URL in an error has them."""
 
+# Runs in an isolated world, where no script of the page can have replaced these functions. Shadow roots become the
+# templates that declare them. A page that changed its own URL (`history.pushState`) has its links relative to that one,
+# so a `base` says it. The DOM is kept in UTF-8, so links whose queries have another encoding become absolute.
 _DOM = """((most, asked) => {
   const root = document.documentElement;
   if (location.href.split('#')[0] !== asked && root.baseURI.startsWith('http')) {
@@ -71,9 +73,6 @@ _DOM = """((most, asked) => {
   const all = '<!DOCTYPE html>' + tag + html + '</html>';
   return all.length > most ? null : all;
 })(%d, %s)"""
-"""Runs in an isolated world, where no script of the page can have replaced these functions. Shadow roots become the
-templates that declare them. A page that changed its own URL (`history.pushState`) has its links relative to that one,
-so a `base` says it. The DOM is kept in UTF-8, so links whose queries have another encoding become absolute."""
 
 
 class BrowserDied(Exception):

@@ -53,7 +53,6 @@ class BodyBudget:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
         return len(self._waiting)
 
     async def take(self, size_bytes: int) -> HeldBytes:
@@ -93,17 +92,14 @@ class BodyBudget:
             turn.set_result(None)
 
 
-ANY_TYPE = "*/*"
-"""Accepts bodies of every type."""
+ANY_TYPE = "*/*"  # Accepts bodies of every type
 
+# An unwanted body up to this size is read, to keep its connection; a larger one closes the connection.
 DRAINED_BYTES = 64 * 1024
-"""An unwanted body up to this size is read, to keep its connection; a larger one closes the connection."""
 
-FREE_BYTES = 256 * 1024
-"""Each body may take this much without the budget; nearly every page is smaller."""
+FREE_BYTES = 256 * 1024  # Each body may take this much without the budget; nearly every page is smaller
 
-TURN_S = 0.001
-"""Decoding yields to the event loop after this time, because a body may be a decompression bomb."""
+TURN_S = 0.001  # Decoding yields to the event loop after this time, because a body may be a decompression bomb
 
 
 class Reading(NamedTuple):
@@ -136,7 +132,6 @@ class Reading(NamedTuple):
 
 @lru_cache(256)
 def _accepted(content_types: tuple[str, ...]) -> frozenset[str]:
-    """The accepted types, in lower case."""
     return frozenset(kind.lower() for kind in content_types)
 
 

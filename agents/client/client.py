@@ -54,14 +54,13 @@ from .transport import HttpRequest
 
 KEEPALIVE_S = 30.0
 
+# Options of all connectors; the resolvers cache.
 SHARED: dict[str, Any] = {"limit": 0, "use_dns_cache": False, "keepalive_timeout": KEEPALIVE_S}
-"""Options of all connectors; the resolvers cache."""
 
-LEAST_STATUS = 100
-"""A smaller number is no status code (RFC 9110 15); 0 would mean that there was no answer."""
+LEAST_STATUS = 100  # A smaller number is no status code (RFC 9110 15); 0 would mean that there was no answer
 
+# TLS contexts that are kept. A job may bring its own ciphers, and each context holds the authorities, some 0.5 MB.
 MOST_CONTEXTS = 64
-"""TLS contexts that are kept. A job may bring its own ciphers, and each context holds the authorities, some 0.5 MB."""
 
 
 class Client:
@@ -124,7 +123,6 @@ class Client:
         return session
 
     async def close(self) -> None:
-        """Close every connection."""
         for session in (self._session, *self._by_socks.values()):
             await session.close()
 
@@ -328,7 +326,6 @@ def sent_as(url: str) -> URL:
 
 
 def _origin(url: str) -> str:
-    """A canonical URL up to its path."""
     return url[: url.find("/", 8)]
 
 

@@ -67,12 +67,12 @@ class Refused(Exception):
         self.is_closed = any(address_refusal(one, allow_private=True) is None for one in addresses)
 
 
+# Most addresses used of one name, the first ones. Each may cost a connection attempt, and a turn at the address.
 MOST_ADDRESSES = 16
-"""Most addresses used of one name, the first ones. Each may cost a connection attempt, and a turn at the address."""
 
+# Time that a failed look-up is remembered; a request that fails by it removes it. A name is resolved twice: for the
+# turn at its address, then to connect. Also the age at which addresses that nobody answered at are asked for again.
 FAILED_S = 30.0
-"""Time that a failed look-up is remembered; a request that fails by it removes it. A name is resolved twice: for the
-turn at its address, then to connect. Also the age at which addresses that nobody answered at are asked for again."""
 
 
 class _Found(NamedTuple):
@@ -186,7 +186,6 @@ class GuardedResolver(AbstractResolver):
         return _Found(now, now + self._ttl_s, allowed, tuple(one["host"] for one in allowed))
 
     async def close(self) -> None:
-        """Release the resolver."""
         await self._resolver.close()
 
 
@@ -214,12 +213,10 @@ class Route:
         self.peer = ""
 
 
-ROUTE: ContextVar[Route | None] = ContextVar("route", default=None)
-"""The route of the request that this task makes."""
+ROUTE: ContextVar[Route | None] = ContextVar("route", default=None)  # The route of the request that this task makes
 
 
-Named = frozenset[tuple[str | None, int | None]]
-"""Hosts and ports of proxies."""
+Named = frozenset[tuple[str | None, int | None]]  # Hosts and ports of proxies
 
 
 class Connector(aiohttp.TCPConnector):
@@ -290,7 +287,6 @@ class Connector(aiohttp.TCPConnector):
             raise
 
     def _is_named(self, proxy: URL | None) -> bool:
-        """Whether the operator named a proxy."""
         return proxy is not None and (proxy.host, proxy.port) in self._named
 
 

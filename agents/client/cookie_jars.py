@@ -20,8 +20,8 @@ from crawlog.streams.url import registrable_domain
 
 log = structlog.get_logger()
 
+# Most jars in memory; the least recently used one is dropped first. It is read from its row when it is needed.
 MOST_JARS = 10_000
-"""Most jars in memory; the least recently used one is dropped first. It is read from its row when it is needed."""
 
 
 class StoredJar(NamedTuple):
@@ -40,8 +40,8 @@ class StoredJar(NamedTuple):
     ownership: object = None
 
 
+# Finds a jar by its job's name, a URL of its domain and its own name; None where this worker has no row of it.
 RowOf = Callable[[str, str, str], StoredJar | None]
-"""Finds a jar by its job's name, a URL of its domain and its own name; None where this worker has no row of it."""
 
 
 def _no_row(_job: str, _url: str, _name: str) -> None:

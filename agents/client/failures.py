@@ -16,8 +16,8 @@ from crawlog.streams.printable import escaped
 from .connections import Refused
 from .request import Blame, OutgoingRequest, ProxyFailed
 
+# The message of aiohttp's parser for each limit, and our word for it.
 _HEADER_FAULTS = (("Got more than", "header_too_large"), ("Too many headers", "too_many_headers"))
-"""The message of aiohttp's parser for each limit, and our word for it."""
 
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ProxyTimeoutError, "connect_timeout"),
@@ -39,11 +39,10 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-MAX_DETAIL = 150
-"""Longest detail of an error, characters: a done has room for 200 with the word."""
+MAX_DETAIL = 150  # Longest detail of an error, characters: a done has room for 200 with the word
 
+# A bad line that sets a cookie: its value may be a session.
 _COOKIE = re.compile(r"(cookie2?\s*:).*", re.IGNORECASE | re.DOTALL)
-"""A bad line that sets a cookie: its value may be a session."""
 
 
 def detail_of(error: BaseException) -> str:

@@ -19,14 +19,11 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
-BUSY_S = 0.05
-"""Between two checks of an address whose requests in flight must end first."""
+BUSY_S = 0.05  # Between two checks of an address whose requests in flight must end first
 
-LONGEST_S = 30.0
-"""Longest wait of a refused request: those promised a turn before it may never return."""
+LONGEST_S = 30.0  # Longest wait of a refused request: those promised a turn before it may never return
 
-SWEPT = 2
-"""Addresses checked with each request; those whose rest is over are forgotten."""
+SWEPT = 2  # Addresses checked with each request; those whose rest is over are forgotten
 
 
 class Busy(Exception):
@@ -59,13 +56,11 @@ class _Place:
         self.promised = 0.0
 
     def forget_until(self, time_s: float) -> None:
-        """Drop the ended requests that count no longer."""
         while self.counts_until and self.counts_until[0] <= time_s:
             del self.counts_until[0]
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request counts or waits."""
         return not (self.in_flight or self.counts_until or self.tickets)
 
 
@@ -178,7 +173,6 @@ class Addresses:
             self._let_go(places)
 
     def _change(self) -> None:
-        """Wake the waiting requests, to check again."""
         if self._waiting:
             self._changed.set()
             self._changed = asyncio.Event()

@@ -19,29 +19,23 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from crawlog.streams.http import MOST_HEAD_BYTES, Mender
 
-WHOLE_BYTES = 64 * 1024
-"""Bytes given to the parser at once. In HTTP chunks of one byte each they take it 10 to 20 ms."""
+WHOLE_BYTES = 64 * 1024  # Bytes given to the parser at once. In HTTP chunks of one byte each they take it 10 to 20 ms.
 
-SLICE_BYTES = 16 * 1024
-"""Bytes given at once for a connection whose last bytes took longer than `TURN_S`."""
+SLICE_BYTES = 16 * 1024  # Bytes given at once for a connection whose last bytes took longer than `TURN_S`
 
-JOINED_BYTES = 64
-"""Pieces of a body that are smaller are joined."""
+JOINED_BYTES = 64  # Pieces of a body that are smaller are joined
 
-TURN_S = 0.002
-"""After this time a connection goes on in the next iteration of the event loop."""
+TURN_S = 0.002  # After this time a connection goes on in the next iteration of the event loop
 
+# Bytes of chunk sizes and extensions that any body may have. The standard sets no limit (RFC 9112 7.1.1).
 FRAMING_BYTES = 256 * 1024
-"""Bytes of chunk sizes and extensions that any body may have. The standard sets no limit (RFC 9112 7.1.1)."""
 
+# Further such bytes for each byte of a body. A chunk of one byte has five; Go's client allows 16 a chunk.
 FRAMING_SHARE = 16
-"""Further such bytes for each byte of a body. A chunk of one byte has five; Go's client allows 16 a chunk."""
 
-CLOCK_S = 0.002
-"""Steps of the event loop's clock are of a millisecond."""
+CLOCK_S = 0.002  # Steps of the event loop's clock are of a millisecond
 
-MOST_INTERIM = 16
-"""Interim responses (1xx) before an answer; Go's client takes five."""
+MOST_INTERIM = 16  # Interim responses (1xx) before an answer; Go's client takes five
 
 
 class LeaseLost(Exception):
@@ -69,7 +63,6 @@ class _Gate:
         self._write(data)
 
     def writelines(self, parts: Iterable[bytes]) -> None:
-        """Write all parts after one check."""
         self.write(b"".join(parts))
 
     def __getattr__(self, name: str) -> Any:
@@ -149,7 +142,6 @@ class Handler(ResponseHandler):
 
     @property
     def _is_idle(self) -> bool:
-        """Whether the last answer is complete and no request waits for another one."""
         return not self._is_asked and self._parser is not None and (self._payload is None or self._payload.is_eof())
 
     def has_unread(self) -> bool:
@@ -308,12 +300,10 @@ class Handler(ResponseHandler):
             self._next_turn = self._loop.call_soon(self._go_on)
 
     def close(self) -> None:
-        """Drop the unparsed bytes, and close."""
         self._forget()
         super().close()
 
     def abort(self) -> None:
-        """Drop the unparsed bytes, and close."""
         self._forget()
         super().abort()
 

@@ -36,12 +36,10 @@ log = structlog.get_logger()
 
 PROXY_AUTHENTICATION = 407
 
-MOST_PROXIES = 3
-"""Proxies tried for one request while none lets it through to the site."""
+MOST_PROXIES = 3  # Proxies tried for one request while none lets it through to the site
 
 
-Headers = Mapping[str, str] | list[tuple[str, str]]
-"""Headers of a request; a list where a name may come several times."""
+Headers = Mapping[str, str] | list[tuple[str, str]]  # Headers of a request; a list where a name may come several times
 
 
 class ProxyFailed(Exception):
@@ -81,7 +79,6 @@ class OutgoingRequest:
         self.has_new_cookies = False
 
     def send(self, headers: Mapping[str, str]) -> None:
-        """Send further headers."""
         self.headers.update(headers)
 
     def post(self, form: str) -> None:
@@ -148,7 +145,6 @@ class OutgoingRequest:
 
     @property
     def again_s(self) -> float:
-        """Seconds until a proxy may be tried again."""
         return self._proxies.wakes_in_s(time.monotonic()) if self._proxies is not None else 0.0
 
     def answered(self, response: aiohttp.ClientResponse) -> None:
@@ -171,12 +167,10 @@ class OutgoingRequest:
 
     @property
     def has_cookies(self) -> bool:
-        """Whether cookies of the job's jar are sent."""
         return bool(self._cookies)
 
     @property
     def keeps_cookies(self) -> bool:
-        """Whether cookies of the response are kept for the job."""
         return self._jar is not None
 
     def leads_back(self, target: str) -> bool:
@@ -206,10 +200,10 @@ class OutgoingRequest:
             await asyncio.sleep(wait_s)
 
 
+# The party at fault. `unknown`: the proxy or the site did not respond, and nothing was sent yet. `broken_off`: the
+# proxy failed after it received the request, so the site may have received it too. `silence`: neither responded to a
+# request that was sent. It is the site's failure, for it may have been asked, and counts for the proxy as well.
 Blame = Literal["site", "silence", "proxy", "unknown", "broken_off"]
-"""The party at fault. `unknown`: the proxy or the site did not respond, and nothing was sent yet. `broken_off`: the
-proxy failed after it received the request, so the site may have received it too. `silence`: neither responded to a
-request that was sent. It is the site's failure, for it may have been asked, and counts for the proxy as well."""
 
 
 def _blame(proxy: Proxy | None, scheme: str, error: BaseException) -> Blame:
@@ -249,8 +243,7 @@ def _address(proxy: Proxy) -> URL:
     return address.with_user(user).with_password(password) if user else address
 
 
-BARE = OutgoingRequest()
-"""A request without login, cookies, proxy or bandwidth limit."""
+BARE = OutgoingRequest()  # A request without login, cookies, proxy or bandwidth limit
 
 
 class RequestBuilder:

@@ -101,6 +101,5 @@ class PagesLog:
             future.result()
 
     def close(self) -> None:
-        """Close the connection."""
         if self._consumer is not None:
             self._consumer.close()

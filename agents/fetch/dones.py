@@ -27,15 +27,12 @@ from crawlog.streams.frontier import Task
 if TYPE_CHECKING:
     from crawlog.streams.http import Answer
 
-DONE_LINGER_S = 0.005
-"""Time that a done waits for others of its partition, seconds."""
+DONE_LINGER_S = 0.005  # Time that a done waits for others of its partition, seconds
 
-MANY_COOKIES = 20
-"""A done with so many cookies ends its record: jars of 16 KiB would make a long one."""
+MANY_COOKIES = 20  # A done with so many cookies ends its record: jars of 16 KiB would make a long one
 
 
-_DONE_BYTES = 300
-"""Largest encoded size of a done without its URL, its rule and its cookies."""
+_DONE_BYTES = 300  # Largest encoded size of a done without its URL, its rule and its cookies
 
 _Key = tuple[int, str, int]
 
@@ -74,7 +71,6 @@ class DoneBatches:
             self._timer = asyncio.get_running_loop().call_later(DONE_LINGER_S, self.flush)
 
     def flush(self) -> None:
-        """Send all that is gathered."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -120,7 +116,7 @@ class Begun:
         if not self._stage.may_ask():
             raise LeaseLost
         acknowledged = asyncio.get_running_loop().create_future()
-        record = u.RequestsRecord(task.job.name, task.epoch, time.time(), results=[outcome.began(task, time.time())])
+        record = u.UrlsRecord(task.job.name, task.epoch, time.time(), results=[outcome.began(task, time.time())])
         crash_points.point("fetch.began.sending")
         self._stage.producer.send(
             self._stage.names.urls,

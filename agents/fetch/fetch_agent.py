@@ -40,32 +40,25 @@ from .task import Means, Tasks
 
 log = structlog.get_logger()
 
-DRAIN_S = 2.5
-"""Time that requests in flight have after a rebalance or a stop begins; then they are aborted."""
+DRAIN_S = 2.5  # Time that requests in flight have after a rebalance or a stop begins; then they are aborted
 
-DONES_S = 0.7
-"""Time that their pages and dones then have to be acknowledged."""
+DONES_S = 0.7  # Time that their pages and dones then have to be acknowledged
 
-IDLE_S = 0.5
-"""Longest sleep of the dispatch loop. Events wake it earlier; this is only the safety net."""
+IDLE_S = 0.5  # Longest sleep of the dispatch loop. Events wake it earlier; this is only the safety net.
 
-NAMES = 512
-"""Names being resolved at a time, at most 256 of them of strangers; late ones (`LATE_NAMES`) come on top."""
+NAMES = 512  # Names being resolved at a time, at most 256 of them of strangers; late ones (`LATE_NAMES`) come on top
 
-LATE_NAMES = 4096
-"""Late names being resolved; each is a few bytes in the resolver."""
+LATE_NAMES = 4096  # Late names being resolved; each is a few bytes in the resolver
 
-LATE_EACH = 20
-"""Late requests for robots.txt per place of `fetch.concurrency`; each is a connection."""
+LATE_EACH = 20  # Late requests for robots.txt per place of `fetch.concurrency`; each is a connection
 
+# A late https request counts as this many: a waiting handshake takes 63 kB of memory, an http request 14 kB.
 LATE_TLS = 3
-"""A late https request counts as this many: a waiting handshake takes 63 kB of memory, an http request 14 kB."""
 
+# Requests to strangers started in one iteration of the loop (about 2 ms), so that other requests continue between.
 AT_ONCE = 4
-"""Requests to strangers started in one iteration of the loop (about 2 ms), so that other requests continue between."""
 
-FILES_BESIDE = 1024
-"""File descriptors reserved for everything except connections."""
+FILES_BESIDE = 1024  # File descriptors reserved for everything except connections
 
 _jitter = random.random  # spreads retries, no secret; the one generator that a fork seeds anew
 

@@ -68,7 +68,6 @@ class Outcomes:
         self._send_page(outcome.page(task, answer, now), b"", "", _Sent(task, result, answer.held))
 
     def failed(self, task: "Task", reason: str) -> None:
-        """Write a failure without an answer."""
         self.final(task, Answer(None, reason), time.time())
 
     def again(self, task: "Task", answer: Answer, again: "Again", now: float, rest_s: float) -> None:

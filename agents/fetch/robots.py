@@ -39,14 +39,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# A separate budget for large robots.txt: a page in the browser may need one while it already holds body memory.
 RULES_BYTES = 8 << 20
-"""A separate budget for large robots.txt: a page in the browser may need one while it already holds body memory."""
 
-MOST_REDIRECTS = 5
-"""RFC 9309 2.3.1.2: at least five."""
+MOST_REDIRECTS = 5  # RFC 9309 2.3.1.2: at least five
 
+# Pause of a host whose robots.txt is at another one that a command pauses: until then it is asked in vain.
 HELD_S = 30.0
-"""Pause of a host whose robots.txt is at another one that a command pauses: until then it is asked in vain."""
 
 _jitter = random.random  # spreads retries, no secret; the one generator that a fork seeds anew
 
@@ -262,8 +261,7 @@ class Robots:
 
 # Sends the Sitemap lines of a robots.txt to parse.
 
-TOLD_HOSTS = 100_000
-"""Hosts whose sitemaps were sent, about 20 MB; at this number all of them are forgotten."""
+TOLD_HOSTS = 100_000  # Hosts whose sitemaps were sent, about 20 MB; at this number all of them are forgotten
 
 
 class Sitemaps:

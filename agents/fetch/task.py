@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# The answer must say if its address is private: that decides what the page may load in a browser.
 MAY_BE_RENDERED = Asker(wants_place=True)
-"""The answer must say if its address is private: that decides what the page may load in a browser."""
 
 
 class Means(NamedTuple):
@@ -94,11 +94,9 @@ class _End(NamedTuple):
     needs: str = ""
 
 
-_UNSENT = _End(is_sent=False)
-"""Given back; its host does not rest."""
+_UNSENT = _End(is_sent=False)  # Given back; its host does not rest
 
-_BUSY = _End(rest_s=BUSY_S)
-"""Given back; it comes again after its host has rested."""
+_BUSY = _End(rest_s=BUSY_S)  # Given back; it comes again after its host has rested
 
 
 class Tasks:

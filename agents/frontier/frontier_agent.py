@@ -44,15 +44,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# How long a page or a done waits for others of its partition, to share a request to the broker; its URL counts in
+# `fetch.concurrency` meanwhile.
 LINGER_MS = 50
-"""How long a page or a done waits for others of its partition, to share a request to the broker; its URL counts in
-`fetch.concurrency` meanwhile."""
 
-SIZE_WINDOWS_EVERY = 10
-"""Checkpoint rounds between two looks for idle hosts."""
+SIZE_WINDOWS_EVERY = 10  # Checkpoint rounds between two looks for idle hosts
 
-EarlyRecord = tuple[int, int, bytes | None, bytes | None, float]
-"""Partition, offset, key, value and timestamp."""
+EarlyRecord = tuple[int, int, bytes | None, bytes | None, float]  # Partition, offset, key, value and timestamp
 
 
 class OwnedFrontier:
@@ -209,7 +207,6 @@ class OwnedFrontier:
         self.on_changed()
 
     def owned_now(self) -> frozenset[int]:
-        """Partitions that are this worker's."""
         return self.app.positions.owned | self.live.keys() | self.restoring.opened.keys()
 
     def may_ask(self) -> bool:
@@ -273,7 +270,6 @@ class OwnedFrontier:
 
     @property
     def snapshots(self) -> Snapshots | None:
-        """Where snapshots of this log are kept, if anywhere."""
         return self.states.snapshots
 
     def checkpoint(self, partition: Partition) -> None:
@@ -304,7 +300,6 @@ class OwnedFrontier:
                 self.wake()  # there may be room for hosts that sleep
 
     def reports(self) -> list[Progress]:
-        """What crawl.progress is told of each partition."""
         return reports(self)
 
     async def acknowledgements(self) -> None:

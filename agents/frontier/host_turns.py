@@ -11,15 +11,12 @@ from crawlog.streams.frontier import Frontier, Host, HostQueue
 from crawlog.streams.http import Answer, RequestPolicy
 from crawlog.streams.url import Place
 
-BUSY_S = 0.05
-"""Between two looks at a host that is busy with its pages."""
+BUSY_S = 0.05  # Between two looks at a host that is busy with its pages
 
-FOREIGN_HOSTS = 1_000
-"""Hosts of other workers' partitions in memory; those asked longest ago are forgotten first."""
+FOREIGN_HOSTS = 1_000  # Hosts of other workers' partitions in memory; those asked longest ago are forgotten first
 
 
-SHORT_BYTES = 4096
-"""Longest value that is kept of such a host, as most robots.txt are."""
+SHORT_BYTES = 4096  # Longest value that is kept of such a host, as most robots.txt are
 
 
 class HostHeld(Exception):

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 DELIVERED_S = 30.0
 
-MAX_ERROR = 1_000
-"""Characters of an error in a dead letter: it may name a URL."""
+MAX_ERROR = 1_000  # Characters of an error in a dead letter: it may name a URL
 
 
 class FoldOutput(NamedTuple):
@@ -83,7 +82,6 @@ class Forwarding:
         self.undelivered: Counter[int] = Counter()
 
     def send(self, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects) -> None:
-        """Send the effects of a record."""
         for record in records_of(self._names, number, offset, key, value, effects):
             crash_points.point("forward.sending")
             _send(self._producer, self._names.dead, record, partial(self._sent, number))
@@ -102,7 +100,6 @@ class Outbox:
         self._names = names
 
     def send(self, partition: "Partition", message: "Message", effects: Effects) -> None:
-        """Send the effects of a record; `delivered` waits for them."""
         for record in records_of(
             self._names, partition.number, partition.offset - 1, message.key(), message.value(), effects
         ):
@@ -110,11 +107,9 @@ class Outbox:
             _send(self._producer, self._names.dead, record, None)
 
     def send_done(self, number: int, record: u.UrlsRecord) -> None:
-        """Send a record of dones to their partition."""
         crash_points.point("restore.dones.sending")
         self._producer.send(self._names.urls, u.encode(record), partition=number)
 
     def delivered(self) -> None:
-        """Wait until the log has all of them."""
         if not self._producer.flush(DELIVERED_S):
             raise EngineError(f"the log did not acknowledge forwarded records for {DELIVERED_S:.0f} s")

@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 # The counts of one partition's jobs as its reports say them; made again only for jobs that changed.
 
+# Age from which counts are made again although nothing was folded: what an owner lacks may have changed.
 RECOUNT_S = 2.0
-"""Age from which counts are made again although nothing was folded: what an owner lacks may have changed."""
 
-RELIST_S = 1.0
-"""Time between two looks through all finished jobs for those that have something to do again."""
+RELIST_S = 1.0  # Time between two looks through all finished jobs for those that have something to do again
 
 
 class JobsNamed(NamedTuple):

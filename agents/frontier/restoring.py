@@ -71,7 +71,6 @@ class Restoring:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread has partitions in hand."""
         return self._task is not None and not self._task.done()
 
     @property
@@ -105,7 +104,6 @@ class Restoring:
             self.begin({number, *self.opened})
 
     def interrupt(self) -> None:
-        """Have the thread end soon."""
         self._interrupt.set()
 
     async def end(self) -> None:
@@ -237,8 +235,7 @@ def _ended(restoring: "asyncio.Task[None]") -> None:
 
 log = structlog.get_logger()
 
-BATCH = 100
-"""Dones in a record: each may have the cookies of a jar."""
+BATCH = 100  # Dones in a record: each may have the cookies of a jar
 
 
 class LostPages:

@@ -27,11 +27,11 @@ log = structlog.get_logger()
 
 LOOK_S = 0.5
 
+# Copies made until one lies between two checkpoints. A copy takes some 20 ms; a checkpoint comes each second.
 TRIES = 10
-"""Copies made until one lies between two checkpoints. A copy takes some 20 ms; a checkpoint comes each second."""
 
+# Pause after every 2,000 rows of a check, which take half a millisecond, so that the event loop has its turns.
 CHECK_REST_S = 0.002
-"""Pause after every 2,000 rows of a check, which take half a millisecond, so that the event loop has its turns."""
 
 
 class Snapshotter:

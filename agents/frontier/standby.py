@@ -25,14 +25,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-EVERY_S = 2.0
-"""Between two looks at the log: a take-over has to fold the records of so many seconds."""
+EVERY_S = 2.0  # Between two looks at the log: a take-over has to fold the records of so many seconds
 
-SWEEP_S = 3600.0
-"""Between two looks for standbys that nobody keeps any more."""
+SWEEP_S = 3600.0  # Between two looks for standbys that nobody keeps any more
 
-AGAIN_S = 60.0
-"""Pause before a standby that nothing gives a start is tried again: a snapshot of its partition may come."""
+AGAIN_S = 60.0  # Pause before a standby that nothing gives a start is tried again: a snapshot of its partition may come
 
 
 class Standby:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from crawlog.schemas import dead, urls
-from crawlog.schemas.urls import RequestsRecord, UrlsRecord
+from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.log import Send, Topics, WrittenEnds, send_letter
 from crawlog.streams.parse import Batch, Encoded, Founds, Job, Message, Page, PageOutputs
@@ -106,8 +106,7 @@ class Outputs:
 
     def _send_founds(self, batch: Batch) -> None:
         crash_points.point("parse.founds.sending")
-        kind = RequestsRecord if batch.has_requests else UrlsRecord
-        record = kind(job=batch.job, epoch=batch.epoch, at=self._now(), urls=batch.urls, dropped=batch.dropped)
+        record = UrlsRecord(job=batch.job, epoch=batch.epoch, at=self._now(), urls=batch.urls, dropped=batch.dropped)
         self._send(
             self._names.urls,
             urls.encode(record),

@@ -17,8 +17,7 @@ from crawlog.streams.spiders import Request, Untravelled, Values, record_of, req
 
 COMMENT = ord("#")
 
-BRACE = ord("{")
-"""First byte of a JSON line."""
+BRACE = ord("{")  # First byte of a JSON line
 
 
 class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -85,8 +84,8 @@ def _nothing(*_: object) -> None:
     """Stands for a method of a spider."""
 
 
+# Fields that are arguments of the request.
 _OF_REQUEST = tuple(name for name in Seed.__struct_fields__ if name not in ("url", "depth", "priority", "record", "id"))
-"""Fields that are arguments of the request."""
 
 _PLAIN = Seed("")
 _values = Values()

@@ -44,8 +44,7 @@ from .line import COMMENT, Seed, origin_on, why_not
 from .source import Source
 from .sower import MAX_NAMES, Look, Report, Seeded, Sower
 
-FIRST_REVISION = 1
-"""Of a job's record when the job is created; that record is in each partition before any seed."""
+FIRST_REVISION = 1  # Of a job's record when the job is created; that record is in each partition before any seed
 
 
 def plant(  # noqa: PLR0913  # all inputs of a crawl

@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from crawlog.agents.client import Client
     from crawlog.streams.settings import Settings
 
-MAX_FILES = 10_000
-"""Most sitemaps read for one `sitemap:URL`."""
+MAX_DEPTH = 3  # Indexes that are followed one in the other
 
-SPOOL_BYTES = 8 << 20
-"""Collected lines stay in memory up to this size, bytes; then they go to a temporary file."""
+MAX_FILES = 10_000  # Most sitemaps read for one `sitemap:URL`
 
-_NOWHERE = "http://sitemap.invalid/"
-"""Stands for the URL of a sitemap in a file."""
+SPOOL_BYTES = 8 << 20  # Collected lines stay in memory up to this size, bytes; then they go to a temporary file
+
+_NOWHERE = "http://sitemap.invalid/"  # Stands for the URL of a sitemap in a file
 
 
 def lines_in(name: str, content: bytes) -> "Iterator[bytes]":
@@ -94,14 +93,12 @@ class _Collected:
         client = Client(self._settings, f"crawlog/{__version__}", lambda: True)
         try:
             seen, level = {first}, [first]
-            for _ in range(self._settings.sitemaps.max_depth + 1):
+            for _ in range(MAX_DEPTH + 1):
                 level = [url for file in level for url in await self._file(client, file, is_first=file == first)]
                 level = [url for url in dict.fromkeys(level) if url not in seen][: MAX_FILES - len(seen)]
                 seen.update(level)
             if level:
-                self._report(
-                    f"{len(level)} sitemaps lie deeper than sitemaps.max_depth={self._settings.sitemaps.max_depth}"
-                )
+                self._report(f"{len(level)} sitemaps are left out: their index is more than {MAX_DEPTH} indexes deep")
         finally:
             await client.close()
         if self._elsewhere:
@@ -117,11 +114,9 @@ class _Collected:
             self._report(f"{url} cannot be read{self.failure}")
             return []
         limits = self._settings.sitemaps
-        listed = sitemap.parse(
-            answer.body, at, answer.content_type, max_urls=limits.max_urls, max_bytes=limits.max_bytes
-        )
+        listed = sitemap.parse(answer.body, at, answer.content_type, max_bytes=limits.max_bytes)
         if listed.cut:
-            self._report(f"{url} was not read to its end ({listed.cut}); see sitemaps.max_urls, sitemaps.max_bytes")
+            self._report(f"{url} was not read to its end ({listed.cut}); see sitemaps.max_bytes")
         for entry in newest_first(listed.urls):
             if self._place(entry.loc).domain == self.domain:
                 self._spool.write(_line(entry))

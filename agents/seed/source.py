@@ -27,32 +27,27 @@ from crawlog.streams.url import plain, serialise
 
 from .line import COMMENT, found_on
 
-MAX_LINE_BYTES = MAX_URL_BYTES + 4096
-"""Longest accepted line, bytes: a URL and the JSON around it."""
+MAX_LINE_BYTES = MAX_URL_BYTES + 4096  # Longest accepted line, bytes: a URL and the JSON around it
 
-SPOOL_BYTES = 8 << 20
-"""Standard input stays in memory up to this size, bytes; then it goes to a temporary file."""
+SPOOL_BYTES = 8 << 20  # Standard input stays in memory up to this size, bytes; then it goes to a temporary file
 
-OPEN_S = 5.0
-"""A pipe that stays open for longer is told of, seconds."""
+OPEN_S = 5.0  # A pipe that stays open for longer is told of, seconds
 
 STAYS_OPEN = (
     "{} is open still: its seeds are sent when it ends. Without an end, give each batch to a `crawlog seed` of its own,"
     ' or write lines {{"job": NAME, "url": URL}} to crawl.urls (docs/jobs.md, "The first requests")'
 )
 
-HEAD_BYTES = 1024
-"""A sitemap's first character that is no blank is among these bytes."""
+HEAD_BYTES = 1024  # A sitemap's first character that is no blank is among these bytes
 
+# Of a sitemap in a file, what is read, bytes: more than its parser takes (50 MiB), which says so.
 MAX_SITEMAP_BYTES = 64 << 20
-"""Of a sitemap in a file, what is read, bytes: more than its parser takes (50 MiB), which says so."""
 
 STANDARD_INPUT = "standard input"
 
 BOM = b"\xef\xbb\xbf"
 
-SITEMAP = "sitemap:"
-"""Prefix of an argument that stands for all URLs of a sitemap."""
+SITEMAP = "sitemap:"  # Prefix of an argument that stands for all URLs of a sitemap
 
 
 class Source:

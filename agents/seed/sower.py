@@ -12,7 +12,7 @@ import msgspec
 
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import Progress
-from crawlog.schemas.urls import encode, founds
+from crawlog.schemas.urls import UrlsRecord, encode
 from crawlog.streams import crash_points
 from crawlog.streams.fetch import Sown
 from crawlog.streams.http import without_login
@@ -27,32 +27,26 @@ if TYPE_CHECKING:
     from crawlog.streams.log import Producer
 from .line import COMMENT, found_on, why_not
 
+# Most scope names in a job record, 260 kB at most; further names join the job. The limit keeps the record small: each
+# partition has each revision of it, and every fold and parse worker holds its names.
 MAX_NAMES = 1_000
-"""Most scope names in a job record, 260 kB at most; further names join the job. The limit keeps the record small: each
-partition has each revision of it, and every fold and parse worker holds its names."""
 
-TOLD = 20
-"""Bad lines reported one by one; further ones are only counted."""
+TOLD = 20  # Bad lines reported one by one; further ones are only counted
 
-POLL_EVERY = 8
-"""Batches between two polls: 4,000 URLs, a few hundredths of a second."""
+POLL_EVERY = 8  # Batches between two polls: 4,000 URLs, a few hundredths of a second
 
-FLUSH_S = 10.0
-"""Time between two looks at the broker while the last acknowledgements are missing, seconds."""
+FLUSH_S = 10.0  # Time between two looks at the broker while the last acknowledgements are missing, seconds
 
-AHEAD_LOOK_S = 0.1
-"""Longest wait for a progress report while seeds wait for the workers, seconds."""
+AHEAD_LOOK_S = 0.1  # Longest wait for a progress report while seeds wait for the workers, seconds
 
-TELL_AHEAD_S = 30.0
-"""Time between two messages about seeds that wait for the workers, seconds."""
+TELL_AHEAD_S = 30.0  # Time between two messages about seeds that wait for the workers, seconds
 
 LOGIN = "-s fetch.logins=https://USER:PASSWORD@HOST is for that, where the workers run"
 
-Report = Callable[[str], None]
-"""Shows one line to the user."""
+Report = Callable[[str], None]  # Shows one line to the user
 
+# Waits at most this many seconds for progress reports; returns the newest one of each partition of crawl.urls.
 Look = Callable[[float], Iterable[Progress]]
-"""Waits at most this many seconds for progress reports; returns the newest one of each partition of crawl.urls."""
 
 
 class Seeded(msgspec.Struct, frozen=True):
@@ -147,7 +141,7 @@ class Sower:
 
     def _send(self, batch: SeedBatch) -> None:
         crash_points.point("seeds.sending")
-        record = founds(self._copy.job, self._copy.epoch, batch.urls)
+        record = UrlsRecord(self._copy.job, self._copy.epoch, urls=batch.urls)
         on_delivery = None
         if self._look is not None:
             self._sown.sent(batch.partition, len(batch.urls))

@@ -17,7 +17,7 @@ import msgspec
 from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import Progress
-from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, encode, founds
+from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, UrlsRecord, encode
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.fetch import Sown
@@ -28,11 +28,10 @@ from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, hashed
 if TYPE_CHECKING:
     from crawlog.streams.log import Producer
 
+# How long the acknowledgement of new scope names is waited for, seconds: the caller restarts a broker that died.
 NAMES_S = 2.0
-"""How long the acknowledgement of new scope names is waited for, seconds: the caller restarts a broker that died."""
 
-NO_PAGE = (0, 0)
-"""The page of an item of `start`: it has none, and an equal page replaces the item."""
+NO_PAGE = (0, 0)  # The page of an item of `start`: it has none, and an equal page replaces the item
 
 
 class StartSower:
@@ -123,7 +122,7 @@ class StartSower:
 
     def _send(self, batch: SeedBatch) -> None:
         crash_points.point("start.sending")
-        record = founds(self._copy.job, self._copy.epoch, batch.urls)
+        record = UrlsRecord(self._copy.job, self._copy.epoch, urls=batch.urls)
         self._sown.sent(batch.partition, len(batch.urls))
         acknowledged = partial(self._sown.acknowledged, len(batch.urls))
         with _fits("a request"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from crawlog import __version__
 from crawlog.schemas import pages
-from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http import NEEDS_PRIVATE, REDIRECTS, RobotsRules, older_page, page_of
 from crawlog.streams.parse import redirected
@@ -107,7 +107,7 @@ async def _robots(client: "Client", url: str) -> "Answer":
 
 
 def _meta(url: str, answer: "Answer", request: "RequestRecord | None", hops: int) -> PageMeta:
-    return (RequestPageMeta if request is not None else PageMeta)(
+    return PageMeta(
         url,
         TRIED,
         hops=hops,

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from crawlog.streams import engine, files
+from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
 from .folder import unusable
@@ -103,7 +103,6 @@ def same_log(settings: "Settings") -> "Settings":
     if held is None:
         return settings
     if not held.bootstrap:
-        engine.check_private(settings.run.data)  # a restart of the engine would end the run of an older crawlog
         return settings
     kafka = settings.kafka.model_copy(update={"bootstrap": held.bootstrap})
     return settings.model_copy(update={"kafka": kafka})

@@ -311,15 +311,14 @@ def noted(folder: Path) -> psutil.Process | None:
     try:
         note, here = _note(folder), _inode(folder)
         process = psutil.Process(note["pid"])
-        is_same = note["boot"] == boot_id() and abs(_started(process) - note["started"]) < 2
-        is_same = is_same and note.get("folder", here) == here  # an older crawlog notes none
+        is_same = note["boot"] == boot_id() and abs(_started(process) - note["started"]) < 2 and note["folder"] == here
     except (OSError, ValueError, LookupError, psutil.Error):
         return None
     return process if is_same and is_alive(process) else None
 
 
 def noted_password(folder: Path) -> str:
-    """The password of the broker that broker.json names; empty for one of an older crawlog, which requires none."""
+    """The password of the broker that broker.json names; empty without one."""
     try:
         return str(_note(folder).get("password", ""))
     except (OSError, ValueError, AttributeError):

@@ -166,8 +166,6 @@ def start(
 ) -> Engine:
     """The folder's broker, ready: the running one, else a new one on the same ports.
 
-    A broker of an older crawlog without a password is restarted with one.
-
     Args:
         settings: Sections `engine` and `kafka`.
         data: The data folder (`run.data`).
@@ -178,9 +176,6 @@ def start(
     Raises: EngineError: what, where, the likely cause and the next command.
     """
     with held(data) as folder:
-        if left := _without_password(folder):
-            report("an Apache Kafka of an older crawlog, without a password, still runs: it is started again with one")
-            _end(left, folder, STOP_TIMEOUT_S)
         tries = START_TRIES
         while True:
             try:
@@ -202,9 +197,8 @@ def exists(data: Path) -> bool:
 def running(data: Path) -> Engine | None:
     """The folder's broker if it runs, after it answers; else None.
 
-    Raises: EngineError: it does not answer, or requires no password.
+    Raises: EngineError: it does not answer.
     """
-    check_private(data)
     folder = folder_of(data)
     return _adopt(data, folder, ADOPT_TIMEOUT_S) if (folder / "broker.json").exists() else None
 
@@ -212,18 +206,6 @@ def running(data: Path) -> Engine | None:
 def is_up(data: Path) -> bool:
     """Whether the folder's broker runs; it may not answer yet."""
     return broker.noted(folder_of(data)) is not None
-
-
-def check_private(data: Path) -> None:
-    """Refuses a broker that any user of the machine could use.
-
-    Raises: EngineError: an older crawlog started it, without a password.
-    """
-    if _without_password(folder_of(data)):
-        raise EngineError(
-            f"The Apache Kafka of {data} was started by an older crawlog, without a password: any user of this machine "
-            "may change its topics.\nStop it with `crawlog down`; the next command starts it with a password."
-        )
 
 
 def login(data: Path, bootstrap: str) -> tuple[str, str]:
@@ -292,11 +274,6 @@ def _adopt(data: Path, folder: Path, timeout_s: float) -> Engine | None:
             raise
         return None  # it was killed, and has just ended
     return Engine(data, identity, process, password)
-
-
-def _without_password(folder: Path) -> psutil.Process | None:
-    """The running broker, if it requires no password."""
-    return None if broker.noted_password(folder) else broker.noted(folder)
 
 
 def _end(process: psutil.Process, folder: Path, timeout_s: float) -> bool:

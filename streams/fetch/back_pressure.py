@@ -6,37 +6,30 @@ from math import inf
 
 from crawlog.schemas.progress import Progress
 
-SLOWING_FROM = 0.5
-"""Share of a limit at which fetching begins to slow; at the whole limit it stops."""
+SLOWING_FROM = 0.5  # Share of a limit at which fetching begins to slow; at the whole limit it stops
 
+# Lead over parse, in seconds of parse's own pace, at which one request at a time is left. A page that waits for parse
+# gives no links yet, and fetching it took processor time from parse, which then works alone at the end.
 AHEAD_S = 4.0
-"""Lead over parse, in seconds of parse's own pace, at which one request at a time is left. A page that waits for parse
-gives no links yet, and fetching it took processor time from parse, which then works alone at the end."""
 
-AHEAD_PAGES = 1024
-"""A smaller lead never slows fetching: parse may have been away for a moment."""
+AHEAD_PAGES = 1024  # A smaller lead never slows fetching: parse may have been away for a moment
 
-PACE_S = 5.0
-"""Time over which the pace of parse is measured. Parse reports once a second, and is read once a second."""
+PACE_S = 5.0  # Time over which the pace of parse is measured. Parse reports once a second, and is read once a second.
 
-UNFOLDED = 1024
-"""Unfolded dones in the log up to which nothing slows down: a second's worth of a busy worker."""
+UNFOLDED = 1024  # Unfolded dones in the log up to which nothing slows down: a second's worth of a busy worker
 
-MOST_UNFOLDED = 32_768
-"""Unfolded dones in the log, at most: their URLs are in memory, some 1.5 kB each."""
+MOST_UNFOLDED = 32_768  # Unfolded dones in the log, at most: their URLs are in memory, some 1.5 kB each
 
+# Folding time that pays for one more URL beyond `UNFOLDED`, seconds. A page's records take less to fold.
 FOLD_S = 0.002
-"""Folding time that pays for one more URL beyond `UNFOLDED`, seconds. A page's records take less to fold."""
 
-SAVED_URLS = 256
-"""Unused folding time is kept for so many URLs, at most."""
+SAVED_URLS = 256  # Unused folding time is kept for so many URLs, at most
 
+# Seeds in the log that live workers have not folded yet, at most: some seconds of folding. Dones wait behind them, and
+# so does the first request after all processes were killed.
 MOST_SOWN = 100_000
-"""Seeds in the log that live workers have not folded yet, at most: some seconds of folding. Dones wait behind them, and
-so does the first request after all processes were killed."""
 
-LIVES_S = 10.0
-"""A partition without a report for this long has no worker: its seeds do not count."""
+LIVES_S = 10.0  # A partition without a report for this long has no worker: its seeds do not count
 
 
 class Pressure:
@@ -101,13 +94,11 @@ class Pressure:
 
     @property
     def unparsed_bytes(self) -> int:
-        """Bytes not parsed yet, about."""
         mean = self._bytes / self._pages if self._pages else 0.0
         return self._unparsed_bytes + int(mean * sum(self._foreign_records.values()))
 
     @property
     def unparsed_pages(self) -> int:
-        """Pages not parsed yet."""
         return self._unparsed_pages + sum(self._foreign_records.values())
 
     @property
@@ -155,7 +146,6 @@ class Unfolded:
         return min(int((worked_s - self._spent_s) / FOLD_S), MOST_UNFOLDED - unfolded)
 
     def handed_out(self, urls: int, unfolded: int) -> None:
-        """So many URLs were handed out; `unfolded` is what `room` was told."""
         if unfolded >= UNFOLDED:
             self._spent_s += urls * FOLD_S
 
@@ -172,11 +162,9 @@ class Sown:
         self._heard: dict[int, tuple[Progress, float]] = {}
 
     def sent(self, partition: int, urls: int) -> None:
-        """A record with so many seeds was sent."""
         self._sent[partition] = self._sent.get(partition, 0) + urls
 
     def acknowledged(self, urls: int, partition: int, offset: int) -> None:
-        """A record with so many seeds is in the log."""
         self._there.setdefault(partition, deque()).append((offset, urls))
         if partition in self._heard:  # which may have folded it already
             self._fold(partition, self._heard[partition][0].offset)

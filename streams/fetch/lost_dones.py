@@ -17,11 +17,9 @@ from crawlog.streams.url import Places
 
 from .outcome import REASON_CHARS, unkept
 
-OTHER_JOBS_PAGES = 1_000
-"""Pages before the newest done in which another job may have some without a done."""
+OTHER_JOBS_PAGES = 1_000  # Pages before the newest done in which another job may have some without a done
 
-LEAST_PAGES = 2_000
-"""No fewer pages at the end of crawl.pages may be looked at, if no done says where to begin."""
+LEAST_PAGES = 2_000  # No fewer pages at the end of crawl.pages may be looked at, if no done says where to begin
 
 
 def first_page(fold: Fold) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from crawlog.schemas import urls as u
-from crawlog.schemas.pages import CodedPageMeta, PageMeta, RequestPageMeta
+from crawlog.schemas.pages import PageMeta
 from crawlog.streams.http import NEEDS_LAX_TLS, NEEDS_PRIVATE, REDIRECTS, essence
 from crawlog.streams.url import fingerprint
 
@@ -19,20 +19,18 @@ if TYPE_CHECKING:
 
     from .retry import Again
 
+# Reason of a URL that crashed its worker several times, the last time while it was fetched alone.
 CRASH_LOOP = "crash_loop"
-"""Reason of a URL that crashed its worker several times, the last time while it was fetched alone."""
 
-CONTROL = "control"
-"""Reason of a request that another host was to be sent, which a command keeps waiting."""
+CONTROL = "control"  # Reason of a request that another host was to be sent, which a command keeps waiting
 
+# Reason of a URL whose request may have been sent when its worker died, and is never sent twice.
 INTERRUPTED = "interrupted"
-"""Reason of a URL whose request may have been sent when its worker died, and is never sent twice."""
 
+# Length of a Content-Type in a page, and in one that is too large for a record.
 TYPE_CHARS, SHORT_TYPE_CHARS = 1000, 100
-"""Length of a Content-Type in a page, and in one that is too large for a record."""
 
-REASON_CHARS = 200
-"""Length of a reason and of a rule in a done."""
+REASON_CHARS = 200  # Length of a reason and of a rule in a done
 
 
 class Unasked(NamedTuple):
@@ -87,8 +85,7 @@ def page(task: "Task", answer: "Answer", now: float, rest_s: float = 0.0) -> Pag
     row, spec = task.row, task.job.spec
     request = task.request
     kept = keeps_body(task, answer)
-    kind = RequestPageMeta if request is not None or row.id else PageMeta
-    return (CodedPageMeta if answer.coding and kept else kind)(
+    return PageMeta(
         row.url,
         task.job.name,
         rev=spec.rev,
@@ -227,7 +224,6 @@ def began(task: "Task", now: float) -> u.Result:
 
 
 def refused(task: "Task", end: Unasked, now: float) -> u.Result:
-    """The done of a URL that was refused."""
     return u.Result(
         task.row.url,
         task.sequence,

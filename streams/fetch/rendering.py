@@ -18,32 +18,30 @@ from crawlog.streams.url import Place, any_of, scope_name
 if TYPE_CHECKING:
     from crawlog.streams.http import Answer
 
-LITTLE_TEXT = 200
-"""Characters of visible text below which a page may be empty."""
+LITTLE_TEXT = 200  # Characters of visible text below which a page may be empty
 
+# Elements that frameworks fill, by their own starter kits.
 _ROOTS = (
     "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #react-root, #ember-app, app-root, [ng-app], [data-reactroot]"
 )
-"""Elements that frameworks fill, by their own starter kits."""
 
+# Elements that other scripts fill.
 _PLACES = "div[id]:empty, main:empty, section[id]:empty, article:empty, ul[id]:empty, table[id]:empty"
-"""Elements that other scripts fill."""
 
-_SHOWN = "a[href], area[href], frameset, form, video, object"
-"""Elements that give a page without text a purpose."""
+_SHOWN = "a[href], area[href], frameset, form, video, object"  # Elements that give a page without text a purpose
 
 _UNSEEN = ["script", "style", "noscript", "template", "templat-", "svg", "head"]
 
+# Words of a request to enable scripts, in `noscript` or in the text, in any language.
 _ASKED_FOR = ("javascript", "java script")
-"""Words of a request to enable scripts, in `noscript` or in the text, in any language."""
 
 _SCRIPT = re.compile(rb"<script", re.IGNORECASE)
 
 _FORWARDED = frozenset({"accept", "accept-language", "x-requested-with"})
 _TOLD = frozenset({"content-range", "etag", "last-modified", "link"})
 
+# Why a page may be rendered: its request says so, a rule, or `auto`: if it is empty. An empty text: it is not.
 Verdict = Literal["request", "rule", "always", "auto", ""]
-"""Why a page may be rendered: its request says so, a rule, or `auto`: if it is empty. An empty text: it is not."""
 
 
 class Rendering:
@@ -67,7 +65,6 @@ class Rendering:
 
 
 def is_shown(answer: "Answer") -> bool:
-    """Whether an answer is a page that a browser would show."""
     if answer.error or not answer.body or answer.http is None or not 200 <= answer.http < 300:
         return False
     return (answer.sniffed or essence(answer.content_type)) in ("", HTML, XHTML)
@@ -160,7 +157,6 @@ class Cors:
 
 
 def _shortened(origin: str) -> str:
-    """An origin as browsers write it."""
     scheme, _, rest = origin.partition("://")
     return f"{scheme}://{rest.removesuffix({'http': ':80', 'https': ':443'}.get(scheme, ''))}"
 
@@ -168,8 +164,8 @@ def _shortened(origin: str) -> str:
 _READ = frozenset({"fetch", "xhr"})
 _BLOCKED_AS = {"document": "frame", "xhr": "fetch", "texttrack": "media"}
 _SERVED = frozenset({"frame", "script", "stylesheet", "image", "media", "font", "fetch"})
+# Kinds that are the same for every page that asks for them.
 CACHED = frozenset({"script", "stylesheet", "font", "image"})
-"""Kinds that are the same for every page that asks for them."""
 
 
 class Reach:

@@ -16,17 +16,14 @@ from itertools import islice
 from crawlog.schemas.control import Control, Finished, JobCopy, Join
 from crawlog.schemas.progress import TOOK_S, JobCounts
 
-MOST_FINISHED = 50
-"""Finished jobs that a report may name: 10 kB of counts at most, where names are short."""
+MOST_FINISHED = 50  # Finished jobs that a report may name: 10 kB of counts at most, where names are short
 
-ROTATED = 20
-"""Unchanged jobs that a report names in turns, at least."""
+ROTATED = 20  # Unchanged jobs that a report names in turns, at least
 
+# Reports that together name every open job, where there are many: a reader that came late knows them after 10 s.
 TURNS = 10
-"""Reports that together name every open job, where there are many: a reader that came late knows them after 10 s."""
 
-MOST_JOBS = 1_000
-"""Jobs of one record. More changed ones take several records."""
+MOST_JOBS = 1_000  # Jobs of one record. More changed ones take several records.
 
 
 class ReportedJobs:
@@ -38,7 +35,6 @@ class ReportedJobs:
         self._asked: set[str] = set()
 
     def heard(self, record: Control) -> None:
-        """Take the next record of crawl.control."""
         if isinstance(record, Finished) or (isinstance(record, JobCopy) and record.spec.state == "deleted"):
             self._ended(record.job, record.epoch)
         elif isinstance(record, JobCopy | Join) and record.job in self._finished:
@@ -84,7 +80,6 @@ class ToldJobs:
         self._turn = 0
 
     def gone(self, jobs: Mapping[str, JobCounts]) -> list[str]:
-        """The jobs of the last report that these leave out."""
         return [name for name in self._told if name not in jobs] if self._told is not jobs else []
 
     def named(self, jobs: Mapping[str, JobCounts], offset: int) -> list[dict[str, JobCounts]]:
@@ -136,6 +131,5 @@ class Durations:
         self.sum_s = 0.0
 
     def note(self, took_s: float) -> None:
-        """Count a request."""
         self.counts[bisect_left(TOOK_S, took_s)] += 1
         self.sum_s += took_s

@@ -17,20 +17,18 @@ if TYPE_CHECKING:
     from crawlog.streams.frontier import Host
     from crawlog.streams.http import Answer, RequestPolicy
 
-MOST_S = 3600.0
-"""Longest backoff between two attempts at a URL; Retry-After may ask for more."""
+MOST_S = 3600.0  # Longest backoff between two attempts at a URL; Retry-After may ask for more
 
+# Errors that another attempt at the same server would meet again, unless its status is tried again anyway.
 _FOR_GOOD = frozenset({"too_large", "bad_encoding", "header_too_large", "too_many_headers"})
-"""Errors that another attempt at the same server would meet again, unless its status is tried again anyway."""
 
+# Errors of an answer that came and cannot be read: its host is not silent.
 _UNREAD = frozenset({"bad_http", "header_too_large", "too_many_headers"})
-"""Errors of an answer that came and cannot be read: its host is not silent."""
 
-_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
-"""Headers that ask for a 304 (RFC 9110 13.1)."""
+_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # Headers that ask for a 304 (RFC 9110 13.1)
 
+# Errors before the server received anything of the request.
 UNSENT = frozenset({"dns", "connection_refused", "connect", "connect_timeout", "tls", "tls_certificate", "proxy_login"})
-"""Errors before the server received anything of the request."""
 
 
 def is_sent_once(request: "RequestRecord | None", rules: "RequestRules") -> bool:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from crawlog.streams.http import Answer, RequestPolicy
     from crawlog.streams.settings import Robots
 
-UNREACHABLE_TTL_S = 300.0
-"""Pause before a robots.txt that could not be read is tried again."""
+UNREACHABLE_TTL_S = 300.0  # Pause before a robots.txt that could not be read is tried again
 
 
 class Counts(msgspec.Struct, frozen=True, array_like=True):
@@ -94,14 +93,10 @@ Meaning = Counts | Later | Unreachable
 
 
 class Access:
-    """Judges answers for robots.txt by the settings and by the rules of the job that asks.
-
-    Attributes:
-        ttl_s: How long a robots.txt counts.
-    """
+    """Judges answers for robots.txt by the settings and by the rules of the job that asks."""
 
     def __init__(self, robots: "Robots") -> None:
-        self.ttl_s = min(robots.ttl_s, MAX_TTL_S)
+        self.ttl_s = MAX_TTL_S
         self._attempts = robots.attempts
         self._window_s = robots.retry_window_s
 

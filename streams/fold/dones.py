@@ -13,8 +13,7 @@ from .host_queues import MAX_DUE_S, HostQueues, bounded_priority
 from .jobs import JobState
 from .overlay import Rows
 
-MAX_OFFSET = 1 << 62
-"""Greatest offset of a page that counts."""
+MAX_OFFSET = 1 << 62  # Greatest offset of a page that counts
 
 _NEVER_ASKED = r.HostRow(0.0, 0.0, 0)
 

@@ -100,19 +100,10 @@ def explained(verdict: str, rule: str, spec: u.JobSpec, found: u.FoundUrl, place
 
 
 def acting(rules: u.CanonicalRules, url: str) -> tuple[str, ...]:
-    """Names of the canonical rules that change a URL, each tried alone."""
-    fields = u.CanonicalRules.__struct_fields__
-    off = u.CanonicalRules(**{name: _off(getattr(rules, name)) for name in fields})
-    plain = Canonicaliser(off).canonical(url)
-    alone = (
-        (name, Canonicaliser(msgspec.structs.replace(off, **{name: getattr(rules, name)})).canonical(url))
-        for name in fields
-    )
-    return tuple(f"canonical.{name}" for name, changed in alone if changed != plain)
-
-
-def _off(value: Any) -> Any:
-    return type(value)() if isinstance(value, (tuple, bool, str, int)) else value
+    """Names of the canonical rules that change a URL."""
+    plain = Canonicaliser(u.CanonicalRules(drop_params=())).canonical(url)
+    name = "verbatim" if rules.verbatim else "drop_params"
+    return (f"canonical.{name}",) if Canonicaliser(rules).canonical(url) != plain else ()
 
 
 # A row of the state for people who compare two states: its kind, the parts of its key, its value.

@@ -40,7 +40,7 @@ from .revisions import (
 )
 from .seen import SeenTable
 
-FOLD_VERSION = 14
+FOLD_VERSION = 15
 
 
 class Fold:
@@ -131,17 +131,14 @@ class Fold:
         self._jobs.flush()
 
     def with_queue(self) -> list[JobState]:
-        """The jobs that have something queued or waiting, by number."""
         return self._jobs.with_queue()
 
     @property
     def seen(self) -> SeenTable:
-        """Which URLs each job knows."""
         return self.offers.seen
 
     @property
     def listener(self) -> Listener | None:
-        """The dispatcher, where the partition is owned."""
         return self.queues.listener
 
     @listener.setter

@@ -22,8 +22,7 @@ from .overlay import InMemory, Rows
 from .revisions import Answered, effective
 from .watched import DomainPrefilter, WatchedFold
 
-FLUSH_ROWS = 50_000
-"""Changed rows after which the scratch state is flushed."""
+FLUSH_ROWS = 50_000  # Changed rows after which the scratch state is flushed
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -321,7 +320,7 @@ class History:
         """The verdict on a link to the URL on a page at this depth."""
         fold, told = self._fold, []
         found = u.FoundUrl(fold.wanted(job), depth + 1, 0, "link")
-        fold.take(u.encode(u.founds(job.name, job.epoch, [found])), offset, now)
+        fold.take(u.encode(u.UrlsRecord(job.name, job.epoch, urls=[found])), offset, now)
         for _, _, verdict, reason in fold.verdicts:
             said = explained(verdict, reason, job.spec, found, self.place)
             state = "" if job.running else f" (the job is {job.spec.state})"

@@ -15,8 +15,7 @@ from . import rows as r
 from .jobs import JobState
 from .overlay import Rows
 
-MAX_DUE_S = 1e12
-"""Due times and waits are cut to this, seconds: 30,000 years."""
+MAX_DUE_S = 1e12  # Due times and waits are cut to this, seconds: 30,000 years
 
 
 class Listener(Protocol):

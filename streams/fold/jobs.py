@@ -14,20 +14,18 @@ from crawlog.streams.url import RULES, Canonicaliser, Place, Scope, any_of, scop
 from . import rows as r
 from .overlay import Rows
 
+# Numbers of jobs are four bytes in keys; each job gets a new one. The last number is kept for `default`.
 MAX_NUMBER = 0xFFFFFFFE
-"""Numbers of jobs are four bytes in keys; each job gets a new one. The last number is kept for `default`."""
 
+# Links of one record that parse says it dropped by one rule, at most: the sums of many have to fit into a row.
 MAX_DROPPED = 1 << 31
-"""Links of one record that parse says it dropped by one rule, at most: the sums of many have to fit into a row."""
 
+# Status codes, and reasons, that are counted by name, at most, and the length of a name: servers choose them.
 MAX_CLASSES, MAX_CLASS_CHARS = 40, 100
-"""Status codes, and reasons, that are counted by name, at most, and the length of a name: servers choose them."""
 
-OTHERS = "other"
-"""The name under which all further ones are counted."""
+OTHERS = "other"  # The name under which all further ones are counted
 
-_NAMES_CACHED = 32_768
-"""Of each job and partition: those of a job of 200,000 names, 3 MB."""
+_NAMES_CACHED = 32_768  # Of each job and partition: those of a job of 200,000 names, 3 MB
 
 
 class Joined:
@@ -47,7 +45,6 @@ class Joined:
         return True
 
     def add(self, name: str) -> None:
-        """Add a name that has not joined yet."""
         self._rows.put(r.joined_key(self._job, name), b"")
         self._know(name)
 
@@ -105,17 +102,14 @@ class JobState:
 
     @cached_property
     def canonical(self) -> Callable[[str], str]:
-        """Gives a URL the spelling that the job has for it."""
         return Canonicaliser(self.spec.canonical).canonical
 
     @property
     def running(self) -> bool:
-        """Whether its URLs are fetched."""
         return self.spec.state == "running" and not self.awaited
 
     @property
     def row(self) -> r.JobRow:
-        """Its row; the counts have their own."""
         return r.JobRow(
             self.name, self.epoch, self.spec, self.since, self.awaited, self.after, self.answers, self.refusal
         )
@@ -136,23 +130,19 @@ class JobState:
         self.dirty = False
 
     def join(self, place: Place) -> None:
-        """Let a seed's host or domain join the scope."""
         kind = self.spec.scope.kind
         if kind != "any":
             self.join_by_name(scope_name(kind, place))
 
     def join_by_name(self, name: str) -> None:
-        """Let a name join the scope."""
         if name not in self.scope.names and name not in self.joined:
             self.joined.add(name)
 
     def count_record(self) -> None:
-        """Count a record that was folded for the job."""
         self.counts.folded += 1
         self.dirty = True
 
     def count_dropped(self, rule: str, count: int = 1) -> None:
-        """Count URLs that a rule dropped."""
         dropped = self.counts.dropped
         dropped[rule] = dropped.get(rule, 0) + count
 
@@ -321,7 +311,6 @@ class JobStates:
             self._rows.let_go(key)
 
     def flush(self) -> None:
-        """Write the counts that changed into the rows."""
         for job in self._touched.values():
             if job.dirty:
                 self._rows.put(r.counts_key(job.number), r.pack(job.counts))

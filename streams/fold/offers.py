@@ -25,14 +25,12 @@ from .traps import MORE_PER_URLS, Traps, session_twin
 
 _HOSTS_CACHED = 65_536
 
+# Greatest depth and number of hops that a found may have: rows do not hold every integer that JSON can.
 MAX_DEPTH = (1 << 31) - 1
-"""Greatest depth and number of hops that a found may have: rows do not hold every integer that JSON can."""
 
-MANY = 8
-"""With at least so many URLs in a record, their rows are read together."""
+MANY = 8  # With at least so many URLs in a record, their rows are read together
 
-Placed = tuple[str, Place, int]
-"""A found URL: canonical, where it belongs, and its fingerprint."""
+Placed = tuple[str, Place, int]  # A found URL: canonical, where it belongs, and its fingerprint
 
 _depth_row = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
 _default_canonical = Canonicaliser(u.CanonicalRules()).canonical
@@ -100,7 +98,6 @@ class Offers:
                 self.offer(job, found, self.place(job, found), int.from_bytes(key[1:9], "big"))
 
     def drop_parked(self, job: str) -> None:
-        """Forget the URLs that were found for a job before its record came."""
         if not self._parked:
             return
         for key, _ in list(self._rows.scan(b"p")):

@@ -84,7 +84,6 @@ class Rows:
         self._fresh.setdefault(key[:QUEUE_PREFIX_BYTES], []).append(key)
 
     def delete(self, key: bytes) -> None:
-        """Forget a row."""
         self.dirty[key] = None
         if key in self._kept:
             del self._kept[key]
@@ -114,7 +113,6 @@ class Rows:
         return keys
 
     def let_go(self, key: bytes) -> None:
-        """Remove a row from the cache."""
         self._kept.pop(key, None)
 
     def scan_queue(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -178,23 +176,18 @@ class InMemory:
         self.rows = dict(rows)
 
     def get(self, key: bytes) -> bytes | None:
-        """The row, or None."""
         return self.rows.get(key)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The rows, or None."""
         return [self.rows.get(key) for key in keys]
 
     def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows from `start` on, in key order."""
         return ((key, self.rows[key]) for key in sorted(self.rows) if key >= start)
 
     def read(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Up to `limit` rows at [start, end)."""
         return [(key, self.rows[key]) for key in sorted(key for key in self.rows if start <= key < end)[:limit]]
 
     def write(self, changes: Changes) -> None:
-        """Apply the changes of a checkpoint."""
         for key in [key for key in self.rows if changes.dropped and key.startswith(changes.dropped)]:
             del self.rows[key]
         for key, value in changes.rows.items():

@@ -37,7 +37,6 @@ def kept_for_life(spec: u.JobSpec, job: JobState) -> u.JobSpec:
 
 
 def is_deletion(spec: u.JobSpec) -> bool:
-    """Whether a record deletes its job."""
     return spec.state == "deleted"
 
 
@@ -132,8 +131,7 @@ class Effects(msgspec.Struct):
     answered: list[Answered] = []
 
 
-NO_EFFECTS = Effects()
-"""Of nearly every record; shared, so never changed."""
+NO_EFFECTS = Effects()  # Of nearly every record; shared, so never changed
 
 
 def effective(skipped: tuple[Skip, ...], rewind: Skip) -> tuple[Skip, ...]:

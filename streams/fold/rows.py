@@ -41,15 +41,14 @@ from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, JobSpec
 from crawlog.streams.http import StoredCookie
 
-FORMAT = 7
-"""Version of the keys and values in a state database."""
+FORMAT = 7  # Version of the keys and values in a state database
 
 META = b"m"
+# Kinds of rows that are dropped when a job begins again.
 OF_JOB = (b"n", b"e", b"l", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"k", b"t", b"u", b"v")
-"""Kinds of rows that are dropped when a job begins again."""
 
+# A sequence is (offset << 16) + index: 65,536 URLs in one found record, 2^47 records in a partition.
 SEQUENCE_INDEX_BITS = 16
-"""A sequence is (offset << 16) + index: 65,536 URLs in one found record, 2^47 records in a partition."""
 
 _queue = Layout(">cIQIQ")
 _wait = Layout(">cIQQ")
@@ -201,8 +200,7 @@ def without_request(row: QueueRow) -> QueueRow:
     return msgspec.structs.replace(row, request=b"") if row.request else row
 
 
-pack = msgspec.msgpack.Encoder().encode
-"""Any row as bytes."""
+pack = msgspec.msgpack.Encoder().encode  # Any row as bytes
 
 read_meta = msgspec.msgpack.Decoder(Meta).decode
 read_job = msgspec.msgpack.Decoder(JobRow).decode
@@ -221,17 +219,14 @@ def queue_key(job: int, host: int, priority: int, sequence: int, lifo: bool) -> 
 
 
 def queue_prefix(job: int, host: int) -> bytes:
-    """Prefix of all keys of a host queue's URLs to fetch."""
     return _host_queue.pack(b"q", job, host)
 
 
 def wait_key(job: int, host: int, sequence: int) -> bytes:
-    """Key of a URL that waits for its next attempt."""
     return _wait.pack(b"w", job, host, sequence)
 
 
 def due_key(due_ms: int, job: int, host: int, sequence: int) -> bytes:
-    """Key in the due-time index."""
     return _due.pack(b"d", job, due_ms, host, sequence)
 
 
@@ -242,7 +237,6 @@ def unpack_due(key: bytes) -> tuple[int, int, int, int]:
 
 
 def host_queue_key(job: int, host: int) -> bytes:
-    """Key of a host queue's row."""
     return _host_queue.pack(b"g", job, host)
 
 
@@ -253,27 +247,22 @@ def unpack_host_queue(key: bytes) -> tuple[int, int]:
 
 
 def host_key(host: int) -> bytes:
-    """Key of a host's row."""
     return _host.pack(b"h", host)
 
 
 def job_key(job: int) -> bytes:
-    """Key of a job's row."""
     return _job.pack(b"j", job)
 
 
 def counts_key(job: int) -> bytes:
-    """Key of a job's counts."""
     return _job.pack(b"c", job)
 
 
 def domain_key(job: int, epoch: int, domain: int) -> bytes:
-    """Key of a domain's row."""
     return _domain.pack(b"n", job, epoch, domain)
 
 
 def exact_key(job: int, epoch: int, domain: int, page: int) -> bytes:
-    """Key of a page of exact fingerprints."""
     return _exact.pack(b"e", job, epoch, domain, page)
 
 
@@ -283,12 +272,10 @@ def latest_key(job: int, epoch: int, domain: int, page: int) -> bytes:
 
 
 def filter_key(job: int, epoch: int) -> bytes:
-    """Key of a filter's row."""
     return _filter.pack(b"l", job, epoch)
 
 
 def page_key(job: int, epoch: int, page: int) -> bytes:
-    """Key of a page of a filter."""
     return _page.pack(b"b", job, epoch, page)
 
 
@@ -303,45 +290,36 @@ def depth_key(job: int, epoch: int, domain: int, fingerprint: int) -> bytes:
 
 
 def of_job(kind: bytes, job: int) -> bytes:
-    """Prefix of a job's rows of one kind."""
     return _job.pack(kind, job)
 
 
 def joined_key(job: int, name: str) -> bytes:
-    """Key of a name that joined a job's scope."""
     return _job.pack(b"s", job) + name.encode()
 
 
 def jar_key(job: int, domain: int, name: str) -> bytes:
-    """Key of a cookie jar."""
     return _host_queue.pack(b"k", job, domain) + name.encode()
 
 
 def strays_key(job: int, host: int) -> bytes:
-    """Key of a host's strays."""
     return _host_queue.pack(b"t", job, host)
 
 
 def facets_key(job: int, host: int, path: int) -> bytes:
-    """Key of a path's facets."""
     return _wait.pack(b"u", job, host, path)
 
 
 def hosts_key(job: int, domain: int) -> bytes:
-    """Key of the number of a domain's hosts."""
     return _host_queue.pack(b"v", job, domain)
 
 
 def job_of(key: bytes) -> int:
-    """The job in the key of a row that belongs to one."""
     return int.from_bytes(key[1:5], "big")
 
 
 def parked_key(sequence: int, job: str) -> bytes:
-    """Key of a URL found for an unknown job."""
     return b"p" + sequence.to_bytes(8, "big") + job.encode()
 
 
 def after(prefix: bytes) -> bytes:
-    """The first key after all keys with a prefix."""
     return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")

@@ -20,29 +20,23 @@ from crawlog.streams.url import Place, fingerprint, sessionless
 
 from . import rows as r
 
-MORE_PER_URLS = 10
-"""One stray more for so many URLs of the domain."""
+MORE_PER_URLS = 10  # One stray more for so many URLs of the domain
 
+# Strays of a calendar that are remembered for a host, the latest ones: a date found on one is a stray too.
 MAX_CALENDARS = 256
-"""Strays of a calendar that are remembered for a host, the latest ones: a date found on one is a stray too."""
 
+# Values of a facet, at most. A parameter with more values is an identifier: each value is a page of its own.
 MAX_VALUES = 64
-"""Values of a facet, at most. A parameter with more values is an identifier: each value is a page of its own."""
 
-MAX_NAMES = 64
-"""Parameters remembered for one path, at most; a path with more is a program with many pages."""
+MAX_NAMES = 64  # Parameters remembered for one path, at most; a path with more is a program with many pages
 
-MAX_NAME_CHARS = 64
-"""A longer name was not given by a person: it is not remembered."""
+MAX_NAME_CHARS = 64  # A longer name was not given by a person: it is not remembered
 
-FREE_FACETS = 3
-"""Facets of one path that may be combined freely."""
+FREE_FACETS = 3  # Facets of one path that may be combined freely
 
-LONG_QUERY = 8
-"""Parameters from which on each further one is a stray."""
+LONG_QUERY = 8  # Parameters from which on each further one is a stray
 
-DEEP_PATH = 16
-"""Path segments from which on each further one is a stray."""
+DEEP_PATH = 16  # Path segments from which on each further one is a stray
 
 _PATH_FROM = len("https://")
 
@@ -50,16 +44,17 @@ _MONTHS = (
     "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:tember)?|oct(?:ober)?"
     "|nov(?:ember)?|dec(?:ember)?"
 )
+# A date at the end of the path (not `/2019/05/title`), or among the parameters.
 _CALENDAR = re.compile(
     rf"/(?:1[89]|2\d)\d\d[-/](?:0?[1-9]|1[0-2]|w\d\d?|{_MONTHS})(?:[-/](?:0?[1-9]|[12]\d|3[01]))?(?:/|\.\w{{1,5}})?(?:$|\?)"
     r"|/(?:calendar|kalender|calendrier|calendario|cal|events?|agenda|diary|schedule|archives?)/(?:1[89]|2\d)\d\d/?(?:$|\?)"
     r"|[?&](?:(?:year|month|day|week|date|yr|mon|cal\w*)=\d|\w+=(?:1[89]|2\d)\d\d-\d)",
     re.IGNORECASE,
 )
-"""A date at the end of the path (not `/2019/05/title`), or among the parameters."""
 
 _DIGITS = re.compile(r"\d+")
 _WORDS = re.compile(rf"(?<=[-/=])(?:{_MONTHS})(?=[-/?&]|$)", re.IGNORECASE)
+# Parameters that show the same content in another order or portion: they are not facets.
 _TURNS_PAGES = frozenset(
     {
         "page",
@@ -89,7 +84,6 @@ _TURNS_PAGES = frozenset(
         "locale",
     }
 )
-"""Parameters that show the same content in another order or portion: they are not facets."""
 
 
 class _Rows(Protocol):
@@ -215,7 +209,6 @@ class Traps:
         return _read_count(stored) if stored else 0
 
     def one_host_more(self, job: int, domain: int) -> None:
-        """Count a host of the domain that is queued for the first time."""
         self._rows.put(r.hosts_key(job, domain), r.pack(self.hosts(job, domain) + 1))
 
     # ------------------------------------------------------------------ memory

@@ -19,8 +19,7 @@ from .jobs import JobState
 from .offers import Offers, Placed
 from .overlay import Rows
 
-MAX_LAST_HOPS = 30
-"""Pages that are remembered as the last of a chain of redirects; each is read by itself."""
+MAX_LAST_HOPS = 30  # Pages that are remembered as the last of a chain of redirects; each is read by itself
 
 
 class _Told:
@@ -197,20 +196,17 @@ def _effect(heard: set[str]) -> str:
 
 # Finds the records of a log that may concern one registrable domain by their bytes, before decoding.
 
-_OTHER_HOST = re.compile(rb'//[^/"?#]*%')
-"""A host with an escape in it, which may spell any name."""
+_OTHER_HOST = re.compile(rb'//[^/"?#]*%')  # A host with an escape in it, which may spell any name
 
+# A host that WHATWG may read as an IPv4 address.
 _OTHER_IP = re.compile(
     rb'//(?:[^/"?#]*@)?(?!(?:(?:0|[1-9]\d{0,2})\.){3}(?:0|[1-9]\d{0,2})[:/"?#])\d[0-9a-fx.]*[:/"?#]', re.IGNORECASE
 )
-"""A host that WHATWG may read as an IPv4 address."""
 
 
-_IPV6 = re.compile(rb'//(?:[^/"?#]*@)?\[')
-"""An IPv6 address, in whatever form."""
+_IPV6 = re.compile(rb'//(?:[^/"?#]*@)?\[')  # An IPv6 address, in whatever form
 
-_OF_JOBS = re.compile(rb'"(?:spec|rewind|order)"')
-"""Records that change jobs, whatever their domain."""
+_OF_JOBS = re.compile(rb'"(?:spec|rewind|order)"')  # Records that change jobs, whatever their domain
 
 
 class DomainPrefilter:

@@ -49,12 +49,10 @@ class Commands:
 
     @property
     def in_force(self) -> list[Command]:
-        """All of them, by kind and name."""
         return [self._newest[at] for at in sorted(self._newest)]
 
     @property
     def holding_hosts(self) -> frozenset[Command]:
-        """The commands that keep hosts waiting."""
         return frozenset(one for one in self.in_force if one.host and one.action in ("pause", "block"))
 
     def of_job(self, name: str) -> Orders:
@@ -75,7 +73,6 @@ class Commands:
         return command.at if command is not None else 0.0
 
     def of_stage(self, name: str) -> Orders:
-        """The commands for a stage."""
         return _all([self._newest.get(("stage", name))])
 
     def of_host(self, key: str) -> Orders:

@@ -24,8 +24,8 @@ from .unmet_hosts import EVERYBODY
 if TYPE_CHECKING:
     from crawlog.streams.url import Place
 
+# States in which queued URLs are not held: they wait for a resume, or make a finished job run again.
 QUEUED_STATES = ("running", "paused", "finished")
-"""States in which queued URLs are not held: they wait for a resume, or make a finished job run again."""
 
 
 class Frontier:

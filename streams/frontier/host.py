@@ -20,30 +20,25 @@ if TYPE_CHECKING:
     from crawlog.schemas.requests import RequestRecord
     from crawlog.streams.http import RequestPolicy, RobotsRules
 
-WINDOW = 30
-"""URLs of one host queue in memory, at most."""
+WINDOW = 30  # URLs of one host queue in memory, at most
 
-ROW_BYTES = 150
-"""Mean memory of a URL in a window, at most: a window of longer URLs holds fewer."""
+ROW_BYTES = 150  # Mean memory of a URL in a window, at most: a window of longer URLs holds fewer
 
+# A longer row, such as one with a request, is read again when its turn comes: a window holds its key alone.
 LONG_ROW = 512
-"""A longer row, such as one with a request, is read again when its turn comes: a window holds its key alone."""
 
-_OBJECT_BYTES = 57
-"""Memory of a row in a window beside its bytes: an object's head, and its place in the list."""
+_OBJECT_BYTES = 57  # Memory of a row in a window beside its bytes: an object's head, and its place in the list
 
+# Number of length classes of long queues, which come first where places run out: more than a window, 16 URLs to a
+# window, 8 to 15.
 LENGTHS = 3
-"""Number of length classes of long queues, which come first where places run out: more than a window, 16 URLs to a
-window, 8 to 15."""
 
 _LAST = (1 << 64) - 1
 _KEY = r.QUEUE_KEY_BYTES - r.QUEUE_PREFIX_BYTES
 
-NEVER = float("-inf")
-"""Before any time."""
+NEVER = float("-inf")  # Before any time
 
-IDLE, LATER, READY = range(3)
-"""Where a host is: in no list, among those that rest, in line."""
+IDLE, LATER, READY = range(3)  # Where a host is: in no list, among those that rest, in line
 
 
 class Cache(Protocol):
@@ -367,7 +362,6 @@ class Host:
         self.paced_until = max(self.paced_until, now + self.delay_s)
 
     def asked_elsewhere(self, at: float) -> None:
-        """Another worker may have asked it at this time."""
         self.asked_at = self.ended_at = max(self.asked_at, at)
 
     def failed(self, in_round: int) -> None:
@@ -377,11 +371,9 @@ class Host:
         self.round += is_first
 
     def rest(self, until: float) -> None:
-        """Ask nothing before `until`."""
         self.ready_at = max(self.ready_at, until)
 
     def has_rules(self, policy: "RequestPolicy") -> bool:
-        """Whether robots.txt's rules are known for a policy."""
         if self.rules is None or not self.rules.is_for(policy.token):
             return False
         return not self.rules_of or self.rules_of == policy.asking
@@ -417,5 +409,4 @@ class Host:
 
     @property
     def next_at(self) -> float:
-        """When it may be asked."""
         return max(self.ready_at, self.slowed_until, self.paced_until)

@@ -189,7 +189,6 @@ class Resting:
         heapify(self._others)
 
     def clear(self) -> None:
-        """Forget all."""
         self._usual.clear()
         self._others.clear()
 
@@ -198,8 +197,7 @@ class Resting:
 
 _HASH = (1 << 64) - 1
 
-KEPT = 1 << 127
-"""Wake time of a host without a timer: a change of a job or a command wakes it."""
+KEPT = 1 << 127  # Wake time of a host without a timer: a change of a job or a command wakes it
 
 
 class Sleepers:

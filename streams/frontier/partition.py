@@ -20,8 +20,8 @@ from .schedule import Schedule
 from .unmet_hosts import standing_of
 from .waits import RetryWaits, waited
 
+# Host queues that are loaded between two turns of the event loop: 30 ms, while the hosts are kept awake.
 LOADED_AT_ONCE = 1_000
-"""Host queues that are loaded between two turns of the event loop: 30 ms, while the hosts are kept awake."""
 
 
 class OwnedPartition:

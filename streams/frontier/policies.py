@@ -15,8 +15,8 @@ from crawlog.streams.url import hashed
 from .host import Host
 from .schedule import Schedule
 
+# Pause before URLs that this worker may not request are tried again: a name may have another address by then.
 LACKS_S = 60.0
-"""Pause before URLs that this worker may not request are tried again: a name may have another address by then."""
 
 
 class RequestPolicies:
@@ -44,11 +44,9 @@ class RequestPolicies:
         return policy
 
     def greatest_delay_s(self) -> float:
-        """The longest delay of the jobs that have something queued."""
         return max([0.0, *(self.of_job(job.number).rules.delay_s for job in self._fold.with_queue())])
 
     def least_retry_delay_s(self) -> float:
-        """The shortest wait before a second attempt of the jobs that have something queued."""
         return min((self.of_job(job.number).rules.retry_delay_s for job in self._fold.with_queue()), default=0.0)
 
     def job_changed(self, job: int) -> None:
@@ -72,7 +70,6 @@ class RequestPolicies:
         return going and not (self._lacks and (job.number, host) in self._lacks)
 
     def obey(self) -> None:
-        """The commands in force have changed."""
         self._going.clear()
 
     def needs(self, job: int) -> dict[str, int]:

@@ -5,8 +5,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from math import log2
 
-TURNED_AWAY = frozenset({429, 503})
-"""Statuses that concern the whole host: it rests, not only the URL."""
+TURNED_AWAY = frozenset({429, 503})  # Statuses that concern the whole host: it rests, not only the URL
 
 _LEAST_BASE_S = 0.001
 

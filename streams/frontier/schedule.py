@@ -29,20 +29,18 @@ if TYPE_CHECKING:
 
     from .order import Sleepers
 
-WINDOW_BUDGET = 250_000
-"""URLs of all host queues in memory, about: with more hosts each window is smaller."""
+WINDOW_BUDGET = 250_000  # URLs of all host queues in memory, about: with more hosts each window is smaller
 
 WINDOW_LEAST = 4
 
+# Hosts in memory, about, 1 kB each and their windows: asked every few seconds, so many are more than one can fetch.
 HOSTS_AWAKE = 20_000
-"""Hosts in memory, about, 1 kB each and their windows: asked every few seconds, so many are more than one can fetch."""
 
+# Hosts that each of several jobs may have in memory where there is no room left. Sleeping hosts wake in the order of
+# their times, so a small job's would wait for all those of a large one.
 OWN_HOSTS = 64
-"""Hosts that each of several jobs may have in memory where there is no room left. Sleeping hosts wake in the order of
-their times, so a small job's would wait for all those of a large one."""
 
-LONG_REST_S = 60.0
-"""A host that rests longer gives its place, and its window, to one that sleeps."""
+LONG_REST_S = 60.0  # A host that rests longer gives its place, and its window, to one that sleeps
 
 
 class Clock(Protocol):
@@ -94,7 +92,6 @@ class Schedule:
     # ------------------------------------------------------------------ what may go on
 
     def runs(self, job: JobState) -> bool:
-        """Whether a job may go on, by its record and by commands for it."""
         return job.running and (not self.only or self.only == job.name) and not self.commands.of_job(job.name).paused
 
     @staticmethod
@@ -160,7 +157,6 @@ class Schedule:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more host may be in memory."""
         return self.awake < HOSTS_AWAKE
 
     def has_few(self, job: str) -> bool:
@@ -169,11 +165,9 @@ class Schedule:
         return others > 0 and self.awake_of[job] < OWN_HOSTS
 
     def entered(self, job: str) -> None:
-        """A host in memory has a queue of a job now."""
         self.awake_of[job] += 1
 
     def left(self, job: str) -> None:
-        """A host in memory has no queue of a job any more."""
         self.awake_of[job] -= 1
         if self.awake_of[job] <= 0:
             del self.awake_of[job]
@@ -183,7 +177,6 @@ class Schedule:
         return not self.has_room or any(sleepers.next_at() <= now for sleepers in self.sleepers.values())
 
     def size_windows(self) -> None:
-        """Share the window budget among the hosts in memory."""
         self.window = min(max(WINDOW_BUDGET // max(self.awake, 1), WINDOW_LEAST), WINDOW)
 
     def arrange(self, host: Host, now: float | None = None) -> None:
@@ -277,7 +270,6 @@ class Schedule:
     # ------------------------------------------------------------------ time
 
     def arrange_rested(self, now: float) -> None:
-        """Arrange the hosts that have rested by now."""
         while (host := self.resting.pop(now)) is not None:
             if host.where != LATER:
                 continue

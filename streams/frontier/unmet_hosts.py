@@ -13,37 +13,30 @@ if TYPE_CHECKING:
     from crawlog.streams.fold import HostRow
     from crawlog.streams.http import Answer
 
-MET, NEW, SILENT = range(3)
-"""A host's standing."""
+MET, NEW, SILENT = range(3)  # A host's standing
 
-EVERYBODY = (True, True, True)
-"""By standing, whether a host may have a place."""
+EVERYBODY = (True, True, True)  # By standing, whether a host may have a place
 
+# A request gives its place back after this time without an answer, and goes on. So a place serves ten first contacts a
+# second, and 128 places ask 5,000 hosts in 4 s.
 LATE_S = 0.1
-"""A request gives its place back after this time without an answer, and goes on. So a place serves ten first contacts
-a second, and 128 places ask 5,000 hosts in 4 s."""
 
+# The same for a silent host. It is longer so that retries are spread when very many hosts fail together.
 SILENT_LATE_S = 0.5
-"""The same for a silent host. It is longer so that retries are spread when very many hosts fail together."""
 
-FLOOR_S = 3.0
-"""Shortest timeout: a lost packet, DNS, and the round trips of TCP and TLS fit in."""
+FLOOR_S = 3.0  # Shortest timeout: a lost packet, DNS, and the round trips of TCP and TLS fit in
 
-SHORT = 6.0
-"""Where places are short, a stranger's first attempt lasts `fetch.timeout_s` divided by this."""
+SHORT = 6.0  # Where places are short, a stranger's first attempt lasts `fetch.timeout_s` divided by this
 
+# Where late requests fill more than one part in so many of their room, a first attempt lasts `FLOOR_S`: most hosts do
+# not answer.
 CROWDED = 4
-"""Where late requests fill more than one part in so many of their room, a first attempt lasts `FLOOR_S`: most hosts do
-not answer."""
 
-AGAIN = 4.0
-"""Each further attempt lasts so many times longer; the last one has the usual time, so no slow host is lost."""
+AGAIN = 4.0  # Each further attempt lasts so many times longer; the last one has the usual time, so no slow host is lost
 
-OF_NETWORK = 4
-"""So many failures of a network count as one of an address, since a network has many hosts."""
+OF_NETWORK = 4  # So many failures of a network count as one of an address, since a network has many hosts
 
-REMEMBERED = 20_000
-"""Domains, addresses and networks whose failures are remembered."""
+REMEMBERED = 20_000  # Domains, addresses and networks whose failures are remembered
 
 
 class Shares:
@@ -82,7 +75,6 @@ class Shares:
             self.ages_at = min(self.ages_at, young_from + _late_s(standing))
 
     def free(self, one: Hashable) -> None:
-        """It has ended."""
         counts, standing, taken = self._held.pop(one, (None, MET, 0))
         if counts is not None:
             counts[standing] -= taken
@@ -133,11 +125,9 @@ class Shares:
         return 1.0 / SHORT if self.left(most)[NEW] <= most // 8 else 1.0
 
     def __iter__(self) -> Iterator[Hashable]:
-        """The requests that have begun and not ended."""
         return iter(self._held)
 
     def strangers(self) -> Iterator[Hashable]:
-        """The requests to strangers."""
         return (one for one, (_, standing, _) in self._held.items() if standing != MET)
 
 

@@ -10,8 +10,7 @@ from crawlog.streams.fold import rows as r
 from .host import Host, HostQueue
 from .schedule import Schedule
 
-WAITING_IN_MEMORY = 20_000
-"""Waiting URLs of one partition in memory, about; later ones are read when these are done."""
+WAITING_IN_MEMORY = 20_000  # Waiting URLs of one partition in memory, about; later ones are read when these are done
 
 
 class RetryWaits:

@@ -12,34 +12,31 @@ import endec
 import webencodings
 from chardetng_py import EncodingDetector
 
-PRESCAN_BYTES = 1024
-"""How far a `meta` is looked for byte by byte (WHATWG HTML, "prescan a byte stream")."""
+PRESCAN_BYTES = 1024  # How far a `meta` is looked for byte by byte (WHATWG HTML, "prescan a byte stream")
 
-LATE_BYTES = 64 * 1024
-"""How far a later `meta` is looked for: browsers change the encoding when the parser meets one."""
+LATE_BYTES = 64 * 1024  # How far a later `meta` is looked for: browsers change the encoding when the parser meets one
 
-DETECT_BYTES = 64 * 1024
-"""How much is shown to the detector: it costs 0.5 ms per 30 kB."""
+DETECT_BYTES = 64 * 1024  # How much is shown to the detector: it costs 0.5 ms per 30 kB
 
+# A longer label is none, and would stay in a cache: the longest that means an encoding has 19 characters.
 LABEL_CHARS = 32
-"""A longer label is none, and would stay in a cache: the longest that means an encoding has 19 characters."""
 
 FALLBACK = "windows-1252"
 
+# Labels of encodings that attacks hide in: WHATWG decodes them to one U+FFFD.
 _REPLACEMENT = frozenset({"replacement", "csiso2022kr", "hz-gb-2312", "iso-2022-cn", "iso-2022-cn-ext", "iso-2022-kr"})
-"""Labels of encodings that attacks hide in: WHATWG decodes them to one U+FFFD."""
 
 _SPACE = b"\t\n\x0c\r "
+# One of a header's parameters; a quoted value may hold what ends others, and its end may be missing.
 _PARAMETER = re.compile(r"""[;,]?\s*([^;=]*)(?:=\s*(?:"((?:[^"\\]|\\.?)*)(?:"[^;]*)?|([^;]*)))?""", re.DOTALL)
-"""One of a header's parameters; a quoted value may hold what ends others, and its end may be missing."""
 _LOOSE_CHARSET = re.compile(r"(?<![\w-])charset\s*=\s*([^\s;,]+)", re.IGNORECASE)
+# One of a tag's attributes; a quoted value without its end goes on to the end of the page.
 _ATTRIBUTE = re.compile(
     rb"""[\t\n\x0c\r /]*(=?[^\t\n\x0c\r />=]*)[\t\n\x0c\r ]*"""
     rb"""(?:=[\t\n\x0c\r ]*("[^"]*"?|'[^']*'?|[^\t\n\x0c\r >]*))?"""
 )
-"""One of a tag's attributes; a quoted value without its end goes on to the end of the page."""
+# A comment, an element that holds text, or a `meta`, in lower case.
 _LATE = re.compile(rb"<(?:(!--)|(script|style|textarea|title|xmp|noframes)(?=[\t\n\x0c\r />])|meta(?=[\t\n\x0c\r /]))")
-"""A comment, an element that holds text, or a `meta`, in lower case."""
 _META = re.compile(rb"<meta[\t\n\x0c\r /]", re.IGNORECASE)
 _NAMED = re.compile(rb"</?[a-z]", re.IGNORECASE)
 _XML_DECLARED = re.compile(
@@ -111,7 +108,6 @@ def _known(label: str) -> str | None:
 
 
 def _named(label: str) -> str | None:
-    """The encoding a label means, or None."""
     label = label.strip("\t\n\x0c\r ")
     return _known(label) if len(label) <= LABEL_CHARS else None
 

@@ -23,71 +23,59 @@ from .tree import HARMLESS, NOT_NESTING, ends_of, starts_of, tags_of
 if TYPE_CHECKING:
     import re2
 
+# Start and end tags; the worst page that has no more takes 0.1 s and 110 MB (half of them formatting elements).
 FEW_TAGS = 1000
-"""Start and end tags; the worst page that has no more takes 0.1 s and 110 MB (half of them formatting elements)."""
 
-MANY_TAGS = 4000
-"""The worst page with fewer, none of them formatting elements, takes 0.08 s: lists in lists."""
+MANY_TAGS = 4000  # The worst page with fewer, none of them formatting elements, takes 0.08 s: lists in lists
 
-MOST_TAGS = 16_000
-"""Beyond these no look is worth its time."""
+MOST_TAGS = 16_000  # Beyond these no look is worth its time
 
-_MOST_MADE = 250_000
-"""Elements that the parser may make anew of a page's formatting elements: 0.1 s and 110 MB."""
+_MOST_MADE = 250_000  # Elements that the parser may make anew of a page's formatting elements: 0.1 s and 110 MB
 
+# Formatting elements without attributes that are made anew: three alike of each of 12 names (HTML 13.2.4.3).
 _PLAIN = 36
-"""Formatting elements without attributes that are made anew: three alike of each of 12 names (HTML 13.2.4.3)."""
 
 _NAMES = b"b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u"
 
+# Formatting elements that may have attributes, all but `a`: of that there is one at a time.
 _FORMATTING = starts_of(_NAMES, rb"[\t\n\f\r /]")
-"""Formatting elements that may have attributes, all but `a`: of that there is one at a time."""
 
 _ANY_FORMATTING = starts_of(_NAMES, rb"[\t\n\f\r />]")
 
+# A formatting element that the next tag closes: then it is open no more, whatever stands around it. Its quotes are all
+# behind a `=`, and hold no end of a tag, so that nobody reads its tags otherwise.
 _CLOSED = re.compile(
     rb"<(" + _NAMES + rb")(?=[\t\n\f\r />])"
     rb"(?>[^<>\"'=]+|=[\t\n\f\r ]*(?>\"[^\"<>]*\"|'[^'<>]*'|(?![\"'])))*+>[^<]*+</\1[\t\n\f\r ]*>",
     re.IGNORECASE,
 )
-"""A formatting element that the next tag closes: then it is open no more, whatever stands around it. Its quotes are all
-behind a `=`, and hold no end of a tag, so that nobody reads its tags otherwise."""
 
 _NAME = re.compile(rb"<([a-zA-Z][^\t\n\f\r />]*)")
-_OFTEN = (b"<a ", b"<li>")
-"""How those elements start that pages have most of and that do not nest."""
+_OFTEN = (b"<a ", b"<li>")  # How those elements start that pages have most of and that do not nest
 
-_FOREIGN = starts_of(b"svg|math")
-"""In drawings and formulas every element nests."""
+_FOREIGN = starts_of(b"svg|math")  # In drawings and formulas every element nests
 
-_ENCODED = (b"\0", b"\x1b")
-"""In UTF-16 and ISO-2022-JP, where a tag's letters do not stand side by side."""
+_ENCODED = (b"\0", b"\x1b")  # In UTF-16 and ISO-2022-JP, where a tag's letters do not stand side by side
 
-BYTE_S, TAG_S = 10e-9, 0.5e-6
-"""CPU seconds that pages take: 173 real ones took 5 to 40 ns a byte in all."""
+BYTE_S, TAG_S = 10e-9, 0.5e-6  # CPU seconds that pages take: 173 real ones took 5 to 40 ns a byte in all
 
-GENEROUS = 4
-"""Fair time, in multiples of what other pages of the size take."""
+GENEROUS = 4  # Fair time, in multiples of what other pages of the size take
 
-BASE_S = 0.05
-"""Fair time of any page, in addition."""
+BASE_S = 0.05  # Fair time of any page, in addition
 
+# A page is costly from this multiple of the fair time on; its links, its hash and its spider count too.
 COSTLY_TIMES = 3
-"""A page is costly from this multiple of the fair time on; its links, its hash and its spider count too."""
 
+# As `GENEROUS` and `BASE_S`, for a domain with at least `FAILURES` failed trials, and more failed than passed.
 SEVERE, SEVERE_BASE_S = 1.5, 0.01
-"""As `GENEROUS` and `BASE_S`, for a domain with at least `FAILURES` failed trials, and more failed than passed."""
 
 FAILURES = 3
 
-SHARE = 0.25
-"""Most time of a trial, as a share of `parse.timeout_s`: a page that passed is parsed twice more at most."""
+SHARE = 0.25  # Most time of a trial, as a share of `parse.timeout_s`: a page that passed is parsed twice more at most
 
-ODD_SHARE = 0.03
-"""A domain's allowance before any trial failed, as a share of `parse.timeout_s`."""
+ODD_SHARE = 0.03  # A domain's allowance before any trial failed, as a share of `parse.timeout_s`
 
-DOMAINS = 10_000
-"""Domains whose trials are remembered; about 2 MB."""
+DOMAINS = 10_000  # Domains whose trials are remembered; about 2 MB
 
 
 def is_simple(body: bytes) -> bool:

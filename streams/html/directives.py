@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+# Directives that contain a colon, which does not follow the name of a robot.
 _WITH_VALUE = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
-"""Directives that contain a colon, which does not follow the name of a robot."""
 
 _ROBOT = re.compile(r"\s*+([^\s:,][^:,]*+):")
 _LINK = re.compile(r"""<([^<>]*)>((?:[^",<]|"(?:[^"\\]|\\.)*+")*+)""", re.DOTALL)

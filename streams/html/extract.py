@@ -33,12 +33,11 @@ _FRAMES = ("frame", "iframe")
 
 _NOFOLLOW = frozenset({"nofollow", "ugc", "sponsored"})
 _SPACE = re.compile(r"[\t\n\x0c\r ]+")
-MAX_BASES = 100
-"""A page has one `base`; of a million others the place of each would be looked up."""
+MAX_BASES = 100  # A page has one `base`; of a million others the place of each would be looked up
 
 _FOREIGN = frozenset({"svg", "math"})
+# Elements of these two in which HTML stands again (HTML 13.2.6, integration points).
 _HTML_AGAIN = frozenset({"foreignobject", "desc", "title", "annotation-xml", "mi", "mo", "mn", "ms", "mtext"})
-"""Elements of these two in which HTML stands again (HTML 13.2.6, integration points)."""
 
 
 class Extracted(NamedTuple):
@@ -113,7 +112,6 @@ def extracted(
 
 
 def _beside_links(page: LexborHTMLParser, sources: Sequence[str]) -> Iterator[str]:
-    """The targets of frames and refreshes."""
     selector = ",".join(_SELECTORS[source] for source in ("frame", "refresh") if source in sources)
     for node in page.css(selector) if selector else ():
         yield from _targets(node, _USUAL)
@@ -207,14 +205,13 @@ def _is_html(node: LexborNode) -> bool:
 
 # A link's query in the encoding of its page, as browsers send it (WHATWG URL, query state; Encoding, encoders).
 
+# Encodings of a page whose links' queries are in UTF-8.
 _UNICODE = frozenset({"utf-8", "utf-16le", "utf-16be", "replacement"})
-"""Encodings of a page whose links' queries are in UTF-8."""
 
+# Bytes that stand in a query as they are, those of ISO-2022-JP's characters too.
 _KEPT = frozenset(range(0x21, 0x7F)).difference(b"\"#'<>")
-"""Bytes that stand in a query as they are, those of ISO-2022-JP's characters too."""
 
-_NOT_WRITTEN = (b"&#", b"\x1b(")
-"""How a reference begins, and a character of the Roman set."""
+_NOT_WRITTEN = (b"&#", b"\x1b(")  # How a reference begins, and a character of the Roman set
 
 
 def in_page(href: str, encoding: str) -> str:

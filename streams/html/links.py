@@ -14,14 +14,13 @@ import msgspec
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, fingerprint
 
 _HTTP = ("http://", "https://")
+# What an href begins with that names a host; a path whose first segment is empty looks like one.
 _AUTHORITY = ("//", "/\\")
-"""What an href begins with that names a host; a path whose first segment is empty looks like one."""
 
-_NO_LINKS = ("javascript:", "mailto:", "tel:", "data:")
-"""Schemes of hrefs that are no links, in their usual spelling."""
+_NO_LINKS = ("javascript:", "mailto:", "tel:", "data:")  # Schemes of hrefs that are no links, in their usual spelling
 
+# A longer href is resolved anew each time: a page of 8 MiB may be one link, and 100,000 are remembered.
 MEMORABLE_CHARS = 256
-"""A longer href is resolved anew each time: a page of 8 MiB may be one link, and 100,000 are remembered."""
 
 
 class Outlink(msgspec.Struct, frozen=True, gc=False):
@@ -76,14 +75,11 @@ class Resolved(NamedTuple):
     foreign: list[str]
 
 
-_Link = Outlink | str | Literal[False]
-"""A foreign one is its URL; False is no link."""
+_Link = Outlink | str | Literal[False]  # A foreign one is its URL; False is no link
 
-_Written = dict[str, dict[str, _Link]]
-"""Links by the origin of the page, then by href."""
+_Written = dict[str, dict[str, _Link]]  # Links by the origin of the page, then by href
 
-_FOREIGN_CACHED = 65_536
-"""Origins whose answer is remembered."""
+_FOREIGN_CACHED = 65_536  # Origins whose answer is remembered
 
 _fingerprint = attrgetter("fingerprint")
 

@@ -9,11 +9,9 @@ from . import charset
 from .extract import base_of
 from .tree import tree_of
 
-PAGE_BYTES = 1024 * 1024
-"""Bytes of a form's page that are parsed."""
+PAGE_BYTES = 1024 * 1024  # Bytes of a form's page that are parsed
 
-MAX_FORMS, MAX_INPUTS = 32, 512
-"""Forms of a page and inputs of a form that are examined; a login needs no more."""
+MAX_FORMS, MAX_INPUTS = 32, 512  # Forms of a page and inputs of a form that are examined; a login needs no more
 
 
 def filled_in(form: Form, body: bytes, content_type: str) -> Form | None:

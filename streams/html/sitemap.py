@@ -24,11 +24,9 @@ from crawlog.schemas.urls import MAX_URL_BYTES
 from .sitemap_entries import Entries, SitemapEntry, permalink
 from .sitemap_markup import Markup
 
-MAX_URLS = 50_000
-"""Entries of one file (sitemaps.org: "no more than 50,000 URLs")."""
+MAX_URLS = 50_000  # Entries of one file (sitemaps.org: "no more than 50,000 URLs")
 
-MAX_BYTES = 50 << 20
-"""Of one file, decompressed (sitemaps.org: 50 MB); the rest is not read."""
+MAX_BYTES = 50 << 20  # Of one file, decompressed (sitemaps.org: 50 MB); the rest is not read
 
 _MARKUP = re.compile(r"<(?:\w{1,20}:)?(?:urlset|sitemapindex|rss|feed|rdf)\b", re.IGNORECASE)
 
@@ -123,14 +121,12 @@ def _read_json(text: str, found: Entries) -> None:
 
 # A sitemap's bytes to its text, in chunks: unpacked, up to a limit, in the encoding that it declares.
 
-MAX_GZIPS = 2
-"""Compressions one inside the other: `.xml.gz` served as it is by a server that gzips again."""
+MAX_GZIPS = 2  # Compressions one inside the other: `.xml.gz` served as it is by a server that gzips again
 
 CHUNK = 64 * 1024
 
 _GZIP = b"\x1f\x8b"
-_GZIP_TRAILER = 8
-"""Bytes of a member's checksum and size (RFC 1952 2.3)."""
+_GZIP_TRAILER = 8  # Bytes of a member's checksum and size (RFC 1952 2.3)
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16le"), (b"\xfe\xff", "utf-16be"))
 _DECLARED = re.compile(rb"""<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([^\s;"']{1,40})""", re.IGNORECASE)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from crawlog.schemas.urls import MAX_URL_BYTES
 from crawlog.streams.url import InvalidUrl, serialise
 
+# The host of a URL whose scheme was left out; `www.html` is a relative one.
 WWW = re.compile(r"www(?:\.[\w-]+){2,}(?::\d+)?(?![^/?#\s])", re.IGNORECASE)
-"""The host of a URL whose scheme was left out; `www.html` is a relative one."""
 
 _SPACE = re.compile(r"[\t\n\r]+ *")
 

@@ -15,41 +15,36 @@ from crawlog.streams.url import InvalidUrl, joined_base, serialise
 
 from .sitemap_entries import WWW, Entries, permalink
 
-MAX_TAG = 16 * 1024
-"""Characters of one tag; longer ones are ignored."""
+MAX_TAG = 16 * 1024  # Characters of one tag; longer ones are ignored
 
+# Elements whose names are kept; a sitemap needs three, a feed with markup in it some more. Deeper ones are text.
 MAX_DEPTH = 64
-"""Elements whose names are kept; a sitemap needs three, a feed with markup in it some more. Deeper ones are text."""
 
-MAX_TAGS = 2_000_000
-"""Tags read of one file: 50,000 entries with 40 each; a bomb of nothing else would take a minute."""
+MAX_TAGS = 2_000_000  # Tags read of one file: 50,000 entries with 40 each; a bomb of nothing else would take a minute
 
-MAX_BARE = 16
-"""Pieces of an entry's own text that are kept: comments, sections and chunks part it."""
+MAX_BARE = 16  # Pieces of an entry's own text that are kept: comments, sections and chunks part it
 
 _NAME = re.compile(r"/?\s*([^\s/>=\"']+)")
 _ATTRIBUTE = re.compile(
     r"(?<![\w:.-])(href|rel|type|ispermalink|xml:base)\s*+=\s*+(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE
 )
+# A tag whose attributes' values may hold what else would end it.
 _QUOTED_TAG = re.compile(r"<[^<>\"']*+(?:(?:\"[^\"<]*+\"|'[^'<]*+')[^<>\"']*+)*+>")
-"""A tag whose attributes' values may hold what else would end it."""
 _REFERENCE = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _DECLARES = re.compile(r"<!(?:doctype[^>]*\[|entity\b)", re.IGNORECASE)
-_SPECIAL = ("!", "?", "")
-"""What stands behind the `<` of what is no element; the empty one is the end of a chunk."""
+_SPECIAL = ("!", "?", "")  # What stands behind the `<` of what is no element; the empty one is the end of a chunk
 
 _ENTRIES = frozenset({"url", "sitemap", "item", "entry"})
+# Elements that say when an entry changed, the better ones first.
 _DATES = ("lastmod", "updated", "modified", "pubdate", "date", "published", "issued")
-"""Elements that say when an entry changed, the better ones first."""
 
+# Prefixes whose `loc` is that of another thing.
 _EXTENSIONS = frozenset({"image", "video", "news", "xhtml", "mobile", "media", "atom", "pagemap", "geo"})
-"""Prefixes whose `loc` is that of another thing."""
 
 _LEAVES = frozenset({"loc", "link", "guid", "id", "priority", *_DATES})
 _LINKS = frozenset({"link", "guid", "id"})
-_PARENTS = {"urlset": "url", "sitemapindex": "sitemap"}
-"""Where a `loc` stands without an element of its own around it."""
+_PARENTS = {"urlset": "url", "sitemapindex": "sitemap"}  # Where a `loc` stands without an element of its own around it
 
 
 class _Tag(NamedTuple):
@@ -62,8 +57,7 @@ class _Tag(NamedTuple):
     empty: bool
 
 
-_TAGS: dict[str, _Tag] = {}
-"""Tags by their text: a sitemap has the same few over and over."""
+_TAGS: dict[str, _Tag] = {}  # Tags by their text: a sitemap has the same few over and over
 
 _REMEMBERED = 1_000
 _REMEMBERED_LENGTH = 64
@@ -238,7 +232,6 @@ class Markup:
             return href
 
     def _opened(self) -> _Tag | None:
-        """The entry that is open."""
         return next((tag for tag in reversed(self._stack) if tag.local in _ENTRIES), None)
 
     def _start_leaf(self, tag: _Tag, text: str) -> None:

@@ -21,56 +21,49 @@ from selectolax.lexbor import LexborHTMLParser
 
 from . import charset
 
+# Elements open at once; Chrome flattens deeper ones too. The parser looks through all of them at each new block.
 MAX_NESTING = 512
-"""Elements open at once; Chrome flattens deeper ones too. The parser looks through all of them at each new block."""
 
-HARMLESS = 10_000_000
-"""Open elements times start tags, below which parsing costs at most 0.1 s (7 ns each, measured)."""
+HARMLESS = 10_000_000  # Open elements times start tags, below which parsing costs at most 0.1 s (7 ns each, measured)
 
-_FEW = isqrt(HARMLESS)
-"""With so few tags, elements times tags cannot exceed `HARMLESS`."""
+_FEW = isqrt(HARMLESS)  # With so few tags, elements times tags cannot exceed `HARMLESS`
 
-_SMALL = 32 * 1024
-"""A page of fewer bytes cannot nest deeply enough to matter: 0.15 s at worst."""
+_SMALL = 32 * 1024  # A page of fewer bytes cannot nest deeply enough to matter: 0.15 s at worst
 
+# Attributes of one tag. The parser compares each with all before it: half a million would take minutes.
 MAX_ATTRIBUTES = 4096
-"""Attributes of one tag. The parser compares each with all before it: half a million would take minutes."""
 
-_NOT_LARGE = 128 * 1024
-"""A page of fewer bytes has no room for attributes that matter: 1.2 s at worst."""
+_NOT_LARGE = 128 * 1024  # A page of fewer bytes has no room for attributes that matter: 1.2 s at worst
 
 _LONG_TAG = 16 * 1024
-_LOOKS = 8
-"""Ends of tags, from the last one on, that are looked at for one that is in no value."""
+_LOOKS = 8  # Ends of tags, from the last one on, that are looked at for one that is in no value
 
-_MOST_SPACE = 64
-"""White space before a quote that is looked at; behind more of it the quote may be anything."""
+_MOST_SPACE = 64  # White space before a quote that is looked at; behind more of it the quote may be anything
 
 _BASE_TAG = re.compile(rb"<base(?=[\t\n\f\r />])", re.IGNORECASE)
+# A `noscript` as its second group, and what may only look like one. Linear.
 _NOSCRIPT = re.compile(
     rb"<!--.*?(?:-->|\Z)|<(script|style|textarea|title)[\t\n\f\r />].*?(?:</\1|\Z)"
     rb"|(<noscript[\t\n\f\r />].*?(?:</noscript|\Z))",
     re.IGNORECASE | re.DOTALL,
 )
-"""A `noscript` as its second group, and what may only look like one. Linear."""
 
+# A tag up to its end; quoted values may hold `>`. Linear, 80 MB a second.
 _ANY_TAG = re.compile(rb"<[A-Za-z](?>[^>=]+|=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|))*+")
-"""A tag up to its end; quoted values may hold `>`. Linear, 80 MB a second."""
 
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]+(?>[^\t\n\f\r />=]+)(?:[\t\n\f\r ]*=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|[^\t\n\f\r >]*))?"
 )
 
 _TEMPLATE_TAG = re.compile(rb"(</?)template(?=[\t\n\f\r />])", re.IGNORECASE)
-TEMPLATE = "templat-"
-"""The name of a template element in a page that is `opened`."""
+TEMPLATE = "templat-"  # The name of a template element in a page that is `opened`
 
 _TAG = re.compile(rb"<(/?)([a-zA-Z][^\t\n\x0c\r />]*)[^>]*(?:>|\Z)")
+# Elements that hold no others, close themselves, or are links; all but in drawings and formulas.
 NOT_NESTING = frozenset(
     b"a area base basefont bgsound body br col colgroup dd dt embed head hr html img input keygen li link meta option p"
     b" param source tbody td tfoot th thead title tr track wbr".split()
 )
-"""Elements that hold no others, close themselves, or are links; all but in drawings and formulas."""
 
 
 def starts_of(names: bytes, behind: bytes = b"") -> "re2._Regexp[bytes]":
@@ -144,8 +137,8 @@ def readings(body: bytes, content_type: str) -> Iterator[bytes]:
         yield flattened(thinned(opened(html)))
 
 
+# The last large page that was tried, and its harmless form: computing that takes a second for the worst page.
 _safe_already: deque[tuple[bytes, bytes]] = deque(maxlen=1)
-"""The last large page that was tried, and its harmless form: computing that takes a second for the worst page."""
 
 
 def _safe(html: bytes) -> bytes:
@@ -225,8 +218,8 @@ def _is_opened(html: bytes, quote: int) -> bool:
     return not before or before.endswith(b"=")
 
 
+# The last counts: as a rule a page's tags, and its end tags, are asked for before a trial and before parsing.
 _counts: deque[tuple[bytes, bytes, int]] = deque(maxlen=2)
-"""The last counts: as a rule a page's tags, and its end tags, are asked for before a trial and before parsing."""
 
 
 def tags_of(html: bytes) -> int:

@@ -18,20 +18,18 @@ NOT_MODIFIED = 304
 PRECONDITION_FAILED = 412
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
+# Statuses that may change soon: by default the URL is tried again, and only the last answer is a result.
 RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 522, 524})
-"""Statuses that may change soon: by default the URL is tried again, and only the last answer is a result."""
 
-HEADER_CHARS = 2000
-"""Characters kept with a page of each of Link, X-Robots-Tag and Refresh."""
+HEADER_CHARS = 2000  # Characters kept with a page of each of Link, X-Robots-Tag and Refresh
 
 
 _NO_STORE = re.compile(r"(?:^|,)[ \t]*no-store[ \t]*(?:,|$)", re.IGNORECASE)
 
-ALL_HEADERS_BYTES = 32 * 1024
-"""Most bytes of all headers of a response that are kept with a page: the first lines."""
+ALL_HEADERS_BYTES = 32 * 1024  # Most bytes of all headers of a response that are kept with a page: the first lines
 
+# User and password behind the scheme of a URL, whatever follows them.
 _LOGIN = re.compile(r"^((?:[A-Za-z][A-Za-z0-9+.\t-]*:)?[\t/\\]{2,})[^/\\?#]*@")
-"""User and password behind the scheme of a URL, whatever follows them."""
 
 
 class HeldBytes:
@@ -48,7 +46,6 @@ class HeldBytes:
         self.size_bytes = size_bytes
 
     def cut(self, size_bytes: int) -> None:
-        """Keep at most so many bytes."""
         if self._give is not None and size_bytes < self.size_bytes:
             given, self.size_bytes = self.size_bytes - size_bytes, size_bytes
             self._give(given)
@@ -162,7 +159,6 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """The error with its detail."""
         return f"{self.error}: {self.detail}" if self.detail else self.error
 
     def target(self, url: str) -> str:

@@ -18,19 +18,17 @@ from crawlog.schemas.pages import CODING, PageMeta
 
 from .codings import GZIP_MAGIC, TooLarge, UnkeptBody, decoded, decoded_pieces
 
-PACKS = 5
-"""Bytes that a packed one becomes, about: of 154 real pages in gzip, 4.7 on the average."""
+PACKS = 5  # Bytes that a packed one becomes, about: of 154 real pages in gzip, 4.7 on the average
 
+# Of requests for sitemaps: no other coding is read beyond the limit of pages.
 SITEMAP_HEADERS = {"Accept-Encoding": "gzip"}
-"""Of requests for sitemaps: no other coding is read beyond the limit of pages."""
 
 T = TypeVar("T")
 
-Headers = Iterable[tuple[str, Any]] | None
-"""Of a record, as either client gives them."""
+Headers = Iterable[tuple[str, Any]] | None  # Of a record, as either client gives them
 
+# The older page, or None, and its plain body; a page without a body has one that its reader has no room for.
 OlderPage = tuple[PageMeta | None, bytes]
-"""The older page, or None, and its plain body; a page without a body has one that its reader has no room for."""
 
 
 def coding_in(headers: Headers) -> str:

@@ -20,29 +20,22 @@ import brotli
 from backports import zstd
 from zlib_ng import zlib_ng
 
-MAX_LAYERS = 5
-"""Codings of one body; more are an attack."""
+MAX_LAYERS = 5  # Codings of one body; more are an attack
 
-MAX_MEMBERS = 1000
-"""Members of a gzip body or frames of a zstd body: each costs time, even an empty one."""
+MAX_MEMBERS = 1000  # Members of a gzip body or frames of a zstd body: each costs time, even an empty one
 
-PIECE_BYTES = 64 * 1024
-"""Decoded bytes a piece, in about 0.1 ms; br may give half as many more."""
+PIECE_BYTES = 64 * 1024  # Decoded bytes a piece, in about 0.1 ms; br may give half as many more
 
+# Decoded bytes a piece where the whole body is there: nearly every page is one piece, which is not copied.
 WHOLE_PIECE_BYTES = 256 * 1024
-"""Decoded bytes a piece where the whole body is there: nearly every page is one piece, which is not copied."""
 
-FED_BYTES = 64 * 1024
-"""Raw bytes decoded at a time where the whole body is there: about what the network gives at once."""
+FED_BYTES = 64 * 1024  # Raw bytes decoded at a time where the whole body is there: about what the network gives at once
 
-HEAD_STEP_BYTES = 4096
-"""Raw bytes unpacked at a time to find the first decoded ones."""
+HEAD_STEP_BYTES = 4096  # Raw bytes unpacked at a time to find the first decoded ones
 
-HEAD_INNER_BYTES = 256 * 1024
-"""Decoded bytes of an inner coding after which no more is unpacked to find the first ones."""
+HEAD_INNER_BYTES = 256 * 1024  # Decoded bytes of an inner coding after which no more is unpacked to find the first ones
 
-_WINDOW_LOG = 23
-"""Of zstd: 8 MiB, the most that a body may ask for (RFC 9659)."""
+_WINDOW_LOG = 23  # Of zstd: 8 MiB, the most that a body may ask for (RFC 9659)
 
 _ERRORS = (cast("type[Exception]", zlib_ng.error), zstd.ZstdError)
 GZIP_MAGIC = b"\x1f\x8b"

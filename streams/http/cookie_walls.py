@@ -10,11 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-REMEMBERED = 10_000
-"""Redirects remembered, the latest ones; some 400 bytes each."""
+REMEMBERED = 10_000  # Redirects remembered, the latest ones; some 400 bytes each
 
-MOST_HOPS = 5
-"""Redirects followed back in a row."""
+MOST_HOPS = 5  # Redirects followed back in a row
 
 
 class _Step(NamedTuple):
@@ -40,7 +38,6 @@ class CookieWalls:
             self._steps.popitem(last=False)
 
     def forget(self, job: str, url: str) -> None:
-        """Forget the redirect of a URL."""
         self._steps.pop((job, url), None)
 
     def leads_back(self, job: str, url: str, target: str, cookies_of: Callable[[str], str]) -> bool:

@@ -16,18 +16,16 @@ from crawlog.schemas.requests import CookieGiven
 from crawlog.schemas.urls import CookieChange
 from crawlog.streams.url import registrable_domain
 
+# Cookies of one jar; RFC 6265bis 6.1 asks for 50. Further ones are refused, so that a session cookie stays.
 MOST_COOKIES = 100
-"""Cookies of one jar; RFC 6265bis 6.1 asks for 50. Further ones are refused, so that a session cookie stays."""
 
-MOST_BYTES = 16 * 1024
-"""All cookies of a jar together, because servers accept 8 to 16 KiB of headers."""
+MOST_BYTES = 16 * 1024  # All cookies of a jar together, because servers accept 8 to 16 KiB of headers
 
-NO_ROOM = f"a jar holds at most {MOST_COOKIES} cookies and {MOST_BYTES:,} bytes"
-"""Why a jar takes no further cookie."""
+NO_ROOM = f"a jar holds at most {MOST_COOKIES} cookies and {MOST_BYTES:,} bytes"  # Why a jar takes no further cookie
 
 MAX_PAIR = 4096
+# Name and value of a cookie, and an attribute's value, bytes (RFC 6265bis 5.6): a longer one is ignored.
 MAX_ATTRIBUTE = 1024
-"""Name and value of a cookie, and an attribute's value, bytes (RFC 6265bis 5.6): a longer one is ignored."""
 
 NEVER = float("inf")
 
@@ -35,13 +33,13 @@ _control = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _age = re.compile(r"-?[0-9]+", re.ASCII)
 _between = re.compile(r"[\t\x20-\x2f\x3b-\x40\x5b-\x60\x7b-\x7e]+")
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
+# Patterns of a date's tokens: a token is the first of these that matches and was not found before.
 _DATE = {
     "clock": re.compile(r"([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?![0-9])"),
     "day": re.compile(r"[0-9]{1,2}(?![0-9])"),
     "month": re.compile(_MONTHS.replace(" ", "|"), re.IGNORECASE | re.ASCII),
     "year": re.compile(r"[0-9]{2,4}(?![0-9])"),
 }
-"""Patterns of a date's tokens: a token is the first of these that matches and was not found before."""
 
 _FIRST_YEAR = 1601
 _WSP = " \t"
@@ -245,7 +243,6 @@ class CookieJar:
         return tuple(changes)
 
     def stored(self) -> tuple[StoredCookie, ...]:
-        """All cookies, in order."""
         return tuple(
             StoredCookie(name, cookie.value, domain, path, is_host_only, cookie.is_secure, cookie.expires)
             for (name, domain, is_host_only, path), cookie in self._cookies.items()

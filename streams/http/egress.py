@@ -44,8 +44,8 @@ _V4_REFUSED = tuple(
         "224.0.0.0/4", "240.0.0.0/4",
     )
 )  # fmt: skip
+# All global unicast addresses; other IPv6 addresses are refused unless they hold an IPv4 address.
 _V6_PUBLIC = ipaddress.IPv6Network("2000::/3")
-"""All global unicast addresses; other IPv6 addresses are refused unless they hold an IPv4 address."""
 _V6_REFUSED = tuple(ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
 _MAPPED = tuple(ipaddress.IPv6Network(text) for text in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
 _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
@@ -54,6 +54,7 @@ _TEREDO = ipaddress.IPv6Network("2001::/32")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 
+# Ports of other protocols (Fetch 2.9, port blocking): a mail server would read our request as its own commands.
 _BAD_PORTS = frozenset(
     (
         0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
@@ -62,7 +63,6 @@ _BAD_PORTS = frozenset(
         5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
     )
 )  # fmt: skip
-"""Ports of other protocols (Fetch 2.9, port blocking): a mail server would read our request as its own commands."""
 
 
 def port_refusal(origin: str) -> str | None:

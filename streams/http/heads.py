@@ -10,20 +10,15 @@ lengths that differ, and a length beside chunks, stay as they are: the parser re
 
 import re
 
-MOST_HEAD_BYTES = 256 * 1024
-"""Longest head; Chromium's limit."""
+MOST_HEAD_BYTES = 256 * 1024  # Longest head; Chromium's limit
 
-MOST_LINES = 500
-"""Lines of a head that is mended; the parser takes 128 headers."""
+MOST_LINES = 500  # Lines of a head that is mended; the parser takes 128 headers
 
-MOST_LINE_BYTES = 16 * 1024
-"""Longest line of a loose chunk's size, and of all trailers together."""
+MOST_LINE_BYTES = 16 * 1024  # Longest line of a loose chunk's size, and of all trailers together
 
-UNCODED = (b"", b"identity")
-"""Values of Transfer-Encoding that mean nothing."""
+UNCODED = (b"", b"identity")  # Values of Transfer-Encoding that mean nothing
 
-NO_CHUNK = b"?"
-"""Refused by the parser in place of a chunk's size."""
+NO_CHUNK = b"?"  # Refused by the parser in place of a chunk's size
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _FIELDS = rb"(?:(?!(?i:content-length|transfer-encoding):)" + _TOKEN + rb":[^\r]*+\r\n)*+"

@@ -20,8 +20,7 @@ from crawlog.streams.url import InvalidUrl, plain, serialise
 from .answer import REDIRECTS, RETRY_STATUSES, Answer
 from .request import origin_of
 
-Sign = Literal["redirect", "401", "403"]
-"""A redirect to the form's own URL, or a status."""
+Sign = Literal["redirect", "401", "403"]  # A redirect to the form's own URL, or a status
 
 
 class Form(NamedTuple):
@@ -40,7 +39,6 @@ class Form(NamedTuple):
 
     @property
     def body(self) -> str:
-        """Its fields as they are sent (application/x-www-form-urlencoded)."""
         return form_encoded(self.fields, self.encoding)
 
 
@@ -72,8 +70,8 @@ def leads_to(form: Form, url: str, location: str) -> bool:
     return origin_of(target) == form.origin and urlsplit(target).path == urlsplit(form.url).path
 
 
+# Pages of one session that wait for their answer after a login of their own; a host has fewer in flight.
 MOST_ANEW = 1000
-"""Pages of one session that wait for their answer after a login of their own; a host has fewer in flight."""
 
 
 class Step(NamedTuple):

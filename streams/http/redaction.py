@@ -13,11 +13,12 @@ from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import FoundUrl, Result
 from crawlog.streams.printable import HIDDEN
 
+# Headers of requests and responses whose values are not shown.
 SECRET_HEADERS = frozenset(
     ("authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-auth-token", "x-csrf-token")
 )
-"""Headers of requests and responses whose values are not shown."""
 
+# Headers that a user who may only look is shown; any other one may be a site's own kind of login.
 _plain_header = re.compile(
     r"accept(-charset|-encoding|-language|-ranges)?|age|allow|cache-control|connection|content-"
     r"(disposition|encoding|language|length|location|range|type)|date|etag|expires|host|if-modified-since|if-none-match"
@@ -25,10 +26,8 @@ _plain_header = re.compile(
     r"|x-robots-tag",
     re.IGNORECASE,
 )
-"""Headers that a user who may only look is shown; any other one may be a site's own kind of login."""
 
-_login = re.compile(r"(?<=://)[^/?#@\s\"']+@")
-"""User and password in a URL, wherever one stands in a text."""
+_login = re.compile(r"(?<=://)[^/?#@\s\"']+@")  # User and password in a URL, wherever one stands in a text
 
 
 def shown_request(record: RequestRecord) -> dict[str, Any]:
@@ -44,14 +43,12 @@ def shown_request(record: RequestRecord) -> dict[str, Any]:
 
 
 def shown_headers(headers: tuple[tuple[str, str], ...]) -> list[list[str]]:
-    """Headers without the values that are secrets."""
     return [
         [name, HIDDEN if name.lower() in SECRET_HEADERS else str(_without_logins(value))] for name, value in headers
     ]
 
 
 def shown_found(found: FoundUrl) -> dict[str, Any]:
-    """A found without the secrets of its request."""
     told: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(found, request=None))
     return told if found.request is None else {**told, "request": shown_request(found.request)}
 

@@ -17,24 +17,21 @@ import xxhash
 
 from crawlog.streams.url import InvalidUrl, plain, serialise
 
+# Headers that crawlog sets, or that have their own setting.
 OWN_HEADERS = frozenset(
     {"host", "user-agent", "authorization", "proxy-authorization", "cookie", "content-length", "transfer-encoding",
      "connection", "accept-encoding"}
 )  # fmt: skip
-"""Headers that crawlog sets, or that have their own setting."""
 
-FAILURES = 3
-"""Failures in a row after which a proxy rests."""
+FAILURES = 3  # Failures in a row after which a proxy rests
 
 REST_S = 30.0
-MOST_REST_S = 600.0
-"""Seconds that a failed proxy rests: the first time, doubled each time, and at most."""
+MOST_REST_S = 600.0  # Seconds that a failed proxy rests: the first time, doubled each time, and at most
 
+# Replies of a SOCKS proxy that blame the host, not the proxy (RFC 1928 6; SOCKS 4 has only 91).
 REACHED_NOT = frozenset({3, 4, 5, 6, 8, 91})
-"""Replies of a SOCKS proxy that blame the host, not the proxy (RFC 1928 6; SOCKS 4 has only 91)."""
 
-TUNNELLED_NOT = frozenset({502, 503, 504})
-"""Such statuses of an HTTP proxy that was asked for a tunnel."""
+TUNNELLED_NOT = frozenset({502, 503, 504})  # Such statuses of an HTTP proxy that was asked for a tunnel
 
 _header = re.compile(
     r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x21-\x7e\xa0-\xff](?:[\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?"
@@ -74,7 +71,6 @@ class Login(NamedTuple):
 
     @property
     def user(self) -> str:
-        """Its name, without the password."""
         return base64.b64decode(self.header.removeprefix("Basic ")).decode().partition(":")[0]
 
 
@@ -129,7 +125,6 @@ class Proxy(NamedTuple):
 
     @property
     def is_socks(self) -> bool:
-        """Whether it speaks SOCKS and not HTTP."""
         return self.url.startswith("socks")
 
     @property
@@ -251,14 +246,14 @@ class Bandwidths:
 
 COMPATIBLE, MODERN = "compatible", "modern"
 
+# The ciphers of Chromium and of Python, those with forward secrecy first. Level 1 takes RSA keys of 1,024 bits.
 _OF_CHROMIUM = (
     "ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:RSA+AESGCM:RSA+AES:!aNULL:!eNULL:!aDSS:!aPSK:!AESCCM:@SECLEVEL=1"
 )
-"""The ciphers of Chromium and of Python, those with forward secrecy first. Level 1 takes RSA keys of 1,024 bits."""
 
+# Takes servers without secure renegotiation. The hole is theirs, and it needs a client that renegotiates: ours never
+# does.
 _WITHOUT_RFC_5746 = getattr(ssl, "OP_LEGACY_SERVER_CONNECT", 0x4)  # Python names it since 3.12
-"""Takes servers without secure renegotiation. The hole is theirs, and it needs a client that renegotiates: ours never
-does."""
 
 
 def choose_ciphers(context: ssl.SSLContext, tls: str) -> None:

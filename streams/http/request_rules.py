@@ -22,8 +22,7 @@ N = TypeVar("N", int, float)
 
 NEEDS_PRIVATE = "network.allow_private=true"
 NEEDS_LAX_TLS = "network.verify_tls=false"
-NEEDS_PROXIES = "fetch.proxies"
-"""Settings that a worker needs for a job that wants it."""
+NEEDS_PROXIES = "fetch.proxies"  # Settings that a worker needs for a job that wants it
 
 
 class WorkerLimits(NamedTuple):
@@ -77,7 +76,6 @@ class RequestPolicy(NamedTuple):
         return _digest(rules.user_agent, rules.headers, rules.cookies, rules.proxied, user)
 
     def has(self, setting: str) -> bool:
-        """Whether it uses one of the settings above."""
         return self.rules.allow_private if setting == NEEDS_PRIVATE else not self.rules.verify_tls
 
 
@@ -163,13 +161,13 @@ def headers_of(user_agent: str, headers: tuple[str, ...]) -> dict[str, str]:
 
 # Parts of a request that a spider gives: its method, its headers, its proxy.
 
+# Headers that only crawlog sends. Those that begin with `Proxy-` belong to a proxy.
 FRAMING_HEADERS = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer", "expect")
 )
-"""Headers that only crawlog sends. Those that begin with `Proxy-` belong to a proxy."""
 
+# Methods of requests that do no more when they are received twice (RFC 9110 9.2.2).
 IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
-"""Methods of requests that do no more when they are received twice (RFC 9110 9.2.2)."""
 
 _token = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _value = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*")

@@ -19,33 +19,28 @@ from typing import Self
 
 from .robots_patterns import Matcher, Rule, path_of
 
-MAX_BYTES = 500 * 1024
-"""RFC 9309 2.5: at least 500 KiB must be parsed; the rest is cut, not an error."""
+MAX_BYTES = 500 * 1024  # RFC 9309 2.5: at least 500 KiB must be parsed; the rest is cut, not an error
 
-MAX_TTL_S = 86_400.0
-"""RFC 9309 2.4: rules should not be used longer, whatever the setting says."""
+MAX_TTL_S = 86_400.0  # RFC 9309 2.4: rules should not be used longer, whatever the setting says
 
+# A longer line is cut: Google's own limit, a C string in eight times the longest URL of the old browsers.
 MAX_LINE_BYTES = 2083 * 8 - 1
-"""A longer line is cut: Google's own limit, a C string in eight times the longest URL of the old browsers."""
 
-MAX_SITEMAPS = 1_000
-"""Sitemap lines that are kept for one user agent, the first ones of the file."""
+MAX_SITEMAPS = 1_000  # Sitemap lines that are kept for one user agent, the first ones of the file
 
+# Memory of all rules together, about: those of 20,000 hosts with usual files, or of 10 with the worst.
 HELD_BYTES = 64 << 20
-"""Memory of all rules together, about: those of 20,000 hosts with usual files, or of 10 with the worst."""
 
 LARGE_FILE = 64 * 1024
-READ_BYTE_S = 0.3e-6
-"""CPU seconds a byte for reading a file: 0.15 s for the largest."""
+READ_BYTE_S = 0.3e-6  # CPU seconds a byte for reading a file: 0.15 s for the largest
 
-READING_SHARE = 0.1
-"""Share of CPU time for reading large files again; a host that must wait rests meanwhile."""
+READING_SHARE = 0.1  # Share of CPU time for reading large files again; a host that must wait rests meanwhile
 
+# A line whose key may be a known one; other lines are skipped at the speed of memory.
 _LINE = re.compile(rb"^[ \t\x0b\x0c\x00]*+((?:al|di|us|si|cr)[^\n]*)", re.MULTILINE | re.IGNORECASE)
-"""A line whose key may be a known one; other lines are skipped at the speed of memory."""
 
+# The part of a line after a NUL, which Google's parser does not see because its lines are C strings.
 _AFTER_NUL = re.compile(rb"(?<=[!-\xff])[ \t]*+\x00[^\n]*+")
-"""The part of a line after a NUL, which Google's parser does not see because its lines are C strings."""
 
 _TOKEN = re.compile(r"[A-Za-z_-]*")
 _WHOLE_TOKEN = re.compile(r"[\w-]*")
@@ -150,12 +145,10 @@ class RobotsRules:
         return not self.is_gone and (self._is_whole or token in self._matchers)
 
     def learn(self, token: str, same: "RobotsRules") -> None:
-        """Add the rules of another token, from the same file read and kept for it."""
         self._matchers[token] = same.said_to(token)
         self.size_bytes += same.size_bytes
 
     def let_go(self) -> None:
-        """Free their memory."""
         self.is_gone = True
         self._groups, self._matchers, self.sitemaps = [], {}, []
 
@@ -286,7 +279,6 @@ def _lines(body: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _kind(key: bytes) -> str:
-    """The meaning of a key in any of its spellings; empty for an unknown key."""
     word = key.strip().decode("latin-1").lower()
     return next((kind for kind, spellings in _KINDS.items() if word.startswith(spellings)), "")
 
@@ -306,7 +298,6 @@ def _add_delay(group: _Group, value: str) -> None:
 
 
 def _text(line: Rule) -> str:
-    """A line as shown to users."""
     value, allows = line
     return f"{'Allow' if allows else 'Disallow'}: {value}".encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 

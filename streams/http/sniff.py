@@ -7,13 +7,12 @@ header, unrecognised bytes are taken for HTML, so that a crawl loses nothing.
 import re
 from collections.abc import Sequence
 
+# Bytes that are looked at; the standard's resource header is 1,445 bytes, for signatures that do not matter here.
 SNIFFED_BYTES = 512
-"""Bytes that are looked at; the standard's resource header is 1,445 bytes, for signatures that do not matter here."""
 
 HTML, XHTML = "text/html", "application/xhtml+xml"
 
-UNKNOWN = frozenset({"", "unknown/unknown", "application/unknown", "*/*"})
-"""Types that say nothing."""
+UNKNOWN = frozenset({"", "unknown/unknown", "application/unknown", "*/*"})  # Types that say nothing
 
 _SPACE = b"\t\n\x0c\r "
 
@@ -36,11 +35,11 @@ _SIGNATURES = (
     (b"wOFF", "font/woff"),
     (b"wOF2", "font/woff2"),
 )
+# First bytes of the signatures. No HTML page begins so, so nearly every body passes with one look-up.
 _MAYBE_SIGNATURE = frozenset(mark[0] for mark, _ in _SIGNATURES) | {ord("R")}
-"""First bytes of the signatures. No HTML page begins so, so nearly every body passes with one look-up."""
 
+# Letters that a text may begin with: they count where a byte follows that no text has.
 _AMBIGUOUS = frozenset({b"BM", b"ID3"})
-"""Letters that a text may begin with: they count where a byte follows that no text has."""
 
 _FEED = re.compile(rb"<(?:!--.*?--|![^>]*|\?.*?\?)>", re.DOTALL)
 _FEED_ROOTS = (
@@ -104,8 +103,8 @@ def _is_binary(head: bytes) -> bool:
 
 # The type that a response says its body has, where it says several (Fetch, "extract a MIME type").
 
+# A part of a header between commas; a comma in quotes is none.
 _VALUE = re.compile(r'(?:[^",]++|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))++', re.DOTALL)
-"""A part of a header between commas; a comma in quotes is none."""
 
 _TYPE = re.compile(r"[ \t]*[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t]*(?:;|\Z)")
 _PARAMETER = re.compile(r';([^;="]*+)(?:=("(?:[^"\\]|\\.)*+"?[^;]*+|[^;]*+))?', re.DOTALL)
@@ -132,6 +131,5 @@ def said_type(headers: Sequence[str]) -> str:
 
 
 def _charset(value: str) -> str:
-    """The first charset of a value, as sent."""
     names = (found[2] or "" for found in _PARAMETER.finditer(value) if found[1].strip().lower() == "charset")
     return next(filter(None, names), "")

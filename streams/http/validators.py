@@ -19,11 +19,9 @@ import xxhash
 from crawlog.streams.url import fingerprint
 
 MAX_ETAG = 120
-MAX_DATE = 40
-"""Longer ones are not kept, characters."""
+MAX_DATE = 40  # Longer ones are not kept, characters
 
-UNWRITTEN = -1
-"""Offset of a page that is not in the log yet."""
+UNWRITTEN = -1  # Offset of a page that is not in the log yet
 
 _sendable = re.compile(r"[\x21-\x7e]+(?: [\x21-\x7e]+)*")
 
@@ -33,7 +31,7 @@ class Validators(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         is_whole: Its HTML was examined, and needs no browser.
-        selected_by: The `RequestPolicy.selecting` that the page was asked for with; empty in older rows.
+        selected_by: The `RequestPolicy.selecting` that the page was asked for with.
     """
 
     etag: str
@@ -45,7 +43,6 @@ class Validators(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of a conditional request."""
         both = {"If-None-Match": self.etag, "If-Modified-Since": self.modified}
         return {name: value for name, value in both.items() if value}
 
@@ -64,7 +61,6 @@ def _kept(value: str | None, most: int) -> str:
 
 
 def key(job: str, url: str) -> bytes:
-    """The row's key, of a canonical URL."""
     return b"v" + xxhash.xxh3_64_digest(job.encode()) + fingerprint(url).to_bytes(8, "big")
 
 

@@ -62,7 +62,7 @@ def ensure_topics(settings: "Settings", say: Callable[[str], None] = lambda _: N
 
 
 def _begun_with(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> int:
-    """The number of partitions that the log began with; 0 for a new log, or one of an older version."""
+    """The number of partitions that the log began with; 0 for a new log."""
     name = Topics(settings.kafka.prefix).control
     if name not in known:
         return 0
@@ -208,10 +208,8 @@ def has_topics(settings: "Settings") -> bool:
 
 
 def _missing(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> list[str]:
-    """The missing topics; a log of an older version has no `code` and `logs`."""
-    prefix = settings.kafka.prefix
-    needed = [prefix + kind.name for kind in TOPIC_KINDS if kind.name not in {"code", "logs"}]
-    return [name for name in needed if name not in known]
+    names = [settings.kafka.prefix + kind.name for kind in TOPIC_KINDS]
+    return [name for name in names if name not in known]
 
 
 def partition_count_if_any(settings: "Settings") -> int:

@@ -51,7 +51,6 @@ class Page:
         self._waits = 1
 
     def wait(self) -> None:
-        """Wait for one more output."""
         self._waits += 1
 
     def one_done(self, *_delivered: int) -> None:

@@ -13,11 +13,9 @@ from crawlog.schemas.requests import packed
 from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
 from crawlog.streams.html import Outlink
 
-_FOUND_BYTES = 110
-"""Largest encoded size of a found without its URL and parent."""
+_FOUND_BYTES = 110  # Largest encoded size of a found without its URL and parent
 
-Refusal = Callable[[Outlink, int], str | None]
-"""The rule that refuses a link at a depth; None if the link is accepted."""
+Refusal = Callable[[Outlink, int], str | None]  # The rule that refuses a link at a depth; None if the link is accepted
 
 
 class Sent:
@@ -90,7 +88,6 @@ class Sent:
         return chosen
 
     def acknowledged(self, batch: "Batch") -> None:
-        """The batch is in the log."""
         for fingerprint, depth in batch.links:
             if len(self.newest) >= self._most:
                 self._age()
@@ -122,7 +119,6 @@ class Batch:
         domain: The domain of all its URLs; None if there are several, or no URL yet.
         links: (fingerprint, depth) of each URL.
         dropped: Counts of refused links, by rule.
-        has_requests: Whether a URL has an identity or a request of its own, so that the record has version 2.
     """
 
     __slots__ = (
@@ -130,7 +126,6 @@ class Batch:
         "domain",
         "dropped",
         "epoch",
-        "has_requests",
         "is_acknowledged",
         "job",
         "links",
@@ -151,7 +146,6 @@ class Batch:
         self.links: list[tuple[int, int]] = []
         self.dropped: dict[str, int] = {}
         self.is_acknowledged = False
-        self.has_requests = False
         self._waiting: list[Callable[[], None]] = []
 
     @property
@@ -166,7 +160,6 @@ class Batch:
         return not self.is_acknowledged
 
     def acknowledged(self) -> None:
-        """The batch is in the log: its links count as sent, and its pages no longer wait for it."""
         self.is_acknowledged = True
         self.sent.acknowledged(self)
         for done in self._waiting:
@@ -198,8 +191,7 @@ class Founds:
         batch.urls.append(found)
         batch.links.append((link.fingerprint, found.depth))
         batch.size_bytes += len(found.url) + len(found.parent) + _FOUND_BYTES
-        if found.id or found.request is not None:
-            batch.has_requests = True
+        if found.request is not None:
             batch.size_bytes += len(packed(found.request))
         sent.on_way[link.fingerprint] = (found.depth, batch)
         if batch.is_full:

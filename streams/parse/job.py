@@ -39,16 +39,15 @@ from crawlog.streams.url import (
 from .founds import Sent
 from .requested import redirected
 
-SITEMAP_PRIORITY = 20
-"""Sitemaps are fetched before the URLs in them, whose priorities are -10 to 10."""
+SITEMAP_PRIORITY = 20  # Sitemaps are fetched before the URLs in them, whose priorities are -10 to 10
 
+# The error of a page whose redirect the job's canonical rules undo.
 UNDONE, CIRCLE = "redirect_undone", "redirect_circle"
-"""The error of a page whose redirect the job's canonical rules undo."""
 
 
+# Longest reason why a job cannot be used, characters. It may quote a file name of megabytes, and it is in the dead
+# letter of each page.
 MAX_FAULT = 1000
-"""Longest reason why a job cannot be used, characters. It may quote a file name of megabytes, and it is in the dead
-letter of each page."""
 
 
 class Revised(NamedTuple):
@@ -314,7 +313,6 @@ class Jobs:
         return None if self.is_deleted(meta) else self._known.get(meta.job)
 
     def get(self, name: str) -> Job | None:
-        """The newest revision that can be used; None if there is none."""
         return self._known.get(name)
 
     def fault(self, meta: PageMeta) -> str | None:

@@ -22,14 +22,11 @@ from .founds import Batch, Sent
 from .job import Job, Redirect
 from .requested import requested
 
-MAX_UNREAD = 300
-"""Longest reason why no callback got a page, characters: servers choose some of its words."""
+MAX_UNREAD = 300  # Longest reason why no callback got a page, characters: servers choose some of its words
 
-Encoded = tuple[bytes, bytes]
-"""Key and value of a record."""
+Encoded = tuple[bytes, bytes]  # Key and value of a record
 
-Found = tuple[Outlink, FoundUrl]
-"""A link, which has the partition, and its found record."""
+Found = tuple[Outlink, FoundUrl]  # A link, which has the partition, and its found record
 
 _NO_COUNTS: Mapping[str, int] = {}
 
@@ -137,8 +134,7 @@ def _controls(job: Job, meta: PageMeta, joins: Iterable[str], parsed: Parsed) ->
 
 # What a job's user is told of its pages as they are parsed: those that gave no row, and cookies that were dropped.
 
-MAX_URL_CHARS = 300
-"""Longest URL in a remark: a report names up to 50 jobs."""
+MAX_URL_CHARS = 300  # Longest URL in a remark: a report names up to 50 jobs
 
 
 def remarked(before: JobRemarks | None, job: Job, meta: PageMeta, parsed: Parsed) -> JobRemarks | None:

@@ -26,11 +26,10 @@ from crawlog.streams.url import InvalidUrl, Place, fingerprint
 
 from .founds import Batch, Refusal, Sent
 
+# Headers that go with the body when a redirect makes a GET of a request (Fetch 4.4).
 _OF_BODY = ("content-type", "content-length", "content-encoding", "content-language", "content-location")
-"""Headers that go with the body when a redirect makes a GET of a request (Fetch 4.4)."""
 
-_OF_ORIGIN = ("authorization", "cookie", "proxy-authorization")
-"""Headers that no other origin gets."""
+_OF_ORIGIN = ("authorization", "cookie", "proxy-authorization")  # Headers that no other origin gets
 
 
 def wants_spider(meta: PageMeta, facts: SpiderFacts) -> bool:

@@ -18,16 +18,15 @@ from crawlog.streams.http import plain_headers
 
 from .ack_order import Page
 
-WAITING_BYTES = 8 << 20
-"""Bodies of one line that stay in memory, bytes; the first page's body always stays."""
+WAITING_BYTES = 8 << 20  # Bodies of one line that stay in memory, bytes; the first page's body always stays
 
+# Looks at held pages after which their wait ends.
+#
+# A job's record is in crawl.control before its first seed is sent, and a revision is there moments after it takes
+# effect. A missing leader of crawl.control is back or replaced within these looks. The unit is looks, not seconds,
+# because a stopped process or a clock that jumps proves nothing. All looks together take less than the watchdog's limit
+# (`watchdog.STUCK_S`), because a restarted worker counts from zero.
 HELD_LOOKS = 8
-"""Looks at held pages after which their wait ends.
-
-A job's record is in crawl.control before its first seed is sent, and a revision is there moments after it takes effect.
-A missing leader of crawl.control is back or replaced within these looks. The unit is looks, not seconds, because a
-stopped process or a clock that jumps proves nothing. All looks together take less than the watchdog's limit
-(`watchdog.STUCK_S`), because a restarted worker counts from zero."""
 
 
 class Message(Record, Protocol):
@@ -100,7 +99,6 @@ class PageLine:
 
     @property
     def first(self) -> Waiting | None:
-        """The next page."""
         return self._pages[0] if self._pages else None
 
     def add(self, message: Message, meta: PageMeta, page: Page, body: bytes) -> None:
@@ -117,7 +115,6 @@ class PageLine:
         return first
 
     def clear(self) -> None:
-        """Forget all of them."""
         self._pages.clear()
         self.size_bytes = 0
 
@@ -158,7 +155,6 @@ class Held:
         return held
 
     def clear(self) -> None:
-        """Forget all of them."""
         self._pages.clear()
         self._looks.clear()
         self.count = self.size_bytes = 0

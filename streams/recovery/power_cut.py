@@ -135,7 +135,7 @@ def fetch_again(settings: "Settings", lost: Iterable[LostPage]) -> int:
     """
     names, producer, count = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-recovery"), 0
     for number, job, epoch, found in _again(settings, names, lost):
-        producer.send(names.urls, u.encode(u.founds(job, epoch, [found])), partition=number)
+        producer.send(names.urls, u.encode(u.UrlsRecord(job, epoch, urls=[found])), partition=number)
         count += 1
     if not producer.flush(ACKNOWLEDGED_S):
         raise EngineError(f"Kafka did not acknowledge what is fetched again within {ACKNOWLEDGED_S:.0f} s")
@@ -176,7 +176,7 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
     _write_jobs(settings, producer, names)
     lost = 0
     for number, job, epoch, found in _again(settings, names, check.lost()):
-        producer.send(names.urls, u.encode(u.founds(job, epoch, [found])), partition=number)
+        producer.send(names.urls, u.encode(u.UrlsRecord(job, epoch, urls=[found])), partition=number)
         lost += 1
     starts = {**back}
     for number, first in check.unparsed_from().items():
@@ -184,7 +184,7 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
     is_held = bool(starts) and not _is_empty(admin, of)
     if is_held:
         for page in check.unparsed():
-            record = u.encode(u.founds(page.job, page.meta.epoch, [_of_page(page)]))
+            record = u.encode(u.UrlsRecord(page.job, page.meta.epoch, urls=[_of_page(page)]))
             producer.send(names.urls, record, partition=page.partition)
             lost += 1
         starts = {}

@@ -15,8 +15,8 @@ from crawlog.streams.errors import Misconfigured
 if TYPE_CHECKING:
     from .settings import Settings
 
+# Its names in the packages of Debian, Ubuntu, Alpine, Fedora and Google.
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-"""Its names in the packages of Debian, Ubuntu, Alpine, Fedora and Google."""
 
 ANSWER_S = 20.0
 
@@ -57,5 +57,4 @@ def browser_version(path: str) -> str:
 
 
 def wants_browser(settings: "Settings") -> bool:
-    """Whether a job with these settings may need a browser."""
     return settings.render.mode != "off" or bool(settings.render.include)

@@ -10,20 +10,19 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 
-MAX_RECORD_BYTES = 1_000_000_000
-"""librdkafka's own bound of `message.max.bytes`."""
+MAX_RECORD_BYTES = 1_000_000_000  # librdkafka's own bound of `message.max.bytes`
 
+# Room in a record beside the largest body: metadata with two URLs of 64 KiB each, keys, framing; bytes.
 RECORD_HEADROOM = 256 * 1024
-"""Room in a record beside the largest body: metadata with two URLs of 64 KiB each, keys, framing; bytes."""
 
+# The largest limit of a body that a page may have been fetched under, whatever the settings of its reader.
 MAX_BODY_BYTES = MAX_RECORD_BYTES - RECORD_HEADROOM
-"""The largest limit of a body that a page may have been fetched under, whatever the settings of its reader."""
 
+# The largest whole number: no row of the state holds one of more than 64 bits, so no worker could take the job.
 MAX_WHOLE = (1 << 63) - 1
-"""The largest whole number: no row of the state holds one of more than 64 bits, so no worker could take the job."""
 
+# The largest number that is not whole: each is a time, in seconds, hours or days; 1e9 s are 31 years.
 MAX_TIME = 1_000_000_000.0
-"""The largest number that is not whole: each is a time, in seconds, hours or days; 1e9 s are 31 years."""
 
 
 class Section(BaseModel):

@@ -11,25 +11,21 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from .field_types import MAX_RECORD_BYTES, Count, NotNegative, Positive, Section
 
-PREFIX = "crawl."
-"""Default prefix of the topics' names."""
+PREFIX = "crawl."  # Default prefix of the topics' names
 
+# A host name, or an address, as a header `Host` has it before its port.
 HOST = re.compile(r"[\w.-]+|\[?[\da-f]*:[\da-f]*:[\da-f:.]*\]?", re.ASCII | re.IGNORECASE)
-"""A host name, or an address, as a header `Host` has it before its port."""
 
-ROLES = ("read", "operate", "deploy")
-"""What users of the service may do; each may also do what stands before it."""
+ROLES = ("read", "operate", "deploy")  # What users of the service may do; each may also do what stands before it
 
-NAME = re.compile(r"[!-9;-~]{1,100}")
-"""Names of users and tokens: HTTP's Basic separates name and password by a colon."""
+NAME = re.compile(r"[!-9;-~]{1,100}")  # Names of users and tokens: HTTP's Basic separates name and password by a colon
 
-HASH_PREFIXES = ("scrypt$", "pbkdf2_sha256$")
-"""A password that begins so is a hash."""
+HASH_PREFIXES = ("scrypt$", "pbkdf2_sha256$")  # A password that begins so is a hash
 
+# The hashes of passwords that the service takes; the second is Django's form.
 HASHED = re.compile(
     r"(scrypt\$[0-9]{1,8}\$[0-9]{1,3}\$[0-9]{1,3}|pbkdf2_sha256\$[0-9]{1,8})\$[!-#%-~]{1,200}\$[A-Za-z0-9+/]{20,200}={0,2}"
 )
-"""The hashes of passwords that the service takes; the second is Django's form."""
 
 
 class Engine(Section):

@@ -36,7 +36,6 @@ def as_markdown() -> str:
 
 
 def description(key: str) -> str:
-    """A setting's docstring on one line."""
     return _docstrings(known_keys()[key]).get(key.partition(".")[2], "")
 
 
@@ -63,7 +62,6 @@ def suggestion(key: str) -> str:
 
 
 def json_schema(key: str) -> dict[str, Any]:
-    """A setting's JSON schema."""
     return _schemas(known_keys()[key])[key.partition(".")[2]]
 
 

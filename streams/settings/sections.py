@@ -254,8 +254,6 @@ class Robots(Section):
     """Tries at an unreachable robots.txt before the host's URLs fail."""
     retry_window_s: NotNegative = 60.0
     """Those tries take place within this time, seconds; one that Retry-After puts off beyond it is the last."""
-    ttl_s: Positive = 86_400.0
-    """How long rules are used before they are fetched again, seconds (RFC 9309 2.4: at most 24 h)."""
     meta: Literal["ignore", "obey"] = "ignore"
     """Whether `meta` robots and X-Robots-Tag are obeyed: `nofollow` sends no link, `noindex` writes no row."""
 
@@ -319,16 +317,6 @@ class Canonical(Section):
 
     drop_params: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "msclkid")
     """Query parameters dropped from every URL; a trailing `*` is a prefix."""
-    drop_sessions: bool = False
-    """Whether session ids are dropped: `PHPSESSID=…`, `;jsessionid=…`, `/(S(…))/` and their like."""
-    sort_query: bool = False
-    """Whether query parameters are sorted by name."""
-    index_files: tuple[str, ...] = ()
-    """File names dropped from the end of a path, such as `index.html`."""
-    drop_www: bool = False
-    """Whether `www.` is dropped from host names."""
-    drop_slash: bool = False
-    """Whether slashes are dropped from the end of a path."""
     verbatim: bool = False
     """Whether URLs are requested as they are written, as Scrapy does; the other rules do not count then."""
 
@@ -354,13 +342,9 @@ class Sitemaps(Section):
 
     follow: bool = False
     """Whether sitemaps named in robots.txt are read; needs `robots.obey`. What they list is in scope or is not."""
-    max_urls: Annotated[int, Field(ge=1, le=1_000_000)] = 50_000
-    """URLs taken from one sitemap (sitemaps.org: no more than 50,000); the rest is cut."""
     max_bytes: Annotated[int, Field(ge=1024)] = 50 << 20
     """Bytes read of one sitemap, decompressed (sitemaps.org: 50 MB); the rest is cut. As it comes, a sitemap is no
     larger than `fetch.max_body_bytes`."""
-    max_depth: Annotated[int, Field(ge=0, le=10)] = 3
-    """Indexes followed one in the other by `crawlog seed sitemap:URL`; a crawl follows `scope.max_redirects`."""
 
 
 class Dedup(Section):

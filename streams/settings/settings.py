@@ -30,9 +30,10 @@ from .sections import (
     Traps,
 )
 
-ENVIRON_PREFIX = "CRAWLOG_"
-"""Prefix of a setting's name in the environment; `__` stands for its dot."""
+ENVIRON_PREFIX = "CRAWLOG_"  # Prefix of a setting's name in the environment; `__` stands for its dot
 
+# Settings that decide which programs and files are run. A file that was only found in the working folder may not set
+# them: it may have come with a clone or an archive.
 NAMED_ONLY = (
     "engine.java",
     "render.browser",
@@ -44,11 +45,8 @@ NAMED_ONLY = (
     "sink.folder",
     "sink.outputs",
 )
-"""Settings that decide which programs and files are run. A file that was only found in the working folder may not set
-them: it may have come with a clone or an archive."""
 
-SHORT = {"scope": "scope.kind", "render": "render.mode"}
-"""Short names of settings, valid in every source."""
+SHORT = {"scope": "scope.kind", "render": "render.mode"}  # Short names of settings, valid in every source
 
 
 class Settings(BaseModel):
@@ -85,7 +83,6 @@ class Settings(BaseModel):
     run: Run = Run()
 
     def with_logins(self, logins: Iterable[str]) -> Self:
-        """These settings with further `fetch.logins`."""
         fetch = self.fetch.model_copy(update={"logins": (*self.fetch.logins, *logins)})
         return self.model_copy(update={"fetch": fetch})
 
@@ -115,12 +112,10 @@ def known_keys() -> dict[str, type[BaseModel]]:
 
 
 def values(settings: Settings) -> dict[str, object]:
-    """Every value by its dotted key, in the order of the sections."""
     return {key: getattr(getattr(settings, key.partition(".")[0]), key.partition(".")[2]) for key in known_keys()}
 
 
 def is_secret(key: str) -> bool:
-    """Whether a value holds a secret, or is one."""
     return not known_keys()[key].model_fields[key.partition(".")[2]].repr
 
 

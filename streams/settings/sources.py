@@ -20,14 +20,13 @@ from crawlog.streams.printable import HIDDEN
 from .reference import json_schema, suggestion, wanted
 from .settings import ENVIRON_PREFIX, NAMED_ONLY, SHORT, Settings, environ_name, is_secret, known_keys, masked, values
 
-CONFIG = Path("crawlog.toml")
-"""Read from the working folder when no other file is named."""
+CONFIG = Path("crawlog.toml")  # Read from the working folder when no other file is named
 
+# A configuration file that sets nothing, for a process that gets all of its settings in the environment.
 NO_FILE = Path(os.devnull)
-"""A configuration file that sets nothing, for a process that gets all of its settings in the environment."""
 
+# Lists whose text is one element: a comma belongs to the expression.
 ONE_PATTERN = frozenset({"scope.include", "scope.exclude", "render.include", "render.exclude"})
-"""Lists whose text is one element: a comma belongs to the expression."""
 
 
 class Sources(NamedTuple):

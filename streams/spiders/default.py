@@ -147,9 +147,7 @@ def parse_listing(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> P
         return Parsed([], [], sitemaps=links.resolve(meta.url, named))
     if is_redirect(meta) or not is_followed(meta):
         return NOTHING
-    listed = sitemap.parse(
-        body, meta.url, meta.content_type, max_urls=spec.max_sitemap_urls, max_bytes=spec.max_sitemap_bytes
-    )
+    listed = sitemap.parse(body, meta.url, meta.content_type, max_bytes=spec.max_sitemap_bytes)
     entries = newest_first(listed.urls)
     priorities = {
         link.url: priority

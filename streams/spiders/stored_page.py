@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from crawlog.schemas import pages
-from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.errors import Misconfigured
 
@@ -55,8 +55,7 @@ class StoredPage(NamedTuple):
 
 def with_request(meta: PageMeta, record: RequestRecord | None) -> PageMeta:
     """The page's metadata with another request."""
-    fields = {name: getattr(meta, name) for name in meta.__struct_fields__} | {"request": record}
-    return (RequestPageMeta if record is not None or meta.id else PageMeta)(**fields)
+    return msgspec.structs.replace(meta, request=record)
 
 
 def read_page(path: Path) -> StoredPage:

@@ -15,12 +15,11 @@ from publicsuffixlist import PublicSuffixList
 _MASK = 0xFFFFFFFF
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"(?:{_OCTET}\.){{3}}{_OCTET}")
-_DOTS = re.compile("[.\u3002\uff0e\uff61]")
-"""What separates labels (UTS 46 2.3)."""
+_DOTS = re.compile("[.\u3002\uff0e\uff61]")  # What separates labels (UTS 46 2.3)
 
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
+# Search for the slash that ends an origin from here; also right for http://, whose host has at least one character.
 _ORIGIN_FROM = len("https://")
-"""Search for the slash that ends an origin from here; also right for http://, whose host has at least one character."""
 
 
 class Place(NamedTuple):

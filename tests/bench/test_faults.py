@@ -1,4 +1,4 @@
-# ruff: noqa: D103  # the names of the doctors say what they do
+# the names of the doctors say what they do
 """The judge is judged: evidence of a perfect crawl passes, and each way to doctor it is found. Then one real run."""
 
 from collections.abc import Callable

@@ -12,7 +12,7 @@ from crawlog.commands import projects
 from crawlog.commands.dead import listed
 from crawlog.schemas import items
 from crawlog.schemas.job_orders import CodeRef
-from crawlog.schemas.urls import FoundUrl, JobSpec, RequestRules, ScopeSpec, encode, founds
+from crawlog.schemas.urls import FoundUrl, JobSpec, RequestRules, ScopeSpec, UrlsRecord, encode
 from crawlog.streams import engine
 from crawlog.streams.log import LetterChoice, Producer, Topics, log_bounds, partition_count, read_partitions, write_job
 from crawlog.streams.settings import Settings
@@ -86,7 +86,7 @@ class Fleet:
     def seed(self, job: str, url: str) -> None:
         """A URL for a job."""
         partition = Places(self.count).of(url).partition
-        self._producer.send(self.topics.urls, encode(founds(job, 0, [FoundUrl(url)])), partition=partition)
+        self._producer.send(self.topics.urls, encode(UrlsRecord(job, 0, urls=[FoundUrl(url)])), partition=partition)
         assert self._producer.flush(10)
 
     def rows(self, job: str) -> list[object]:

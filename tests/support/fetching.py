@@ -228,7 +228,7 @@ class World:
 
     def ask(self, url: str, request: RequestRecord, id: int, job: str = "j") -> None:  # noqa: A002  # as the field
         """A found with a request."""
-        self.log.send(URLS, u.encode(u.founds(job, 0, [u.FoundUrl(url, id=id, request=request)])))
+        self.log.send(URLS, u.encode(u.UrlsRecord(job, 0, urls=[u.FoundUrl(url, id=id, request=request)])))
 
     def find(self, *urls: str, job: str = "j", epoch: int = 0) -> None:
         """Founds."""

@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 
 from crawlog.agents.sandbox import SpiderChild
 from crawlog.agents.sandbox.spider_child import LOADER
-from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.parse.requested import redirected, wants_spider
 from crawlog.streams.spiders import CallResult, PageCall, RequestOut, SpiderRef, is_redirect
@@ -114,15 +114,14 @@ class Walk:
             "request": record,
             "attempt": attempt,
         }
-        kind = RequestPageMeta if record is not None else PageMeta
         try:
             status, headers, body = self._answered(out.url, record or RequestRecord())
         except OSError as error:
-            return kind(**about, error=_ERRORS.get(type(error), "connect"), kept=False), b""
+            return PageMeta(**about, error=_ERRORS.get(type(error), "connect"), kept=False), b""
         first = dict(reversed([(name.lower(), value) for name, value in headers]))
         location = first.get("location", "") if 300 <= status < 400 else ""
         content_type = first.get("content-type", "")
-        meta = kind(**about, http=status, location=location, content_type=content_type, headers=tuple(headers))
+        meta = PageMeta(**about, http=status, location=location, content_type=content_type, headers=tuple(headers))
         return meta, body
 
     def _answered(self, url: str, record: RequestRecord) -> tuple[int, list[tuple[str, str]], bytes]:

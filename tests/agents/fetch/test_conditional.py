@@ -158,7 +158,7 @@ async def test_a_spiders_get_with_a_callback_is_asked_for_by_the_validators_too(
     async with running(tmp_path, monkeypatch, web) as world:
         for count, (epoch, one) in enumerate([(0, found), (1, found), (1, gone)], 1):
             begin(world, epoch if one is found else 0)
-            world.log.send(URLS, u.encode(u.RequestsRecord(job="j", epoch=epoch, urls=[one])))
+            world.log.send(URLS, u.encode(u.UrlsRecord(job="j", epoch=epoch, urls=[one])))
             await world.until(partial(has_pages, world, count))
     pages = [meta for meta, _ in world.log.pages]
     assert [(meta.http, meta.same_as) for meta in pages] == [(200, None), (304, (0, 0)), (200, None)]

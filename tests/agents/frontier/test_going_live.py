@@ -23,7 +23,7 @@ def found(partition: int, number: int) -> bytes:
     """A found of a host of a partition."""
     urls = (f"http://site{n}.com/" for n in range(1_000))
     mine = [url for url in urls if PLACES.of(url).partition == partition]
-    return u.encode(u.founds("j", 0, [u.FoundUrl(mine[number])]))
+    return u.encode(u.UrlsRecord("j", 0, urls=[u.FoundUrl(mine[number])]))
 
 
 async def test_a_record_of_a_partition_that_is_loaded_next_is_folded_too(

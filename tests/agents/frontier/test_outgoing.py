@@ -8,7 +8,7 @@ import pytest
 
 from crawlog.agents.frontier.outgoing import MAX_ERROR, Forwarding, Outbox
 from crawlog.schemas import dead
-from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec, UrlsRecord, decode, encode, founds
+from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec, UrlsRecord, decode, encode
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.fold import Effects
 from crawlog.streams.log import LogIdentity, Topics
@@ -23,7 +23,7 @@ NAMES = Topics("crawl.")
 TWO = Places(2)
 THERE = next(url for n in range(99) if TWO.of(url := f"http://site{n}.com/").partition == 1)
 JOB = encode(UrlsRecord(job="j", spec=JobSpec(scope=ScopeSpec(kind="any"))))
-MISPLACED = encode(founds("j", 0, [FoundUrl(THERE)]))
+MISPLACED = encode(UrlsRecord("j", 0, urls=[FoundUrl(THERE)]))
 
 
 class Limited:
@@ -73,7 +73,7 @@ def test_founds_that_are_too_large_to_be_forwarded_are_a_letter(producer: Limite
     """So nobody waits for them, and nothing is lost: the record lies in crawl.urls."""
     outbox = Outbox(producer, NAMES)  # type: ignore[arg-type]  # as above
     message: Any = SimpleNamespace(key=lambda: None, value=lambda: b"v")
-    large = founds("j", 0, [FoundUrl("http://a.com/" + "x" * 1_000)])
+    large = UrlsRecord("j", 0, urls=[FoundUrl("http://a.com/" + "x" * 1_000)])
     outbox.send(SimpleNamespace(number=3, offset=8), message, Effects(forward={5: large}))  # type: ignore[arg-type]  # as above
     [(topic, value, headers)] = producer.sent
     assert (topic, value, headers["offset"]) == (NAMES.dead, None, b"7")

@@ -204,7 +204,7 @@ def test_a_standby_that_breaks_amid_a_record_keeps_its_last_checkpoint(
         raise Exception("IO error: While open a file for random read: Too many open files")  # noqa: TRY002  # as rocksdict
 
     monkeypatch.setattr(kept.fold, "take", broken)
-    record = u.encode(u.founds("j", 0, [u.FoundUrl(f"{SITES[0]}/")]))
+    record = u.encode(u.UrlsRecord("j", 0, urls=[u.FoundUrl(f"{SITES[0]}/")]))
     monkeypatch.setattr(machine.standby, "_fold", lambda _: kept.take(record, 2, 1.0))
     machine.standby._open[0] = kept
     machine.standby.keep_up(frozenset())

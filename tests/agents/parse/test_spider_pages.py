@@ -17,7 +17,7 @@ from crawlog.agents.parse.spider_pages import (
     SpiderPages,
 )
 from crawlog.agents.sandbox import DONE, FAILED, Died, Fault, SpiderFrame
-from crawlog.schemas.pages import RequestPageMeta
+from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.parse import Job, Page
@@ -110,9 +110,7 @@ class World:
             message: Any = None
             fields = {"http": 200} | meta
             self.pages.add(
-                SpiderPage(
-                    self.jobs[job, rev], message, RequestPageMeta(url, job, **fields), Page(lambda: None), b"body"
-                )
+                SpiderPage(self.jobs[job, rev], message, PageMeta(url, job, **fields), Page(lambda: None), b"body")
             )
 
     def sent(self, child: int = -1) -> list[str]:

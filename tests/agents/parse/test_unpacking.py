@@ -228,7 +228,7 @@ def test_a_spider_sees_the_plain_page_or_a_failure(tmp_path: Path, body: bytes, 
     (tmp_path / "s.py").write_text(SPIDER)
     stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), spider=f"{tmp_path / 's.py'}:S"))
     request = RequestRecord(errback="lost")
-    meta = pages.RequestPageMeta(PAGE, "j", http=200, content_type=HTML, request=request, id=5)
+    meta = pages.PageMeta(PAGE, "j", http=200, content_type=HTML, request=request, id=5)
     stage.stage.take(Message(3, 0, b"a.test", body, pages.headers(meta, "gzip")))
     assert stage.row() == row
 
@@ -241,7 +241,7 @@ def test_a_page_that_cannot_be_unpacked_is_a_dead_letter_as_it_came(tmp_path: Pa
     spiders = stage.stage.spiders
     assert spiders is not None
     spiders.may_go = lambda: False
-    meta = pages.RequestPageMeta(PAGE, "j", http=200, limit=limit, request=RequestRecord(errback="lost"), id=5)
+    meta = pages.PageMeta(PAGE, "j", http=200, limit=limit, request=RequestRecord(errback="lost"), id=5)
     stage.stage.take(Message(3, 0, b"a.test", body, pages.headers(meta, "gzip")))
     assert spiders.size_bytes == len(body)
     spiders.may_go = lambda: True

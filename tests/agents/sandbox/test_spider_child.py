@@ -32,7 +32,7 @@ from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.frames import CALL, DONE, FAILED, PAGE, FrameReader, SpiderFrame, TooLong
 from crawlog.agents.sandbox.limits import ChildLimits, Corral
 from crawlog.agents.sandbox.spider_process import SpiderService
-from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.errors import Misconfigured, SpiderDied
 from crawlog.streams.spiders import CallResult, PageCall, SpiderFacts, SpiderRef
@@ -115,7 +115,7 @@ def test_a_page_goes_in_and_its_result_comes_out(child: SpiderChild) -> None:
 
 def test_a_page_keeps_its_request(child: SpiderChild) -> None:
     """Records of both versions are read."""
-    meta = RequestPageMeta("http://a.test/post", "j", id=7, request=RequestRecord("POST", body=b"\xff"))
+    meta = PageMeta("http://a.test/post", "j", id=7, request=RequestRecord("POST", body=b"\xff"))
     assert row_of(child.page(PageCall(meta, b"")))["url"] == meta.url
 
 

@@ -38,7 +38,6 @@ from crawlog.schemas.urls import (
     UrlsRecord,
     decode,
     encode,
-    founds,
 )
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch import back_pressure
@@ -432,7 +431,7 @@ def test_the_seeds_of_a_deleted_job_of_the_name_are_not_kept() -> None:
     )
 
     def seed(url: str, epoch: int) -> bytes:
-        return encode(founds("j", epoch, [FoundUrl(url, source="seed")], 0.0, 0))
+        return encode(UrlsRecord("j", epoch, urls=[FoundUrl(url, source="seed")]))
 
     old = [seed("http://a.test/", 0), seed("http://b.test/", 1), bare % b"c"]
     log = [*old, deletion, seed("http://d.test/", 1), seed("http://b.test/", 2), bare % b"e", deletion, b"garbage"]
@@ -449,9 +448,9 @@ def test_the_seeds_of_a_deleted_job_of_the_name_are_not_kept() -> None:
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The records of a log of one partition: creation and deletion of job `j` at offsets 2 and 4, seeds around them."""
-    seeds = [encode(founds(job, 0, [FoundUrl(f"http://{job}.test/", source="seed")], 0.0, 0)) for job in "ij"]
+    seeds = [encode(UrlsRecord(job, 0, urls=[FoundUrl(f"http://{job}.test/", source="seed")])) for job in "ij"]
     deletion = encode(UrlsRecord("j", 1, spec=JobSpec(2, state="deleted")))
-    again = encode(founds("j", 2, [FoundUrl("http://j.test/", source="seed")], 0.0, 0))
+    again = encode(UrlsRecord("j", 2, urls=[FoundUrl("http://j.test/", source="seed")]))
     log = [seeds[0], seeds[0], encode(UrlsRecord("j", 0, spec=JobSpec(1))), seeds[1], deletion, again, seeds[0]]
     monkeypatch.setattr(planting, "partition_count_if_any", lambda _: 1)
 
@@ -483,7 +482,7 @@ def test_seeds_that_come_while_they_are_read_are_kept_too(stored: list[bytes], m
     """Each once."""
     monkeypatch.setattr(planting, "log_bounds", lambda *_: {0: (2, len(stored))})
     with kept_seeds(Settings(), Topics(""), "j") as seeds:
-        stored += [stored[5], encode(founds("j", 2, [FoundUrl("http://late.test/", source="seed")], 0.0, 0))]
+        stored += [stored[5], encode(UrlsRecord("j", 2, urls=[FoundUrl("http://late.test/", source="seed")]))]
         seeds.read_on()
         urls = [msgspec.json.decode(line)["url"] for line in seeds.path.read_bytes().splitlines()]
     assert urls == ["http://j.test/", "http://late.test/"]

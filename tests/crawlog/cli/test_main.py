@@ -24,7 +24,7 @@ from crawlog.jobs.order import job_name, refused
 from crawlog.jobs.summary import Summary
 from crawlog.processes import folder
 from crawlog.processes.hold import Hold
-from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import JobCounts, JobRemarks
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
@@ -653,7 +653,7 @@ def test_what_the_log_knows_of_a_page_is_shown_without_secrets(
 ) -> None:
     """As `why --json` and `dead show` have it."""
     request = RequestRecord("POST", headers=(("Authorization", "s3cret"),), body=b"pw=s3cret")
-    meta = RequestPageMeta("http://a.test/", "j", http=200, request=request, headers=(("Set-Cookie", "a=s3cret"),))
+    meta = PageMeta("http://a.test/", "j", http=200, request=request, headers=(("Set-Cookie", "a=s3cret"),))
     monkeypatch.setattr("crawlog.cli.fleet.existing_log", contextlib.nullcontext)
     monkeypatch.setattr("crawlog.commands.one_page.stored_at", lambda *_: StoredPage(meta, b""))
     shown = crawlog("pages", "cat", "0:0", "--headers").stdout

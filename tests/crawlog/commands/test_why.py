@@ -125,7 +125,11 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
 
 def test_the_canonical_url_is_told_for_the_jobs_that_met_it() -> None:
     """A log may have hundreds of jobs; one of them is not a job that met a URL because it knows how to spell it."""
-    one, two, bare = Spelling("one", URL, ()), Spelling("two", URL, ()), Spelling("three", TARGET, ("drop_slash",))
+    one, two, bare = (
+        Spelling("one", URL, ()),
+        Spelling("two", URL, ()),
+        Spelling("three", TARGET, ("canonical.drop_params",)),
+    )
     assert spelled([one, two, bare], {"two"}) == [two]
     assert spelled([one, two], ()) == [Spelling("", URL, ())]
     assert spelled([one, two, bare], ()) == [one, two, bare]

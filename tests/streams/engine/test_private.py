@@ -151,32 +151,19 @@ def test_a_stranger_reads_no_metadata(engine: Engine) -> None:
         AdminClient({"bootstrap.servers": engine.bootstrap, "log_level": 0}).list_topics(timeout=1.0)
 
 
-def test_a_cold_start_takes_a_new_password_and_a_broker_without_one_is_started_again_with_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder of an older crawlog, whose broker was left running, goes on with its topics."""
-    with monkeypatch.context() as before:
-        before.setattr(broker, "PROPERTIES", _as_before(broker.PROPERTIES))
-        before.setattr(broker, "new_password", str)
-        old = local.start(Settings(), tmp_path, quiet)
-        assert Admin(old.point(Settings())).metadata().topics == {}
-        ensure_topics(old.point(Settings()))
+def test_a_cold_start_takes_a_new_password(tmp_path: Path) -> None:
+    """The topics stay."""
     passwords: list[str] = []
-    said: list[str] = []
     try:
-        with pytest.raises(EngineError, match=r"(?s)without a password.*crawlog down"):
-            local.running(tmp_path)
         for _ in range(2):
-            new = local.start(Settings(), tmp_path, said.append)
-            assert not old.alive()
-            assert "crawl.urls" in topics_of(new)
+            new = local.start(Settings(), tmp_path, quiet)
+            ensure_topics(new.point(Settings()))
             passwords.append(new.password)
             new.stop()
     finally:
         local.stop(tmp_path)
     assert len(set(passwords)) == 2
     assert all(len(password) >= 32 for password in passwords)
-    assert any("without a password" in line for line in said)
 
 
 @pytest.mark.long
@@ -341,12 +328,6 @@ def test_a_run_leaves_its_engine_to_a_command_that_uses_it(tmp_path: Path) -> No
     assert not local.is_up(tmp_path)
     assert engine is not None
     engine._process.wait(ANSWER_S)
-
-
-def _as_before(properties: str) -> str:
-    """The broker's configuration before it wanted a password."""
-    lines = [line for line in properties.splitlines() if "sasl." not in line]
-    return "\n".join(lines).replace("SASL_PLAINTEXT", "PLAINTEXT") + "\n"
 
 
 # What a second user of the machine sees.

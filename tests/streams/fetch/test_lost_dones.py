@@ -111,7 +111,9 @@ def test_the_second_attempt_is_told_from_the_first() -> None:
 
 def test_a_page_answers_a_request_by_its_identity() -> None:
     """Also one that is never sent twice and had begun."""
-    state = State(job(), u.encode(u.founds("j", 0, [u.FoundUrl(A, id=7, request=RequestRecord("POST", once=True))])))
+    state = State(
+        job(), u.encode(u.UrlsRecord("j", 0, urls=[u.FoundUrl(A, id=7, request=RequestRecord("POST", once=True))]))
+    )
     state.take(done(A, sequence(1), "began"))
     take(state, lost(state, page(id=7)))
     assert (state.urls(), state.counts.fetched) == ([], 1)
@@ -120,7 +122,7 @@ def test_a_page_answers_a_request_by_its_identity() -> None:
 def test_the_cookies_of_a_page_come_into_its_jar() -> None:
     """Those of the request too, in the order of the pages; a job or a request that keeps none has none."""
     asked = [u.FoundUrl(A, id=7, request=POST), u.FoundUrl(f"{A}2"), u.FoundUrl(f"{A}3")]
-    state = State(job(), u.encode(u.founds("j", 0, asked)))
+    state = State(job(), u.encode(u.UrlsRecord("j", 0, urls=asked)))
     pages = [
         page(id=7, request=POST, headers=(("Set-Cookie", "sid=1"), ("set-cookie", "b=2; Max-Age=5"))),
         page(f"{A}2", 1, headers=(("Set-Cookie", "sid=2"),)),

@@ -8,7 +8,7 @@ from crawlog.streams.fetch import robots_answer
 from crawlog.streams.fetch.robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Meaning, Rest, Unreachable
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import RequestPolicy
-from crawlog.streams.http.robots import MAX_BYTES, MAX_TTL_S
+from crawlog.streams.http.robots import MAX_BYTES
 from crawlog.streams.settings.sections import Robots
 
 NOW = 1_700_000_000.0
@@ -121,8 +121,3 @@ def test_that_newer_rules_cannot_be_had_is_true_of_one_way_of_asking() -> None:
     """A robots.txt counts for all; that a job with little time, say, got no newer one keeps no other from asking."""
     old = Counts(NOW, 200, FORBIDS)
     assert (old.counts_for(b"hasty"), old.kept(NOW).counts_for(b"hasty")) == (b"", b"hasty")
-
-
-def test_no_rules_count_longer_than_a_day() -> None:
-    """RFC 9309 2.4, whatever the setting says."""
-    assert Access(Robots(ttl_s=1e9)).ttl_s == MAX_TTL_S

@@ -291,7 +291,7 @@ def test_garbage_changes_nothing(value: bytes) -> None:
     ],
 )
 def test_only_rules_that_change_the_url_are_named(rules: u.CanonicalRules, url: str, named: tuple[str, ...]) -> None:
-    """Each is tried alone."""
+    """The others are no cause of its spelling."""
     assert acting(rules, url) == named
 
 

@@ -151,7 +151,7 @@ def test_no_cookies_of_a_record_break_the_fold(dones: list[tuple[str, list[dict[
 def begun(kind: bytes = b"q") -> State:
     """A request that is never sent twice, about to be sent; `w`: at its second attempt."""
     request = u.FoundUrl(A, id=7, request=RequestRecord("POST", once=True))
-    state = State(job(), u.encode(u.founds("j", 0, [request])))
+    state = State(job(), u.encode(u.UrlsRecord("j", 0, urls=[request])))
     if kind == b"w":
         state.take(done(A, sequence(1), "failed", next_at=AT + 9, delay_s=9.0))
     state.take(done(A, sequence(1), "began", attempt=2 if kind == b"w" else 1))

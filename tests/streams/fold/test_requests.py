@@ -16,7 +16,7 @@ POST = RequestRecord("POST", body=b"page=2", callback="parse_list", meta={"page"
 
 def asked(*founds: u.FoundUrl) -> bytes:
     """A record of founds of job j."""
-    return u.encode(u.founds("j", 0, list(founds)))
+    return u.encode(u.UrlsRecord("j", 0, urls=list(founds)))
 
 
 def test_two_posts_to_one_url_are_two_urls() -> None:
@@ -37,8 +37,8 @@ def test_a_request_is_known_by_its_identity() -> None:
     assert (state.urls(), state.counts.seen) == ([], 1)
 
 
-def test_a_plain_get_is_known_by_its_url_as_in_older_logs() -> None:
-    """A record of version 2 may hold plain GETs too."""
+def test_a_plain_get_is_known_by_its_url() -> None:
+    """A record may hold plain GETs beside other requests."""
     state = State(job(), asked(u.FoundUrl(A)), asked(u.FoundUrl(A), u.FoundUrl(A, id=7, request=POST)))
     assert ([row.id for row in state.queued()], state.counts.seen) == ([0, 7], 1)
 
@@ -66,7 +66,6 @@ def test_a_request_goes_on_to_its_partition_whole() -> None:
     [effects] = state.take(asked(u.FoundUrl(A, id=7, request=POST)))
     [record] = effects.forward.values()
     assert u.decode(u.encode(record)).urls == [u.FoundUrl(A, id=7, request=POST)]
-    assert b'"v":2' in u.encode(record)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_a_request_that_cannot_be_kept_is_dead(request_of_a_stranger: dict[str, 
     """The dead letter says why; nothing else happens."""
     state = State(job())
     before = state.digest()
-    value = {"v": 2, "job": "j", "urls": [{"url": A, "id": 7, "request": request_of_a_stranger}]}
+    value = {"v": 1, "job": "j", "urls": [{"url": A, "id": 7, "request": request_of_a_stranger}]}
     [effects] = state.take(json.dumps(value).encode())
     assert effects.dead
     assert state.digest() == before
@@ -93,7 +92,7 @@ def test_a_request_that_cannot_be_kept_is_dead(request_of_a_stranger: dict[str, 
 @pytest.mark.parametrize("identity", [-1, 1 << 64])
 def test_an_identity_has_64_bits(identity: int) -> None:
     """Another one is dead."""
-    [effects] = State(job()).take(json.dumps({"v": 2, "job": "j", "urls": [{"url": A, "id": identity}]}).encode())
+    [effects] = State(job()).take(json.dumps({"v": 1, "job": "j", "urls": [{"url": A, "id": identity}]}).encode())
     assert effects.dead
 
 

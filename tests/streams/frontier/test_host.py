@@ -106,7 +106,7 @@ def test_a_long_request_is_read_when_its_turn_comes(written: bool) -> None:
     world = World(robots=False)
     world.job()
     request = RequestRecord("POST", body=b"x" * 5000)
-    world.take(u.encode(u.founds("j", 0, [u.FoundUrl("http://a.com/post", id=7, request=request)])))
+    world.take(u.encode(u.UrlsRecord("j", 0, urls=[u.FoundUrl("http://a.com/post", id=7, request=request)])))
     if written:
         world.checkpoint()
     [host] = world.frontier.owned[0].hosts.values()

@@ -8,7 +8,7 @@ import pytest
 
 from crawlog.commands.dead import _header_for_reader, _shown, _value_for_reader, _without_secrets
 from crawlog.schemas import pages, urls
-from crawlog.schemas.pages import RequestPageMeta
+from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import CookieGiven, RequestRecord, packed
 from crawlog.schemas.urls import CookieChange, FoundUrl, JobSpec, Result, ScopeSpec
 from crawlog.streams.fold import rows
@@ -29,7 +29,7 @@ RECORD = RequestRecord(
     meta={"proxy": f"http://ann:{SECRET}@proxy.com:8080", "n": [{"deep": f"socks5://:{SECRET}@p"}], "price": 1},
 )
 FOUND = FoundUrl("http://a.com/x", id=0xAB, request=RECORD)
-PAGE = RequestPageMeta(
+PAGE = PageMeta(
     "http://a.com/x", "j", id=0xAB, request=RECORD, headers=(("Set-Cookie", f"a={SECRET}"), ("Date", "today"))
 )
 
@@ -58,7 +58,7 @@ def test_founds_pages_and_rows_are_shown_so() -> None:
     assert is_hidden(decoded(rows.queue_key(0, 1, 0, 1, lifo=False), rows.pack(row)))
     assert is_hidden(decoded(rows.parked_key(1, "j"), rows.pack(FOUND)))
     assert is_hidden(_shown(pages.HEADER, pages.encode(PAGE)))
-    value = urls.encode(urls.founds("j", 0, [FOUND]))
+    value = urls.encode(urls.UrlsRecord("j", 0, urls=[FOUND]))
     assert is_hidden((_without_secrets(value) or b"").decode())
 
 
@@ -73,7 +73,7 @@ def test_a_user_who_may_only_look_sees_no_value_that_may_be_a_secret() -> None:
     assert is_hidden(told)
     assert told["request"]["headers"] == [["X-Session", "********"], ["Accept", "text/html"]]
     assert told["request"]["meta"] == {"session": "********"}
-    page = RequestPageMeta("http://a.com/x", "j", request=OWN, headers=(("X-Key", SECRET), ("Date", "today")))
+    page = PageMeta("http://a.com/x", "j", request=OWN, headers=(("X-Key", SECRET), ("Date", "today")))
     told = for_readers(shown_page(page))
     assert is_hidden(told)
     assert told["headers"] == [["X-Key", "********"], ["Date", "today"]]
@@ -84,7 +84,7 @@ def test_a_user_who_may_only_look_sees_no_value_that_may_be_a_secret() -> None:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (urls.encode(urls.founds("j", 0, [FoundUrl("http://a.com/x", request=OWN)])), b'"http://a.com/x"'),
+        (urls.encode(urls.UrlsRecord("j", 0, urls=[FoundUrl("http://a.com/x", request=OWN)])), b'"http://a.com/x"'),
         (f'{{"url": "http://a.com/x", "token": "{SECRET}"}}'.encode(), b'"http://a.com/x"'),
         (f'{{"v":1,"urls":[{{"url":"http://a.com/","request":{{"body":"{SECRET}!"}}}}]}}'.encode(), b"********"),
         (f"\xff{SECRET}".encode("latin-1"), b"******** (7 bytes)"),
@@ -116,7 +116,7 @@ def test_the_history_of_a_url_names_its_requests() -> None:
     history = History(FOUND.url, Places(1))
     history.take(urls.encode(urls.UrlsRecord(job="j", spec=JobSpec(scope=ScopeSpec(kind="any")))), 0, 1.0)
     both = [FOUND, FoundUrl("http://a.com/x")]
-    history.take(urls.encode(urls.founds("j", 0, both)), 1, 2.0)
+    history.take(urls.encode(urls.UrlsRecord("j", 0, urls=both)), 1, 2.0)
     posted, plain = history.events[1:]
     assert posted.what == "found as a seed (POST for two, id 00000000000000ab), depth 0 → queued"
     assert plain.what == "found as a seed, depth 0 → queued"

@@ -78,7 +78,7 @@ def test_a_page_that_is_gone_is_fetched_again(cluster: Settings, tmp_path: Path)
 def test_a_power_cut_shows_by_the_boot_of_a_broker_that_never_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boot: str | None, is_lost: bool
 ) -> None:
-    """A kill leaves the same note, of this boot; a clean stop none; one of an older crawlog says nothing."""
+    """A kill leaves the same note, of this boot; a clean stop none; one without a boot says nothing."""
     monkeypatch.setattr(broker, "boot_id", lambda: "this")
     assert not broker.lost_power(tmp_path)
     note = {"pid": 1, "started": 0.0} | ({"boot": boot} if boot else {})

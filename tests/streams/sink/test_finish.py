@@ -49,7 +49,7 @@ def fetched(log: KeptLog, url: str, page: int | None, *, job: str = "j", request
 
 def asked_again(log: KeptLog, url: str) -> None:
     """A found that queues a known URL."""
-    log.write(NAMES.urls, u.encode(u.founds("j", 0, [u.FoundUrl(f"{SITE}/{url}", again="fetched")])))
+    log.write(NAMES.urls, u.encode(u.UrlsRecord("j", 0, urls=[u.FoundUrl(f"{SITE}/{url}", again="fetched")])))
 
 
 def kept(url: str, page: int, request_id: int = 0) -> Entry:

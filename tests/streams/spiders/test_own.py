@@ -15,7 +15,7 @@ import pytest
 import scrapy
 
 from crawlog import Request, Response, Spider
-from crawlog.schemas.pages import PageMeta, RequestPageMeta, with_body
+from crawlog.schemas.pages import PageMeta, with_body
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
@@ -480,7 +480,7 @@ class Cards(Spider):
     [(_, record)] = asked(asyncio.run(loaded.page(PageCall(page))))
     assert record is not None
     assert record.meta == {"card": {"$object": ["own_shop.items:Card", {"name": "a"}]}}
-    other = RequestPageMeta(PAGE, "j", http=200, request=RequestRecord(callback="other"))
+    other = PageMeta(PAGE, "j", http=200, request=RequestRecord(callback="other"))
     refused = asyncio.run(loaded.page(PageCall(other)))
     assert "meta['half'] is a fractions.Fraction, which does not travel" in refused.error
 

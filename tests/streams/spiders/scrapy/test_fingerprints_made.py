@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.schemas.pages import RequestPageMeta
+from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.spiders import CallResult, PageCall, Runner, SpiderRef, load_runner
@@ -35,7 +35,7 @@ def runner(tmp_path: Path) -> Runner:
 
 def page(runner: Runner, url: str, text: str, *, is_whole: bool = False) -> CallResult:
     """What the spider makes of a page."""
-    meta = RequestPageMeta(url, "j", http=200, content_type="text/html", id=len(url), request=RequestRecord())
+    meta = PageMeta(url, "j", http=200, content_type="text/html", id=len(url), request=RequestRecord())
     return asyncio.run(runner.page(PageCall(meta, text.encode(), is_whole)))
 
 
