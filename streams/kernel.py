@@ -7,9 +7,12 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 import xxhash
+
+CGROUPS = Path("/sys/fs/cgroup")
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
@@ -36,6 +39,31 @@ def work_in_batch() -> None:
     with contextlib.suppress(AttributeError, OSError):  # not Linux, or a container forbids it
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: by its affinity, and by the CPU time of its control groups."""
+    folders = [CGROUPS / "cpu"]
+    with contextlib.suppress(OSError):  # not Linux
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "cpu", "cpu,cpuacct"):
+                folder = CGROUPS / (controllers and "cpu") / path.lstrip("/")
+                folders += [one for one in (folder, *folder.parents) if one.is_relative_to(CGROUPS)]
+    return cores_within(len(os.sched_getaffinity(0)), folders)
+
+
+def cores_within(cores: int, folders: Iterable[Path]) -> int:
+    """That many cores, or as many as the CPU time of these control groups is: a part of one counts whole."""
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):  # no limit here
+            if (folder / "cpu.max").exists():
+                quota, period = map(int, (folder / "cpu.max").read_text().split())  # `max` for none
+            else:
+                quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+            if quota > 0:
+                cores = min(cores, -(-quota // period))
+    return cores
 
 
 def system_mark() -> str:

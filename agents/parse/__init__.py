@@ -4,7 +4,8 @@
                                   │   ▲                                        └─► crawl.dead
                                   ▼   │ turns
                      large pages, untried pages, pages of unknown jobs, pages without a body (`stored_bodies`),
-                     pages for users' spiders, in processes of their own (`spider_pages`)
+                     pages for users' spiders, in processes of their own (`spider_pages`),
+                     pages of a long partition, in helper processes (`lending`, `helper`)
 
 `unpacking` makes a body plain, `attempts` parses it, `guard` bounds the time and memory of one page. `turns` decides
 when a waiting page is parsed. The decisions about a page are in `streams/parse/`. Only `parse_agent` knows Faust.

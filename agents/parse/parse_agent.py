@@ -29,12 +29,16 @@ from crawlog.agents.sandbox import BackgroundChild, ChildRules
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
 from crawlog.streams.errors import RetryLater
+from crawlog.streams.kernel import usable_cores
 from crawlog.streams.log import Producer, Topics, partition_count, send_letter
+from crawlog.streams.parse import Job, TakenPage
 from crawlog.streams.recovery import ParsePlace, fetch_unread, parse_places, ranges_text
+from crawlog.streams.spiders import Parsed
 from crawlog.streams.url import Places
 from crawlog.streams.worker import COMMIT_S, CrawlApp, finish_within
 
 from .guard import guard_of
+from .lending import Lender, helper_count, starter
 from .missing_keys import MissingKeys
 from .spider_pages import SpiderPages
 from .stage import ParseStage
@@ -128,6 +132,11 @@ class ParseWorker:
         loop = asyncio.get_running_loop()
         stage.spiders = SpiderPages(lambda ref: BackgroundChild(ref, rules, loop=loop), stage, settings.spider.children)
         stage.passes_over = positions.passes_over
+        if most := helper_count(settings.parse.helpers, usable_cores()):
+            start = starter(self._app.worker_name, count, guard.bounds.size_bytes)
+            stage.lender = Lender(most, start, self._came_back)
+            for helper in stage.lender.tasks():
+                self._app.add_future(helper)
         positions.taken = stage.taken
         positions.written = stage.written
         for producer in (self._founds, self._items):
@@ -135,6 +144,11 @@ class ParseWorker:
         for task in (*self.serve(stage).tasks(guard.trial), self._keys.run()):
             self._app.add_future(task)
         follow(self._app, self._orders, stage.learn, self._found_garbage)
+
+    def _came_back(self, job: Job, lent: TakenPage, parsed: Parsed | None) -> None:
+        assert self._stage is not None
+        self._stage.came_back(job, lent, parsed)
+        self._flush_soon()
 
     def _found_garbage(self, garbage: Garbage) -> None:
         """Send a bad record of a side topic to crawl.dead. Every worker sees it; the owner of partition 0 sends it."""
@@ -193,6 +207,8 @@ class ParseWorker:
         if stage is None or founds is None or items is None:
             return
         try:
+            if stage.lender is not None:
+                await stage.lender.take_back()
             stage.flush()
             while stage.undone:
                 for producer in (founds, items):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams.parse import Job, remarked
 from crawlog.streams.spiders import Parsed
 
@@ -33,3 +34,9 @@ class Remarks:
         if remarks.lost_cookie and (before is None or before.lost_cookie != remarks.lost_cookie):
             log.warning("cookie_dropped", job=job.name, url=meta.url, why="fetch.cookies is off")
         self.by_job[job.name] = remarks
+
+
+def count(parsed: dict[str, int], job: str) -> None:
+    """Count a page of a job, which is then at the end."""
+    if job in parsed or len(parsed) < MAX_PARSED:
+        parsed[job] = parsed.pop(job, 0) + 1

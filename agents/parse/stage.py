@@ -10,7 +10,7 @@ A page is parsed within one call. `streams/parse/job.py` has the decisions.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,12 +18,11 @@ from crawlog.agents.sandbox import error_line
 from crawlog.schemas import control, pages
 from crawlog.schemas.dead import told_error
 from crawlog.schemas.pages import PageMeta
-from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
 from crawlog.streams.errors import OffsetFell
 from crawlog.streams.html import is_costly
 from crawlog.streams.log import Topics
-from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, Taken, again_of, outputs_of
+from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, Taken, TakenPage, again_of, outputs_of
 from crawlog.streams.spiders import Parsed, user_trace
 from crawlog.streams.url import Places
 
@@ -31,9 +30,12 @@ from .attempts import parsed
 from .costly import CostlyDomains
 from .guard import Guard
 from .outputs import Outputs, Sender
-from .remarks import Remarks
+from .remarks import Remarks, count
 from .spider_pages import SpiderPage, SpiderPages
 from .unpacking import no_room, plain_body, unpacked
+
+if TYPE_CHECKING:
+    from .lending import Lender
 
 log = structlog.get_logger()
 
@@ -45,11 +47,9 @@ CRASH_LOOP = "crash_loop: its worker died of it again and again, at last while i
 MAX_UNDONE = 4096
 """No more pages are taken while this many are not done."""
 
-MAX_ASIDE = 256
-"""Large pages put aside. They hold back the commit, so pages parsed meanwhile are parsed again after a kill."""
-
-MAX_UNTRIED = 1024
-"""No more pages are taken while this many wait for a trial. They too hold back the commit."""
+MAX_ASIDE, MAX_UNTRIED = 256, 1024
+"""Large pages put aside, and pages that wait for a trial, at most. They hold back the commit, so pages parsed meanwhile
+are parsed again after a kill."""
 
 MAX_BEYOND = 65_536
 """No more pages are taken while this many are beyond the commits: 8 MB, and three minutes of parsing after a kill. To
@@ -57,14 +57,6 @@ fetch's back-pressure a page is parsed once it is taken, so this bounds how far 
 
 MAX_HELD_BYTES = 32 << 20
 """No more pages are taken while pages of unknown jobs hold this many bytes."""
-
-
-class Bodiless(NamedTuple):
-    """A page that was not modified; it waits for its body from an older record."""
-
-    message: Message
-    meta: PageMeta
-    page: Page
 
 
 class ParseStage:
@@ -79,6 +71,7 @@ class ParseStage:
 
     Attributes:
         spiders: Pages that wait for users' spiders; None parses no pages of jobs with spiders.
+        lender: Pages that helper processes parse; None lends none.
         taken: By partition, the offset behind the last page taken.
         written: See `Outputs.written`.
         aside: Large pages that let smaller ones go first.
@@ -102,6 +95,7 @@ class ParseStage:
     ) -> None:
         self.guard = guard
         self.spiders: SpiderPages | None = None
+        self.lender: Lender | None = None
         self.passes_over: Callable[[int, int, str], bool] = lambda *_: False
         self._places = places
         self._topic = names.pages
@@ -114,7 +108,7 @@ class ParseStage:
         self.aside = PageLine()
         self.untried = PageLine()
         self.lacks_trial: Callable[[], None] = lambda: None
-        self.bodiless: dict[tuple[int, int], Bodiless] = {}
+        self.bodiless: dict[tuple[int, int], TakenPage] = {}
         self.lacks_bodies: Callable[[], None] = lambda: None
         self.gathered = 0
         self.pages = 0
@@ -127,8 +121,7 @@ class ParseStage:
     def is_full(self) -> bool:
         """Whether no more pages shall be taken for now."""
         is_crowded = self._taken.undone >= MAX_UNDONE or len(self.untried) >= MAX_UNTRIED
-        if self.spiders is not None and self.spiders.is_full:
-            return True
+        is_crowded |= self.spiders is not None and self.spiders.is_full
         return is_crowded or self.is_far or self._held.size_bytes >= MAX_HELD_BYTES
 
     @property
@@ -142,11 +135,6 @@ class ParseStage:
         waiting = self._held.count + len(self.aside) + len(self.untried) + len(self.bodiless)
         return self._taken.undone - waiting - (self.spiders.count if self.spiders is not None else 0)
 
-    @property
-    def holds(self) -> bool:
-        """Whether pages wait for their job or a revision of it."""
-        return self._held.count > 0
-
     def learn(self, record: control.Control) -> None:
         """Apply a record of crawl.control: a job's revision, a name that joined a scope, a host's answer to a probe."""
         revised = self._jobs.learn(record)
@@ -157,8 +145,12 @@ class ParseStage:
                 self._parse(message, meta, page)
             self.flush()
 
-    def look_after_held(self) -> None:
-        """End the wait of pages held too long: parse them by the newest known revision of their job, or bury them."""
+    def look_after_held(self) -> bool:
+        """End the wait of pages held too long: parse them by the newest known revision of their job, or bury them.
+
+        Returns: Whether pages waited.
+        """
+        waited = self._held.count > 0
         for name in self._held.look():
             job = self._jobs.get(name)
             log.warning("held_too_long", job=name, known=job is not None)
@@ -168,12 +160,14 @@ class ParseStage:
                 else:
                     self._open(job, message, meta, page)
             self.flush()
+        return waited
 
-    def take(self, message: Message, *, aside: bool = False) -> None:
+    def take(self, message: Message, *, aside: bool = False, lends: bool = False) -> None:
         """Take a page: parse it, bury it, or let it wait.
 
         Args:
             aside: Whether it waits until smaller pages are parsed.
+            lends: Whether a helper may parse it.
         Raises: OffsetFell: its offset is not above those of pages that are not done.
         """
         at = message.partition, message.offset
@@ -190,18 +184,19 @@ class ParseStage:
                 return
             if meta.kind != "robots" and not meta.is_refused:  # neither was fetched as a page
                 self.pages += 1
-                _count(self.parsed, meta.job)
+                count(self.parsed, meta.job)
         except ValueError as error:
             self.pages += 1
             self._outputs.bury(message, "", error_line(error), page, user_trace(error))
             return
-        self._parse(message, meta, page, aside=aside and meta.kept and len(self.aside) < MAX_ASIDE)
+        is_aside = aside and meta.kept and len(self.aside) < MAX_ASIDE
+        self._parse(message, meta, page, aside=is_aside, lends=lends and not is_aside)
 
     def is_suspect(self, message: Message) -> bool:
         """Whether a page must be parsed alone, with nothing else in flight: workers died while parsing it."""
         return self.guard.notes.verdict(_key(message)) == "alone"
 
-    def _parse(self, message: Message, meta: PageMeta, page: Page, *, aside: bool = False) -> None:
+    def _parse(self, message: Message, meta: PageMeta, page: Page, *, aside: bool = False, lends: bool = False) -> None:
         job = self._jobs.get(meta.job)
         if self._jobs.is_deleted(meta):
             page.one_done()
@@ -211,6 +206,8 @@ class ParseStage:
                 self._held.add(message, meta, page)
             else:
                 self._outputs.bury(message, meta.job, fault, page)
+        elif lends and self.lender is not None and self.lender.lend(job, TakenPage(message, meta, page)):
+            self.gathered += 1
         else:
             self._open(job, message, meta, page, aside=aside)
 
@@ -243,7 +240,7 @@ class ParseStage:
         notes, key = self.guard.notes, _key(message)
         body = body or plain_body(message)
         if meta.same_as is not None and not body:
-            self.bodiless[message.partition, message.offset] = Bodiless(message, meta, page)
+            self.bodiless[message.partition, message.offset] = TakenPage(message, meta, page)
             self.lacks_bodies()
             return
         if job.spec.spider and meta.kind == "page":
@@ -293,6 +290,21 @@ class ParseStage:
         self.gathered += 1
         if self.gathered >= GATHER_PAGES:
             self.flush()
+
+    def came_back(self, job: Job, lent: TakenPage, parsed: Parsed | None) -> None:
+        """Send the outputs of a page that was lent when its job was `job`; parse it if there is no result."""
+        message, meta, page = lent
+        newest = _job_after_wait(self._jobs, meta, page)
+        if newest is None:
+            return
+        if parsed is None or newest is not job:
+            self._open(newest, message, meta, page)
+            return
+        try:
+            self._give(job, message, meta, page, parsed)
+        except BaseException as error:  # noqa: BLE001  # no exception of a page may end the worker
+            self._failed(message, meta, page, error)
+        self._gather()
 
     # Pages for users' spiders, which run in processes of their own.
 
@@ -405,6 +417,8 @@ class ParseStage:
     def flush(self) -> None:
         """Send the founds that gathered."""
         self.gathered = 0
+        if self.lender is not None:
+            self.lender.flush()
         self._outputs.flush()
 
     def give_up(self) -> None:
@@ -416,12 +430,8 @@ class ParseStage:
         self.untried.clear()
         if self.spiders is not None:
             self.spiders.clear()
-
-
-def _count(parsed: dict[str, int], job: str) -> None:
-    """Count a page of a job, which is then at the end."""
-    if job in parsed or len(parsed) < MAX_PARSED:
-        parsed[job] = parsed.pop(job, 0) + 1
+        if self.lender is not None:
+            self.lender.forget()
 
 
 def _key(message: Message) -> str:

@@ -36,6 +36,12 @@ GATHER_S = 0.010
 LOOK_AFTER_S = 5.0
 """Time between two checks of pages of unknown jobs, and pause after a failure to read a body, seconds."""
 
+LENDS_FROM, LENDS_ON = 1000, 64
+"""Pages in the log from which helpers get some, and with which they go on getting some: to start takes a CPU second."""
+
+LENDING_LOOKS = 32
+"""Pages between two looks at how many wait."""
+
 TEND_S = 0.5
 """Time between two looks at pages that wait for users' spiders, seconds."""
 
@@ -56,6 +62,8 @@ class PageTurns:
         self._bodies: Bodies | None = None
         self._reading = asyncio.Lock()
         self._owed_s = 0.0  # CPU time that other pages get before the next large one
+        self._lends = False
+        self._looks_in = 0  # pages until the next look at the length of the partitions
 
     def tasks(self, trial: Trial) -> list[Coroutine[Any, Any, None]]:
         """The background tasks, which run until the worker stops."""
@@ -64,7 +72,8 @@ class PageTurns:
     def take(self, message: Message, *, alone: bool) -> None:
         """Give a page to the stage. A large page lets others go first, unless it must be parsed alone."""
         began_s = time.thread_time() if self._owed_s > 0 else 0.0  # skipped when not needed: it is a system call
-        self._stage.take(message, aside=not alone and self._lets_others_go(message))
+        aside = not alone and self._lets_others_go(message)
+        self._stage.take(message, aside=aside, lends=not alone and self._may_lend(message))
         if self._owed_s > 0:
             self._owed_s -= time.thread_time() - began_s
 
@@ -74,12 +83,25 @@ class PageTurns:
             self._app.watchdog.beat()
             await asyncio.sleep(0)
 
+    def _may_lend(self, message: Message) -> bool:
+        """Whether a helper may parse a page: many wait behind it, and it is not large."""
+        if self._stage.lender is None:
+            return False
+        self._looks_in -= 1
+        if self._looks_in < 0:
+            self._looks_in = LENDING_LOOKS
+            self._lends = self._behind() >= (LENDS_ON if self._lends else LENDS_FROM)
+        return self._lends and likely_bytes(message.value, message.headers) < LARGE_BYTES
+
     # Large pages.
 
-    def _is_behind(self) -> bool:
-        """Whether more pages wait in the log."""
+    def _behind(self) -> int:
+        """Pages that wait in the log."""
         held, taken = self._app.positions, self._stage.taken
-        return self._app.reader.is_behind({p: taken.get(p) or held.next(p) or 0 for p in held.owned})
+        return self._app.reader.behind({p: taken.get(p) or held.next(p) or 0 for p in held.owned})
+
+    def _is_behind(self) -> bool:
+        return self._behind() > 0
 
     def _lets_others_go(self, message: Message) -> bool:
         """Whether a page is large and others wait behind it: each of these may be a host's only source of URLs."""
@@ -225,6 +247,5 @@ class PageTurns:
     async def _look_after_held(self) -> None:
         while not self._app.should_stop:
             await asyncio.sleep(LOOK_AFTER_S)
-            if self._stage.holds:
+            if self._stage.look_after_held():
                 self._app.watchdog.beat()
-            self._stage.look_after_held()

@@ -5,7 +5,7 @@ a new one a URL parse, a fingerprint and a place. Most links of the open web lea
 are asked about once a host; they cost neither fingerprint nor place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -130,9 +130,11 @@ class Links:
         found = self._found(base, hrefs)
         if self._has_grown:
             found = [self._known_again(link) if isinstance(link, str) else link for link in found]
-        links = [link for link in found if link.__class__ is Outlink]
-        foreign = [link for link in found if link.__class__ is str] if len(links) < len(found) else []
-        return Resolved(_each_once(links), list(dict.fromkeys(foreign)))
+        return _apart(found)
+
+    def judged_again(self, urls: Iterable[str]) -> Resolved:
+        """Canonical URLs that another resolver took for foreign, as this one judges them."""
+        return _apart([self._known_again(url) for url in urls])
 
     def _found(self, base: str, hrefs: list[str]) -> list[_Link | None]:
         """The link of each href."""
@@ -259,6 +261,12 @@ class Links:
 
     def _outlink(self, url: str) -> Outlink:
         return Outlink(url, fingerprint(url), self._place(url))
+
+
+def _apart(found: Sequence[_Link | None]) -> Resolved:
+    links = [link for link in found if link.__class__ is Outlink]
+    foreign = [link for link in found if link.__class__ is str] if len(links) < len(found) else []
+    return Resolved(_each_once(links), list(dict.fromkeys(foreign)))
 
 
 def _each_once(links: list[Outlink]) -> list[Outlink]:

@@ -15,7 +15,7 @@ from .founds import Batch, Founds
 from .job import Job, Jobs
 from .outputs import Encoded, PageOutputs, again_of, outputs_of, remarked
 from .requested import are_known, parsed_of, redirected, wants_spider
-from .waiting import Held, Message, PageLine, Waiting, plain
+from .waiting import Held, Message, PageLine, TakenPage, Waiting, plain
 
 __all__ = [
     "Batch",
@@ -29,6 +29,7 @@ __all__ = [
     "PageLine",
     "PageOutputs",
     "Taken",
+    "TakenPage",
     "Waiting",
     "again_of",
     "are_known",

@@ -15,7 +15,7 @@ from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, MAX_VIA_BYTES, FoundUrl, JobSpec, Source
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.html import Links, Outlink
+from crawlog.streams.html import Links, Outlink, Resolved
 from crawlog.streams.spiders import (
     SPIDER,
     Parsed,
@@ -119,14 +119,27 @@ class Job:
         """Whether a page may reach the HTML parser of the default spider."""
         return meta.kind == "page" and is_html(meta) and not is_redirect(meta)
 
+    def may_lend(self, meta: PageMeta) -> bool:
+        """Whether another process may parse a page: what it holds depends on nothing that this process remembers."""
+        return not self.spec.spider and meta.same_as is None and self.may_parse(meta)
+
     def parsed(self, meta: PageMeta, body: bytes) -> Parsed:
         """The result of the default spider for a page."""
+        self._note_scope(meta)
+        parse = parse_page if meta.kind == "page" else parse_listing
+        return parse(meta, body, self.links, self.spec)
+
+    def scoped(self, meta: PageMeta, urls: Iterable[str]) -> Resolved:
+        """Links of a page that are foreign by the scope names of another process, by those that this one knows."""
+        self._note_scope(meta)
+        return self.links.judged_again(urls)
+
+    def _note_scope(self, meta: PageMeta) -> None:
+        """Have links asked about again if the scope has grown, or if a page adds another name."""
         name = self.joining(meta) or ""
         if (len(self.joined), name) != (self._scope_size, self._own_name):
             self._scope_size, self._own_name = len(self.joined), name
             self.links.scope_grew()
-        parse = parse_page if meta.kind == "page" else parse_listing
-        return parse(meta, body, self.links, self.spec)
 
     # Its links.
 

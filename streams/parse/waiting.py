@@ -119,7 +119,12 @@ class PageLine:
         self.size_bytes = 0
 
 
-HeldPage = tuple[Message, PageMeta, Page]
+class TakenPage(NamedTuple):
+    """A page that waits, or is parsed by another process."""
+
+    message: Message
+    meta: PageMeta
+    page: Page
 
 
 class Held:
@@ -131,13 +136,13 @@ class Held:
     """
 
     def __init__(self) -> None:
-        self._pages: dict[str, list[HeldPage]] = {}
+        self._pages: dict[str, list[TakenPage]] = {}
         self._looks: dict[str, int] = {}
         self.count = self.size_bytes = 0
 
     def add(self, message: Message, meta: PageMeta, page: Page) -> None:
         """Hold a page."""
-        self._pages.setdefault(meta.job, []).append((message, meta, page))
+        self._pages.setdefault(meta.job, []).append(TakenPage(message, meta, page))
         self.count += 1
         self.size_bytes += len(message.value or b"")
 
@@ -146,7 +151,7 @@ class Held:
         self._looks = {name: self._looks.get(name, 0) + 1 for name in self._pages}
         return [name for name, looks in self._looks.items() if looks >= HELD_LOOKS]
 
-    def let_go(self, job: str) -> list[HeldPage]:
+    def let_go(self, job: str) -> list[TakenPage]:
         """Remove and return all pages of a job, in the order of arrival."""
         held = self._pages.pop(job, [])
         self._looks.pop(job, None)

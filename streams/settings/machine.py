@@ -157,6 +157,8 @@ class Parse(Section):
     """CPU seconds to parse a page, all tries together; beyond it, or thrice by the clock, it goes to crawl.dead.
 
     A page of a Scrapy spider has as long again after each 1,000 items and requests."""
+    helpers: Annotated[int, Field(ge=0)] | None = None
+    """Processes that help a parse worker with a long partition; empty for one less than its cores, at most 3."""
     max_memory_mb: Annotated[int, Field(ge=256)] = 2048
     """Memory of a parse worker, MiB; beyond it a page fails with MemoryError, or ends the worker for a restart."""
 

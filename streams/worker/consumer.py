@@ -119,9 +119,9 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
     def _tp(self, partition: int) -> TopicPartition:
         return TopicPartition(self.crawl.input_name, partition)
 
-    def is_behind(self, taken: Mapping[int, int]) -> bool:
-        """Whether the end of a partition, by the broker's last answer, is past its offset in `taken`."""
-        return any(end > taken.get(partition, end) for partition, end in self._thread.ends().items())
+    def behind(self, taken: Mapping[int, int]) -> int:
+        """Offsets between those in `taken` and the ends of the partitions, by the broker's last answer."""
+        return sum(max(0, end - taken.get(partition, end)) for partition, end in self._thread.ends().items())
 
     # Assignment: where reading starts.
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from crawlog.streams.kernel import system_mark, work_in_batch
+from crawlog.streams.kernel import cores_within, system_mark, work_in_batch
 
 TELL = "import os; print(os.sched_getscheduler(0))"
 OF_A_CHILD = (
@@ -51,3 +51,24 @@ def test_cloned_machines_and_containers_of_one_host_name_have_marks_of_their_own
     assert here == system_mark()
     monkeypatch.setattr(Path, method, lambda _: found)
     assert system_mark() != here
+
+
+@pytest.mark.parametrize(
+    ("limits", "cores"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000"}, 8),
+        ({"cpu.max": "200000 100000"}, 2),
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "10000 100000"}, 1),
+        ({"cpu.max": "1600000 100000"}, 8),
+        ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, 8),
+        ({"cpu.cfs_quota_us": "300000", "cpu.cfs_period_us": "100000"}, 3),
+        ({"cpu.max": "soon"}, 8),
+    ],
+)
+def test_cores_are_those_that_the_control_groups_allow(tmp_path: Path, limits: dict[str, str], cores: int) -> None:
+    """Of version 2 and of version 1; a part of a core counts whole, and what cannot be read limits nothing."""
+    for name, text in limits.items():
+        (tmp_path / name).write_text(f"{text}\n")
+    assert cores_within(8, [tmp_path / "none", tmp_path]) == cores

@@ -198,15 +198,22 @@ class Stage:
         """A revision of the job becomes known."""
         self.stage.learn(JobCopy("j", spec, epoch))
 
-    def take(
-        self, body: bytes = b"", offset: int | None = None, *, aside: bool = False, coding: str = "", **meta: Any
+    def take(  # a page, how it comes, and its metadata
+        self,
+        body: bytes = b"",
+        offset: int | None = None,
+        *,
+        aside: bool = False,
+        lends: bool = False,
+        coding: str = "",
+        **meta: Any,
     ) -> int:
         """A page comes; returns its offset."""
         offset = self.offsets if offset is None else offset
         self.offsets = offset + 1
         fields: dict[str, Any] = {"url": PAGE, "job": "j", "http": 200, "content_type": HTML} | meta
         headers = pages.headers(PageMeta(**fields), coding)
-        self.stage.take(Message(3, offset, b"a.test", body, headers), aside=aside)
+        self.stage.take(Message(3, offset, b"a.test", body, headers), aside=aside, lends=lends)
         return offset
 
     def founds(self) -> list[urls.FoundUrl]:

@@ -17,7 +17,7 @@ from crawlog.agents.parse import turns as waits_module
 from crawlog.agents.parse.guard import Guard
 from crawlog.agents.parse.parse_agent import ParseWorker
 from crawlog.agents.parse.stage import MAX_ASIDE, MAX_UNTRIED
-from crawlog.agents.parse.turns import PageTurns
+from crawlog.agents.parse.turns import LENDING_LOOKS, LENDS_FROM, LENDS_ON, PageTurns
 from crawlog.agents.sandbox.trial import Trial
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
@@ -103,7 +103,7 @@ def worker_of(stage: Stage, records: int) -> ParseWorker:
         crawl=Settings(),
         watchdog=SimpleNamespace(beat=stage.log.acknowledge),
         positions=SimpleNamespace(owned={3}, next=lambda _: 0),
-        reader=SimpleNamespace(is_behind=lambda taken: taken[3] < records),
+        reader=SimpleNamespace(behind=lambda taken: max(0, records - taken[3])),
     )
     worker = ParseWorker(app)
     worker.serve(stage.stage)
@@ -365,3 +365,41 @@ def test_no_more_than_so_many_pages_wait_for_a_trial(trying: Stage) -> None:
     trying.stage.give_up()
     assert not trying.stage.is_full
     assert trying.stage.untried.size_bytes == 0
+
+
+class Takes:
+    """A stage that notes which pages may be lent."""
+
+    def __init__(self) -> None:
+        self.stage: Any = SimpleNamespace(take=self._take, lender=object(), taken={3: 0}, aside=())
+        self.lent: list[bool] = []
+
+    def _take(self, message: Message, *, aside: bool, lends: bool) -> None:
+        self.lent.append(lends and not aside)
+        self.stage.taken[3] = message.offset + 1
+
+
+def lent_of(records: int, count: int, *, alone: bool = False, body: bytes = b"x") -> list[bool]:
+    """Which of the first pages of a log of so many records may be lent."""
+    takes = Takes()
+    positions = SimpleNamespace(owned={3}, next=lambda _: 0)
+    reader = SimpleNamespace(behind=lambda taken: records - taken[3])
+    app: Any = SimpleNamespace(positions=positions, reader=reader)
+    turns = PageTurns(app, takes.stage, StageCommands("parse"), lambda: None)
+    for offset in range(count):
+        turns.take(Message(3, offset, b"a.test", body, []), alone=alone)
+    return takes.lent
+
+
+def test_pages_of_a_long_partition_are_lent_until_few_are_left() -> None:
+    """A helper takes a CPU second to start, so a short one is none of its business."""
+    lent = lent_of(LENDS_FROM, LENDS_FROM)
+    begun = LENDS_FROM - LENDS_ON - LENDING_LOOKS
+    assert (all(lent[:begun]), any(lent[-LENDS_ON + LENDING_LOOKS :])) == (True, False)
+    assert not any(lent_of(LENDS_FROM - 1, LENDS_FROM - 1))
+
+
+def test_neither_large_pages_nor_those_that_are_parsed_alone_are_lent() -> None:
+    """Large ones wait until others are parsed; with a page that killed workers nothing else is in flight."""
+    assert not any(lent_of(10 * LENDS_FROM, 5, body=LARGE))
+    assert not any(lent_of(10 * LENDS_FROM, 5, alone=True))

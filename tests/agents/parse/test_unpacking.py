@@ -127,7 +127,7 @@ def test_a_page_that_waits_for_its_job_waits_as_it_came() -> None:
     """It is unpacked when its job is known; if nobody knows it, it is a dead letter as it came."""
     stage = Stage()
     stage.take(GZIP, rev=2, coding="gzip", limit=1000)
-    assert (stage.stage.holds, stage.log.records) == (True, [])
+    assert (stage.stage.look_after_held(), stage.log.records) == (True, [])
     stage.learn(JobSpec(rev=2, scope=ScopeSpec(names=("a.test",))))
     assert stage.row()["title"] == "T"
     stage.take(GZIP, job="nobody", coding="gzip")
