@@ -185,11 +185,18 @@ def login(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cluster(engine: Engine, login: None, request: pytest.FixtureRequest) -> Settings:
+def partitions() -> int:
+    """Of the topics in `cluster`; a module whose tests do with fewer has a fixture of this name."""
+    return Settings().kafka.partitions
+
+
+@pytest.fixture
+def cluster(engine: Engine, login: None, partitions: int, request: pytest.FixtureRequest) -> Settings:
     """Settings that point at the session's broker, with topics of this test alone; none is created yet."""
     settings = deployed.allowed(engine.point(Settings()))
     prefix = f"{request.node.name[:80].replace('[', '-').replace(']', '-')}."
-    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"prefix": prefix})})
+    own = {"prefix": prefix, "partitions": partitions}
+    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update=own)})
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,12 @@ from crawlog.streams.url.place import Places
 PARTITIONS = 4
 
 
+@pytest.fixture
+def partitions() -> int:
+    """Few: most of such a test's time goes into the making of topics."""
+    return 2
+
+
 class FakeProducer:
     """Keeps what is sent."""
 

@@ -38,6 +38,12 @@ AT = 1_700_000_000.0
 LARGE = Settings().body_room + 1
 
 
+@pytest.fixture
+def partitions() -> int:
+    """Few: most of such a test's time goes into the making of topics."""
+    return 2
+
+
 def letter(
     offset: int,
     *,

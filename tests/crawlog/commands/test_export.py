@@ -36,6 +36,12 @@ from crawlog.streams.sink.state import SinkState
 pytestmark = pytest.mark.broker
 
 
+@pytest.fixture
+def partitions() -> int:
+    """Few: most of such a test's time goes into the making of topics."""
+    return 2
+
+
 class Log:
     """A crawl's log, written by a test."""
 

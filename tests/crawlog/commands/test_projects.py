@@ -47,6 +47,12 @@ VERSION = 1
 
 
 @pytest.fixture
+def partitions() -> int:
+    """Few: most of such a test's time goes into the making of topics."""
+    return 2
+
+
+@pytest.fixture
 def settings(cluster: Settings, tmp_path: Path) -> Settings:
     """With topics, and a data folder of this test."""
     found = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path / "data"})})

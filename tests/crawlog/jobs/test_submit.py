@@ -41,6 +41,12 @@ from tests.support.folding import State
 pytestmark = pytest.mark.broker
 
 
+@pytest.fixture
+def partitions() -> int:
+    """Few: most of such a test's time goes into the making of topics."""
+    return 2
+
+
 def records(settings: Settings) -> list[UrlsRecord]:
     """All of crawl.urls."""
     topic = Topics(settings.kafka.prefix).urls

@@ -41,6 +41,12 @@ A, B = 1, 2
 """Two URLs."""
 
 
+@pytest.fixture
+def partitions() -> int:
+    """Few: most of such a test's time goes into the making of topics."""
+    return 2
+
+
 def ledger(*pages: int, parsed: int = 99, start: int = 0) -> Ledger:
     """Pages of these URLs, from `start` on."""
     made = Ledger(start, start + len(pages), parsed)
