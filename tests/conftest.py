@@ -154,8 +154,9 @@ def own_processes(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with most slow tests come first, so that the workers of `make test` end together."""
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    broker = Counter(item.path for item in items if item.get_closest_marker("broker"))
+    quick = [item for item in items if not item.get_closest_marker("long")]
+    slow = Counter(item.path for item in quick if item.get_closest_marker("slow"))
+    broker = Counter(item.path for item in quick if item.get_closest_marker("broker"))
     items.sort(key=lambda item: (-slow[item.path], -broker[item.path]))
 
 
