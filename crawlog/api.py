@@ -4,7 +4,7 @@
       │ checks its arguments as the command line does
       ▼
     python -m crawlog.jobs.run_process      the run, in a process of its own
-      │ standard input: the order    standard error: its messages, for the logger `crawlog`
+      │ standard input: the request   standard error: its messages, for the logger `crawlog`
       ▼
     standard output: the Summary, or the error that crawl() raises
 
@@ -35,7 +35,7 @@ from crawlog.streams.settings import Settings, Sources, resolve, to_environ
 
 if TYPE_CHECKING:
     from crawlog.commands.named_spider import NamedSpider, Pairs
-    from crawlog.jobs.order import Order
+    from crawlog.jobs.run_request import RunRequest
     from crawlog.streams.spiders import Spider
 
 __all__ = ["Summary", "crawl"]
@@ -99,10 +99,10 @@ async def crawl(
     in_force = _settings(own, named)
     if output is not None and str(output) == "-":
         raise Misconfigured("output='-': name a file; standard output is the script's own")
-    result = str(output) if output is not None else None
-    in_force, order = checks.ordered(in_force, list(urls), output=result, spider=named, job=job, fresh=fresh)
+    outputs = [str(output)] if output is not None else []
+    in_force, request = checks.ordered(in_force, list(urls), outputs=outputs, spider=named, job=job, fresh=fresh)
     prepare(in_force.run.data)
-    return await _run(in_force, order)
+    return await _run(in_force, request)
 
 
 def _named(spider: "type[Spider] | str | Path") -> str:
@@ -154,8 +154,8 @@ def _settings(given: Settings | Mapping[str, object] | None, named: "NamedSpider
     return resolve(Sources(flags=dict(given or {}), spider=named.facts.settings if named else {})).settings
 
 
-async def _run(settings: Settings, order: "Order") -> Summary:
-    """Runs the order in a process of its own.
+async def _run(settings: Settings, request: "RunRequest") -> Summary:
+    """Runs the request in a process of its own.
 
     Raises: CrawlError: the error that ended it.
     """
@@ -168,7 +168,7 @@ async def _run(settings: Settings, order: "Order") -> Summary:
         start_new_session=True,  # the terminal sends Ctrl-C to the script alone, which cancels
         limit=MAX_LINE_BYTES,
     )
-    ending = asyncio.ensure_future(_talk(process, msgspec.json.encode(order)))
+    ending = asyncio.ensure_future(_talk(process, msgspec.json.encode(request)))
     try:
         answer = await asyncio.shield(ending)
     except BaseException:  # cancelled, or a message that cannot be read: no run is left behind
@@ -182,13 +182,13 @@ async def _run(settings: Settings, order: "Order") -> Summary:
     return _outcome(msgspec.json.decode(answer, type=Ended))
 
 
-async def _talk(process: Process, order: bytes) -> bytes:
-    """Sends the order, logs the run's messages, returns its answer."""
+async def _talk(process: Process, request: bytes) -> bytes:
+    """Sends the request, logs the run's messages, returns its answer."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     with contextlib.suppress(ConnectionError):  # the run has ended: its answer says why
-        process.stdin.write(order)
+        process.stdin.write(request)
         await process.stdin.drain()
     process.stdin.close()
     reading = asyncio.ensure_future(process.stdout.read())

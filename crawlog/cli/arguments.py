@@ -4,7 +4,6 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,7 +14,7 @@ from crawlog.streams.url import InvalidUrl, serialise
 
 if TYPE_CHECKING:
     from crawlog.commands.named_spider import NamedSpider, Pairs
-    from crawlog.jobs.order import Order
+    from crawlog.jobs.run_request import RunRequest
     from crawlog.streams.log import TargetKind
     from crawlog.streams.settings import Settings
 
@@ -33,16 +32,16 @@ def ordered(
     urls: Sequence[str],
     *,
     seeds_file: Path | None = None,
-    output: str | None = None,
+    outputs: Sequence[str] = (),
     spider: "NamedSpider | None" = None,
     job: str | None = None,
     fresh: bool = False,
-) -> "tuple[Settings, Order]":
-    """Checks the arguments of a run; returns its settings, with the logins in the URLs, and its order.
+) -> "tuple[Settings, RunRequest]":
+    """Checks the arguments of a run; returns its settings, with the logins in the URLs, and its request.
 
     Raises: Misconfigured: there is nothing to crawl, or an argument is invalid.
     """
-    from crawlog.jobs.order import Order
+    from crawlog.jobs.run_request import RunRequest
     from crawlog.streams.spiders import SpiderFacts
 
     facts = spider.facts if spider else SpiderFacts("", "")
@@ -58,15 +57,26 @@ def ordered(
     urls, sitemaps = sitemaps_apart(urls)
     checked, logins = logins_apart(checked_urls(urls))
     checked += sitemaps
-    if output is not None:
+    for output in outputs:
         result_output(output)
     if seeds_file:
         existing_file(seeds_file, "--seeds")
-    order = Order(checked, seeds_file, facts.path, job, output, fresh, facts.digest, starts=starts, notes=facts.notes)
-    order.pipelines, order.dumps_stats = facts.has_pipelines, facts.dumps_stats
-    if spider:
-        order = replace(order, args=spider.ref.args, scrapy=spider.ref.scrapy)
-    return settings.with_logins(logins) if logins else settings, order
+    request = RunRequest(
+        checked,
+        seeds_file,
+        facts.path,
+        job,
+        tuple(dict.fromkeys(outputs)),
+        fresh,
+        facts.digest,
+        args=spider.ref.args if spider else (),
+        scrapy=spider.ref.scrapy if spider else (),
+        starts=starts,
+        pipelines=facts.has_pipelines,
+        dumps_stats=facts.dumps_stats,
+        notes=facts.notes,
+    )
+    return settings.with_logins(logins) if logins else settings, request
 
 
 def sitemaps_apart(urls: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -12,7 +12,7 @@ from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
-from .options import accept_skipped, one_file, settings_of, settings_options
+from .options import accept_skipped, settings_of, settings_options
 from .reach import login_of, reachable_log, while_up
 
 if TYPE_CHECKING:
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("urls", nargs=-1, metavar="URL|sitemap:URL…")
 @click.option(
-    "-o", "--output", metavar="FILE", multiple=True, callback=one_file, help="Results: .jsonl, .json, .csv or -."
+    "-o",
+    "--output",
+    "outputs",
+    metavar="FILE",
+    multiple=True,
+    help="Results: .jsonl, .json, .csv or -. Repeatable.",
 )
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
 @click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
     metavar="SPIDER",
     help="FILE.py[:Class], pkg.module:Class, or NAME in a Scrapy project; without one every link in scope is followed.",
 )
-@click.option("-a", "args", metavar="NAME=VALUE", multiple=True, help="Argument of the spider; may be repeated.")
+@click.option("-a", "args", metavar="NAME=VALUE", multiple=True, help="Argument of the spider. Repeatable.")
 @click.option("--job", metavar="NAME", help="Name of the job; without it a hash of seeds and spider.")
 @click.option("--fresh", is_flag=True, help="Begin the job again from its seeds, in a new epoch.")
 @accept_skipped
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
 @settings_options
 def run(
     urls: tuple[str, ...],
-    output: str | None,
+    outputs: tuple[str, ...],
     depth: int | None,
     max_pages: int | None,
     workers: str | None,
@@ -72,18 +77,16 @@ def run(
     if workers is None and _is_for_fleet(given):
         if accepts_skipped:
             raise Misconfigured("--accept-skipped: workers run. Stop them, then `crawlog up --accept-skipped`.")
-        from .attached import attached
-
         of_job = {"urls": urls, "seeds": seeds, "spider": spider, "args": args, "job": job, "fresh": fresh}
-        return attached(given | of_job | {"depth": depth, "max_pages": max_pages}, output, as_json=as_json)
+        return _joined(given | of_job | {"depth": depth, "max_pages": max_pages}, outputs, as_json=as_json)
     given, scrapy = scrapy_apart(given)
     flags |= arguments.worker_counts(workers) if workers else {}
     named = arguments.spider(spider, args, scrapy, lambda: settings_of(given, flags))
     settings = settings_of(given, flags, named.facts.settings if named else None)
-    settings, order = arguments.ordered(
-        settings, urls, seeds_file=seeds, output=output, spider=named, job=job, fresh=fresh
+    settings, request = arguments.ordered(
+        settings, urls, seeds_file=seeds, outputs=outputs, spider=named, job=job, fresh=fresh
     )
-    order.accepts_skipped = accepts_skipped
+    request.accepts_skipped = accepts_skipped
     prepare(settings.run.data)
     from crawlog.jobs import run as command
     from crawlog.jobs.live import view
@@ -91,8 +94,8 @@ def run(
     from . import summary_text
 
     shown = view()
-    summary = command.run(settings, order, shown)
-    feed = named.facts.feed if named and not output else ""
+    summary = command.run(settings, request, shown)
+    feed = named.facts.feed if named and not outputs else ""
     for line in (*summary_text.lines(summary), *summary_text.no_file(summary, feed)):
         shown.say(line)
     if as_json:
@@ -102,11 +105,28 @@ def run(
 
 def _is_for_fleet(given: dict[str, Any]) -> bool:
     """Whether workers run already that take the job."""
-    from crawlog.jobs.follow import has_fleet
+    from crawlog.jobs.joined import has_fleet
 
     from .options import scrapy_apart
 
     return has_fleet(settings_of(scrapy_apart(given)[0]))
+
+
+def _joined(given: dict[str, Any], outputs: tuple[str, ...], *, as_json: bool) -> int:
+    """Gives the job to the fleet that runs already, and follows it.
+
+    Args:
+        given: The values of the options of `run`.
+    """
+    from . import arguments
+    from .jobs import followed, submitted
+
+    began = time.time()
+    for output in outputs:
+        arguments.result_output(output)
+    of_submit = {"project": "", "version": "", "outputs": (), "priority": 0, "paused": False}
+    settings, view, before = submitted(given | of_submit, is_followed=True, is_run=True)
+    return followed(settings, view, before, as_json=as_json, outputs=outputs, began=began)
 
 
 @click.command()
@@ -151,7 +171,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
     """Names the seeds that the job's record refuses by their host names alone."""
-    from crawlog.jobs.order import refused
+    from crawlog.jobs.run_request import refused
     from crawlog.streams.log import Topics, known_job
 
     if lines := refused(seeds, allow_private=False):

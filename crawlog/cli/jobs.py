@@ -71,13 +71,33 @@ def submit(wait: bool, as_json: bool, **given: Any) -> int:
     began = time.time()
     settings, view, before = submitted(given, is_followed=wait)
     if wait:
-        from .followed import followed
-
         return followed(settings, view, before, as_json=as_json, began=began)
     answer(fleet_text.job_json(view) if as_json else view.name)
     if not as_json:
         tell(f"submitted: `crawlog jobs show {view.name}` tells how far it is")
     return outcome.FINISHED
+
+
+def followed(
+    settings: "Settings",
+    view: "JobView",
+    before: "Before",
+    *,
+    as_json: bool,
+    began: float,
+    outputs: tuple[str, ...] = (),
+) -> int:
+    """Follows a job that was submitted; returns the exit code of a `run`."""
+    from crawlog.jobs.joined import follow
+    from crawlog.jobs.live import view as terminal_view
+
+    from . import summary_text
+
+    summary = follow(settings, view, before, terminal_view(), began=began, outputs=outputs)
+    tell(*summary_text.lines(summary))
+    if as_json:
+        answer(summary_text.as_json(summary))
+    return summary_text.exit_code(summary)
 
 
 def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False) -> "tuple[Settings, JobView, Before]":

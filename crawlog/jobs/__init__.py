@@ -1,9 +1,10 @@
 """A job from its request to its summary, for `run`, `submit`, `crawl()` and the service.
 
-request ─► submit ──► the job's record and its seeds ─► FleetView ─► follow ─► Summary
-└► run: workers of its own ─► job_in_log, planting ─► the job's end ─► result_file ─► Summary
+RunRequest ─► run: workers of its own ─► job_in_log, planting ─┐
+Submission ─► submit ─► joined: workers that run already ──────┴─► JobFollower ─► the end ─► Summary
+│
+run_outputs, or export ─► FILE ◄─ loss_check ◄───┘
 
-request     the job as a user or a program describes it, checked; `order`: that of `run`
 changes     pause, resume, stop, cancel and delete of a job that is there
 live        progress on standard error; `pace` estimates the end
 job_closing the last lines of a job's log, and Scrapy's stats

@@ -1,27 +1,24 @@
-"""`crawlog run` where a fleet is, and `submit --wait`: the fleet crawls, this command follows and writes FILE here.
+"""Follows a job to its end and sums it up: of a `run` by its own workers or those of a fleet, and of `submit --wait`.
 
-has_fleet ─► Before ─► submit ─► FleetFollower: FleetView ─► frames ─► end ─► outputs ─► export_job ─► FILE ─► Summary
-│ Ctrl-C: detached, the job goes on
-└ Ctrl-C again: the job is cancelled ─► FILE.partial ─► Summary
+    fleet.look: keeps workers alive, or hears Ctrl-C ─┐
+    crawl.control, crawl.progress ─► FleetView ───────┴─► JobFollower ─► frames ─► the end ─► Summary
+
+The coordinator alone decides that a job has ended. Whoever follows reads that, and waits for outputs behind the end.
+`attached.py` follows on a fleet that is there, `run.py` on workers of its own.
 """
 
 import contextlib
-import signal
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from crawlog import outcome
 from crawlog.jobs.live import Frame, View
 from crawlog.jobs.pace import Pace
-from crawlog.processes.hold import holder
-from crawlog.schemas.job_orders import ENDED, PIPELINES_ALONE
-from crawlog.streams import engine
+from crawlog.schemas.job_orders import ENDED
 from crawlog.streams.control import ended, remarks_of
-from crawlog.streams.errors import EngineError, InvalidState
-from crawlog.streams.jobs import Finish, is_final
+from crawlog.streams.errors import EngineError
+from crawlog.streams.jobs import Finish, is_begun, is_final
 
-from .detaching import Detach, Signals, is_again
 from .job_outputs import JobOutputs
 from .spider_lines import SpiderLines
 from .summary import Summary
@@ -34,17 +31,8 @@ if TYPE_CHECKING:
 LOOK_S = 0.1
 """Between two looks at the job."""
 
-RENEW_S = 1.0
-"""Time between two looks whether the local engine was started again, seconds."""
-
-SIGN_S = 3.0
-"""How long to wait for a report of a fleet that seems to be gone, seconds: the broker's clock may differ from ours."""
-
-AS_SCRAPED = (
-    "{} will have the items as they were scraped: the job's pipelines run beside the fleet's sink worker."
-    " `crawlog submit -o NAME` writes what they give"
-)
-"""What is said of FILE: the command makes it from the log, which has no rows of pipelines."""
+END_LOOK_S = 0.02
+"""The same while only outputs are waited for, which take some 0.1 s."""
 
 END_NOTED_S = 10.0
 """How long the note of a job's end may come after its state, seconds."""
@@ -53,26 +41,15 @@ LETTERS_S = 60.0
 """How long crawl.dead may be read at the end, seconds."""
 
 
-def has_fleet(settings: "Settings") -> bool:
-    """Whether a `run` gives its job to workers that run already: those of `up` on this folder, or of a cluster.
+class Fleet(Protocol):
+    """The workers that crawl the job, as this command sees them."""
 
-    A command with workers of its own (`--workers`, `run.fetch_workers`) works by itself on a cluster.
-    """
-    from crawlog.streams.fleet import FleetView
-    from crawlog.streams.log import has_topics
+    @property
+    def settings(self) -> "Settings":
+        """With the address and the password of the log; those of a local engine change with each start."""
 
-    if not settings.kafka.bootstrap:
-        held = holder(settings.run.data)
-        return held is not None and held.what == "up"
-    if {"fetch_workers", "parse_workers"} & settings.run.model_fields_set:
-        return False
-    if not has_topics(settings):
-        return False
-
-    def is_told(view: FleetView) -> bool:
-        return view.has_fleet() or not view.look(lambda state: state.had_fleet())
-
-    return FleetView.read(settings, until=is_told, wait_s=SIGN_S).has_fleet()
+    def look(self, wait_s: float) -> None:
+        """Waits a moment, and keeps alive what this command has started. May raise the end of the command."""
 
 
 class Before(NamedTuple):
@@ -81,203 +58,188 @@ class Before(NamedTuple):
     Attributes:
         dead: The next offset of crawl.dead.
         view: The jobs; None if the log has none.
+        unreported: Pages of the job that the log has, and no report counts yet: those of workers that were killed.
     """
 
     dead: int = 0
     view: "FleetView | None" = None
+    unreported: int = 0
 
     @classmethod
-    def read(cls, settings: "Settings") -> "Before":
-        """The log as it is now; it may have no topics yet."""
+    def read(cls, settings: "Settings", job: str = "") -> "Before":
+        """The log as it is now; it may have no topics yet.
+
+        Args:
+            job: A job that no worker crawls now.
+        """
         from crawlog.streams.fleet import FleetView
         from crawlog.streams.log import Topics, has_topics, log_end
 
         if not has_topics(settings):
             return cls()
-        return cls(log_end(settings, Topics(settings.kafka.prefix).dead), FleetView.read(settings))
+        view = FleetView.read(settings)
+        return cls(log_end(settings, Topics(settings.kafka.prefix).dead), view, _unreported(settings, view, job))
 
     def job(self, name: str) -> "JobView | None":
         """A job as it was; None if there was none."""
         return self.view.job(name) if self.view is not None else None
 
 
-def follow(
-    settings: "Settings", job: "JobView", before: Before, shown: View, *, began: float, output: str | None = None
-) -> Summary:
-    """Follows a job of the fleet to its end, then writes its rows to `output`.
+def _unreported(settings: "Settings", view: "FleetView", name: str) -> int:
+    from crawlog.streams.log import Topics, log_bounds, pages_done, partition_count, read_partitions
+
+    job = view.job(name)
+    if job is None or job.state in ENDED:
+        return 0
+    topic = Topics(settings.kafka.prefix).urls
+    passed = view.look(lambda state: {one.partition: one.offset for one in state.picture.of("fetch")})
+    bounds = log_bounds(settings, topic, list(range(partition_count(settings))))
+    unread = {at: (max(low, passed.get(at, low)), end) for at, (low, end) in bounds.items()}
+    unread = {at: (start, end) for at, (start, end) in unread.items() if start < end}
+    return sum(pages_done(one.value(), name) for one in read_partitions(settings, topic, unread))
+
+
+class JobFollower:  # long: one reader of the log follows the job, shows it and sums it up
+    """A job, as this command sees it.
 
     Args:
-        job: As it was submitted.
-        before: The log before that.
-        began: When the command began, UTC epoch seconds.
-        output: As `-o` of `run`; None for no file.
-
-    Raises: EngineError: the log does not answer, or an output of the job was not made. Misconfigured: the job failed.
-    """
-    signals = Signals()
-    summary = Summary(job.name, output=output, epoch=job.epoch, resumed=0 < job.submitted_at < began)
-    with signals.heard():
-        following = None
-        try:
-            shown.say(f"job {job.name}, on the workers that run already")  # from here on Ctrl-C detaches
-            if output is not None and _has_pipelines(job):
-                shown.say(AS_SCRAPED.format(output))
-            following = FleetFollower(settings, summary, before, shown)
-            following.until_ended(signals.look)
-            following.sum_stats()
-            if output is not None and not summary.is_gone:
-                shown.close()
-                _write(following.settings, summary, output)
-            following.outputs.check()
-        except Detach as detach:
-            shown.close()
-            summary.signal, summary.counts = detach.number, job.counts
-            _leave_off(following.settings if following is not None else settings, summary, signals, shown)
-            if following is not None:
-                following.count()
-        finally:
-            shown.close()
-            summary.took_s = time.time() - began
-            if following is not None:
-                following.close()
-    if output is not None and summary.reason == "cancelled":
-        _write_partial(following.settings if following is not None else settings, summary, output)
-    return summary
-
-
-def _has_pipelines(job: "JobView") -> bool:
-    """Whether the items of a job without outputs of its own pass pipelines."""
-    return [one.name for one in job.outputs] == [PIPELINES_ALONE.name]
-
-
-def _leave_off(settings: "Settings", summary: Summary, signals: Signals, shown: View) -> None:
-    """Notes that a signal ends the command. The job goes on, unless it has ended or there is a second Ctrl-C."""
-    if summary.reason != "interrupted":  # its end is told already
-        is_unwritten = summary.output is not None and not summary.is_gone
-        summary.reason = "interrupted" if is_unwritten else summary.reason
-        return
-    summary.reason = "detached"
-    if summary.signal == signal.SIGINT and is_again(signals, shown):
-        _cancel(settings, summary, shown)
-
-
-def _cancel(settings: "Settings", summary: Summary, shown: View) -> None:
-    """Cancels the job; one that has ended meanwhile stays as it is."""
-    from .changes import cancel_job
-
-    try:
-        cancel_job(settings, summary.job)
-    except InvalidState as error:
-        shown.say(str(error))
-    else:
-        summary.signal, summary.reason = 0, "cancelled"
-
-
-def _write(settings: "Settings", summary: Summary, output: str) -> None:
-    """Writes FILE. That of a stopped job has the rows so far, as a `run` has them."""
-    from crawlog.commands.export import export_job
-
-    written = export_job(settings, summary.job, output)
-    if written.is_complete:
-        summary.rows = written.rows
-    else:
-        summary.partial = written.output
-
-
-def _write_partial(settings: "Settings", summary: Summary, output: str) -> None:
-    """Writes the rows of a cancelled job to FILE.partial, as a `run` leaves them; a signal ends that at once."""
-    from crawlog.streams.sink import is_file
-
-    if is_file(output):
-        with contextlib.suppress(KeyboardInterrupt, SystemExit), outcome.stopped_by_signals():
-            _write(settings, summary, output)
-
-
-class FleetFollower:
-    """A job of a fleet, as this command sees it.
+        fleet: The workers that crawl it.
+        before: The log before the job was submitted.
+        is_own: Whether the workers are this command's own, and end with it: then the end is waited for also where the
+            rows stay partial.
 
     Attributes:
-        settings: With the address and the password of the log; those of the local engine change with each start.
-        outputs: Those of the job.
+        end: How the job ended; None while it goes on, and of a job that is left open.
+        known: The job before it was submitted, if it has not begun again since.
+        outputs: Those of the job's record.
     """
 
-    def __init__(self, settings: "Settings", summary: Summary, before: Before, shown: View) -> None:
-        from crawlog.streams.control import DeadLetterReader, FleetReports, ProgressReader
+    def __init__(self, fleet: Fleet, summary: Summary, before: Before, shown: View, *, is_own: bool = False) -> None:
+        from crawlog.streams.control import DeadLetterReader
         from crawlog.streams.fleet import FleetView
-        from crawlog.streams.log import partition_count
+        from crawlog.streams.log import Admin, partition_count
 
-        self._is_local = engine.is_at(settings.run.data, settings.kafka.bootstrap)
-        self._renew_at = 0.0
-
-        count = partition_count(settings)
-        settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"partitions": count})})
-        self.settings = settings
+        self._fleet = fleet
+        self._count = partition_count(fleet.settings)
+        self._settings = fleet.settings
         self._summary = summary
         self._shown = shown
+        self._is_own = is_own
         self._pace = Pace()
         self._began = time.monotonic()
-        self._ends = ProgressReader(settings, FleetReports())
-        self._seeded = self._ends.ends("fetch")
-        self._finish = Finish(summary.job, self._seeded, with_sink=False)
+        self._admin = Admin(fleet.settings)
         self._is_left_open = False
+        self.end: Finished | None = None
+        self.known: JobView | None = None
         self.outputs = JobOutputs(summary.job, shown.say)
-        self._letters = DeadLetterReader(settings, summary.job, before.dead)
-        self._lines = SpiderLines(settings, summary.job, shown)
-        self._view: FleetView = FleetView(settings).start()
-        self._known = before.job(summary.job)
-        summary.is_clean = not before.dead or self._known is None
+        self._letters = DeadLetterReader(fleet.settings, summary.job, before.dead)
+        self._lines = SpiderLines(fleet.settings, summary.job, shown)
+        self._view: FleetView = FleetView(self._counted(fleet.settings)).start()
+        self._before, self._unreported = before.job(summary.job), before.unreported
+        summary.is_clean = not before.dead or self._before is None
+        self.seeded_again()
 
-    def _renew(self, now: float) -> None:
+    def _counted(self, settings: "Settings") -> "Settings":
+        """The settings with the log's number of partitions."""
+        return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"partitions": self._count})})
+
+    def seeded_again(self) -> None:
+        """Notes that the log may have new seeds up to its present end: the job has not ended before they are read."""
+        self._seeded = self._ends("fetch")
+        self._finish = Finish(self._summary.job, self._seeded, with_sink=False)
+
+    def _ends(self, stage: str) -> tuple[int, ...]:
+        from crawlog.streams.log import Topics
+
+        names = Topics(self._settings.kafka.prefix)
+        topic = names.urls if stage == "fetch" else names.pages if stage == "parse" else names.items
+        return self._admin.ends((topic,), self._count)[topic]
+
+    def _renew(self) -> None:
         """Goes on with the clients of a local engine that was stopped and started again."""
-        if not self._is_local or now < self._renew_at:
-            return
-        self._renew_at = now + RENEW_S
-        with contextlib.suppress(EngineError):  # it is being started
-            settings = engine.again(self.settings, self.settings.run.data)
-            if settings is not self.settings:
-                self._reopen(settings)
-
-    def _reopen(self, settings: "Settings") -> None:
-        from crawlog.streams.control import FleetReports, ProgressReader
         from crawlog.streams.fleet import FleetView
+        from crawlog.streams.log import Admin
 
-        with contextlib.ExitStack() as opened:
-            ends = opened.enter_context(contextlib.closing(ProgressReader(settings, FleetReports())))
-            view = opened.enter_context(contextlib.closing(FleetView(settings))).start()
-            opened.pop_all()
-        for one in (self._view, self._ends):
-            one.close()
-        self.settings, self._ends, self._view = settings, ends, view
-        self._letters.at(settings)
+        settings = self._fleet.settings
+        if settings.kafka == self._settings.kafka:
+            return
+        with contextlib.suppress(EngineError):  # it is being started
+            with contextlib.ExitStack() as opened:
+                view = opened.enter_context(contextlib.closing(FleetView(self._counted(settings)))).start()
+                opened.pop_all()
+            self._view.close()
+            self._settings, self._admin, self._view = settings, Admin(settings), view
+            self._letters.at(settings)
 
     def close(self) -> None:
-        """Closes the consumers, after the last lines of the spider."""
-        self._lines.finish(self.settings)
-        for one in (self._view, self._letters, self._ends):
+        """Closes the consumers."""
+        for one in (self._view, self._letters):
             one.close()
 
-    def until_ended(self, heard: Callable[[], None]) -> None:
+    def show_last_lines(self) -> None:
+        """Shows the last lines of the spider, which workers send when they stop."""
+        self._lines.finish(self._fleet.settings)
+
+    # ------------------------------------------------------------------ following
+
+    def until_ended(self) -> None:
         """Shows the job until it has ended and its outputs are made; fills the summary.
 
-        Args:
-            heard: Called between two looks; may raise.
+        Raises: Misconfigured: the job failed. EngineError: crawl.dead cannot be read.
         """
+        self.end, self._is_left_open = None, False
         while not self._view.look(self._is_through):
-            heard()
-            time.sleep(LOOK_S)
-            now = time.monotonic()
-            self._renew(now)
-            self._lines.poll(self.settings)
-            self._view.look(self._count)
+            self.look()
             self.outputs.tell_failed()
-            self.outputs.tell_wait(now)
-            if self._shown.is_due(now):
-                self._show(now)
+            self.outputs.tell_wait(time.monotonic())
         self.outputs.tell_unmade()
         self._view.wait_until(lambda state: self._is_left_open or self._end(state) is not None, END_NOTED_S)
         self._view.look(self._sum_up)
+        self.count_letters(LETTERS_S)
+
+    def look(self, wait_s: float = LOOK_S) -> None:
+        """Waits a moment, and shows what is new."""
+        self._fleet.look(wait_s)
+        now = time.monotonic()
+        self._renew()
+        self._lines.poll(self._settings)
+        self._letters.poll()
+        self._view.look(self._count_pages)
+        if self._shown.is_due(now):
+            self._show(now)
+
+    def until_made(self, views: Callable[[], "Iterable[OutputView]"]) -> bool:
+        """Waits for outputs that only this command has; False if the job goes on, or ended again, meanwhile.
+
+        Args:
+            views: Returns them as they are now.
+
+        Raises: EngineError: one could not be made.
+        """
+        outputs, ended_so = JobOutputs(self._summary.job, self._shown.say), self.end
+        while True:
+            outputs.look(views(), has_sink=True)
+            if not outputs.are_awaited:
+                outputs.check()
+                return True
+            if self._view.look(self._end_now) != ended_so:
+                return False
+            self.look(END_LOOK_S)
+            outputs.tell_wait(time.monotonic())
+
+    def _end_now(self, state: "FleetState") -> "Finished | None":
+        return self._end(state)
+
+    def count_letters(self, within_s: float) -> None:
+        """Counts the dead letters up to now.
+
+        Raises: EngineError: not all could be read in time; the summary has those that were.
+        """
+        from crawlog.streams.log import Topics
+
+        dead = Topics(self._settings.kafka.prefix).dead
         try:
-            self._letters.catch_up(self._ends.dead_end(), LETTERS_S)
+            self._letters.catch_up(self._admin.ends((dead,), 1)[dead][0], within_s)
         finally:
             self._summary.tell_losses(self._letters.tally)
 
@@ -285,7 +247,9 @@ class FleetFollower:
         """Adds Scrapy's stats to the summary, those of its pages and those of its pipelines."""
         from .job_closing import stats_of
 
-        self._summary.stats = stats_of(self.settings, self._view, self._summary.job)
+        self._summary.stats = stats_of(self._settings, self._view, self._summary.job)
+
+    # ------------------------------------------------------------------ the end
 
     def _copy(self, state: "FleetState") -> "JobCopy | None":
         return state.copy(self._summary.job)
@@ -326,7 +290,7 @@ class FleetFollower:
         if job.state not in ENDED:
             return False
         if job.state != "finished":
-            return end is not None or not is_final(job.state, job.reason)
+            return end is not None or not (self._is_own or is_final(job.state, job.reason))
         covers = end is not None and all(now >= then for now, then in zip(end.urls, self._seeded, strict=False))
         return covers or (state.picture.has_passed("fetch", self._seeded) and not job.counts.queued)
 
@@ -337,34 +301,35 @@ class FleetFollower:
         return has_begun_again(state.said, self._summary.job, self._summary.epoch)
 
     def _is_open(self, state: "FleetState", job: "JobView") -> bool:
-        """Whether commands hold all URLs that are left of a job without an end: they stop it, or block hosts."""
+        """Whether the coordinator leaves the job open with nothing to do: its URLs are held, or it has none."""
         copy = self._copy(state)
         if copy is None or copy.spec.state != "running":
             return False
         if state.commands.of_job(job.name).stopped:
             return not state.commands.reason(job.name)  # the coordinator ends a job that its spider closed
-        is_blocked = any(one.action == "block" for one in state.commands.in_force)
-        return is_blocked and bool(job.counts.held) and not job.counts.queued
+        counts = job.counts
+        if counts.held:
+            return not counts.queued and any(one.action == "block" for one in state.commands.in_force)
+        return self._is_own and not (counts.queued or copy.spec.starts or is_begun(counts))
 
     def _is_finished(self, state: "FleetState", job: "JobView") -> bool:
         """Whether nothing is left to do of an open job."""
         self._finish.is_starting = job.is_starting and job.state != "stopped"
         try:
-            return self._finish.step(state.picture, self._ends.ends)
+            return self._finish.step(state.picture, self._ends)
         except EngineError:  # the broker may be restarting
             return False
 
-    def _count(self, state: "FleetState") -> None:
-        if not state.picture.has_passed("fetch", self._seeded):
-            return
-        job = state.job(self._summary.job)
-        if job is not None:
+    # ------------------------------------------------------------------ showing
+
+    def _count_pages(self, state: "FleetState") -> None:
+        if state.picture.has_passed("fetch", self._seeded) and (job := state.job(self._summary.job)) is not None:
             self._pace.look(ended(job.counts), time.monotonic())
 
     def _show(self, now: float) -> None:
         lag = {}
         with contextlib.suppress(EngineError):
-            lag = {one.stage: one.lag for one in self._view.stages()}
+            lag = {one.stage: one.lag for one in self._view.stages() if one.stage != "sink" or one.workers}
         if (frame := self._view.look(lambda state: self._frame(state, lag, now))) is not None:
             self._shown.show(frame)
 
@@ -373,17 +338,22 @@ class FleetFollower:
         name, picture = self._summary.job, state.picture
         job, copy = state.job(name), self._copy(state)
         passed, count = picture.passed("fetch", self._seeded), len(self._seeded)
-        naming, unanswered = picture.strangers()
         if job is None or copy is None:
             return None
+        naming, unanswered = picture.strangers()
+        hosts, tally = picture.hosts(), self._letters.tally
+        longest = max((queued for _, queued, _ in hosts), default=0)
         return Frame(
             job=name,
             took_s=now - self._began,
             counts=job.counts,
             rate=self._pace.rate(),
             lag=lag,
-            hosts=picture.hosts(),
+            hosts=hosts,
             paused="paused" if job.state == "paused" else picture.paused(name),
+            dead=tally.count,
+            commonest=tally.commonest,
+            left_s=self._pace.left_s(job.counts, longest, now, self._rest_s(copy)),
             reading=f"{passed} of {count} partitions so far" if passed < count else "",
             is_starting=job.is_starting,
             naming=naming,
@@ -392,28 +362,44 @@ class FleetFollower:
             is_stalled=not lag,
         )
 
+    def _rest_s(self, copy: "JobCopy") -> float:
+        """The job's delay between two requests to a host, seconds."""
+        from crawlog.streams.http import policy_of
+        from crawlog.streams.log import limits_of, own_manner
+
+        rules = policy_of(copy.spec, own_manner(self._settings), limits_of(self._settings)).rules
+        return rules.delay_s / rules.per_host
+
+    # ------------------------------------------------------------------ the summary
+
     def count(self) -> None:
         """Fills the counts of the summary, for a job whose end is not waited for."""
         self._view.look(self._sum_counts)
 
-    def _sum_counts(self, state: "FleetState") -> "JobView | None":
-        """Fills the counts; returns the job as it was before, if it has not begun again since."""
+    def _sum_counts(self, state: "FleetState") -> None:
         job, end = state.job(self._summary.job), self._end(state)
         if job is None:
-            return None
+            return
         self._summary.remarks = remarks_of(state.picture, job.name, job.epoch)
         self._summary.counts = counts = end.counts if end is not None and end.counts is not None else job.counts
-        known = self._known if self._known is not None and self._known.epoch == job.epoch else None
-        self._summary.pages = max(ended(counts) - (ended(known.counts) if known is not None else 0), 0)
-        return known
+        before = self._before
+        self.known = before if before is not None and before.epoch == job.epoch else None
+        had = ended(self.known.counts) + self._unreported if self.known is not None else 0
+        self._summary.pages = max(ended(counts) - had, 0)
+        self._note_start(state, job)
+
+    def _note_start(self, state: "FleetState", job: "JobView") -> None:
+        from crawlog.schemas.control import StartEnded
+
+        note = state.said.get(f"start/{job.name}".encode())
+        if isinstance(note, StartEnded) and note.epoch == job.epoch:
+            self._summary.start_error, self._summary.start_items = note.error, note.items
 
     def _sum_up(self, state: "FleetState") -> None:
         """Fills the summary.
 
         Raises: Misconfigured: the job failed.
         """
-        from crawlog.schemas.control import StartEnded
-
         summary, job = self._summary, state.job(self._summary.job)
         if job is None:
             summary.reason = "deleted"
@@ -421,13 +407,12 @@ class FleetFollower:
         if self._has_begun_again(state):
             summary.reason = "begun_again"
             return
+        self.end = self._end(state)
         if self._is_left_open:
-            summary.tell_open(state.commands, is_held=True)
+            summary.tell_open(state.commands, is_held=bool(job.counts.held))
         else:
             summary.tell_end(job.state, job.reason)
-        known = self._sum_counts(state)
+        self._sum_counts(state)
+        known = self.known
         if known is not None and known.state in ENDED and known.rev == job.rev and summary.reason != "stopped":
             summary.tell_known()
-        note = state.said.get(f"start/{job.name}".encode())
-        if isinstance(note, StartEnded) and note.epoch == job.epoch:
-            summary.start_error, summary.start_items = note.error, note.items

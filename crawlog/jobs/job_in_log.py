@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.processes.startable import STARTABLE, start_ended
+from crawlog.processes.starting import STARTABLE, start_ended
 from crawlog.schemas.control import Command, Finished, JobCopy, StartEnded
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Topics
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from crawlog.schemas.urls import JobSpec, RequestRules
     from crawlog.streams.log import Void
 
-    from .order import Order
+    from .run_request import RunRequest
 
 REPARSE = (
     "the spider has changed since its pages were parsed:"
@@ -42,8 +42,10 @@ class JobInLog:
         is_cancelled: Whether the job was cancelled, and this run does not begin it again.
     """
 
-    def __init__(self, order: "Order", name: str, supervisor: "Supervisor", say: "Callable[[str], None]") -> None:
-        self.order = order
+    def __init__(
+        self, request: "RunRequest", name: str, supervisor: "Supervisor", say: "Callable[[str], None]"
+    ) -> None:
+        self.request = request
         self.name = name
         self.topics = Topics(supervisor.settings.kafka.prefix)
         self.copy: JobCopy | None = None
@@ -61,7 +63,7 @@ class JobInLog:
         """Allows workers of this data folder to run the code of this command's spider, now and later."""
         from crawlog.streams.spiders import allow, code_of
 
-        code = code_of(self.order.spider)
+        code = code_of(self.request.spider)
         if code is not None:
             allow(self._supervisor.settings.run.data, code)
 
@@ -72,7 +74,7 @@ class JobInLog:
         """
         from crawlog.streams.spiders import code_of, trust_of
 
-        named = self.copy.spec.spider if self.copy else self.order.spider
+        named = self.copy.spec.spider if self.copy else self.request.spider
         code = code_of(named)
         if code is not None and (refusal := trust_of(self._supervisor.settings).refusal(code)):
             raise Misconfigured(f"the spider of job {self.name} is {named}, and {refusal}")
@@ -106,7 +108,7 @@ class JobInLog:
         known = said.get(f"job/{self.name}".encode())
         known = known if isinstance(known, JobCopy) else None
         is_there = known is not None and known.spec.state != "deleted"
-        if not is_there and self.order.source is None and not self.order.starts:
+        if not is_there and self.request.source is None and not self.request.starts:
             raise Misconfigured(f"there is no job {self.name} in the log; give the URLs that it starts with.")
         if (before := job_end(said, self.name)) is not None and before.counts is not None:
             self.was_back = before.counts.page_back
@@ -117,14 +119,23 @@ class JobInLog:
             self._go_on(known, None if self._supervisor.has_lost_founds else before)
             assert self.copy is not None
             if not self._supervisor.has_lost_founds:  # else those of `start` may be among them
-                self.start = start_ended(said, self.copy, self.order.spider_hash)
+                self.start = start_ended(said, self.copy, self.request.spider_hash)
+            self._start_again()
+
+    def _start_again(self) -> None:
+        """Lets a finished job run whose `start` begins again: the coordinator then waits for the end of `start`."""
+        copy = self.copy
+        if self.starts and copy is not None and copy.spec.state == "finished":
+            reason = "its `start` begins again"
+            spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state="running", reason=reason)
+            self.copy, self.is_changed, self.end = msgspec.structs.replace(copy, spec=spec), True, None
 
     def _go_on(self, known: JobCopy, end: Finished | None) -> None:
         """Decides whether the job goes on as it is, goes on changed, or begins again; a deleted one begins again."""
         self.is_known = known.spec.state != "deleted"
-        self.is_cancelled = known.spec.state == "cancelled" and not self.order.fresh
+        self.is_cancelled = known.spec.state == "cancelled" and not self.request.fresh
         self.end = end
-        self.copy = known if self.is_cancelled else self._changed(known, self.order.source)
+        self.copy = known if self.is_cancelled else self._changed(known, self.request.source)
         self.is_changed = self.copy != known
         self.is_anew = self.copy.epoch > known.epoch
         if self.is_anew or (self.is_changed and not _is_finished(end)):
@@ -145,8 +156,8 @@ class JobInLog:
         compared = msgspec.structs.replace(spec, requests=copy.spec.requests, pipelines=copy.spec.pipelines)
         is_other = compared != copy.spec
         is_done = _is_finished(self.end)
-        is_fresh = self.order.fresh or not self.is_known
-        if not is_other and not is_fresh and (spec == copy.spec or (is_done and not self.order.job)):
+        is_fresh = self.request.fresh or not self.is_known
+        if not is_other and not is_fresh and (spec == copy.spec or (is_done and not self.request.job)):
             return copy  # other request rules alone change no page of a finished job
         is_anew = is_fresh or (is_done and is_other)
         at = time.time() if is_anew else spec.at
@@ -162,7 +173,7 @@ class JobInLog:
         from crawlog.streams.log import kept_settings, resolve_spec, unresolved_fields
 
         spec = copy.spec
-        if source is None and not self.order.starts:
+        if source is None and not self.request.starts:
             if line := kept_settings(copy.job, spec, self._supervisor.settings, self.requests):
                 self._say(line)
             return spec
@@ -170,7 +181,7 @@ class JobInLog:
         listed: Iterable[str] = spec.scope.names if kind == spec.scope.kind else ()
         if source is not None and (kind != spec.scope.kind or not self.is_known):
             listed = sorted(scope_names(source, kind))[:MAX_NAMES]
-        wanted = resolve_spec(self._supervisor.settings, self.order.of_spider(), listed, self.requests)
+        wanted = resolve_spec(self._supervisor.settings, self.request.of_spider(), listed, self.requests)
         kept = unresolved_fields() if self.is_known else ("rev",)
         return msgspec.structs.replace(wanted, **{name: getattr(spec, name) for name in kept})
 
@@ -184,7 +195,7 @@ class JobInLog:
         """Adds to the end of the job what this run alone knows: the hash of its spider's file, and its dead letters."""
         from crawlog.streams.log import write_finished
 
-        amended = msgspec.structs.replace(end, dead=dead, spider=self.order.spider_hash)
+        amended = msgspec.structs.replace(end, dead=dead, spider=self.request.spider_hash)
         if amended != end:
             write_finished(self._supervisor.producer, self.topics, amended)
 
@@ -195,7 +206,7 @@ class JobInLog:
         """
         from crawlog.streams.log import write_finished
 
-        end, own = self.end, self.order.spider_hash
+        end, own = self.end, self.request.spider_hash
         if end is None or not end.spider or not own or end.spider == own:
             return
         if self._supervisor.picture.parsed(self.name):

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.schemas.control import Command, JobCopy
+from crawlog.schemas.control import NO_EPOCH, Command, JobCopy, StartEnded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from crawlog.agents.seed import Source
-    from crawlog.processes.starting import Starting
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.progress import Progress
 
@@ -27,81 +26,49 @@ class Planting:
         self._supervisor = supervisor
         self._say = say
         self._lost_founds = len(supervisor.lost_founds)
-        self._starting: Starting | None = None
 
     def plant(self) -> JobCopy:
-        """Writes the job's record, then its seeds, until all are acknowledged; begins `start`; returns the record."""
+        """Writes the job's record, then its seeds, until all are acknowledged; returns the record."""
         from crawlog.agents.seed import Source, kept_seeds
         from crawlog.streams.log import known_job
 
-        job, source, seeds = self._job, self._job.order.source, None
+        job, source, seeds = self._job, self._job.request.source, None
         with ExitStack() as kept:
             if source is None and job.is_anew and not self._starts:
                 seeds = kept.enter_context(kept_seeds(self._supervisor.settings, job.topics, job.name))
                 source = Source([str(seeds.path)])
             known = self._write_record()  # after the seeds are read: it drops the queue
-            if known is None and job.order.starts:
+            if known is None and job.request.starts:
                 known = self._write_new()
             if seeds is not None:
                 seeds.read_on()  # others gave some until then
-            if source is not None and not job.is_cancelled and (job.end is None or job.order.job):
+            if source is not None and not job.is_cancelled and (job.end is None or job.request.job):
                 self._seed(source)
         copy = known or known_job(self._supervisor.settings, job.topics, job.name)
         assert copy is not None
-        if job.copy is None or job.starts:
-            self._begin(copy)
         return copy
 
     @property
     def _starts(self) -> bool:
         """Whether the job's first requests are those of its spider's `start`."""
         copy = self._job.copy
-        return self._job.order.starts if copy is None else copy.spec.starts
+        return self._job.request.starts if copy is None else copy.spec.starts
 
     def _write_new(self) -> JobCopy:
         """Writes the record of a new job without seeds."""
         from crawlog.streams.log import resolve_spec, write_job
 
         job = self._job
-        spec = resolve_spec(self._supervisor.settings, job.order.of_spider(), requests=job.requests)
+        spec = resolve_spec(self._supervisor.settings, job.request.of_spider(), requests=job.requests)
         spec = msgspec.structs.replace(spec, at=time.time())
         return write_job(self._supervisor.settings, self._supervisor.producer, job.topics, job.name, spec)
 
-    def _begin(self, copy: JobCopy) -> None:
-        """Begins the `start` of the job's spider, if it has one."""
-        from crawlog.processes.starting import Starting
+    def _forget_start(self) -> None:
+        """Lets the job's `start` begin again: no tombstone, which followers of crawl.control would not hear."""
+        from crawlog.streams.log import write_control
 
-        if copy.spec.starts:
-            self.close()
-            self._starting = Starting(copy, self._supervisor, self._say)
-
-    @property
-    def is_starting(self) -> bool:
-        """Whether `start` may give more requests."""
-        return self._starting is not None and self._starting.is_running
-
-    @property
-    def start_error(self) -> str:
-        """The error with which `start` ended, one line; empty without one."""
-        return self._starting.error if self._starting is not None else ""
-
-    @property
-    def start_items(self) -> int:
-        """Items that `start` gave: of this command, or else of an earlier one."""
-        ended = self._starting or self._job.start
-        return ended.items if ended is not None else 0
-
-    def look(self) -> bool:
-        """Takes what `start` gives; whether it has just ended, or seeds were sent again: crawl.urls has a new end."""
-        was_starting = self.is_starting
-        if was_starting and self._starting is not None:
-            self._starting.look()
-        return self.again() or (was_starting and not self.is_starting)
-
-    def close(self) -> None:
-        """Ends the process of `start`."""
-        if self._starting is not None:
-            self._starting.close()
+        note = StartEnded(self._job.name, time.time(), NO_EPOCH)
+        write_control(self._supervisor.producer, self._job.topics, [note])
 
     def _write_record(self) -> JobCopy | None:
         """Writes a known job's record again, if need be; None for a new job, whose record is written with the seeds."""
@@ -112,6 +79,8 @@ class Planting:
             return None
         assert self._supervisor.watch is not None
         settings, producer = self._supervisor.settings, self._supervisor.producer
+        if job.starts:
+            self._forget_start()
         if job.is_changed:
             if job.closed:  # by its spider: this command goes on
                 write_command(producer, job.topics, Command("resume", job=job.name))
@@ -137,7 +106,7 @@ class Planting:
             self._supervisor.producer,
             self._job.name,
             source,
-            spider=self._job.order.of_spider(),
+            spider=self._job.request.of_spider(),
             requests=self._job.requests,
             report=self._say,
             look=self._folds,
@@ -150,21 +119,18 @@ class Planting:
 
     def again(self) -> bool:
         """Whether the log may have lost seeds since the last call; if so, sends this command's seeds again."""
-        from crawlog.streams.log import known_job
-
         if self._lost_founds == len(self._supervisor.lost_founds):
             return False
         self._lost_founds = len(self._supervisor.lost_founds)
-        if self._job.order.source is not None and not self._job.is_cancelled:
-            self._seed(self._job.order.source)
-        copy = known_job(self._supervisor.settings, self._job.topics, self._job.name)
-        if copy is not None and not self._job.is_cancelled:
-            self._begin(copy)
+        if self._job.request.source is not None and not self._job.is_cancelled:
+            self._seed(self._job.request.source)
+        if self._starts and not self._job.is_cancelled:
+            self._forget_start()
         return True
 
     def lost(self) -> tuple[str, ...]:
         """Lines about seeds that may be lost if this command has none: it cannot send those of `crawlog seed` again."""
-        if self._job.order.source is not None or self._starts:
+        if self._job.request.source is not None or self._starts:
             return ()
         then = "seeds that `crawlog seed` gave may be among what is gone: give them again, it does no harm"
         return tuple(f"{one}; {then}" for one in self._supervisor.lost_founds)

@@ -1,7 +1,7 @@
 """`python -m crawlog.jobs.run_process PID`: one run for `crawlog.crawl`, until it is finished or SIGTERM comes.
 
-It reads the order from standard input, and its settings from the environment. It writes one `Ended` to standard output;
-all other text goes to standard error. It dies with PID, its parent.
+It reads the `RunRequest` from standard input, and its settings from the environment. It writes one `Ended` to standard
+output; all other text goes to standard error. It dies with PID, its parent.
 """
 
 import os
@@ -35,15 +35,15 @@ def main() -> None:
     from crawlog.streams.settings import NO_FILE, load
     from crawlog.terminal import tell
 
-    from .order import Order
     from .run import run
+    from .run_request import RunRequest
 
     die_with(int(sys.argv[1]))
     out, sys.stdout = sys.stdout.buffer, sys.stderr
     try:
         with outcome.stopped_by_signals():
-            order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
-            ended = Ended(run(load(config=NO_FILE), order, Lines(sys.stderr)))
+            request = msgspec.json.decode(sys.stdin.buffer.read(), type=RunRequest)
+            ended = Ended(run(load(config=NO_FILE), request, Lines(sys.stderr)))
     except CrawlError as error:
         ended = Ended(error=type(error).__name__, message=str(error))
     except Exception as error:  # noqa: BLE001  # a bug: the caller's process gets it as an error of crawlog

@@ -24,8 +24,8 @@ from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
 from crawlog.streams.errors import InvalidState, Misconfigured
 
-from .order import job_name, refused
 from .request import Submission, checked, differences, grown, is_full, of_workers, outputs_of, text_of
+from .run_request import job_name, refused
 
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source

@@ -11,16 +11,14 @@ the job knows falls away. When it has ended, and all that it gave is in the log,
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
-from crawlog.schemas.control import Command, JobCopy, Join, StartEnded
+from crawlog.schemas.control import Command, Control, JobCopy, Join, StartEnded
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, GiveUp, Misconfigured, SpiderDied
-
-from .startable import startable
 
 if TYPE_CHECKING:
     from crawlog.agents.sandbox import BackgroundChild, Died, SpiderFrame
@@ -29,6 +27,9 @@ if TYPE_CHECKING:
     from crawlog.streams.log import JobLines, Producer
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import CallResult, SpiderFacts
+
+STARTABLE = ("running", "finished")
+"""States of jobs whose `start` may give requests: after an error, or with another spider, it begins again."""
 
 MOST_WAITING = 10_000
 """Requests of a job that are queued or not yet folded, from which on `start` waits."""
@@ -402,3 +403,37 @@ def _facts(child: "BackgroundChild") -> "SpiderFacts | None":
     if child.loaded is None and not child.waiting:
         raise SpiderDied(f"spider_died while it was loaded: {child.died_of}")
     return child.loaded
+
+
+def start_ended(said: Mapping[bytes, Control], copy: JobCopy, digest: str = "") -> StartEnded | None:
+    """The note that the `start` of a job has ended; None if it begins, or begins again.
+
+    Args:
+        said: The records of crawl.control.
+        digest: Of the spider's code; empty if it is not known.
+    """
+    ended = said.get(f"start/{copy.job}".encode())
+    if not isinstance(ended, StartEnded) or not ended.is_of(copy) or ended.error:
+        return None
+    return None if digest and ended.spider and digest != ended.spider else ended
+
+
+def startable(said: Mapping[bytes, Control]) -> dict[tuple[str, int], JobCopy]:
+    """The jobs whose spiders may give requests, by name and epoch: no command stops them.
+
+    A finished job runs again when its spider gives it a new URL.
+
+    Args:
+        said: The records of crawl.control.
+    """
+    from crawlog.streams.frontier import Commands
+
+    commands = Commands(entry for entry in said.values() if isinstance(entry, Command))
+    return {
+        (copy.job, copy.epoch): copy
+        for copy in said.values()
+        if isinstance(copy, JobCopy)
+        and copy.spec.starts
+        and copy.spec.state in STARTABLE
+        and not commands.of_job(copy.job).stopped
+    }

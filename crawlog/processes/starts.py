@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from crawlog.schemas.control import JobCopy, StartEnded, WorkerOrder
 from crawlog.streams.errors import EngineError
 
-from .startable import startable
-from .starting import LogFollower, Starting, start_lines
+from .starting import LogFollower, Starting, start_lines, startable
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Control
@@ -31,16 +30,18 @@ BROKEN_S = 10.0
 
 
 class Starts:
-    """The `start` of each job in the log whose spider may run here, for `crawlog up` and `crawlog worker start`.
+    """The `start` of each job in the log whose spider may run here, for `run`, `up` and `worker start`.
 
     Another process of the cluster may give the same requests at the same time; what is known falls away.
 
     Args:
         worker: Name of this process, by which it may be ordered to end; empty if nobody may.
+        job: The one job of a `run`; empty for all.
     """
 
-    def __init__(self, follower: LogFollower, say: Callable[[str], None], worker: str = "") -> None:
+    def __init__(self, follower: LogFollower, say: Callable[[str], None], worker: str = "", job: str = "") -> None:
         self._worker = worker
+        self._job = job
         self._follower = follower
         self._say = say
         self._running: dict[tuple[str, int], Starting] = {}
@@ -90,7 +91,7 @@ class Starts:
         trust = trust_of(settings)
         said = control_entries(settings, Topics(settings.kafka.prefix))
         self._obey(said.get(f"worker/{self._worker}".encode()))
-        due = startable(said)
+        due = {one: copy for one, copy in startable(said).items() if self._job in ("", copy.job)}
         for one in self._running.keys() - due.keys():  # first: else a former epoch's requests would be the next one's
             self._running.pop(one).close()
         self._waiting.clear()

@@ -73,9 +73,6 @@ class FleetReports:
         self._own = frozenset(own)
         self.cuts: dict[tuple[str, int], int] = {}
         self.newest: dict[tuple[str, int], Progress] = {}
-        self._job = ""
-        self._since: tuple[int, ...] = ()
-        self._first: dict[int, tuple[int, int]] = {}
         self._parsed: dict[tuple[str, int], dict[str, int]] = {}
         self.remarks: dict[tuple[str, int], dict[str, JobRemarks]] = {}
         self._parsed_before: dict[tuple[str, int], dict[str, int]] = {}
@@ -97,9 +94,7 @@ class FleetReports:
         if report.cut:
             self.cuts[report.stage, report.partition] = report.cut
         self._pids.add(report.pid)
-        if report.stage == "fetch":
-            self._note_first(report)
-        elif report.stage == "parse":
+        if report.stage == "parse":
             self._note_parsed(report)
 
     def _merged(self, report: Progress) -> Progress:
@@ -119,48 +114,13 @@ class FleetReports:
         is_partial = before.is_partial and self._turns[place] < TURNS
         return msgspec.structs.replace(report, jobs=before.jobs, is_partial=is_partial)
 
-    def begin(self, job: str, ends: tuple[int, ...]) -> None:
-        """Starts counting the pages that a run adds to a job; `ends` are the end offsets of crawl.urls now."""
-        self._job, self._since = job, ends
-
-    def _note_first(self, report: Progress) -> None:
-        number, is_known = report.partition, not report.is_partial or self._job in report.jobs
-        is_since = number < len(self._since) and report.offset >= self._since[number]
-        if is_since and is_known and number not in self._first:
-            self._first[number] = report.offset, ended(report.jobs.get(self._job) or JobCounts())
-
     def _note_parsed(self, report: Progress) -> None:
         """Notes a worker's parsed pages; those that another command's worker parsed before the run do not count."""
         worker = report.worker, report.pid
         self._parsed[worker] = self._parsed.get(worker, {}) | report.parsed
         self.remarks[worker] = self.remarks.get(worker, {}) | report.remarks
-        is_new = report.worker in self._own or not self._job
+        is_new = report.worker in self._own or not self._own
         self._parsed_before.setdefault(worker, {} if is_new else report.parsed)
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether every partition has reported since the run began."""
-        return len(self._first) == len(self._since) > 0
-
-    @property
-    def gained(self) -> int | None:
-        """Pages added to the job since each partition's first report of this run; None before the first one.
-
-        A partition with a lower count than before has begun again: all its pages count.
-        """
-        if not self._first:
-            return None
-        gained = 0
-        for number, (_, before) in self._first.items():
-            now = ended(self.newest["fetch", number].jobs.get(self._job) or JobCounts())
-            gained += now - before if now >= before else now
-        return gained
-
-    @property
-    def unread(self) -> dict[int, tuple[int, int]]:
-        """By partition, the offset range of this run's records that the first reports have counted already."""
-        ranges = {number: (self._since[number], offset) for number, (offset, _) in self._first.items()}
-        return {number: (start, end) for number, (start, end) in ranges.items() if start < end}
 
     def counts(self, job: str, epoch: int = 0) -> JobCounts:
         """The counts of a job over all partitions; those of an epoch before this one are another job's."""

@@ -8,7 +8,6 @@ removed since an earlier one.
 """
 
 import platform
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -107,7 +106,7 @@ class PrivateOutputs(msgspec.Struct, frozen=True):
     def pour(self, data: Path, out: BinaryIO) -> None:
         """Write the rows of the output `-`, which was noted as complete."""
         with _stdout_rows(data, self.job).open("rb") as rows:
-            shutil.copyfileobj(rows, out)
+            out.writelines(rows)
         out.flush()
 
 

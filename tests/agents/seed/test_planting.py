@@ -23,8 +23,8 @@ from crawlog.agents.seed.planting import keep_seeds, kept_seeds, plant, scope_na
 from crawlog.agents.seed.source import Source, lines_of
 from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower
 from crawlog.cli.arguments import existing_file
-from crawlog.jobs import order
-from crawlog.jobs.order import Order, job_name
+from crawlog.jobs import run_request
+from crawlog.jobs.run_request import RunRequest, job_name
 from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.requests import CookieGiven, RequestRecord
@@ -235,8 +235,8 @@ def test_seeds_that_come_by_a_pipe_name_the_job_and_are_still_there(tmp_path: Pa
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"http://f.example/\n",))
     writer.start()
-    order = Order(seeds_file=existing_file(pipe, "--seeds"))
-    assert order.name() == Order(seeds_file=file).name() == job_name(["http://f.example/"])
+    order = RunRequest(seeds_file=existing_file(pipe, "--seeds"))
+    assert order.name() == RunRequest(seeds_file=file).name() == job_name(["http://f.example/"])
     writer.join()
     assert order.source is not None
     with order.source as source:
@@ -313,9 +313,9 @@ def test_an_example_of_the_seeds_is_the_first_url_among_them(tmp_path: Path) -> 
     """Hints name it, so it is without a login; a file may begin with anything."""
     file = tmp_path / "seeds.txt"
     file.write_bytes(b'# mine\n\nnonsense\n{"url": "http://me:pw@b.example/x"}\nhttp://c.example/\n')
-    assert Order(seeds_file=file).example() == "http://b.example/x"
-    assert Order(seeds=["http://a.example/"], seeds_file=file).example() == "http://a.example/"
-    assert Order(job="j").example() == ""
+    assert RunRequest(seeds_file=file).example() == "http://b.example/x"
+    assert RunRequest(seeds=["http://a.example/"], seeds_file=file).example() == "http://a.example/"
+    assert RunRequest(job="j").example() == ""
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress])
@@ -499,7 +499,7 @@ def test_the_name_of_many_seeds_is_made_outside_memory_and_is_the_same(seeds: li
     """A known job is found again by the name that it had."""
     whole = "\n".join([*sorted({seed.strip() for seed in seeds}), "s.py:S", "a=1", "b=2"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "CHUNK", 3)
+        patch.setattr(run_request, "CHUNK", 3)
         assert (
             job_name(seeds, "s.py:S", [("b", "2"), ("a", "1")])
             == "job-" + xxhash.xxh3_64_hexdigest(whole.encode())[:10]

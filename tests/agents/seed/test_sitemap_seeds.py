@@ -15,7 +15,7 @@ from crawlog.agents.seed.line import found_on
 from crawlog.agents.seed.sitemap_seeds import collect
 from crawlog.agents.seed.source import Source
 from crawlog.cli.arguments import ordered
-from crawlog.jobs.order import job_name
+from crawlog.jobs.run_request import job_name
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured

@@ -19,8 +19,7 @@ from crawlog.cli import arguments, summary_text
 from crawlog.cli.main import main
 from crawlog.commands.export import Exported
 from crawlog.commands.replay import ReplayOptions
-from crawlog.jobs.order import Order as RunOrder
-from crawlog.jobs.order import job_name, refused
+from crawlog.jobs.run_request import RunRequest, job_name, refused
 from crawlog.jobs.summary import Summary
 from crawlog.processes import folder
 from crawlog.processes.hold import Hold
@@ -148,7 +147,6 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         (["run", "http://a.example/", "--workers", "fetsch=2"], "there are workers for fetch and parse"),
         (["run", "http://a.example/", "--depth", "-1"], "--depth"),
         (["run", "http://a.example/", "--max-pages", "0"], "--max-pages"),
-        (["run", "http://a.example/", "-o", "a.csv", "-o", "b.csv"], "`crawlog submit` takes several -o"),
         (["export", "--job", "a", "-o", "a.csv", "-o", "b.csv"], "`crawlog export` writes one file"),
         (["export", "--job", "a"], "Missing option '-o'"),
         (["run", "http://a.example/", "-o", "x.xlsx"], ".jsonl, .json, .csv"),
@@ -283,7 +281,7 @@ def test_a_url_that_is_a_file_is_named_so(crawlog: Command, tmp_path: Path) -> N
 def test_seeds_may_come_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `crawlog run -` is told."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"http://a.example/\n")))
-    order = RunOrder(seeds_file=arguments.existing_file(Path("-"), "--seeds"))
+    order = RunRequest(seeds_file=arguments.existing_file(Path("-"), "--seeds"))
     assert order.name() == job_name(["http://a.example/"])
     assert order.source is not None
     with order.source as source:

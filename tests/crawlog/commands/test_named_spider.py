@@ -8,7 +8,7 @@ import pytest
 from crawlog.cli import arguments
 from crawlog.cli.main import main
 from crawlog.commands.named_spider import arguments_in, named, path_of, scrapy_apart
-from crawlog.jobs.order import Order, job_name
+from crawlog.jobs.run_request import RunRequest, job_name
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import JobSpider, resolve_spec
 from crawlog.streams.settings.settings import Settings
@@ -115,12 +115,12 @@ def test_a_larger_download_maxsize_than_a_record_holds_is_lowered_and_said(tmp_p
 def test_a_job_is_called_by_seeds_spider_and_arguments(tmp_path: Path) -> None:
     """Not by the folder; without arguments as before there were any."""
     assert job_name(["http://a.example/"]) == "job-b4f9c4f84b"
-    order = Order(["http://a.example/"], spider=f"{tmp_path}/books.py:Books")
-    assert order.name() == Order(["http://a.example/"], spider="/books.py:Books").name()
+    order = RunRequest(["http://a.example/"], spider=f"{tmp_path}/books.py:Books")
+    assert order.name() == RunRequest(["http://a.example/"], spider="/books.py:Books").name()
     args = (("b", "2"), ("a", "1"))
-    more = Order(["http://a.example/"], spider="/books.py:Books", args=args)
+    more = RunRequest(["http://a.example/"], spider="/books.py:Books", args=args)
     assert more.name() == job_name(order.seeds, "books.py:Books", reversed(args))
-    assert len({more.name(), order.name(), Order(spider="/books.py:Books", args=args, starts=True).name()}) == 3
+    assert len({more.name(), order.name(), RunRequest(spider="/books.py:Books", args=args, starts=True).name()}) == 3
 
 
 def test_the_record_of_a_job_has_them(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from crawlog.cli import summary_text
 from crawlog.commands import export
-from crawlog.jobs import changes, detaching, follow
+from crawlog.jobs import changes, follow, joined
 from crawlog.jobs.follow import Before
 from crawlog.jobs.job_outputs import JobOutputs
 from crawlog.jobs.pace import Pace
@@ -25,6 +25,7 @@ from crawlog.streams import fleet, log
 from crawlog.streams.errors import EngineError, InvalidState
 from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.jobs import Finish
+from crawlog.streams.log import LetterTally
 from crawlog.streams.settings import Settings
 from tests.support.finalizing import signal_in_a_finalizer
 
@@ -32,11 +33,11 @@ from tests.support.finalizing import signal_in_a_finalizer
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_that_came_in_a_finalizer_detaches_at_the_next_look() -> None:
     """Python drops what a finalizer raises: the command would follow the job to its end, whatever comes then."""
-    signals = detaching.Signals()
+    signals = joined.Signals()
     with signals.heard():
         signals.look()
         signal_in_a_finalizer(signal.SIGTERM)
-        with pytest.raises(detaching.Detach) as detach:
+        with pytest.raises(joined.Detach) as detach:
             signals.look()
         assert detach.value.number == signal.SIGTERM
         assert not signals.is_again
@@ -59,11 +60,11 @@ def test_ctrl_c_leaves_the_counts_and_cancelled_jobs_their_rows(
     """A third Ctrl-C ends the writing of FILE.partial; the summary then says how to get the rows."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the suite itself may run under `nohup`
     follower, written = a_follower(fetched=19), []
-    follower.until_ended = lambda _: os.kill(os.getpid(), signal.SIGINT)
-    follower._view, follower.settings = SimpleNamespace(look=lambda ask: ask(follower.state)), Settings()
-    follower.close = lambda: None
+    follower.until_ended = lambda: os.kill(os.getpid(), signal.SIGINT)
+    follower._view = SimpleNamespace(look=lambda ask: ask(follower.state))
+    follower.close = follower.show_last_lines = lambda: None
 
-    def following(_settings: Settings, summary: Summary, *_: object) -> Any:
+    def following(_fleet: object, summary: Summary, *_: object) -> Any:
         follower._summary = summary
         return follower
 
@@ -77,12 +78,12 @@ def test_ctrl_c_leaves_the_counts_and_cancelled_jobs_their_rows(
             os.kill(os.getpid(), signal.SIGINT)
         return export.Exported(job, f"{output}.partial", 19, is_complete=False, state="cancelled")
 
-    monkeypatch.setattr(follow, "FleetFollower", following)
-    monkeypatch.setattr(detaching, "AGAIN_S", 0.01)
+    monkeypatch.setattr(joined, "JobFollower", following)
+    monkeypatch.setattr(joined, "AGAIN_S", 0.01)
     monkeypatch.setattr(changes, "cancel_job", lambda *_: None)
     monkeypatch.setattr(export, "export_job", export_job)
     shown: Any = SimpleNamespace(say=say, close=lambda: None)
-    summary = follow.follow(Settings(), JobView("shop", "running"), Before(), shown, began=0.0, output=output)
+    summary = joined.follow(Settings(), JobView("shop", "running"), Before(), shown, began=0.0, outputs=(output,))
     said = json.loads(summary_text.as_json(summary))
     assert (summary_text.exit_code(summary), said["reason"], said["partial"]) == told
     assert (said["fetched"], said["pages"], written) == (19, 19, files)
@@ -104,7 +105,7 @@ def test_ctrl_c_behind_the_end_of_a_job_does_not_say_that_it_goes_on(
     """The same command writes FILE. Nor is it an offer to cancel the job."""
     summary = Summary("shop", reason=reason, output=output, signal=signal.SIGINT)
     shown = SimpleNamespace(say=pytest.fail)
-    follow._leave_off(Settings(), summary, detaching.Signals(), cast("Any", shown))
+    joined._leave_off(Settings(), summary, joined.Signals(), cast("Any", shown))
     assert (summary.reason, summary_text.exit_code(summary)) == (told, 130)
 
 
@@ -113,22 +114,25 @@ def test_two_ctrl_c_on_a_job_that_has_ended_meanwhile_leave_it_as_it_is(monkeypa
     said: list[str] = []
     monkeypatch.setattr(changes, "cancel_job", Mock(side_effect=InvalidState("job shop has ended")))
     summary, shown = Summary("shop", reason="detached", signal=signal.SIGINT), SimpleNamespace(say=said.append)
-    follow._cancel(Settings(), summary, cast("Any", shown))
+    joined._cancel(Settings(), summary, cast("Any", shown))
     assert (summary.reason, summary_text.exit_code(summary), said) == ("detached", 130, ["job shop has ended"])
 
 
 def a_follower(*commands: Command, **counts: Any) -> Any:
     """A follower of a job of one partition, whose reports have these counts."""
-    follower, state = object.__new__(follow.FleetFollower), FleetState()
+    follower: Any = object.__new__(follow.JobFollower)
+    state = FleetState()
     state.hear(b"job/shop", JobCopy("shop", JobSpec()))
     for command in commands:
         state.hear(control.key(command), command)
     state.report(Progress("fetch-0", "fetch", 0, 1.0, offset=5, jobs={"shop": JobCounts(**counts)}), 1.0)
     state.report(Progress("parse-0", "parse", 0, 1.0, offset=5), 1.0)
-    follower._summary, follower._is_left_open, follower._known = Summary("shop"), False, None
+    follower._summary, follower._is_left_open, follower._is_own = Summary("shop"), False, False
+    follower._before, follower._unreported, follower._settings = None, 0, Settings()
     follower._seeded, follower._finish = (5,), Finish("shop", (5,), with_sink=False)
-    follower._ends = SimpleNamespace(ends=lambda _: (5,))  # type: ignore[assignment]  # all that it is asked for
-    follower.state = state  # type: ignore[attr-defined]  # for tests
+    follower._ends = lambda _: (5,)
+    follower._letters = SimpleNamespace(tally=LetterTally("shop"))
+    follower.state = state
     return follower
 
 
@@ -225,7 +229,7 @@ def test_following_a_job_ends_when_another_command_begins_it_again() -> None:
 def test_pages_count_from_before_the_job_was_submitted(known: JobView | None, pages: int, told: str) -> None:
     """A fleet may have fetched all of them before the first report arrives here."""
     follower = a_follower()
-    follower._known, follower._summary.epoch = known, 1
+    follower._before, follower._summary.epoch = known, 1
     follower.state.hear(b"job/shop", JobCopy("shop", JobSpec(rev=9, state="finished"), epoch=1))
     end = Finished("shop", 1.0, counts=JobCounts(fetched=7), epoch=1, rev=9)
     follower.state.hear(b"finished/shop", end)
@@ -328,16 +332,12 @@ def test_dead_letters_count_from_before_the_job_was_submitted(monkeypatch: pytes
     """The first pages fail before this command begins to follow."""
     began: list[int] = []
     monkeypatch.setattr(log, "partition_count", lambda _: 1)
-    monkeypatch.setattr(
-        "crawlog.streams.control.ProgressReader",
-        lambda *_: SimpleNamespace(ends=lambda _: (5,), dead_end=lambda: 9),
-        raising=False,
-    )
+    monkeypatch.setattr(log, "Admin", lambda _: SimpleNamespace(ends=lambda topics, _: dict.fromkeys(topics, (5,))))
     monkeypatch.setattr(fleet, "FleetView", lambda _: SimpleNamespace(start=lambda: None), raising=False)
     monkeypatch.setattr(
         "crawlog.streams.control.DeadLetterReader", lambda _settings, _job, start: began.append(start), raising=False
     )
     monkeypatch.setattr(follow, "SpiderLines", lambda *_: None)
     before = follow.Before(dead=3)
-    follow.FleetFollower(Settings(), Summary("shop"), before, SimpleNamespace(say=print))
+    follow.JobFollower(SimpleNamespace(settings=Settings()), Summary("shop"), before, SimpleNamespace(say=print))
     assert began == [3]

@@ -9,7 +9,7 @@ import pytest
 
 from crawlog.agents.seed import scope_names
 from crawlog.jobs.job_in_log import JobInLog
-from crawlog.jobs.order import Order
+from crawlog.jobs.run_request import RunRequest
 from crawlog.schemas.control import NO_EPOCH, Finished, JobCopy
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.urls import JobSpec
@@ -18,8 +18,8 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import JobTimes, resolve_spec
 from crawlog.streams.settings import Settings
 
-ORDER = Order(seeds=["http://shop.example/"])
-ENDED = Finished(ORDER.name(), 1.0, rev=44)
+REQUEST = RunRequest(seeds=["http://shop.example/"])
+ENDED = Finished(REQUEST.name(), 1.0, rev=44)
 OF_SUBMIT: dict[str, Any] = {
     "rev": 44,
     "by": "ann",
@@ -33,16 +33,18 @@ OF_SUBMIT: dict[str, Any] = {
 
 
 def submitted(**others: Any) -> JobCopy:
-    """The record of `submit` for the job of `ORDER`."""
-    assert ORDER.source is not None
-    spec = resolve_spec(Settings(), ORDER.of_spider(), scope_names(ORDER.source, Settings().scope.kind))
-    return JobCopy(ORDER.name(), msgspec.structs.replace(spec, **OF_SUBMIT | others))
+    """The record of `submit` for the job of `REQUEST`."""
+    assert REQUEST.source is not None
+    spec = resolve_spec(Settings(), REQUEST.of_spider(), scope_names(REQUEST.source, Settings().scope.kind))
+    return JobCopy(REQUEST.name(), msgspec.structs.replace(spec, **OF_SUBMIT | others))
 
 
-def continued(known: JobCopy, end: Finished | None = None, order: Order = ORDER, engine: object = None) -> JobInLog:
+def continued(
+    known: JobCopy, end: Finished | None = None, request: RunRequest = REQUEST, engine: object = None
+) -> JobInLog:
     """The job as a run takes it up."""
     supervisor = SimpleNamespace(settings=Settings(), engine=engine)
-    job = JobInLog(order, order.name(), supervisor, lambda _: None)  # type: ignore[arg-type]  # that alone is read
+    job = JobInLog(request, request.name(), supervisor, lambda _: None)  # type: ignore[arg-type]  # that alone is read
     job._go_on(known, end)
     return job
 
@@ -93,10 +95,12 @@ def test_a_run_refuses_a_job_that_would_wait_for_outputs_that_nobody_writes(
         job.check_outputs()
 
 
-@pytest.mark.parametrize(("order", "state"), [(ORDER, "deleted"), (Order(ORDER.seeds, fresh=True), "finished")])
-def test_a_job_that_begins_again_is_submitted_now(order: Order, state: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "state"), [(REQUEST, "deleted"), (RunRequest(REQUEST.seeds, fresh=True), "finished")]
+)
+def test_a_job_that_begins_again_is_submitted_now(asked: RunRequest, state: str) -> None:
     """Lines and dead letters from before are not its own."""
-    copy = continued(submitted(state=state), ENDED, order).copy
+    copy = continued(submitted(state=state), ENDED, asked).copy
     assert copy is not None
     assert (copy.epoch, copy.spec.state, copy.after) == (1, "running", 0 if state == "deleted" else NO_EPOCH)
     assert JobTimes().since(copy) == copy.spec.at > OF_SUBMIT["at"]

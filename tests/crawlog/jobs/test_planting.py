@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from crawlog.agents import seed
-from crawlog.jobs.order import Order
 from crawlog.jobs.planting import Planting
+from crawlog.jobs.run_request import RunRequest
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
 from crawlog.streams.errors import Misconfigured
@@ -25,7 +25,7 @@ def test_a_job_whose_seeds_are_gone_is_not_begun_again(monkeypatch: pytest.Monke
     written: list[object] = []
     monkeypatch.setattr(seed, "kept_seeds", trimmed)
     monkeypatch.setattr(Planting, "_write_record", written.append)
-    job = SimpleNamespace(name="j", topics=Topics(""), copy=JobCopy("j", ANY, 1), order=Order(), is_anew=True)
+    job = SimpleNamespace(name="j", topics=Topics(""), copy=JobCopy("j", ANY, 1), request=RunRequest(), is_anew=True)
     with pytest.raises(Misconfigured, match="offset 7"):
         Planting(job, SimpleNamespace(settings=Settings(), lost_founds=()), print).plant()  # type: ignore[arg-type]  # as much of both as it needs
     assert not written
@@ -43,7 +43,14 @@ def test_a_run_that_changes_its_job_overrules_an_unanswered_order(cluster: Setti
     assert producer.flush(30)
     changed = JobCopy("j", msgspec.structs.replace(ANY, rev=2, max_pages=9))
     job = SimpleNamespace(
-        name="j", topics=topics, copy=changed, order=Order(), closed="", is_changed=True, is_anew=False, starts=False
+        name="j",
+        topics=topics,
+        copy=changed,
+        request=RunRequest(),
+        closed="",
+        is_changed=True,
+        is_anew=False,
+        starts=False,
     )
     supervisor = SimpleNamespace(settings=cluster, producer=producer, lost_founds=(), watch=object())
     Planting(job, supervisor, print).plant()  # type: ignore[arg-type]  # as much of both as it needs

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
+from crawlog import outcome
 from crawlog.agents.seed import source
 from crawlog.cli import summary_text
 from crawlog.jobs import run as run_module
-from crawlog.jobs.order import Order
-from crawlog.jobs.run import JobGone, Run
+from crawlog.jobs.run import PrivateFleet
+from crawlog.jobs.run_request import RunRequest
 from crawlog.jobs.summary import UNFINISHED, Summary
 from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.jobs import Finish
+from crawlog.streams.fleet import OutputView
 from crawlog.streams.settings import Settings
 
 
@@ -26,7 +28,7 @@ def test_a_run_tells_of_a_pipe_of_seeds_that_stays_open(tmp_path: Path, monkeypa
     """Its seeds name the job, so nothing begins before their end: `tail -f urls.txt | crawlog run --seeds -`."""
     monkeypatch.setattr(source, "OPEN_S", 0.05)
     monkeypatch.setattr(run_module, "Supervisor", lambda *_: nullcontext())
-    monkeypatch.setattr(run_module, "_crawl", lambda order, *_: order.source.__exit__())
+    monkeypatch.setattr(run_module, "_crawl", lambda request, *_: request.source.__exit__())
     told, pipe, is_told = list[str](), tmp_path / "pipe", threading.Event()
     os.mkfifo(pipe)
 
@@ -41,118 +43,141 @@ def test_a_run_tells_of_a_pipe_of_seeds_that_stays_open(tmp_path: Path, monkeypa
 
     writer = threading.Thread(target=write)
     writer.start()
-    summary = run_module.run(Settings(), Order(seeds_file=pipe), SimpleNamespace(say=say))
+    summary = run_module.run(Settings(), RunRequest(seeds_file=pipe), SimpleNamespace(say=say))
     writer.join()
     assert [line.partition(": ")[0] for line in told] == [f"{pipe} is open still", f"job {summary.job}"]
 
 
-def a_run(amended: list[int]) -> Any:
-    """A run whose job has ended with one dead letter; `amended` gets the numbers that the end is recorded with."""
-    run = object.__new__(Run)
-    run.summary = Summary("shop", dead=1)
-    run._lines = None
-    run._amended = "the end"  # type: ignore[assignment]  # passed on alone
-    run.job = SimpleNamespace(amend_end=lambda _, dead: amended.append(dead))  # type: ignore[assignment]  # as above
-    run.file = SimpleNamespace(has_all_rows=lambda: True, missing=())  # type: ignore[assignment]  # as above
-    return run
+def a_fleet(**parts: Any) -> Any:
+    """A run whose workers answer at once, and whose job has ended with one dead letter."""
+    fleet = object.__new__(PrivateFleet)
+    fleet.summary = Summary("shop", reason="finished", counts=JobCounts(fetched=2), dead=1)
+    fleet.supervisor = SimpleNamespace(ends=lambda _: (2,))  # type: ignore[assignment]  # all that is asked
+    fleet.outputs, fleet._vain_checks = None, 0
+    fleet._request = RunRequest(outputs=("rows.jsonl",))
+    fleet._losses = SimpleNamespace(missing=(), was_damaged=False, holds=lambda *_: True)  # type: ignore[assignment]  # as above
+    fleet._planting = SimpleNamespace(lost=tuple)  # type: ignore[assignment]  # as above
+    fleet._shown = SimpleNamespace(say=lambda _: None, close=lambda: None)
+    for name, part in parts.items():
+        setattr(fleet, name, part)
+    return fleet
 
 
-def gains_of(dead: int) -> Any:
-    """Gains with so many dead letters at the end of crawl.dead."""
-    tally = SimpleNamespace(count=dead, items=0, commonest=("KeyError", dead, ""))
-    return SimpleNamespace(tally=tally, count_losses=lambda _: None)
+END = Finished("shop", 1.0, reason="finished", rev=4)
 
 
-def test_dead_letters_of_the_last_items_are_counted_when_the_file_is_made() -> None:
-    """They go through their pipelines only then: a job with such an error is not one without."""
-    amended: list[int] = []
-    run = a_run(amended)
-    run._count_late_losses(gains_of(1))
-    assert (run.summary.dead, amended) == (1, [])
-    run._count_late_losses(gains_of(3))
-    assert (run.summary.dead, run.summary.commonest_error, amended) == (3, "KeyError", [3])
+def following(end: Finished | None = END) -> Any:
+    """A follower of a job that has ended so."""
 
+    def until_made(views: Any) -> bool:
+        while any(view.state == "writing" for view in views()):
+            pass
+        return True
 
-def test_a_run_without_a_file_has_no_such_items() -> None:
-    """Nothing is read again."""
-    run = a_run([])
-    run.file = None
-    run._count_late_losses(gains_of(3))
-    assert run.summary.dead == 1
+    return SimpleNamespace(end=end, until_ended=lambda: None, until_made=until_made, count_letters=lambda _: None)
 
 
 @pytest.mark.parametrize(("failing", "ends"), [(0, True), (2, True), (3, False)])
 def test_a_broker_that_dies_in_the_check_of_the_log_does_not_end_the_run(failing: int, *, ends: bool) -> None:
     """1 the crawl is done → 2 the log is checked → 3 the broker's disk is full → 4 it is started again, and checked."""
     answers = [EngineError("it gives no answer")] * failing
-    followed: list[object] = []
+    settled: list[object] = []
 
-    def holds(_: object) -> bool:
+    def holds(*_: object) -> bool:
         if answers:
             raise answers.pop()
         return True
 
-    def follow(*given: object) -> Finish:
-        followed.append(given)
-        return Finish("shop", (1,), with_sink=False)
-
-    run: Any = a_run([])
-    run.whole, run._vain_checks, run._said = SimpleNamespace(holds=holds, missing=()), 0, ""
-    run._shown = SimpleNamespace(say=lambda _: None)
-    run._seeded, run.planting = (1,), SimpleNamespace(lost=tuple)
-    run._follow = follow
-    for name in ("_count_losses", "_await_end", "_record", "_sum_stats", "_write_file", "_count_late_losses"):
-        setattr(run, name, lambda *_: None)
+    fleet = a_fleet(_losses=SimpleNamespace(holds=holds, missing=()), _settle=settled.append)
+    fleet.job = SimpleNamespace(end=None, amend_end=lambda *_: None)
     with nullcontext() if ends else pytest.raises(EngineError):
-        run._end(None, None)
-    assert len(followed) == min(failing + 1, 3)
+        fleet._follow(following())
+    assert len(settled) == min(failing, 2)
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "told", "again", "line"),
+    ("state", "reason", "told", "line"),
     [
-        ("finished", "", "finished", "already_finished", "was finished already; --fresh crawls it again"),
-        ("stopped", "max_pages", "max_pages", "already_finished", "is reached; a larger --max-pages lets it go on"),
-        ("stopped", "enough", "closed", "already_finished", "its spider already: enough; --fresh crawls it again"),
-        ("stopped", "operator", "stopped", "stopped", "the same command goes on"),
-        ("cancelled", "", "cancelled", "cancelled", "--fresh crawls it again from its seeds"),
+        ("finished", "", "already_finished", "was finished already; --fresh crawls it again"),
+        ("stopped", "max_pages", "already_finished", "is reached; a larger --max-pages lets it go on"),
+        ("stopped", "enough", "already_finished", "its spider already: enough; --fresh crawls it again"),
+        ("stopped", "operator", "stopped", "the same command goes on"),
+        ("cancelled", "", "cancelled", "--fresh crawls it again from its seeds"),
     ],
 )
-@pytest.mark.parametrize("is_at_once", [False, True])
-def test_a_run_says_how_its_job_ended_and_so_does_the_next_one(
-    state: Any, reason: str, told: str, again: str, line: str, *, is_at_once: bool
-) -> None:
+def test_a_run_of_a_job_that_has_ended_says_how(state: Any, reason: str, told: str, line: str) -> None:
     """A job that `jobs stop` stopped has not ended for a run: it makes no file, then or later."""
-    end, copy = Finished("shop", 1.0, reason=reason or state), JobCopy("shop", JobSpec(state=state, reason=reason))
-    for known, expected in ((None, told), (end, again)):
-        run = a_run([])
-        run.file = None
-        run.job = SimpleNamespace(end=known, copy=copy, amend_end=lambda *_: None, note_new_spider=lambda: None)
-        if known and is_at_once:
-            run._end_at_once()
-        else:
-            run._record(SimpleNamespace(end=end, copy=copy), SimpleNamespace(pages=lambda: 0))
-        assert run.summary.reason == expected
-        assert (run.summary.reason in UNFINISHED) == (expected in ("stopped", "cancelled"))
-        said, *_ = summary_text.lines(run.summary)
-        assert said.endswith(line) or known is None
+    fleet, copy = a_fleet(), JobCopy("shop", JobSpec(state=state, reason=reason))
+    fleet.job = SimpleNamespace(end=END, copy=copy, note_new_spider=lambda: None)
+    fleet._end_at_once()
+    assert fleet.summary.reason == told
+    assert (told in UNFINISHED) == (told in ("stopped", "cancelled"))
+    said, *_ = summary_text.lines(fleet.summary)
+    assert said.endswith(line)
 
 
-@pytest.mark.parametrize(
-    ("is_deleted", "begun_again", "told"),
-    [(True, False, "deleted"), (False, True, "begun_again"), (True, True, "deleted")],
-)
-def test_a_run_whose_job_is_gone_makes_no_file(told: str, *, is_deleted: bool, begun_again: bool) -> None:
+@pytest.mark.parametrize("told", ["deleted", "begun_again"])
+def test_a_run_whose_job_is_gone_makes_no_file(told: str) -> None:
     """Rows of what another command began would be in it, too."""
-    run = a_run([])
-    run.summary.epoch = 3
-    tail: Any = SimpleNamespace(poll=list, is_deleted=is_deleted, has_begun_again=lambda epoch: begun_again and epoch)
-    with pytest.raises(JobGone) as gone:
-        run._hear(tail)
-    assert str(gone.value) == told
+    fleet = a_fleet(outputs=object(), job=SimpleNamespace(end=None))
+    fleet.summary.reason = told
+    fleet._follow(following(None))
     assert told in UNFINISHED
-    tail.is_deleted, run.summary.epoch = False, 0
-    run._hear(tail)
+
+
+class Outputs:
+    """Outputs of a run whose worker has found that two rows lack."""
+
+    def __init__(self, *, are_made_again: bool) -> None:
+        self.missing: tuple[str, ...] = ()
+        self.released: list[Finished] = []
+        self._looks = 0
+        self._are_made_again = are_made_again
+
+    def has_rows(self, ends: tuple[int, ...]) -> bool:
+        """All are read."""
+        return ends == (2,)
+
+    def release(self, end: Finished) -> None:
+        """The files may be made."""
+        self.released.append(end)
+
+    def lacks_more(self) -> bool:
+        """At the first look; at the second one, too, unless they are made again."""
+        self._looks += 1
+        if self._looks == 2 and not self._are_made_again:
+            self.missing = ("crawl.items lost the rows of 2 pages",)
+        return self._looks == 1 or bool(self.missing)
+
+    def views(self, _: Finished) -> list[OutputView]:
+        """Made at the third look."""
+        return [OutputView("rows.jsonl", "writing" if self._looks < 3 else "complete", rows=2)]
+
+    def rows(self, _: Finished) -> int:
+        """The rows of FILE."""
+        return 2
+
+
+@pytest.mark.parametrize("are_made_again", [True, False])
+def test_a_file_lacks_no_row_whose_record_the_log_lost(*, are_made_again: bool) -> None:
+    """The row is made again, or FILE stays partial and the exit code is 5."""
+    settled: list[object] = []
+    outputs = Outputs(are_made_again=are_made_again)
+    fleet = a_fleet(outputs=outputs, _settle=settled.append)
+    assert fleet._makes_files(following())
+    assert (outputs.released, len(settled)) == ([END], 1)
+    assert fleet.summary.rows == (2 if are_made_again else None)
+    assert summary_text.exit_code(fleet.summary) == (outcome.DEAD_LETTERS if are_made_again else outcome.DIFFERENT)
+
+
+@pytest.mark.parametrize(("end", "missing"), [(None, ()), (END, ("crawl.pages[0] 7: gone",))])
+def test_a_job_left_open_or_with_losses_has_no_file(end: Finished | None, missing: tuple[str, ...]) -> None:
+    """Its rows stay in FILE.partial: the worker is never told to make FILE."""
+    outputs = Outputs(are_made_again=True)
+    fleet = a_fleet(outputs=outputs)
+    fleet.summary.missing = missing
+    assert fleet._makes_files(following(end))
+    assert (outputs.released, fleet.summary.rows) == ([], None)
 
 
 def test_a_run_of_a_failed_job_says_why_it_failed() -> None:

@@ -14,8 +14,7 @@ from crawlog.agents import sandbox
 from crawlog.agents.sandbox import SpiderFrame, result_of
 from crawlog.agents.sandbox.zygote_process import ZygoteProcess
 from crawlog.processes import starting
-from crawlog.processes.startable import start_ended, startable
-from crawlog.processes.starting import MOST_WAITING, Starting
+from crawlog.processes.starting import MOST_WAITING, Starting, start_ended, startable
 from crawlog.schemas import control, log_lines, urls
 from crawlog.schemas.control import Command, Control, JobCopy, StartEnded
 from crawlog.schemas.progress import JobCounts, Progress

@@ -127,16 +127,6 @@ def test_a_job_that_is_gone_is_forgotten() -> None:
     assert seen.jobs() == {"b"}
 
 
-def test_a_run_begins_only_when_its_job_was_named() -> None:
-    """A late reader does not know its counts: all its pages would count as new."""
-    seen = FleetReports()
-    seen.begin("j", (0,))
-    seen.take(partial("fetch-0", 1, other=1))
-    assert not seen.is_begun
-    seen.take(partial("fetch-0", 1, j=1))
-    assert seen.is_begun
-
-
 def test_the_report_of_a_worker_without_partitions_says_nothing_of_any() -> None:
     """Nor has its process worked: one that never gets to work is broken."""
     seen = picture(Progress("fetch-1", IDLE, -1, 1.0, pid=8, idle_stage="fetch"))
@@ -276,50 +266,10 @@ def test_a_sink_of_another_run_says_nothing_of_this_one() -> None:
 def test_what_another_runs_worker_parsed_before_is_not_of_this_run() -> None:
     """Its counter goes on; that of a worker of this run begins with it."""
     seen = FleetReports(own=["parse-0-a"])
-    seen.begin("j", (3,))
     for parsed in (10, 12):
         seen.take(Progress("parse-0-b", "parse", 0, 1.0, pid=1, parsed={"j": parsed}))
     seen.take(Progress("parse-0-a", "parse", 1, 1.0, pid=2, parsed={"j": 5}))
     assert seen.parsed("j") == 2 + 5
-
-
-def begun(job: str, *offsets: int) -> FleetReports:
-    """The picture of a run that began when crawl.urls ended here."""
-    made = FleetReports()
-    made.begin(job, offsets)
-    return made
-
-
-def test_pages_of_a_run_are_what_the_log_gained_of_its_job() -> None:
-    """Over the counts of each partition's first report: kills and other jobs change nothing about them."""
-    seen = begun("j", 3, 2)
-    assert seen.gained is None, "nothing is known yet"
-    seen.take(fetch(0, 5, fetched=10, failed=1))
-    seen.take(fetch(1, 2))
-    seen.take(fetch(0, 9, fetched=15, redirected=2, failed=2, refused=7, retried=9))
-    seen.take(
-        Progress("fetch-0", "fetch", 1, 1.0, offset=9, jobs={"j": JobCounts(fetched=4), "k": JobCounts(fetched=8)})
-    )
-    assert seen.gained == 8 + 4
-    assert seen.unread == {0: (3, 5)}, "dones from there on are of this run, and were counted in the first report"
-
-
-def test_a_report_from_before_the_run_says_nothing_of_it() -> None:
-    """A worker that lags behind the log has not folded what was there when the run began."""
-    seen = begun("j", 3)
-    seen.take(fetch(0, 2, fetched=10))
-    assert seen.gained is None
-    seen.take(fetch(0, 3, fetched=11))
-    seen.take(fetch(0, 4, fetched=12))
-    assert seen.gained == 1
-
-
-def test_a_job_that_begins_again_has_gained_all_that_it_has() -> None:
-    """Its counts begin at 0 in the new epoch, wherever they were when the run began."""
-    seen = begun("j", 3)
-    seen.take(fetch(0, 3, fetched=11))
-    seen.take(fetch(0, 9, fetched=4))
-    assert seen.gained == 4
 
 
 def test_lag_is_what_was_not_passed() -> None:

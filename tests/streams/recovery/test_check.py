@@ -2,8 +2,6 @@
 
 import json
 import time
-from pathlib import Path
-from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -11,20 +9,18 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog import outcome
 from crawlog.cli import stored_text, summary_text
-from crawlog.jobs.result_file import FILL_TRIES, ResultFile
+from crawlog.jobs.loss_check import LossCheck
 from crawlog.jobs.summary import Summary
-from crawlog.jobs.whole import Whole
 from crawlog.schemas import control
 from crawlog.schemas import items as i
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
-from crawlog.schemas.control import JobCopy
+from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.control import FleetReports
 from crawlog.streams.engine.engine import Engine
-from crawlog.streams.errors import EngineError, SinkBehind, Unusable
-from crawlog.streams.jobs import Finish
+from crawlog.streams.errors import EngineError
 from crawlog.streams.log import groups, provision, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import consumer_config, kafka_config
@@ -34,7 +30,6 @@ from crawlog.streams.recovery.check import Check
 from crawlog.streams.recovery.damage import CutPartition, Known, cuts_against
 from crawlog.streams.recovery.ledger import GonePage, Ledger, page_name
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.url.canonical import fingerprint
 
 A, B = 1, 2
@@ -319,11 +314,11 @@ class Mended:
 def test_what_cannot_be_made_again_ends_a_run_with_its_own_code(log: Log) -> None:
     """It is tried once more as long as less is missing; then topic, partition, offset and the next command are told."""
     supervisor = Mended(log.settings)
-    whole = Whole(supervisor, "j", supervisor.told.append)  # type: ignore[arg-type]  # as much of one as is needed
-    finish = Finish("j", (0,), with_sink=False, passed={"parse": (PAGES,)})
+    whole = LossCheck(supervisor, supervisor.told.append)  # type: ignore[arg-type]  # as much of one as is needed
+    end = Finished("j", 1.0, pages=(PAGES,))
     log.done(7, 7)
-    assert not whole.holds(finish)
-    assert whole.holds(finish)
+    assert not whole.holds(end, JobCounts())
+    assert whole.holds(end, JobCounts())
     assert [line for line in supervisor.told if line.startswith(("mends", "checked"))] == ["mends 1"]
     gone, then = whole.missing
     assert gone.startswith(f"{log.names.pages}[0] 7: gone")
@@ -339,10 +334,10 @@ def test_what_a_worker_finds_cut_reaches_the_run(log: Log) -> None:
     supervisor = Mended(log.settings)
     supervisor.picture.take(Progress("w", "fetch", 0, 0.0, offset=3, cut=9))
     supervisor.picture.take(Progress("w", "fetch", 0, 1.0, offset=4))
-    whole = Whole(supervisor, "j", supervisor.told.append)  # type: ignore[arg-type]  # as much of one as is needed
-    finish = Finish("j", (0,), with_sink=False, passed={"parse": (PAGES,)})
-    assert not whole.holds(finish)
-    assert whole.holds(finish)
+    whole = LossCheck(supervisor, supervisor.told.append)  # type: ignore[arg-type]  # as much of one as is needed
+    end = Finished("j", 1.0, pages=(PAGES,))
+    assert not whole.holds(end, JobCounts())
+    assert whole.holds(end, JobCounts())
     assert [line for line in supervisor.told if line.startswith(("mends", "checked"))] == [
         "mends 0, and founds",
         "checked",
@@ -353,8 +348,8 @@ def test_what_a_worker_finds_cut_reaches_the_run(log: Log) -> None:
 def test_a_log_that_is_whole_is_checked_once(log: Log) -> None:
     """Then nobody doubts it, and the run ends."""
     supervisor = Mended(log.settings)
-    whole = Whole(supervisor, "j", supervisor.told.append)  # type: ignore[arg-type]  # as much of one as is needed
-    assert whole.holds(Finish("j", (0,), with_sink=False, passed={"parse": (PAGES,)}))
+    whole = LossCheck(supervisor, supervisor.told.append)  # type: ignore[arg-type]  # as much of one as is needed
+    assert whole.holds(Finished("j", 1.0, pages=(PAGES,)), JobCounts())
     assert supervisor.told[-1] == "checked"
     assert whole.was_damaged
     assert not whole.missing
@@ -398,23 +393,3 @@ def test_a_group_that_another_command_has_moved_back_is_told_by_its_commits() ->
     assert power_cut._was_moved(before, before | {("pages", 1): 0})
     assert not power_cut._was_moved(before, before | {("pages", 1): 9})
     assert not power_cut._was_moved(before, before)
-
-
-@pytest.mark.parametrize("error", [Unusable("damaged: Corruption"), SinkBehind("behind")])
-def test_a_file_that_cannot_be_made_ends_the_run(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """After some tries, with the disk to look at: it filled a damaged state again and again."""
-    tries = []
-
-    def finalise(*_: object) -> int:
-        tries.append(error)
-        raise error
-
-    monkeypatch.setattr("crawlog.streams.sink.finalise", finalise)
-    sink = sink_of("j", str(tmp_path / "out.jsonl"), 0, (), formulas=False)
-    file = ResultFile(sink, Mock(settings=Settings()), Mock(), Mock())
-    monkeypatch.setattr(file, "_fill", lambda _: None)
-    with pytest.raises(EngineError, match=r"out.jsonl could not be made, in 5 tries: .*\n.*look at that disk"):
-        file.make(Finish("j", (0,), with_sink=True, passed={"sink": (0,)}), was_damaged=False)
-    assert len(tries) == FILL_TRIES

@@ -17,17 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rocksdict import WriteBatch
 
-from crawlog.jobs.result_file import ResultFile
-from crawlog.jobs.trouble import Trouble
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
-from crawlog.schemas.progress import Progress
-from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.jobs import Finish
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, sink_from, sink_name_of
-from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import made as made_module
 from crawlog.streams.sink import registry
 from crawlog.streams.sink import state as results
@@ -347,73 +341,6 @@ def test_what_is_written_is_counted_against_what_is_known(tmp_path: Path, lost: 
     with pytest.raises(Unusable, match=r"has \d+ (bytes of )?rows, and should have"):
         finalise(tmp_path, sink, {}, io.BytesIO())
     assert not Path(sink.output).exists()
-
-
-class Supervised:
-    """What a run needs of its supervisor; its sink's worker works while it is started."""
-
-    def __init__(self, data: Path, sink: SinkSpec) -> None:
-        self.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": data})})
-        self.picture = FleetReports({"w"})
-        self.told: list[str] = []
-        self._data = data
-        self._sink = sink
-        self._pid = 1
-        self.picture.take(Progress("w", "sink", 0, 0.0, offset=6100, pid=1))
-
-    def stop_stage(self, stage: str) -> None:
-        """It has stopped."""
-        self.told.append(f"stop {stage}")
-
-    def go(self, stages: tuple[str, ...], _: object) -> None:
-        """The state is set aside, filled again, and reported."""
-        self.told.append(f"go {stages[0]}")
-        results.empty(self._data, self._sink)
-        filled(self._data, self._sink)
-        self._pid += 1
-
-    def look(self, _: float) -> None:
-        """A report that came late, then the worker's own."""
-        self.picture.take(Progress("w", "sink", 0, 0.0, offset=6100, pid=1))
-        assert not self.picture.has_passed("sink", (6100,))
-        self.picture.take(Progress("w", "sink", 0, 0.0, offset=6100, pid=self._pid, note="filled again"))
-
-
-def test_a_run_that_meets_damage_has_the_file_filled_again_and_says_so(tmp_path: Path) -> None:
-    """Reports that the worker of before sent do not count."""
-    sink = sink_of("j", str(tmp_path / "out.csv"))
-    rows = filled(tmp_path, sink)
-    damage(tmp_path, sink)
-    supervisor, said = Supervised(tmp_path, sink), list[str]()
-    trouble = Trouble(supervisor.picture, said.append)
-    file = ResultFile(sink, supervisor, trouble, said.append)  # type: ignore[arg-type]  # as much of one as is needed
-    made = file.make(Finish("j", (0,), with_sink=True, passed={"sink": (6100,)}), was_damaged=False)
-    assert supervisor.told == ["stop sink", "go sink", "stop sink"]
-    told, note = said
-    assert told.startswith(f"{sink.output} is not made yet: the sink's state is damaged: Corruption")
-    assert note == "filled again"
-    assert made == len(rows)
-    assert len(Path(sink.output).read_text().splitlines()) == len(rows) + 1
-
-
-def test_a_run_whose_file_a_job_of_another_folder_writes_waits_for_it(tmp_path: Path) -> None:
-    """That one's worker took FILE.partial when this run had stopped its own."""
-    sink = sink_of("j", str(tmp_path / "out.csv"))
-    rows = filled(tmp_path, sink)
-    other = os.open(sink.partial(tmp_path), os.O_RDWR)
-    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    class Waits(Supervised):
-        def go(self, stages: tuple[str, ...], more: object) -> None:
-            os.close(other)
-            super().go(stages, more)
-
-    supervisor, said = Waits(tmp_path, sink), list[str]()
-    file = ResultFile(sink, supervisor, Trouble(supervisor.picture, said.append), said.append)  # type: ignore[arg-type]  # as above
-    made = file.make(Finish("j", (0,), with_sink=True, passed={"sink": (6100,)}), was_damaged=False)
-    held = f"{sink.partial(tmp_path)} is being written by another job"
-    assert said[0] == f"{sink.output} is not made yet: {held}; this run waits for it"
-    assert made == len(rows)
 
 
 # The file

@@ -1,4 +1,4 @@
-"""The order of a run: seeds, spider and file; and the default name of its job."""
+"""What `run` is asked for: seeds, spider and files; and the default name of its job."""
 
 import heapq
 import tempfile
@@ -57,13 +57,13 @@ def _sorted_once(lines: Iterable[str], files: ExitStack) -> Iterator[str]:
 
 
 @dataclass
-class Order:
+class RunRequest:
     """The arguments of a run.
 
     Attributes:
         job: The name as given; None to make one from seeds and spider.
         spider: As the job's record names it, empty for the default spider; its folder does not affect the job's name.
-        output: File of the results, `-` for standard output, None for none.
+        outputs: Files of the results, addresses of stores, `-` for standard output.
         fresh: Crawl again in a new epoch.
         spider_hash: Hash of the spider's code; empty for the default spider.
         args, scrapy: Arguments of the spider, and settings of Scrapy.
@@ -78,7 +78,7 @@ class Order:
     seeds_file: Path | None = None
     spider: str = ""
     job: str | None = None
-    output: str | None = None
+    outputs: tuple[str, ...] = ()
     fresh: bool = False
     spider_hash: str = ""
     args: tuple[tuple[str, str], ...] = ()
@@ -108,7 +108,7 @@ class Order:
     @property
     def may_need_sink(self) -> bool:
         """Whether a sink may be started: for a file, or for pipelines. Those of a known job are read from the log."""
-        return self.output is not None or self.pipelines or not self.spider
+        return bool(self.outputs) or self.pipelines or not self.spider
 
     def example(self) -> str:
         """One of the given URLs, for a hint; empty if none were given."""

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from crawlog.processes.supervisor import Supervisor
-    from crawlog.streams.jobs import Finish
+    from crawlog.schemas.control import Finished
+    from crawlog.schemas.progress import JobCounts
 
 
-class Whole:
+class LossCheck:
     """The log of one run's job.
 
     Args:
@@ -28,24 +29,29 @@ class Whole:
         was_damaged: Whether the log was checked. A sink may then have skipped records that replaced lost ones.
     """
 
-    def __init__(self, supervisor: "Supervisor", job: str, say: "Callable[[str], None]", was_back: int = 0) -> None:
+    def __init__(self, supervisor: "Supervisor", say: "Callable[[str], None]", was_back: int = 0) -> None:
         self.missing: tuple[str, ...] = ()
         self.was_damaged = False
         self._supervisor = supervisor
-        self._job = job
         self._say = say
         self._was_back = was_back
         self._before: float = inf
         self._has_founds = False
 
-    def holds(self, finish: "Finish") -> bool:
-        """Whether the run may end; False if it must wait until losses are restored."""
-        if not self._may_lack():
+    def holds(self, end: "Finished | None", counts: "JobCounts") -> bool:
+        """Whether the run may end; False if it must wait until losses are restored.
+
+        Args:
+            end: How the job ended; None for one that is left open.
+            counts: Of the job, now.
+        """
+        if not self._may_lack(counts):
             return True
         from crawlog.streams.recovery import Check
 
         self._say("Apache Kafka did not end by itself, or its log was damaged: the whole log is checked")
-        check = Check(self._supervisor.settings, dict(enumerate(finish.passed["parse"])))
+        ends = end.pages if end is not None else self._supervisor.ends("parse")
+        check = Check(self._supervisor.settings, dict(enumerate(ends)))
         self.was_damaged = True
         founds = self._lacks_founds()
         if not check.lacking and not founds:
@@ -64,7 +70,7 @@ class Whole:
         stages = {stage for stage, _ in self._supervisor.picture.cuts}
         return "fetch" in stages and not self._has_founds and not self._supervisor.has_lost_founds
 
-    def _may_lack(self) -> bool:
+    def _may_lack(self, counts: "JobCounts") -> bool:
         from crawlog.streams.log import Topics
         from crawlog.streams.recovery import cuts_against, pages_named
 
@@ -72,5 +78,5 @@ class Whole:
         picture = self._supervisor.picture
         known = list(pages_named(names, picture.of("fetch")))
         is_cut = bool(cuts_against(known, {names.pages: self._supervisor.ends("parse")}))
-        is_back = picture.counts(self._job).page_back > self._was_back
+        is_back = counts.page_back > self._was_back
         return is_cut or is_back or self._supervisor.is_unchecked

@@ -1,0 +1,140 @@
+"""The files of `run -o`, and the pipelines of its job: written by a sink worker of the run's own.
+
+    start ─► FILE.partial ─► the job has ended, the log has lost nothing ─► release ─► views ─► FILE
+
+The worker is that of a fleet. Only the environment of its process names the files (`streams/sink/private.py`).
+"""
+
+from contextlib import suppress
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crawlog import outcome
+from crawlog.schemas.job_orders import PIPELINES_ALONE
+from crawlog.streams.errors import Unusable
+from crawlog.streams.log import STDOUT
+from crawlog.terminal import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from crawlog.processes.supervisor import Supervisor
+    from crawlog.schemas.control import Finished
+    from crawlog.streams.fleet import OutputView
+    from crawlog.streams.log import SinkSpec, Void
+
+SHOWN = 5
+"""URLs without rows that are named at most."""
+
+
+class RunOutputs:
+    """The outputs of one run.
+
+    Args:
+        since, voids: Which item records are rows of the job.
+        pipelines: Whether the job's items pass pipelines.
+
+    Attributes:
+        missing: Lines about rows that could not be made again; empty if there are none.
+    """
+
+    def __init__(
+        self,
+        supervisor: "Supervisor",
+        job: str,
+        given: tuple[str, ...],
+        since: int,
+        voids: "tuple[Void, ...]",
+        *,
+        pipelines: bool,
+    ) -> None:
+        from crawlog.streams.sink import NOWHERE, PrivateOutputs, private_sink_of
+
+        self.missing: tuple[str, ...] = ()
+        self._supervisor = supervisor
+        self._data = supervisor.settings.run.data
+        self._sinks: dict[str, SinkSpec] = {}
+        for output in given or (NOWHERE,):
+            sink = private_sink_of(supervisor.settings, job, output, since, voids, pipelines=pipelines)
+            self._sinks[sink.output if sink.is_file and output != STDOUT else output] = sink
+        self._own = PrivateOutputs(job, tuple(self._sinks))
+        self._looks: dict[str, int] = {}
+        self._lacked: float = inf
+        supervisor.picture.sink = self._own.id
+
+    def start(self) -> None:
+        """Starts the sink's worker."""
+        self._own.forget(self._data)
+        self._supervisor.go(("sink",), self._own.environ())
+
+    def read_again(self) -> None:
+        """Has the worker read crawl.items again from its start, where the log was damaged; the rows stay."""
+        from crawlog.streams.sink import SinkState
+
+        self._supervisor.stop_stage("sink")
+        for sink in self._sinks.values():
+            with suppress(Unusable), SinkState(self._data, sink, None) as results:  # an unusable state is made anew
+                results.move(dict.fromkeys(results.meta.offsets, 0))
+        self._supervisor.picture.forget("sink")
+        self._supervisor.go(("sink",), self._own.environ())
+
+    def has_rows(self, ends: tuple[int, ...]) -> bool:
+        """Whether the worker has read crawl.items up to these ends."""
+        return self._supervisor.picture.has_passed("sink", ends)
+
+    def are_complete(self, ends: tuple[int, ...]) -> bool:
+        """Whether all files are unchanged since they were made, with all rows up to these ends of crawl.items."""
+        from crawlog.streams.sink import is_complete
+
+        offsets = dict(enumerate(ends))
+        return all(sink.is_file and is_complete(self._data, sink, offsets) for sink in self._sinks.values())
+
+    def release(self, end: "Finished") -> None:
+        """Has the worker make the files behind this end of the job."""
+        self._own.release(self._data, end)
+
+    def views(self, end: "Finished") -> "Iterator[OutputView]":
+        """The outputs as they are behind this end of the job."""
+        from crawlog.streams.fleet import OutputView
+        from crawlog.streams.sink import NOWHERE
+
+        notes = self._own.notes(self._data)
+        for output in self._sinks:
+            name, note = PIPELINES_ALONE.name if output == NOWHERE else output, notes.get(output)
+            if note is None or (note.epoch, note.rev) != (end.epoch, end.rev) or (note.error and not note.place):
+                yield OutputView(name, "writing", required=True)
+                continue
+            state = "failed" if note.error else "partial" if note.is_partial else "complete"
+            yield OutputView(name, state, note.rows, note.place, note.error, required=True, stats=note.stats)
+
+    def rows(self, end: "Finished | None" = None) -> int | None:
+        """The number of rows in the files, made now or before; rows for standard output are written to it."""
+        from crawlog.streams.sink import final_of
+
+        if STDOUT in self._sinks:
+            self._own.pour(self._data, rows())
+        if end is not None:
+            return next((view.rows for view in self.views(end)), None)
+        final = next((final_of(sink.folder(self._data)) for sink in self._sinks.values()), None)
+        return final.rows if final is not None else None
+
+    def lacks_more(self) -> bool:
+        """Whether the worker has found rows that lack since the last call; notes it if no fewer lack than before."""
+        found = {name: one for name, one in self._own.lacking(self._data).items() if one.urls}
+        if not found or all(one.looks == self._looks.get(name) for name, one in found.items()):
+            return False
+        self._looks = {name: one.looks for name, one in found.items()}
+        urls = sorted({url for one in found.values() for url in one.urls})
+        if len(urls) >= self._lacked:
+            lost = f"crawl.items lost the rows of {outcome.counted(len(urls), 'page')}"
+            then = "which could not be fetched or parsed again"
+            named = ", ".join(urls[:SHOWN])
+            self.missing = (f"{lost}, {then}: {named}; --fresh crawls the job again from its seeds",)
+        self._lacked = len(urls)
+        return True
+
+    def partial(self) -> str | None:
+        """The files with the rows so far, if there are any."""
+        partials = (sink.partial(self._data) for sink in self._sinks.values())
+        return ", ".join(str(one) for one in partials if Path(one).exists()) or None

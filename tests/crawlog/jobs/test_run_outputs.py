@@ -1,0 +1,71 @@
+"""The files of a run, as its sink worker notes them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlog.jobs.run_outputs import RunOutputs
+from crawlog.schemas.control import Finished, OutputNote
+from crawlog.streams.control import FleetReports
+from crawlog.streams.settings import Settings
+from crawlog.streams.sink import PrivateNotes
+
+END = Finished("shop", 1.0, reason="finished", rev=4)
+
+
+class Supervised:
+    """As much of a supervisor as is asked."""
+
+    def __init__(self, data: Path) -> None:
+        self.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": data})})
+        self.picture = FleetReports()
+
+
+def outputs_of(data: Path, *given: str, pipelines: bool = False) -> RunOutputs:
+    """The outputs of a run in this folder."""
+    supervisor: Any = Supervised(data)
+    return RunOutputs(supervisor, "shop", given, 0, (), pipelines=pipelines)
+
+
+@pytest.mark.parametrize(
+    ("note", "state"),
+    [
+        ({}, "complete"),
+        ({"rev": 3}, "writing"),  # of an earlier end
+        ({"epoch": 1}, "writing"),
+        ({"error": "the disk is full"}, "writing"),  # rows wait, and are tried again
+        ({"error": "the disk is full", "place": "rows.jsonl"}, "failed"),
+        ({"is_partial": True}, "partial"),
+    ],
+)
+def test_an_output_is_as_the_newest_note_says(tmp_path: Path, note: dict[str, Any], state: str) -> None:
+    """Only a note behind the job's present end counts."""
+    outputs, name = outputs_of(tmp_path, str(tmp_path / "rows.jsonl")), str(tmp_path / "rows.jsonl")
+    assert [view.state for view in outputs.views(END)] == ["writing"]
+    PrivateNotes(tmp_path).note(OutputNote("shop", name, 1.0, **{"rev": 4, "rows": 7} | note))
+    [view] = outputs.views(END)
+    assert (view.state, view.name) == (state, name)
+    assert view.rows == (0 if state == "writing" else 7)
+
+
+def test_pipelines_without_a_file_are_an_output_too(tmp_path: Path) -> None:
+    """Their stats and their close belong to the job."""
+    outputs = outputs_of(tmp_path, pipelines=True)
+    PrivateNotes(tmp_path).note(OutputNote("shop", "none:", 1.0, rev=4, stats={"kept": 3.0}))
+    assert [(view.name, view.state, view.stats) for view in outputs.views(END)] == [("none", "complete", {"kept": 3.0})]
+
+
+def test_rows_that_lack_are_given_up_once_no_fewer_lack(tmp_path: Path) -> None:
+    """Each look of the worker counts once; between two looks their pages are fetched or parsed again."""
+    outputs, notes = outputs_of(tmp_path, str(tmp_path / "rows.jsonl")), PrivateNotes(tmp_path)
+    name, urls = str(tmp_path / "rows.jsonl"), tuple(f"http://a.test/{number}" for number in range(7))
+    assert not outputs.lacks_more()
+    for lacking, is_given_up in ((urls, False), (urls[:6], False), (urls[:6], True)):
+        notes.lack(name, lacking)
+        assert outputs.lacks_more()
+        assert not outputs.lacks_more()
+        assert bool(outputs.missing) == is_given_up
+    [line] = outputs.missing
+    assert line.startswith("crawl.items lost the rows of 6 pages, which could not be fetched or parsed again: ")
+    assert line.endswith(f"{', '.join(urls[:5])}; --fresh crawls the job again from its seeds")
