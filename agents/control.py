@@ -21,7 +21,7 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import control, progress
-from crawlog.streams.frontier import Commands
+from crawlog.streams.jobs import Commands
 from crawlog.streams.log import (
     DAMAGE_CODES,
     DENIED_CODES,

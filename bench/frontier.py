@@ -30,8 +30,8 @@ from bench.results import options_of, run_as, section, table, versions
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import RobotsTask, Task
+from crawlog.streams.job_spec import own_manner
 from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.machine import State
 from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.state.partition import Partition, StateMemory

@@ -355,32 +355,38 @@ _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
 _encoder = msgspec.json.Encoder()
 
 
-# First part of the keys of records of which a job has one.
-_OF_JOB: dict[type[Control], str] = {JobCopy: "job", Finished: "finished", StartEnded: "start"}
+JOINS = b"join/"
+"""Prefix of the keys of joins."""
+
+
+def key_of(kind: Literal["job", "finished", "start", "output", "worker", "command"], *names: str) -> bytes:
+    """The key of the record about a job, an output of a job, a worker, or the target of a command (kind, name)."""
+    return "/".join((kind, *names)).encode()
+
+
+def _join_key(record: Join) -> bytes:
+    others = f"+{sha256(','.join(record.more).encode()).hexdigest()[:16]}" if record.more else ""
+    return JOINS + f"{record.job}/{record.name}{others}".encode()
+
+
+_KEYS: dict[type[Control], Callable[[Any], bytes]] = {
+    JobCopy: lambda record: key_of("job", record.job),
+    Finished: lambda record: key_of("finished", record.job),
+    StartEnded: lambda record: key_of("start", record.job),
+    OutputNote: lambda record: key_of("output", record.job, record.output),
+    WorkerOrder: lambda record: key_of("worker", record.worker),
+    CodeNote: lambda record: f"code/{record.project}/{record.version}".encode(),
+    Command: lambda record: key_of("command", record.kind, record.target),
+    Join: _join_key,
+    Rewound: lambda record: f"rewind/{record.epoch}.{record.mark}/{record.job}".encode(),
+    Skipped: lambda record: f"skipped/{record.partition}/{record.start}".encode(),
+    Layout: lambda _: LAYOUT,
+}
 
 
 def key(record: Control) -> bytes:
-    if isinstance(record, JobCopy | Finished | StartEnded):
-        return f"{_OF_JOB[type(record)]}/{record.job}".encode()
-    return _KEYS[type(record)](record).encode()
-
-
-def _join_key(record: Join) -> str:
-    others = f"+{sha256(','.join(record.more).encode()).hexdigest()[:16]}" if record.more else ""
-    return f"join/{record.job}/{record.name}{others}"
-
-
-# The keys of the other kinds of records.
-_KEYS: dict[type[Control], Callable[[Any], str]] = {
-    Command: lambda record: f"command/{record.kind}/{record.target}",
-    Rewound: lambda record: f"rewind/{record.epoch}.{record.mark}/{record.job}",
-    Skipped: lambda record: f"skipped/{record.partition}/{record.start}",
-    Layout: lambda _: LAYOUT.decode(),
-    OutputNote: lambda record: f"output/{record.job}/{record.output}",
-    WorkerOrder: lambda record: f"worker/{record.worker}",
-    CodeNote: lambda record: f"code/{record.project}/{record.version}",
-    Join: _join_key,
-}
+    """The compaction key of a record."""
+    return _KEYS[type(record)](record)
 
 
 def encode(record: Control) -> bytes:

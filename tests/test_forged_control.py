@@ -47,11 +47,10 @@ from crawlog.schemas.urls import (
     encode,
 )
 from crawlog.service.scrapyd_fleet import local_time
-from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.fetch import ReportedJobs
 from crawlog.streams.fleet import FleetState
-from crawlog.streams.jobs import Dues, FollowedJobs
+from crawlog.streams.jobs import ControlState, Dues, FleetReports, FollowedJobs
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import fleet_sink_of
 from crawlog.streams.spiders import Trust
@@ -326,8 +325,10 @@ class _Begun:
 
 def test_no_start_of_a_strangers_file_is_run(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only that of deployed code goes on, whose child asks for a signature before it loads anything."""
-    said = dict(heard(ground))
-    monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_, **__: said)
+    state = ControlState()
+    for key, record in heard(ground):
+        state.take(key, record)
+    monkeypatch.setattr("crawlog.streams.control.read_control", lambda *_, **__: state)
     monkeypatch.setattr("crawlog.processes.starts.Starting", _Begun)
     monkeypatch.setattr(_Begun, "made", [])
     starts = Starts(_FakeSupervisor(ground.settings), lambda _: None)  # type: ignore[arg-type]  # as much as is needed

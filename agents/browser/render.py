@@ -18,7 +18,7 @@ import structlog
 from crawlog.agents.client import LeaseLost
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http import Answer
-from crawlog.streams.log import own_manner
+from crawlog.streams.job_spec import own_manner
 from crawlog.streams.settings import find_browser
 
 from .chromium import START_S, Chromium

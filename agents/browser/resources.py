@@ -24,7 +24,7 @@ from crawlog.agents.frontier import HostHeld, Hosts
 from crawlog.streams.fetch import CACHED, CONTROL, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.frontier import Host
 from crawlog.streams.http import REDIRECTS, Answer, RequestPolicy, origin_of
-from crawlog.streams.log import own_manner
+from crawlog.streams.job_spec import own_manner
 from crawlog.streams.url import plain
 
 if TYPE_CHECKING:

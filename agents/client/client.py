@@ -28,7 +28,7 @@ from crawlog.streams.http import (
     of_headers,
     port_refusal,
 )
-from crawlog.streams.log import own_manner
+from crawlog.streams.job_spec import own_manner
 from crawlog.streams.settings import Fetch, Settings
 
 from .body import DRAINED_BYTES, BodyBudget, Reading, read

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from crawlog.schemas.progress import FLEET
-from crawlog.streams.control import RECENT_S, FleetReports, ProgressReader
+from crawlog.streams.control import ProgressReader
 from crawlog.streams.errors import EngineError
-from crawlog.streams.jobs import DueEnd, DueOrder, Dues, FollowedJobs
+from crawlog.streams.jobs import RECENT_S, DueEnd, DueOrder, Dues, FleetReports, FollowedJobs
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

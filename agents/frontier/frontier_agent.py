@@ -24,8 +24,10 @@ from crawlog.streams import crash_points
 from crawlog.streams.errors import Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fetch import Durations, ReportedJobs
-from crawlog.streams.frontier import Commands, Frontier, KeptRests
-from crawlog.streams.log import Producer, Topics, limits_of, own_manner
+from crawlog.streams.frontier import Frontier, KeptRests
+from crawlog.streams.job_spec import limits_of, own_manner
+from crawlog.streams.jobs import Commands
+from crawlog.streams.log import Producer, Topics
 from crawlog.streams.state import Partition, Restorer, Snapshots, States
 from crawlog.streams.url import Place
 from crawlog.streams.worker import CrawlApp, boottime

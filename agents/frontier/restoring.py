@@ -20,7 +20,8 @@ from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points, exit_codes
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, RestoreInterrupted, SnapshotsAway
 from crawlog.streams.fetch import LostDones, first_page, most_pages
-from crawlog.streams.log import Producer, Topics, limits_of, log_bounds, own_manner, read_partitions, record_headers
+from crawlog.streams.job_spec import limits_of, own_manner
+from crawlog.streams.log import Producer, Topics, log_bounds, read_partitions, record_headers
 from crawlog.streams.settings import Settings
 from crawlog.streams.state import Partition, Restorer, States, checkpoint_due, is_environment_error
 from crawlog.streams.url import Places

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from crawlog.streams import crash_points
-from crawlog.streams.control import ended
 from crawlog.streams.errors import CrawlError
-from crawlog.streams.jobs import finish_reason
+from crawlog.streams.jobs import ended, finish_reason
 from crawlog.streams.sink import closed_stats, forget_output
 
 from .notes import MACHINE

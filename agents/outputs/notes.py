@@ -9,8 +9,9 @@ import msgspec
 
 from crawlog.schemas import control
 from crawlog.schemas.control import JobCopy, OutputNote
+from crawlog.streams.control import read_control
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import Producer, Topics, control_entries, log_bounds
+from crawlog.streams.log import Producer, Topics, log_bounds
 from crawlog.streams.sink import PrivateNotes
 
 from .wanted import WantedOutput, WantedOutputs
@@ -56,9 +57,9 @@ class OutputNotes:
         _, end = (await asyncio.to_thread(log_bounds, self._settings, self._names.control, [0]))[0]
         if end == self._end:
             return False
-        said = await asyncio.to_thread(control_entries, self._settings, self._names)
+        control = await asyncio.to_thread(read_control, self._settings, self._names)
         self._end = end
-        new = [one for one in said.values() if isinstance(one, JobCopy) and not self._wanted.knows(one.job)]
+        new = [one for one in control.of(JobCopy) if not self._wanted.knows(one.job)]
         for record in new:
             self._wanted.heard(record)
         return bool(new)

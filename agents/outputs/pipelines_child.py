@@ -4,8 +4,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from crawlog.agents.sandbox import CALL, FAILED, BackgroundChild, ChildRules, Died, SpiderFrame, fault_of, misconfigured
+from crawlog.streams.control import known_job
 from crawlog.streams.errors import Misconfigured, SpiderDied
-from crawlog.streams.log import Topics, known_job
+from crawlog.streams.log import Topics
 from crawlog.streams.spiders import ref_of, trust_of
 
 if TYPE_CHECKING:

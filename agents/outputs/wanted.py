@@ -13,8 +13,9 @@ from crawlog.schemas import control
 from crawlog.schemas.control import Control, Finished, JobCopy, OutputNote, Rewound
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.control import counting_epochs
 from crawlog.streams.jobs import is_final
-from crawlog.streams.log import SinkSpec, Void, counting_epochs
+from crawlog.streams.log import SinkSpec, Void
 from crawlog.streams.sink import PrivateOutputs, fleet_sink_of, private_sink_of
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class WantedOutputs:
         self._copies: dict[str, JobCopy] = {}
         self._ends: dict[str, Finished] = {}
         self._notes: dict[tuple[str, str], OutputNote] = {}
-        self._rewinds: dict[bytes, Control] = {}
+        self._rewinds: dict[bytes, Rewound] = {}
 
     def heard(self, record: Control) -> None:
         """Take the next record of crawl.control."""
@@ -197,7 +198,7 @@ class WantedOutputs:
         outputs = self._outputs(copy)
         if copy is None or not outputs:
             return
-        since, voids = counting_epochs({**self._rewinds, f"job/{job}".encode(): copy}, job)
+        since, voids = counting_epochs(self._rewinds.values(), job, copy)
         end, seen = self._end(copy), set[str]()
         about = copy.epoch, copy.spec.rev, since, voids, copy.spec, end
         for number, output in enumerate(outputs):

@@ -5,35 +5,27 @@ The seeds are read twice: for the scope names of the job's record, then to be se
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from crawlog.schemas.control import NO_EPOCH, Control, JobCopy, Join
+from crawlog.schemas.control import NO_EPOCH, JobCopy, Join
 from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord, decode
-from crawlog.streams.errors import InvalidState, Misconfigured
-from crawlog.streams.log import (
-    NO_SPIDER,
-    Admin,
-    JobSpider,
-    Topics,
-    control_entries,
+from crawlog.streams.control import (
     end_closing,
-    kept_settings,
-    log_bounds,
-    partition_count,
-    partition_count_if_any,
-    read_records,
+    read_control,
     remove_notes,
-    resolve_spec,
     write_control,
     write_job,
     write_joins,
     write_names,
 )
+from crawlog.streams.errors import InvalidState, Misconfigured
+from crawlog.streams.job_spec import NO_SPIDER, JobSpider, kept_settings, resolve_spec
+from crawlog.streams.log import Admin, Topics, log_bounds, partition_count, partition_count_if_any, read_records
 from crawlog.streams.url import Places, fingerprint, scope_name, serialise
 
 if TYPE_CHECKING:
@@ -71,30 +63,30 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     Raises: Misconfigured: `source` has no URL; nothing was written. InvalidState: `begun` is deleted or began again.
     """
     topics = Topics(settings.kafka.prefix)
-    said = control_entries(settings, topics, joins=True)
-    copy = _job_of(said, job, begun)
+    control = read_control(settings, topics, joins=True)
+    copy = _job_of(control.job(job), job, begun)
     epoch, after = 0, NO_EPOCH
     if copy is not None and copy.spec.state == "deleted":  # a new job of the name has a later epoch
         epoch, after = copy.epoch + 1, copy.epoch
         copy = None
         remove_notes(settings, producer, topics, job)
-        said = control_entries(settings, topics, joins=True)
+        control = read_control(settings, topics, joins=True)
     kind = copy.spec.scope.kind if copy is not None else settings.scope.kind
     names = scope_names(source, kind)
     if copy is None:
         listed = sorted(names)[:MAX_NAMES]
-        end_closing(producer, topics, said, job)
+        end_closing(producer, topics, control, job)
         spec = msgspec.structs.replace(resolve_spec(settings, spider, listed, requests), at=time.time())
         copy = write_job(settings, producer, topics, job, spec, epoch, after)
     elif line := kept_settings(job, copy.spec, settings, requests):
         report(line)
-    if f"finished/{job}".encode() in said:
+    if control.has_ended_once(job):
         write_control(producer, topics, [copy])  # workers then report the counts of this finished job again
     count = partition_count(settings)
     if kind != "any":
         names.difference_update(copy.spec.scope.names)
         write_names(producer, topics, copy, names, count)
-        joins = (entry for entry in said.values() if isinstance(entry, Join) and entry.job == job)
+        joins = (entry for entry in control.of(Join) if entry.job == job)
         write_joins(producer, topics, job, names.difference(*(entry.names for entry in joins)))
     sower = Sower(producer, topics, count, copy, report, look, priority=priority)
     try:
@@ -108,13 +100,11 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
         raise
 
 
-def _job_of(said: Mapping[bytes, Control], job: str, begun: JobCopy | None) -> JobCopy | None:
+def _job_of(known: JobCopy | None, job: str, begun: JobCopy | None) -> JobCopy | None:
     """The job's record; None without one. `begun` may be newer than its copy.
 
     Raises: InvalidState: `begun` is deleted, or began again.
     """
-    copy = said.get(f"job/{job}".encode())
-    known = copy if isinstance(copy, JobCopy) else None
     if begun is None:
         return known
     if known is None or known.spec.state == "deleted" or known.epoch != begun.epoch:

@@ -16,11 +16,7 @@ from crawlog.schemas.urls import UrlsRecord, encode
 from crawlog.streams import crash_points
 from crawlog.streams.fetch import Sown
 from crawlog.streams.http import without_login
-from crawlog.streams.log import (
-    SeedBatch,
-    SeedBatches,
-    Topics,
-)
+from crawlog.streams.log import SeedBatch, SeedBatches, Topics
 from crawlog.streams.url import Canonicaliser, Places, scope_name, serialise
 
 if TYPE_CHECKING:

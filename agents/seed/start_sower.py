@@ -19,9 +19,10 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, UrlsRecord, encode
 from crawlog.streams import crash_points
+from crawlog.streams.control import write_joins, write_names
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.fetch import Sown
-from crawlog.streams.log import SeedBatch, SeedBatches, Topics, write_joins, write_names
+from crawlog.streams.log import SeedBatch, SeedBatches, Topics
 from crawlog.streams.spiders import CallResult, RequestOut
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, hashed, hashed_to, scope_name
 

@@ -109,7 +109,7 @@ def seed_settings(pairs: Iterable[str], sources: Iterable[str]) -> None:
 
     Raises: Misconfigured: names those that have no effect.
     """
-    from crawlog.streams.log import job_keys
+    from crawlog.streams.job_spec import job_keys
     from crawlog.streams.settings import SHORT
 
     if any(source.startswith(SITEMAP) for source in sources):

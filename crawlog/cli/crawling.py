@@ -144,8 +144,10 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     arguments.seeds(sources, from_log)
     arguments.seed_settings(given["pairs"], sources)
     from crawlog.agents.seed import Source, collect, old_seeds, plant
-    from crawlog.streams.control import FleetReports, ProgressReader
-    from crawlog.streams.log import CommandProducer, ensure_topics, said_rules
+    from crawlog.streams.control import ProgressReader
+    from crawlog.streams.job_spec import said_rules
+    from crawlog.streams.jobs import FleetReports
+    from crawlog.streams.log import CommandProducer, ensure_topics
 
     with ExitStack() as stack:
         source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell), say=tell))
@@ -172,7 +174,8 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
     """Names the seeds that the job's record refuses by their host names alone."""
     from crawlog.jobs.run_request import refused
-    from crawlog.streams.log import Topics, known_job
+    from crawlog.streams.control import known_job
+    from crawlog.streams.log import Topics
 
     if lines := refused(seeds, allow_private=False):
         copy = known_job(settings, Topics(settings.kafka.prefix), job)

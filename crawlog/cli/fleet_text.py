@@ -11,8 +11,7 @@ from crawlog import outcome
 from crawlog.commands.up import COUNTS, Status
 from crawlog.outcome import counted
 from crawlog.schemas.log_lines import GOES_ON
-from crawlog.streams.control import by_rule, needed, without_page
-from crawlog.streams.jobs import how_ended
+from crawlog.streams.jobs import by_rule, how_ended, needed, without_page
 from crawlog.streams.printable import utc_text
 from crawlog.terminal import table
 

@@ -166,7 +166,7 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
 
 def _apart(given: dict[str, Any], *, is_run: bool) -> "tuple[dict[str, Any], dict[str, Value]]":
     """The values of `settings_options` with the settings of the command alone, and those of the job."""
-    from crawlog.streams.log import job_keys
+    from crawlog.streams.job_spec import job_keys
     from crawlog.streams.settings import SHORT, known_keys, parse_pairs
 
     keys = {pair: SHORT.get(name, name) for pair in given["pairs"] if (name := pair.partition("=")[0].strip())}

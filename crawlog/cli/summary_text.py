@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawlog import outcome
 from crawlog.schemas.progress import JobCounts, JobRemarks
-from crawlog.streams import control
+from crawlog.streams import jobs
 
 if TYPE_CHECKING:
     from crawlog.jobs.summary import Summary
@@ -36,7 +36,7 @@ def _is_in_vain(summary: "Summary", counts: JobCounts) -> bool:
     """Whether no page could be fetched: none of the answers was a 2xx or a 304. Where nothing was asked for, `start`
     may have given items all the same: by itself, or as a middleware answered its requests.
     """
-    if (has_answered := control.has_answered(counts)) is not None:
+    if (has_answered := jobs.has_answered(counts)) is not None:
         return not has_answered
     return not counts.fetched and bool(counts.failed or counts.refused or not summary.start_items)
 
@@ -63,7 +63,7 @@ def lines(summary: "Summary") -> list[str]:
     how = {
         "finished": f"finished{_finish(summary, counts)}",
         "max_pages": "ended: the number of pages asked for is reached"
-        + ", and no answer was a page" * (control.has_answered(counts) is False),
+        + ", and no answer was a page" * (jobs.has_answered(counts) is False),
         "already_finished": _known(summary),
         "interrupted": "interrupted; the same command goes on from here" + _elsewhere(summary),
         "detached": "goes on without this command; the same command follows it again,"
@@ -143,8 +143,8 @@ def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
         told.append(f"  {counts.refused} refused, {counts.queued} queued{held}")
         if counts.dropped:
             lost = outcome.counted(sum(counts.dropped.values()), "link")
-            told.append(f"  {lost} dropped: {control.by_rule(counts.dropped)}")
-        told += [f"  {line}" for line in control.without_page(counts)]
+            told.append(f"  {lost} dropped: {jobs.by_rule(counts.dropped)}")
+        told += [f"  {line}" for line in jobs.without_page(counts)]
         told.append(f"  this run: {outcome.counted(summary.pages, 'page')} in {summary.took_s:.1f} s{rate}")
     ended = counts.failed + counts.refused + counts.redirected + sum(counts.dropped.values())
     if ended and _is_in_vain(summary, counts) and not counts.queued + counts.held:

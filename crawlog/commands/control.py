@@ -15,12 +15,9 @@ import msgspec
 from crawlog.schemas.control import Command, WorkerOrder
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import InvalidState, Misconfigured, UnknownName
-from crawlog.streams.frontier import Commands, host_of
+from crawlog.streams.jobs import Commands, ControlState, host_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from crawlog.schemas.control import Control
     from crawlog.streams.fleet import WorkerView
     from crawlog.streams.settings import Settings
 
@@ -53,35 +50,28 @@ class Given(msgspec.Struct):
 
 def give(settings: "Settings", command: Command) -> Given:
     """Writes a command to the log."""
-    from crawlog.streams.log import CommandProducer, Topics, control_entries, write_command
+    from crawlog.streams.control import read_control, write_command
+    from crawlog.streams.log import CommandProducer, Topics
 
     topics = Topics(settings.kafka.prefix)
-    said = control_entries(settings, topics)
+    control = read_control(settings, topics)
     write_command(CommandProducer(settings, "crawlog-control"), topics, command)
-    return given(said, command)
+    return given(control, command)
 
 
-def given(said: "Mapping[bytes, Control]", command: Command) -> Given:
-    """A command, with its effect on the commands before it.
-
-    Args:
-        said: The newest records of crawl.control before the command, by key.
-    """
-    before = [entry for entry in said.values() if isinstance(entry, Command)]
+def given(control: ControlState, command: Command) -> Given:
+    """A command, with its effect on the commands before it; `control` is the state before it."""
+    before = control.of(Command)
     changes = Commands([*before, command]).in_force != Commands(before).in_force
-    return Given(command, changes, command.job in ("", DEFAULT_JOB) or f"job/{command.job}".encode() in said)
-
-
-def in_force(said: "Mapping[bytes, Control]") -> list[Command]:
-    """The commands in force among these records of crawl.control."""
-    return Commands(entry for entry in said.values() if isinstance(entry, Command)).in_force
+    return Given(command, changes, command.job in ("", DEFAULT_JOB) or control.job(command.job) is not None)
 
 
 def listed(settings: "Settings") -> list[Command]:
     """The commands in force."""
-    from crawlog.streams.log import Topics, control_entries
+    from crawlog.streams.control import read_control
+    from crawlog.streams.log import Topics
 
-    return in_force(control_entries(settings, Topics(settings.kafka.prefix)))
+    return read_control(settings, Topics(settings.kafka.prefix)).commands.in_force
 
 
 FIRST_S = 2.0
@@ -103,7 +93,8 @@ def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop
 
     Raises: UnknownName, InvalidState: it cannot be ordered so.
     """
-    from crawlog.streams.log import CommandProducer, Topics, write_control
+    from crawlog.streams.control import write_control
+    from crawlog.streams.log import CommandProducer, Topics
 
     found = list_workers(settings)
     worker = next((one for one in found if one.id == name), None)

@@ -14,6 +14,7 @@ import msgspec
 
 from crawlog.schemas import dead, pages, urls
 from crawlog.streams import crash_points
+from crawlog.streams.control import renew_ends
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.http import for_readers, page_of, shown_found, shown_page, shown_result
 from crawlog.streams.log import (
@@ -32,7 +33,6 @@ from crawlog.streams.log import (
     record_at,
     record_headers,
     redrive_refusal,
-    renew_ends,
 )
 from crawlog.streams.printable import HIDDEN
 from crawlog.streams.settings import MAX_BODY_BYTES

@@ -22,9 +22,10 @@ import msgspec
 import xxhash
 
 from crawlog.schemas import control, items
-from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.control import Finished, JobCopy, Rewound
 from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.urls import DEFAULT_JOB
+from crawlog.streams.control import counting_epochs, read_control
 from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, UnknownName, Unusable
 from crawlog.streams.fleet import DEFAULT_COPY, FleetState
 from crawlog.streams.jobs import is_final
@@ -33,8 +34,6 @@ from crawlog.streams.log import (
     LetterChoice,
     SinkSpec,
     Topics,
-    control_entries,
-    counting_epochs,
     log_bounds,
     log_identity,
     partition_count,
@@ -146,17 +145,15 @@ def job_now(settings: "Settings", job: str, output: str) -> JobNow:
 
     Raises: UnknownName: there is no such job. Misconfigured: the output cannot be written.
     """
-    said = control_entries(settings, Topics(settings.kafka.prefix))
     state = FleetState()
-    for key, record in said.items():
-        state.hear(key, record)
+    state.control = read_control(settings, Topics(settings.kafka.prefix))
     if job == DEFAULT_JOB:
         state.hear(control.key(DEFAULT_COPY), DEFAULT_COPY)
     copy, view = state.copy(job), state.job(job)
     if copy is None or view is None:
         known = ", ".join(sorted(state.names())[:20]) or "none"
         raise UnknownName(f"there is no job {job} in the log; there are: {known}")
-    since, voids = counting_epochs(said, job)
+    since, voids = counting_epochs(state.control.of(Rewound), job, copy)
     spec = sink_of(job, output, since, voids, formulas=settings.results.csv_formulas)
     is_open = view.state == "pending"  # crawl.control does not tell whether a page has come
     return JobNow(copy, spec, "running" if is_open else view.state, view.reason, state.end(copy))

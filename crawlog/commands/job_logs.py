@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.schemas import log_lines
-from crawlog.schemas.control import JobCopy
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams import engine
+from crawlog.streams.control import read_control
 from crawlog.streams.errors import EngineError, UnknownName
-from crawlog.streams.log import (
-    JobTimes,
-    Topics,
-    consumer_config,
-    control_entries,
-    log_bounds,
-    log_end,
-    offset_at,
-    read_records,
-)
+from crawlog.streams.log import Topics, consumer_config, log_bounds, log_end, offset_at, read_records
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -49,7 +40,7 @@ def job_log_lines(
 ) -> list[LogLine]:
     """The newest lines of a job that are in the log now, the oldest first.
 
-    Of a later epoch lines from before its submission are left out; see `JobTimes`.
+    Of a later epoch lines from before its submission are left out; see `ControlState.since`.
 
     Args:
         since: Leaves out older lines; UTC epoch seconds.
@@ -58,9 +49,9 @@ def job_log_lines(
     Raises: EngineError: the cluster does not answer.
     """
     topics = Topics(settings.kafka.prefix)
-    times = JobTimes()
-    copy = control_entries(settings, topics, times=times).get(f"job/{job}".encode())
-    since = max(since or 0.0, times.since(copy) if isinstance(copy, JobCopy) else 0.0)
+    control = read_control(settings, topics)
+    copy = control.job(job)
+    since = max(since or 0.0, control.since(copy) if copy is not None else 0.0)
     first, end = log_bounds(settings, topics.logs, [0])[0]
     end = end if upto is None else upto
     start = max(first, offset_at(settings, topics.logs, 0, int(since * 1000), end)) if since else first

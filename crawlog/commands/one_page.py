@@ -45,7 +45,7 @@ def fetched_page(
 
 async def _fetched(settings: "Settings", url: str, request: "RequestRecord | None", redirects: bool) -> StoredPage:
     from crawlog.agents.client import Client
-    from crawlog.streams.log import resolve_spec
+    from crawlog.streams.job_spec import resolve_spec
 
     canonical = Canonicaliser(resolve_spec(settings).canonical).canonical
     client = Client(settings, f"crawlog/{__version__}", lambda: True)

@@ -264,7 +264,8 @@ def _signed(settings: "Settings", project: str) -> "list[CodeManifest]":
 
 def _hide(settings: "Settings", project: str, version: str, by: str, *, revoke: bool) -> Removed:
     from crawlog.streams.code import code_notes
-    from crawlog.streams.log import Topics, write_control
+    from crawlog.streams.control import write_control
+    from crawlog.streams.log import Topics
 
     shown, signed = versions(settings, project), _signed(settings, project)
     seen = [one.version for one in shown]
@@ -291,10 +292,11 @@ def _last_deployed(shown: "list[ProjectVersion]", signed: "list[CodeManifest]") 
 def _sweep(settings: "Settings", log: "CodeLog") -> list[tuple[str, CodeRef]]:
     """Remove what is hidden or replaced and no job pins; returns the jobs that pin code."""
     from crawlog.streams.code import code_notes, refusal, trusted_keys
-    from crawlog.streams.log import Topics, control_entries
+    from crawlog.streams.control import read_control
+    from crawlog.streams.log import Topics
 
-    said = control_entries(settings, Topics(settings.kafka.prefix)).values()
-    copies = [one for one in said if isinstance(one, JobCopy) and one.spec.state != "deleted"]
+    control = read_control(settings, Topics(settings.kafka.prefix))
+    copies = [one for one in control.of(JobCopy) if one.spec.state != "deleted"]
     pins = [(one.job, one.spec.code) for one in copies if one.spec.code is not None]
     pinned = {ref for _, ref in pins}
     notes, trusted = code_notes(settings), trusted_keys(settings)

@@ -14,26 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.processes.hold import Holder, holder
 from crawlog.schemas import progress
-from crawlog.schemas.control import Control, JobCopy
+from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams import crash_points
+from crawlog.streams.control import acknowledged, known_job, read_control, renew_ends
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import (
-    Admin,
-    CommandProducer,
-    Group,
-    Move,
-    Target,
-    Topics,
-    acknowledged,
-    control_entries,
-    groups,
-    job_end,
-    known_job,
-    offsets,
-    renew_ends,
-)
+from crawlog.streams.jobs import ControlState
+from crawlog.streams.log import Admin, CommandProducer, Group, Move, Target, Topics, groups, offsets
 from crawlog.streams.recovery import note_skipped
 
 if TYPE_CHECKING:
@@ -244,7 +232,7 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
         return
     if not plan.again:
         return  # a rewind to the end would only begin a new epoch
-    from crawlog.streams.log import rewind_crawl
+    from crawlog.streams.control import rewind_crawl
 
     epoch = rewind_crawl(admin.settings, {move.partition: move.after for move in plan.moves})
     report(f"rewound: what is found from now on belongs to epoch {epoch}")
@@ -263,14 +251,13 @@ def _await_rows(settings: "Settings", plan: Plan, job: str) -> None:
         place = Progress("", "parse", move.partition, time.time(), offset=move.after)
         producer.send(topics.progress, progress.encode(place), key=progress.key(place), partition=0)
     acknowledged(producer, topics.progress)
-    renew_ends(settings, topics, [job] if job else _concerned(control_entries(settings, topics), plan), REPLAYED)
+    renew_ends(settings, topics, [job] if job else _concerned(read_control(settings, topics), plan), REPLAYED)
 
 
-def _concerned(said: Mapping[bytes, Control], plan: Plan) -> Iterator[str]:
+def _concerned(control: ControlState, plan: Plan) -> Iterator[str]:
     """The jobs that may have pages among those that are parsed again: not those that had ended before."""
-    for copy in said.values():
-        if isinstance(copy, JobCopy):
-            end = job_end(said, copy.job)
-            pages = dict(enumerate(end.pages)) if end is not None else {}
-            if any(pages.get(move.partition, move.end) > move.after for move in plan.moves):
-                yield copy.job
+    for copy in control.of(JobCopy):
+        end = control.end(copy.job)
+        pages = dict(enumerate(end.pages)) if end is not None else {}
+        if any(pages.get(move.partition, move.end) > move.after for move in plan.moves):
+            yield copy.job

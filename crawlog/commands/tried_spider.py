@@ -39,7 +39,7 @@ def parsed_page(
         object.
     """
     from crawlog.agents.sandbox import ChildRules, SpiderChild
-    from crawlog.streams.log import JobSpider, resolve_spec
+    from crawlog.streams.job_spec import JobSpider, resolve_spec
 
     ref, facts = spider.ref, spider.facts
     spec = resolve_spec(settings, JobSpider(facts.path, ref.args, ref.scrapy, facts.starts))

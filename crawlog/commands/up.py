@@ -185,7 +185,7 @@ def _look(settings: "Settings", found: Status) -> None:
     view = FleetView.read(settings, until=is_whole, wait_s=REPORTS_TIMEOUT_S)
     found.fleet = view.status()
     found.jobs = view.look(lambda state: _jobs(state, count))
-    found.commands = view.look(lambda state: state.commands.in_force)
+    found.commands = view.look(lambda state: state.control.commands.in_force)
 
 
 def _owned(view: "FleetView") -> set[int]:

@@ -15,21 +15,19 @@ import msgspec
 
 from crawlog.outcome import counted
 from crawlog.schemas import items, pages, progress
-from crawlog.schemas.control import Command, JobCopy
+from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord
-from crawlog.streams.control import needed
+from crawlog.streams.control import known_job, read_control
 from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
-from crawlog.streams.frontier import FREE, Commands, Orders
 from crawlog.streams.http import coding_in, named_request, page_size, shown_page
+from crawlog.streams.jobs import FREE, Orders, needed
 from crawlog.streams.log import (
     Admin,
     Letter,
     Letters,
     Topics,
-    control_entries,
-    known_job,
     letter_fate,
     log_bounds,
     offset_at,
@@ -171,9 +169,7 @@ class Inquiry:
         """Jobs as crawl.control has them, if the begin of the partition was trimmed, and their records with it."""
         if not log_bounds(self._settings, self._names.urls, [partition])[partition][0]:
             return []
-        copies = (
-            entry for entry in control_entries(self._settings, self._names).values() if isinstance(entry, JobCopy)
-        )
+        copies = read_control(self._settings, self._names).of(JobCopy)
         return [UrlsRecord(job=copy.job, epoch=copy.epoch, spec=copy.spec) for copy in copies]
 
     def _is_read(self, history: History) -> bool:
@@ -332,8 +328,7 @@ class Inquiry:
         queued = [state.job for state in history.states() if state.status in ("queued", "waiting")]
         if self._at is not None or not queued:
             return []
-        said = control_entries(self._settings, self._names).values()
-        commands = Commands(entry for entry in said if isinstance(entry, Command))
+        commands = read_control(self._settings, self._names).commands
         wanted = {f"job {job}": commands.of_job(job) for job in queued}
         wanted |= {"stage fetch": commands.of_stage("fetch"), history.place.host: commands.of_host(history.place.host)}
         return [f"a command for {what}: {_ordered(orders, what)}" for what, orders in wanted.items() if orders != FREE]

@@ -74,14 +74,15 @@ def show_job(settings: "Settings", name: str) -> "JobView":
 def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
     """The same, from a view of the fleet. Raises: UnknownName: there is none."""
     from crawlog.commands.dead import listed
-    from crawlog.streams.log import LetterChoice, job_values
+    from crawlog.streams.job_spec import job_values
+    from crawlog.streams.log import LetterChoice
     from crawlog.streams.settings import known_keys, masked
 
     found, copy = view.job(name), view.look(lambda state: state.copy(name))
     if found is None or copy is None:
         raise unknown_job(name)
     values = {key: masked(key, value) for key, value in job_values(copy.spec).items() if key in known_keys()}
-    since = view.look(lambda state: state.times.since(copy))
+    since = view.look(lambda state: state.control.since(copy))
     dead = len(listed(settings, LetterChoice(job=name, since=since), 0, handled=False).letters)
     reason = found.reason or (NOT_STARTED if lacks_start(found, view.workers()) else "")
     return msgspec.structs.replace(found, settings=msgspec.to_builtins(values), dead=dead, reason=reason)
@@ -139,7 +140,8 @@ def delete_job(settings: "Settings", name: str, by: str = "") -> None:
 
     Raises: UnknownName: there is none. EngineError: no worker answers.
     """
-    from crawlog.streams.log import CommandProducer, Topics, known_job, remove_notes
+    from crawlog.streams.control import known_job, remove_notes
+    from crawlog.streams.log import CommandProducer, Topics
 
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
     copy = known_job(settings, topics, name)
@@ -171,17 +173,18 @@ def _change(settings: "Settings", name: str, state: JobStateName, by: str, reaso
 
 def _ordered(settings: "Settings", name: str, state: JobStateName, by: str, reason: str) -> JobCopy:
     """The job's record with the change. Raises: OrderRefused: it is not the one any more that was looked at."""
-    from crawlog.streams.log import CommandProducer, Topics, apply_change, settled_control
+    from crawlog.streams.control import apply_change, settled_control
+    from crawlog.streams.log import CommandProducer, Topics
 
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
-    said = settled_control(settings, producer, topics)
-    copy = said.get(f"job/{name}".encode())
-    if not isinstance(copy, JobCopy) or copy.spec.state == "deleted":
+    control = settled_control(settings, producer, topics)
+    copy = control.job(name)
+    if copy is None or copy.spec.state == "deleted":
         raise unknown_job(name)
     if copy.spec.state != state:
         _check(copy, state)
     if state == "running":
-        _resume_commands(producer, topics, name, said.get(f"command/job/{name}".encode()))
+        _resume_commands(producer, topics, name, control.command(name))
     if copy.spec.state == state:
         return copy
     who, rev = by or whoever(), copy.spec.rev
@@ -207,11 +210,11 @@ def _check(copy: JobCopy, state: JobStateName) -> None:
     raise InvalidState(f"job {copy.job} is {now} and cannot become {state}{fresh}")
 
 
-def _resume_commands(producer: "Producer", topics: "Topics", name: str, command: object) -> None:
+def _resume_commands(producer: "Producer", topics: "Topics", name: str, command: Command | None) -> None:
     """Ends the command in force for the job: `resume` means both kinds of pauses."""
-    from crawlog.streams.log import write_command
+    from crawlog.streams.control import write_command
 
-    if isinstance(command, Command) and command.holds and command.action != "slow":
+    if command is not None and command.holds and command.action != "slow":
         write_command(producer, topics, Command("resume", job=name, at=time.time()))
 
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from crawlog.jobs.live import Frame, View
 from crawlog.jobs.pace import Pace
 from crawlog.schemas.job_orders import ENDED
-from crawlog.streams.control import ended, remarks_of
 from crawlog.streams.errors import EngineError
-from crawlog.streams.jobs import Finish, is_begun, is_final
+from crawlog.streams.jobs import Finish, ended, is_begun, is_final, remarks_of
 
 from .job_outputs import JobOutputs
 from .spider_lines import SpiderLines
@@ -86,7 +85,8 @@ class Before(NamedTuple):
 
 
 def _unreported(settings: "Settings", view: "FleetView", name: str) -> int:
-    from crawlog.streams.log import Topics, log_bounds, pages_done, partition_count, read_partitions
+    from crawlog.streams.control import pages_done
+    from crawlog.streams.log import Topics, log_bounds, partition_count, read_partitions
 
     job = view.job(name)
     if job is None or job.state in ENDED:
@@ -296,20 +296,21 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
     def _has_begun_again(self, state: "FleetState") -> bool:
         """Whether another command has begun the job again: its rows are not those of what was submitted."""
-        from crawlog.streams.log import has_begun_again
+        from crawlog.schemas.control import Rewound
+        from crawlog.streams.control import has_begun_again
 
-        return has_begun_again(state.said, self._summary.job, self._summary.epoch)
+        return has_begun_again(state.control.of(Rewound), state.control.job(self._summary.job), self._summary.epoch)
 
     def _is_open(self, state: "FleetState", job: "JobView") -> bool:
         """Whether the coordinator leaves the job open with nothing to do: its URLs are held, or it has none."""
         copy = self._copy(state)
         if copy is None or copy.spec.state != "running":
             return False
-        if state.commands.of_job(job.name).stopped:
-            return not state.commands.reason(job.name)  # the coordinator ends a job that its spider closed
+        if state.control.commands.of_job(job.name).stopped:
+            return not state.control.commands.reason(job.name)  # the coordinator ends a job that its spider closed
         counts = job.counts
         if counts.held:
-            return not counts.queued and any(one.action == "block" for one in state.commands.in_force)
+            return not counts.queued and any(one.action == "block" for one in state.control.commands.in_force)
         return self._is_own and not (counts.queued or copy.spec.starts or is_begun(counts))
 
     def _is_finished(self, state: "FleetState", job: "JobView") -> bool:
@@ -365,7 +366,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
     def _rest_s(self, copy: "JobCopy") -> float:
         """The job's delay between two requests to a host, seconds."""
         from crawlog.streams.http import policy_of
-        from crawlog.streams.log import limits_of, own_manner
+        from crawlog.streams.job_spec import limits_of, own_manner
 
         rules = policy_of(copy.spec, own_manner(self._settings), limits_of(self._settings)).rules
         return rules.delay_s / rules.per_host
@@ -389,10 +390,8 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
         self._note_start(state, job)
 
     def _note_start(self, state: "FleetState", job: "JobView") -> None:
-        from crawlog.schemas.control import StartEnded
-
-        note = state.said.get(f"start/{job.name}".encode())
-        if isinstance(note, StartEnded) and note.epoch == job.epoch:
+        note = state.control.start(job.name)
+        if note is not None and note.epoch == job.epoch:
             self._summary.start_error, self._summary.start_items = note.error, note.items
 
     def _sum_up(self, state: "FleetState") -> None:
@@ -409,7 +408,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
             return
         self.end = self._end(state)
         if self._is_left_open:
-            summary.tell_open(state.commands, is_held=bool(job.counts.held))
+            summary.tell_open(state.control.commands, is_held=bool(job.counts.held))
         else:
             summary.tell_end(job.state, job.reason)
         self._sum_counts(state)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.processes.starting import STARTABLE, start_ended
-from crawlog.schemas.control import Command, Finished, JobCopy, StartEnded
+from crawlog.schemas.control import Finished, JobCopy, Rewound, StartEnded
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.jobs import STARTABLE
 from crawlog.streams.log import Topics
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class JobInLog:
 
         Raises: Misconfigured: the job goes on, and the log has no such worker. A run on a local engine has none.
         """
-        from crawlog.streams.log import has_workers
+        from crawlog.streams.control import has_workers
 
         spec = self.copy.spec if self.copy is not None and self.end is None else None
         if spec is None or spec.state in ("cancelled", "failed"):
@@ -102,24 +102,23 @@ class JobInLog:
 
         Raises: Misconfigured: the log has no such job, and no seeds were given.
         """
-        from crawlog.streams.log import counting_epochs, job_end, settled_control
+        from crawlog.streams.control import counting_epochs, settled_control
 
-        said = settled_control(self._supervisor.settings, self._supervisor.producer, self.topics)
-        known = said.get(f"job/{self.name}".encode())
-        known = known if isinstance(known, JobCopy) else None
+        control = settled_control(self._supervisor.settings, self._supervisor.producer, self.topics)
+        known = control.job(self.name)
         is_there = known is not None and known.spec.state != "deleted"
         if not is_there and self.request.source is None and not self.request.starts:
             raise Misconfigured(f"there is no job {self.name} in the log; give the URLs that it starts with.")
-        if (before := job_end(said, self.name)) is not None and before.counts is not None:
+        if (before := control.end(self.name)) is not None and before.counts is not None:
             self.was_back = before.counts.page_back
-        self.since, self.voids = counting_epochs(said, self.name)
-        closing = said.get(f"command/job/{self.name}".encode())
-        self.closed = closing.reason if isinstance(closing, Command) else ""
+        self.since, self.voids = counting_epochs(control.of(Rewound), self.name, known)
+        closing = control.command(self.name)
+        self.closed = closing.reason if closing is not None else ""
         if known is not None:
             self._go_on(known, None if self._supervisor.has_lost_founds else before)
             assert self.copy is not None
             if not self._supervisor.has_lost_founds:  # else those of `start` may be among them
-                self.start = start_ended(said, self.copy, self.request.spider_hash)
+                self.start = control.start_ended(self.copy, self.request.spider_hash)
             self._start_again()
 
     def _start_again(self) -> None:
@@ -146,7 +145,7 @@ class JobInLog:
     @property
     def requests(self) -> "RequestRules | None":
         """The job's request rules: None with own fetch workers, whose settings apply; else the settings given."""
-        from crawlog.streams.log import said_rules
+        from crawlog.streams.job_spec import said_rules
 
         return None if self._supervisor.settings.run.fetch_workers else said_rules(self._supervisor.settings)
 
@@ -170,7 +169,7 @@ class JobInLog:
     def _wanted(self, copy: JobCopy, source: "Source | None") -> "JobSpec":
         """The job's spec by this command's settings; without seeds the spec stays as it is."""
         from crawlog.agents.seed import MAX_NAMES, scope_names
-        from crawlog.streams.log import kept_settings, resolve_spec, unresolved_fields
+        from crawlog.streams.job_spec import kept_settings, resolve_spec, unresolved_fields
 
         spec = copy.spec
         if source is None and not self.request.starts:
@@ -193,7 +192,7 @@ class JobInLog:
 
     def amend_end(self, end: Finished, dead: int) -> None:
         """Adds to the end of the job what this run alone knows: the hash of its spider's file, and its dead letters."""
-        from crawlog.streams.log import write_finished
+        from crawlog.streams.control import write_finished
 
         amended = msgspec.structs.replace(end, dead=dead, spider=self.request.spider_hash)
         if amended != end:
@@ -204,7 +203,7 @@ class JobInLog:
 
         After a replay it records the new file instead. If one of the two files is unknown, it does nothing.
         """
-        from crawlog.streams.log import write_finished
+        from crawlog.streams.control import write_finished
 
         end, own = self.end, self.request.spider_hash
         if end is None or not end.spider or not own or end.spider == own:

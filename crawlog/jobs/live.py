@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 from crawlog.outcome import counted
 from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.control import by_rule, needed
+from crawlog.streams.jobs import by_rule, needed
 from crawlog.streams.printable import escaped
 from crawlog.terminal import hinted, tell
 

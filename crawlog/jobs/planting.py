@@ -30,7 +30,7 @@ class Planting:
     def plant(self) -> JobCopy:
         """Writes the job's record, then its seeds, until all are acknowledged; returns the record."""
         from crawlog.agents.seed import Source, kept_seeds
-        from crawlog.streams.log import known_job
+        from crawlog.streams.control import known_job
 
         job, source, seeds = self._job, self._job.request.source, None
         with ExitStack() as kept:
@@ -56,7 +56,8 @@ class Planting:
 
     def _write_new(self) -> JobCopy:
         """Writes the record of a new job without seeds."""
-        from crawlog.streams.log import resolve_spec, write_job
+        from crawlog.streams.control import write_job
+        from crawlog.streams.job_spec import resolve_spec
 
         job = self._job
         spec = resolve_spec(self._supervisor.settings, job.request.of_spider(), requests=job.requests)
@@ -65,14 +66,21 @@ class Planting:
 
     def _forget_start(self) -> None:
         """Lets the job's `start` begin again: no tombstone, which followers of crawl.control would not hear."""
-        from crawlog.streams.log import write_control
+        from crawlog.streams.control import write_control
 
         note = StartEnded(self._job.name, time.time(), NO_EPOCH)
         write_control(self._supervisor.producer, self._job.topics, [note])
 
     def _write_record(self) -> JobCopy | None:
         """Writes a known job's record again, if need be; None for a new job, whose record is written with the seeds."""
-        from crawlog.streams.log import overruling, remove_notes, rewind_job, write_command, write_control, write_job
+        from crawlog.streams.control import (
+            overruling,
+            remove_notes,
+            rewind_job,
+            write_command,
+            write_control,
+            write_job,
+        )
 
         job, known = self._job, self._job.copy
         if known is None:

@@ -210,7 +210,7 @@ def _check_of_job(own: Mapping[str, Value]) -> None:
 
 def of_workers(keys: Iterable[str]) -> list[str]:
     """The settings among these that workers and commands have, and no job."""
-    from crawlog.streams.log import job_keys
+    from crawlog.streams.job_spec import job_keys
     from crawlog.streams.settings import SHORT, known_keys
 
     return sorted({SHORT.get(key, key) for key in keys} & (known_keys().keys() - job_keys()))
@@ -251,7 +251,7 @@ def differences(known: "JobSpec", spec: "JobSpec", wanted: Submission | None = N
     Args:
         wanted: The second one, if it has no requests: only what it gives counts, for the job keeps the rest.
     """
-    from crawlog.streams.log import job_values
+    from crawlog.streams.job_spec import job_values
 
     known = msgspec.structs.replace(known, scope=msgspec.structs.replace(known.scope, names=spec.scope.names))
     fields = [one for one in spec.__struct_fields__ if one not in _OWN and getattr(known, one) != getattr(spec, one)]

@@ -16,7 +16,7 @@ import xxhash
 
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
-    from crawlog.streams.log import JobSpider
+    from crawlog.streams.job_spec import JobSpider
     from crawlog.streams.settings import Settings
 
 TOLD = 3
@@ -101,7 +101,7 @@ class RunRequest:
 
     def of_spider(self) -> "JobSpider":
         """The fields of the job's record about the spider."""
-        from crawlog.streams.log import JobSpider
+        from crawlog.streams.job_spec import JobSpider
 
         return JobSpider(self.spider, self.args, self.scrapy, self.starts, self.pipelines)
 

@@ -10,7 +10,7 @@ import io
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +30,11 @@ from .run_request import job_name, refused
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
     from crawlog.commands.named_spider import NamedSpider
-    from crawlog.schemas.control import Control
     from crawlog.schemas.job_orders import CodeRef
     from crawlog.schemas.urls import JobSpec
     from crawlog.streams.fleet import JobView
-    from crawlog.streams.log import JobSpider
+    from crawlog.streams.job_spec import JobSpider
+    from crawlog.streams.jobs import ControlState
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import SpiderFacts
 
@@ -117,7 +117,7 @@ def _default_name(
 
 
 def _job_spider(wanted: Submission, facts: "SpiderFacts | None", *, starts: bool) -> "JobSpider":
-    from crawlog.streams.log import JobSpider
+    from crawlog.streams.job_spec import JobSpider
 
     if facts is None:
         return JobSpider()
@@ -125,7 +125,7 @@ def _job_spider(wanted: Submission, facts: "SpiderFacts | None", *, starts: bool
 
 
 def _spider_of(wanted: Submission, path: str) -> "JobSpider":
-    from crawlog.streams.log import JobSpider
+    from crawlog.streams.job_spec import JobSpider
 
     return JobSpider(path, tuple(sorted(wanted.args.items())), wanted.scrapy)
 
@@ -226,17 +226,16 @@ class _Sowing:
     def sow(self, name: str, code: "CodeRef | None", by: str) -> JobCopy:
         """Writes the record, then the seeds; returns the record as it is then."""
         from crawlog.agents.seed import plant
-        from crawlog.streams.log import settled_control
+        from crawlog.streams.control import settled_control
 
-        said = settled_control(self._settings, self._producer, self._topics)
-        entry = said.get(f"job/{name}".encode())
-        copy = entry if isinstance(entry, JobCopy) else None
+        control = settled_control(self._settings, self._producer, self._topics)
+        copy = control.job(name)
         spec = self._spec(code, by)
         is_known = copy is not None and copy.spec.state != "deleted"
         if copy is None or not is_known:
-            copy = self._create(name, spec, said, _next_epoch(copy))
+            copy = self._create(name, spec, control, _next_epoch(copy))
         if is_known or copy.spec != spec:
-            copy = self._go_on(copy, spec, said)
+            copy = self._go_on(copy, spec, control)
         if self._source is not None and copy.spec.state != "cancelled":
             plant(
                 self._settings,
@@ -255,7 +254,7 @@ class _Sowing:
 
         Raises: Misconfigured: there is a job of that name.
         """
-        from crawlog.streams.log import create_job, known_job
+        from crawlog.streams.control import create_job, known_job
 
         known = known_job(self._settings, self._topics, name)
         if known is not None and known.spec.state != "deleted":
@@ -272,7 +271,7 @@ class _Sowing:
 
     def _spec(self, code: "CodeRef | None", by: str) -> "JobSpec":
         from crawlog.agents.seed import MAX_NAMES, scope_names
-        from crawlog.streams.log import resolve_spec
+        from crawlog.streams.job_spec import resolve_spec
 
         kind, now = self._settings.scope.kind, time.time()
         names = sorted(scope_names(self._source, kind))[:MAX_NAMES] if self._source is not None else ()
@@ -296,16 +295,16 @@ class _Sowing:
         bounds = log_bounds(self._settings, self._topics.items, numbers)
         return tuple(bounds[number][1] for number in numbers)
 
-    def _create(self, name: str, spec: "JobSpec", said: Mapping[bytes, "Control"], epoch: int) -> JobCopy:
+    def _create(self, name: str, spec: "JobSpec", control: "ControlState", epoch: int) -> JobCopy:
         """The record of the job; another one than `spec` if another command created it first."""
-        from crawlog.streams.log import create_job, end_closing
+        from crawlog.streams.control import create_job, end_closing
 
         if not self._has_requests:
             raise Misconfigured(f"there is no job {name} in the log; give the URLs that it starts with.")
-        end_closing(self._producer, self._topics, said, name)
+        end_closing(self._producer, self._topics, control, name)
         return create_job(self._settings, self._producer, self._topics, name, spec, epoch, self._since)
 
-    def _go_on(self, known: JobCopy, spec: "JobSpec", said: Mapping[bytes, "Control"]) -> JobCopy:
+    def _go_on(self, known: JobCopy, spec: "JobSpec", control: "ControlState") -> JobCopy:
         """Lets a known job begin again (`fresh`), or go on as it is or with a larger limit of pages.
 
         Raises:
@@ -317,14 +316,14 @@ class _Sowing:
         if self._wanted.is_new:
             raise _taken(name)
         if self._wanted.fresh:
-            return self._begin_again(known, spec, said)
+            return self._begin_again(known, spec, control)
         if known.spec.state == "cancelled":
             raise InvalidState(f"job {name} is cancelled for good; --fresh begins it again, --job gives another name")
         larger = grown(known.spec, spec)
         self._check_same(name, larger, spec)
         if larger != known.spec:
             known = self._change(known, larger, spec.by)
-        known = self._want_again(known, said)
+        known = self._want_again(known, control)
         if known.spec.state in HELD:
             self._say(f"job {name} is {known.spec.state}: its URLs wait; {way_on(known)} lets it go on")
         return known
@@ -342,36 +341,36 @@ class _Sowing:
                 f" `crawlog jobs pause {name}` holds one that runs, --fresh begins it again"
             )
 
-    def _want_again(self, known: JobCopy, said: Mapping[bytes, "Control"]) -> JobCopy:
+    def _want_again(self, known: JobCopy, control: "ControlState") -> JobCopy:
         """Has the outputs of an ended job looked at, which may be lost, and a `start` that failed begin again."""
-        from crawlog.streams.log import apply_change, forget_failed_start, write_control
+        from crawlog.streams.control import apply_change, forget_failed_start, write_control
 
         if known.spec.state in ENDED:
             notes = [OutputNote(known.job, one.name, time.time(), known.epoch) for one in known.spec.outputs]
             write_control(self._producer, self._topics, notes)
-        if forget_failed_start(self._producer, self._topics, said, known):
+        if forget_failed_start(self._producer, self._topics, control, known):
             self._say(f"the `start` of job {known.job} ended with an error: it begins again")
             if known.spec.state == "finished":
                 parts = self._settings, self._producer, self._topics
                 known = apply_change(*parts, known, state="running", reason="its `start` begins again")
         return known
 
-    def _begin_again(self, known: JobCopy, spec: "JobSpec", said: Mapping[bytes, "Control"]) -> JobCopy:
-        from crawlog.streams.log import control_entries, end_closing, rewind_job
+    def _begin_again(self, known: JobCopy, spec: "JobSpec", control: "ControlState") -> JobCopy:
+        from crawlog.streams.control import end_closing, read_control, rewind_job
 
         name = known.job
         if not self._has_requests:
             raise Misconfigured(f"--fresh: give the URLs that job {name} begins with")
         fresh = msgspec.structs.replace(spec, rev=known.spec.rev + 1)
-        was_closed = end_closing(self._producer, self._topics, said, name)
+        was_closed = end_closing(self._producer, self._topics, control, name)
         copy = rewind_job(self._settings, self._producer, self._topics, name, fresh, known.epoch + 1)
         if was_closed:  # a page of the former epoch may have closed the job before its worker heard of the new one
-            end_closing(self._producer, self._topics, control_entries(self._settings, self._topics), name)
+            end_closing(self._producer, self._topics, read_control(self._settings, self._topics), name)
         return copy
 
     def _change(self, known: JobCopy, spec: "JobSpec", by: str) -> JobCopy:
         """Gives a job what `grown` adds; one that was stopped at a lower limit of pages runs."""
-        from crawlog.streams.log import apply_change
+        from crawlog.streams.control import apply_change
 
         was_full = is_full(known.spec) and spec.max_pages != known.spec.max_pages
         return apply_change(

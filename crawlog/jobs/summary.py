@@ -9,7 +9,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import PARTIAL_ENDS, how_ended
 
 if TYPE_CHECKING:
-    from crawlog.streams.frontier import Commands
+    from crawlog.streams.jobs import Commands
     from crawlog.streams.log import LetterTally
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from crawlog.streams.control import FleetReports
+    from crawlog.streams.jobs import FleetReports
 
 
 class Trouble:

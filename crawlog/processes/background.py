@@ -32,7 +32,8 @@ WORKING_S = 60.0
 def main() -> None:
     """The supervisor in the background, until SIGTERM."""
     from crawlog.streams.code import folder_key
-    from crawlog.streams.log import Topics, settled_control
+    from crawlog.streams.control import settled_control
+    from crawlog.streams.log import Topics
     from crawlog.streams.settings import NO_FILE, load
 
     out, sys.stdout = sys.stdout, sys.stderr

@@ -18,8 +18,8 @@ from crawlog import __version__
 from crawlog.schemas import progress
 from crawlog.schemas.progress import IDLE, Progress
 from crawlog.streams import files
-from crawlog.streams.control import RECENT_S, FleetReports
 from crawlog.streams.errors import EngineError
+from crawlog.streams.jobs import RECENT_S, FleetReports
 
 from .starts import Starts
 

@@ -11,25 +11,23 @@ the job knows falls away. When it has ended, and all that it gave is in the log,
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
-from crawlog.schemas.control import Command, Control, JobCopy, Join, StartEnded
+from crawlog.schemas.control import Command, JobCopy, Join, StartEnded
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, GiveUp, Misconfigured, SpiderDied
 
 if TYPE_CHECKING:
     from crawlog.agents.sandbox import BackgroundChild, Died, SpiderFrame
     from crawlog.agents.seed import StartSower
-    from crawlog.streams.control import FleetReports, ProgressReader
+    from crawlog.streams.control import ProgressReader
+    from crawlog.streams.jobs import FleetReports
     from crawlog.streams.log import JobLines, Producer
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import CallResult, SpiderFacts
-
-STARTABLE = ("running", "finished")
-"""States of jobs whose `start` may give requests: after an error, or with another spider, it begins again."""
 
 MOST_WAITING = 10_000
 """Requests of a job that are queued or not yet folded, from which on `start` waits."""
@@ -206,11 +204,11 @@ class Starting:
 
     def _sowing(self, label: str) -> "StartSower":
         from crawlog.agents.seed import StartSower
-        from crawlog.streams.log import control_entries, partition_count
+        from crawlog.streams.control import read_control
+        from crawlog.streams.log import partition_count
 
-        said = control_entries(self._settings, self._topics, joins=True).values()
-        job = self._copy.job
-        names = (name for entry in said if isinstance(entry, Join) and entry.job == job for name in entry.names)
+        joins = read_control(self._settings, self._topics, joins=True).of(Join)
+        names = (name for join in joins if join.job == self._copy.job for name in join.names)
         count = partition_count(self._settings)
         self._sower = StartSower(self._producer, self._topics, count, self._copy, label, names)
         return self._sower
@@ -286,7 +284,7 @@ class Starting:
             self._has_ended = True
 
     def _close_job(self) -> None:
-        from crawlog.streams.log import write_command
+        from crawlog.streams.control import write_command
 
         command = Command("stop", job=self._copy.job, at=time.time(), reason=self._closes)
         write_command(self._producer, self._topics, command, NOTE_S)
@@ -345,7 +343,7 @@ class Starting:
 
     def _note_end(self) -> None:
         """Writes that `start` has ended, once the log has all that it gave."""
-        from crawlog.streams.log import write_control
+        from crawlog.streams.control import write_control
 
         self._producer.poll()
         if self._producer.outstanding:
@@ -376,13 +374,13 @@ class Starting:
 
         Reads crawl.control only if it has grown: of a broker that has died this thread would wait half a minute for it.
         """
-        from crawlog.streams.log import control_entries
+        from crawlog.streams.control import read_control
 
         assert self._follower.watch is not None
         end = self._follower.watch.control_end()
         if end == self._read_to:
             return False
-        is_held = (self._copy.job, self._copy.epoch) not in startable(control_entries(self._settings, self._topics))
+        is_held = (self._copy.job, self._copy.epoch) not in read_control(self._settings, self._topics).startable()
         self._read_to = end
         return is_held
 
@@ -403,37 +401,3 @@ def _facts(child: "BackgroundChild") -> "SpiderFacts | None":
     if child.loaded is None and not child.waiting:
         raise SpiderDied(f"spider_died while it was loaded: {child.died_of}")
     return child.loaded
-
-
-def start_ended(said: Mapping[bytes, Control], copy: JobCopy, digest: str = "") -> StartEnded | None:
-    """The note that the `start` of a job has ended; None if it begins, or begins again.
-
-    Args:
-        said: The records of crawl.control.
-        digest: Of the spider's code; empty if it is not known.
-    """
-    ended = said.get(f"start/{copy.job}".encode())
-    if not isinstance(ended, StartEnded) or not ended.is_of(copy) or ended.error:
-        return None
-    return None if digest and ended.spider and digest != ended.spider else ended
-
-
-def startable(said: Mapping[bytes, Control]) -> dict[tuple[str, int], JobCopy]:
-    """The jobs whose spiders may give requests, by name and epoch: no command stops them.
-
-    A finished job runs again when its spider gives it a new URL.
-
-    Args:
-        said: The records of crawl.control.
-    """
-    from crawlog.streams.frontier import Commands
-
-    commands = Commands(entry for entry in said.values() if isinstance(entry, Command))
-    return {
-        (copy.job, copy.epoch): copy
-        for copy in said.values()
-        if isinstance(copy, JobCopy)
-        and copy.spec.starts
-        and copy.spec.state in STARTABLE
-        and not commands.of_job(copy.job).stopped
-    }

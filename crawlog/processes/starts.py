@@ -1,6 +1,6 @@
 """Which jobs' `start` runs in this process, as crawl.control tells it: no command stops it, and it has not ended.
 
-    crawl.control ─► startable ─► those that wait, by the time they were submitted ─► `spider.starts` that run
+    crawl.control ─► ControlState ─► those that wait, by the time they were submitted ─► `spider.starts` that run
 
 It only reads crawl.control if that has grown: its process has workers to watch. A `start` may be endless, and cannot go
 on later where it was: none makes room for another, so the jobs that wait are told of it.
@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from crawlog.schemas.control import JobCopy, StartEnded, WorkerOrder
+from crawlog.schemas.control import JobCopy, WorkerOrder, key_of
 from crawlog.streams.errors import EngineError
 
-from .starting import LogFollower, Starting, start_lines, startable
+from .starting import LogFollower, Starting, start_lines
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Control
@@ -84,21 +84,22 @@ class Starts:
             self._read_to = end
 
     def _read_control(self) -> None:
-        from crawlog.streams.log import Topics, control_entries
+        from crawlog.streams.control import read_control
+        from crawlog.streams.log import Topics
         from crawlog.streams.spiders import code_of, trust_of
 
         settings = self._follower.settings
         trust = trust_of(settings)
-        said = control_entries(settings, Topics(settings.kafka.prefix))
-        self._obey(said.get(f"worker/{self._worker}".encode()))
-        due = {one: copy for one, copy in startable(said).items() if self._job in ("", copy.job)}
+        control = read_control(settings, Topics(settings.kafka.prefix))
+        self._obey(control.records.get(key_of("worker", self._worker)))
+        due = {one: copy for one, copy in control.startable().items() if self._job in ("", copy.job)}
         for one in self._running.keys() - due.keys():  # first: else a former epoch's requests would be the next one's
             self._running.pop(one).close()
         self._waiting.clear()
         for one, copy in sorted(due.items(), key=lambda item: item[1].spec.at):
             code = code_of(copy.spec.spider)
-            ended = said.get(f"start/{copy.job}".encode())
-            is_ended = isinstance(ended, StartEnded) and ended.is_of(copy)
+            ended = control.start(copy.job)
+            is_ended = ended is not None and ended.is_of(copy)
             may_run = copy.spec.code is not None or (code is not None and not trust.refusal(code))
             if one not in self._running and not is_ended and may_run:  # deployed code is judged where it is run
                 self._waiting[one] = copy

@@ -22,8 +22,8 @@ import xxhash
 
 from crawlog import outcome
 from crawlog.streams import engine
-from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import EngineError
+from crawlog.streams.jobs import FleetReports
 from crawlog.streams.recovery import Recovery
 
 from .folder import FULL_AGAIN_S, Disk, service_note
@@ -423,7 +423,7 @@ def _left_behind(settings: "Settings") -> engine.Engine | None:
 
 def _load() -> None:
     """Imports, while the broker starts, the modules needed afterwards; they take a quarter of a second."""
-    for module in ("streams.control.progress_reader", "streams.sink", "streams.log.rewind", "agents.seed.planting"):
+    for module in ("streams.control.progress_reader", "streams.sink", "streams.control.rewind", "agents.seed.planting"):
         import_module(f"crawlog.{module}")
 
 

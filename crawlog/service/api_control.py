@@ -146,7 +146,7 @@ def _order(call: ApiCall) -> OrderAnswer:
 
 def _hears(state: FleetState, command: Command) -> bool:
     """Whether the live view has read a command, or a later one for its target."""
-    heard = state.said.get(key(command))
+    heard = state.control.records.get(key(command))
     return isinstance(heard, Command) and heard.at >= command.at
 
 

@@ -1,36 +1,67 @@
-"""The reader of crawl.control and crawl.progress: the state of the jobs, and the reports of the workers.
+"""crawl.control and crawl.progress: what reads them, and the commands' writes of jobs.
 
-    crawl.progress ─► ProgressReader ─► FleetReports: the newest report of each partition, and their sums
-    crawl.dead ─────► DeadLetterReader ─► the open letters of a job
-
-`progress_reader.py` reads topics, and is loaded when it is needed; all else is pure.
+crawl.control ──► read_control ─► ControlState (streams/jobs/)     settled_control: after completing rewinds
+crawl.progress ─► ProgressReader ─► FleetReports (streams/jobs/)   crawl.dead ─► DeadLetterReader
+job_records ────► every partition of crawl.urls ─► acknowledged ─► crawl.control ─► acknowledged ─► the first seed
+job_changes ────► an order in partition 0 ─► its answer in crawl.control
+job_creation ───► of several commands that create a job, one has the name
+rewind ─────────► a job, or the whole crawl, begins again in a new epoch
 """
 
-from typing import TYPE_CHECKING, Any
-
-from .fleet_reports import RECENT_S, FleetReports, by_rule, ended, has_answered, needed, remarks_of, without_page
-
-if TYPE_CHECKING:
-    from .progress_reader import DeadLetterReader, ProgressReader
+from .job_changes import (
+    ANSWERED_S,
+    apply_change,
+    change_job,
+    create_job,
+    has_workers,
+    overruling,
+    remove_notes,
+    renew_ends,
+)
+from .job_records import (
+    acknowledged,
+    end_closing,
+    forget_failed_start,
+    known_job,
+    pages_done,
+    read_control,
+    write_command,
+    write_control,
+    write_finished,
+    write_job,
+    write_joins,
+    write_names,
+)
+from .progress_reader import DeadLetterReader, ProgressReader
+from .rewind import counting_epochs, has_begun_again, mend_rewinds, rewind_crawl, rewind_job, settled_control
 
 __all__ = [
-    "RECENT_S",
+    "ANSWERED_S",
     "DeadLetterReader",
-    "FleetReports",
     "ProgressReader",
-    "by_rule",
-    "ended",
-    "has_answered",
-    "needed",
-    "remarks_of",
-    "without_page",
+    "acknowledged",
+    "apply_change",
+    "change_job",
+    "counting_epochs",
+    "create_job",
+    "end_closing",
+    "forget_failed_start",
+    "has_begun_again",
+    "has_workers",
+    "known_job",
+    "mend_rewinds",
+    "overruling",
+    "pages_done",
+    "read_control",
+    "remove_notes",
+    "renew_ends",
+    "rewind_crawl",
+    "rewind_job",
+    "settled_control",
+    "write_command",
+    "write_control",
+    "write_finished",
+    "write_job",
+    "write_joins",
+    "write_names",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Names of `progress_reader`: it loads a Kafka client, which `--help` does not need."""
-    if name in ("DeadLetterReader", "ProgressReader"):
-        from . import progress_reader
-
-        return getattr(progress_reader, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from crawlog.schemas.progress import Progress
+    from crawlog.streams.jobs import FleetReports
     from crawlog.streams.settings import Settings
-
-    from .fleet_reports import FleetReports
 
 BATCH = 500
 """Records taken at a time; a worker sends at most one report per second and partition."""

@@ -7,13 +7,10 @@ rates belong to one copy, since they are made of the reports that it has met.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crawlog.schemas.control import CodeNote, Command, Control, Finished, JobCopy, OutputNote, StartEnded
+from crawlog.schemas.control import CodeNote, Control, Finished, JobCopy
 from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
-from crawlog.streams.control import FleetReports, ended
-from crawlog.streams.frontier import Commands
-from crawlog.streams.jobs import is_offered
-from crawlog.streams.log import JobTimes, is_end_of
+from crawlog.streams.jobs import ControlState, FleetReports, ended, is_offered
 
 from .views import HostView, JobView, OutputView, WorkerView
 
@@ -103,20 +100,16 @@ class FleetState:
     """Jobs, workers and hosts.
 
     Attributes:
-        said: The newest record of each key of crawl.control, joins left out.
+        control: The state of crawl.control, joins left out.
         picture: The newest reports.
-        commands: The operator's commands in force.
-        times: When the jobs began.
         processes: Those of workers, by stage, name and pid, the last one to report at the end.
         reporting: Partitions of crawl.urls that have reports, if some of these were not read; else 0.
     """
 
     def __init__(self) -> None:
-        self.said: dict[bytes, Control] = {}
+        self.control = ControlState()
         self.picture = FleetReports()
         self.picture.sink = FLEET
-        self.commands = Commands()
-        self.times = JobTimes()
         self.reporting = 0
         self.processes: dict[tuple[str, str, int], Process] = {}
 
@@ -124,12 +117,7 @@ class FleetState:
 
     def hear(self, key: bytes, record: Control | None, at: float = 0.0) -> None:
         """Takes the next record of crawl.control, None for a tombstone; `at` is its time in the log."""
-        self.said.pop(key, None)
-        if isinstance(record, Command):
-            self.commands.take(record)
-        if record is not None:
-            self.said[key] = record
-            self.times.take(record, at)
+        self.control.take(key, record, at)
 
     def report(self, report: Progress, at: float) -> None:
         """Takes the next report; `at` is its time of arrival in the log, UTC epoch seconds."""
@@ -162,27 +150,27 @@ class FleetState:
         """
         if name == DEFAULT_JOB and name in self.unrecorded():
             return DEFAULT_COPY
-        copy = self.said.get(f"job/{name}".encode())
-        return copy if isinstance(copy, JobCopy) and copy.spec.state != "deleted" else None
+        copy = self.control.job(name)
+        return copy if copy is not None and copy.spec.state != "deleted" else None
 
     def end(self, copy: JobCopy) -> Finished | None:
         """How a job ended; None while it goes on, and until the end of its present revision is noted."""
-        end = self.said.get(f"finished/{copy.job}".encode())
-        if not isinstance(end, Finished) or not is_end_of(end, copy):
+        end = self.control.end(copy.job)
+        if end is None:
             return None
         is_later = not end.rev and copy.spec.state == "running" and copy.spec.changed_at > end.at
         return None if is_later else end
 
     def names(self) -> list[str]:
         """Names of all jobs that have a record."""
-        return [one.job for one in self.said.values() if isinstance(one, JobCopy) and one.spec.state != "deleted"]
+        return [one.job for one in self.control.of(JobCopy) if one.spec.state != "deleted"]
 
     def unrecorded(self) -> set[str]:
         """Names of jobs that have URLs and no record: that of bare records, or one whose record was lost.
 
         Every rewind of the crawl makes the job of bare records known to all partitions.
         """
-        names = {name for name in self.picture.jobs() if f"job/{name}".encode() not in self.said}
+        names = {name for name in self.picture.jobs() if self.control.job(name) is None}
         return {name for name in names if any(map(is_offered, self.picture.counts_of(name, 0)))}
 
     def jobs(self) -> list[JobView]:
@@ -223,12 +211,12 @@ class FleetState:
         """When a job ended that has; a command that stops it changes nothing in its record."""
         if end is not None:
             return end.at
-        return self.commands.given_at(copy.job) if copy.spec.state == "running" else copy.spec.changed_at
+        return self.control.commands.given_at(copy.job) if copy.spec.state == "running" else copy.spec.changed_at
 
     def _start_error(self, copy: JobCopy) -> str:
         """Why the `start` of the job's spider ended early; empty if it did not."""
-        note = self.said.get(f"start/{copy.job}".encode())
-        if not isinstance(note, StartEnded) or note.epoch != copy.epoch or not note.error:
+        note = self.control.start(copy.job)
+        if note is None or note.epoch != copy.epoch or not note.error:
             return ""
         return f"its `start` failed: {note.error}"
 
@@ -255,19 +243,18 @@ class FleetState:
         """Whether the `start` of the job's spider may give more requests."""
         if not copy.spec.starts or copy.spec.state != "running":
             return False
-        note = self.said.get(f"start/{copy.job}".encode())
-        is_ended = isinstance(note, StartEnded) and note.is_of(copy)
-        return not is_ended
+        note = self.control.start(copy.job)
+        return note is None or not note.is_of(copy)
 
     def _state(self, copy: JobCopy, end: Finished | None, counts: JobCounts) -> tuple[str, str]:
-        spec, orders = copy.spec, self.commands.of_job(copy.job)
+        spec, orders = copy.spec, self.control.commands.of_job(copy.job)
         if spec.state != "running":
             return spec.state, spec.reason
         if end is not None and not counts.queued:
             is_plain = end.reason in ("finished", "cancelled")
             return (end.reason, "") if is_plain else ("stopped", end.reason)
         if orders.stopped:
-            return "stopped", self.commands.reason(copy.job)
+            return "stopped", self.control.commands.reason(copy.job)
         if orders.paused:
             return "paused", ""
         has_begun = ended(counts) or counts.in_flight or counts.refused or counts.retried
@@ -276,8 +263,8 @@ class FleetState:
 
     def _outputs(self, copy: JobCopy) -> Iterator[OutputView]:
         for spec in copy.spec.outputs:
-            note = self.said.get(f"output/{copy.job}/{spec.name}".encode())
-            if not isinstance(note, OutputNote) or note.epoch < copy.epoch:
+            note = self.control.output(copy.job, spec.name)
+            if note is None or note.epoch < copy.epoch:
                 yield OutputView(spec.name, "writing", required=spec.required)
                 continue
             became = "failed" if note.error else "partial" if note.is_partial else "complete"
@@ -347,7 +334,7 @@ class FleetState:
 
     def code_notes(self) -> list[CodeNote]:
         """The versions and projects that were hidden or shown again."""
-        return [one for one in self.said.values() if isinstance(one, CodeNote)]
+        return self.control.of(CodeNote)
 
 
 ENDED_STATES = frozenset({"finished", "stopped", "failed", "cancelled"})

@@ -21,8 +21,8 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from crawlog.schemas import control, progress
-from crawlog.streams.control import RECENT_S
 from crawlog.streams.errors import EngineError
+from crawlog.streams.jobs import RECENT_S
 from crawlog.streams.log import (
     BROKER_AWAY,
     DAMAGE_CODES,
@@ -69,8 +69,6 @@ FURTHER = 16
 ENDS_S = 1.0
 """How long end offsets are used, seconds."""
 
-_JOINS = b"join/"
-
 T = TypeVar("T")
 
 
@@ -85,7 +83,7 @@ def letters_of(view: "FleetView") -> Counter[str]:
 def _begun(state: FleetState) -> dict[str, float]:
     """By job, the time from which on what names it is its own."""
     copies = ((name, state.copy(name)) for name in state.names())
-    return {name: state.times.since(copy) for name, copy in copies if copy is not None}
+    return {name: state.control.since(copy) for name, copy in copies if copy is not None}
 
 
 class _LogClock:
@@ -278,7 +276,7 @@ class FleetView:
                 state.report(report, self._clock.arrived_at(at) if offset >= self._end else at)
             return
         key = record.key() or b""
-        if key.startswith(_JOINS):
+        if key.startswith(control.JOINS):
             return
         try:
             entry = control.decode(key, record.value())
@@ -292,7 +290,7 @@ class FleetView:
             self._at_end.add(topic)
             if topic == self._topics.control and self._anew is not None:
                 known, anew = self._state, self._anew
-                known.said, known.commands, known.times = anew.said, anew.commands, anew.times
+                known.control = anew.control
                 self._anew = None
         elif error.code() == KafkaError._AUTO_OFFSET_RESET and topic == self._topics.control:
             log.warning("control_read_again", error=error.str())  # jobs stay as they are until it was read

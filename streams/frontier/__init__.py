@@ -13,7 +13,6 @@
 Imports go one way: host ← order ← schedule ← waits, policies ← partition ← dispatcher.
 """
 
-from .commands import FREE, Commands, Orders, host_of
 from .dispatcher import QUEUED_STATES, Frontier
 from .host import NO_TRIES, Host, HostQueue, NameTask, RobotsTask, Task, Tries
 from .partition import OwnedPartition
@@ -21,18 +20,15 @@ from .politeness import TURNED_AWAY, KeptRests, backoff_s, retry_after_s
 from .unmet_hosts import MET, Patience, Shares, by_partition
 
 __all__ = [
-    "FREE",
     "MET",
     "NO_TRIES",
     "QUEUED_STATES",
     "TURNED_AWAY",
-    "Commands",
     "Frontier",
     "Host",
     "HostQueue",
     "KeptRests",
     "NameTask",
-    "Orders",
     "OwnedPartition",
     "Patience",
     "RobotsTask",
@@ -41,6 +37,5 @@ __all__ = [
     "Tries",
     "backoff_s",
     "by_partition",
-    "host_of",
     "retry_after_s",
 ]

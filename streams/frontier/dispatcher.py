@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.http import UNLIMITED, RequestPolicy, WorkerLimits
+from crawlog.streams.jobs import Commands
 
-from .commands import Commands
 from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
 from .partition import OwnedPartition
 from .schedule import Clock, Schedule

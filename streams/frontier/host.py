@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from crawlog.schemas.requests import unpacked
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.fold import rows as r
+from crawlog.streams.jobs import FREE
 from crawlog.streams.url import hashed
 
-from .commands import FREE
 from .politeness import crawl_delay_s
 from .unmet_hosts import NEW
 

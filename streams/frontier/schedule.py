@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from crawlog.streams.fold import JobState
 from crawlog.streams.http import RequestPolicy, WorkerLimits
+from crawlog.streams.jobs import Commands
 
-from .commands import Commands
 from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostPartition, HostQueue
 from .order import HostLines, Resting
 from .politeness import crawl_delay_s

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams.control import FleetReports
 
 from .finished import Ends, Finish
+from .fleet_reports import FleetReports
 from .followed import Followed, JobRevision
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.control import FleetReports
+
+from .fleet_reports import FleetReports
 
 Ends = Callable[[str], tuple[int, ...]]
 """Reads the end offset of each partition of a stage's input topic, by the stage's name."""

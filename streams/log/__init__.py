@@ -1,19 +1,17 @@
-"""The log: everything that talks to Kafka outside the workers' consumer, and the records that steer a crawl.
+"""The log: everything that talks to Kafka outside the workers' consumer.
 
     client ─► read ─────► one range, several partitions, or around damage    topics ──► names and kinds of the six
       │  address,         commits: offset and metadata of a commit           admin ───► requests to the cluster
       │  credentials                                                         provision ► creates and verifies topics
-      └► producer ──────► never gives a record up ◄── job_records, seed_batches: jobs, seeds, commands, joins
-                                                      job_changes: orders, and their answers
-                                                      job_creation: one of several commands creates it
+      └► producer ──────► never gives a record up ◄── seed_batches: seeds
 
-    reset by a user     groups (members, commits) ─► offsets (new ones, pure) ─► groups.move; rewind: a job or the crawl
+    reset by a user     groups (members, commits) ─► offsets (new ones, pure) ─► groups.move
     dead_letters        which are open, how often each was tried     sink_groups: each output is a consumer group
     health              can the cluster take a record, and how safely is it kept
     job_lines           lines about jobs, on their way to crawl.logs
 
 Import names from here; `groups`, `health` and `offsets` are used as modules.
-What is lost or damaged: `streams/recovery/`.
+Jobs and rewinds: `streams/control/`. What is lost or damaged: `streams/recovery/`.
 """
 
 from . import groups, health, offsets
@@ -68,45 +66,7 @@ from .dead_letters import (
 )
 from .first_damage import unreadable
 from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
-from .job_changes import (
-    ANSWERED_S,
-    apply_change,
-    change_job,
-    has_workers,
-    overruling,
-    remove_notes,
-    renew_ends,
-)
-from .job_creation import create_job
 from .job_lines import JobLines
-from .job_records import (
-    NO_SPIDER,
-    JobSpider,
-    JobTimes,
-    acknowledged,
-    commands_in_force,
-    control_entries,
-    end_closing,
-    forget_failed_start,
-    is_end_of,
-    job_end,
-    job_keys,
-    kept_settings,
-    known_job,
-    limits_of,
-    own_manner,
-    pages_done,
-    resolve_spec,
-    said_rules,
-    unresolved_fields,
-    write_command,
-    write_control,
-    write_finished,
-    write_job,
-    write_joins,
-    write_names,
-)
-from .job_values import job_values
 from .offsets import Move, Target, TargetKind
 from .producer import CommandProducer, Headers, Producer, Send, send_letter
 from .provision import TopicRow, ensure_topics, has_topics, partition_count, partition_count_if_any, topic_rows
@@ -122,20 +82,17 @@ from .read import (
     record_at,
     record_headers,
 )
-from .rewind import counting_epochs, has_begun_again, mend_rewinds, rewind_crawl, rewind_job, settled_control
 from .seed_batches import SeedBatch, SeedBatches
 from .sink_groups import SINK_ENVIRONMENT, SINK_FILE, STDOUT, SinkSpec, Void, known_sinks, sink_from, sink_name_of
 from .topics import TOPIC_KINDS, Topics, stage_group
 
 __all__ = [
-    "ANSWERED_S",
     "BROKER_AWAY",
     "CLUSTER_TIMEOUT_S",
     "DAMAGE_CODES",
     "DENIED_CODES",
     "FIRST",
     "LAST",
-    "NO_SPIDER",
     "REPLAY_ALL",
     "SINK_ENVIRONMENT",
     "SINK_FILE",
@@ -149,8 +106,6 @@ __all__ = [
     "Headers",
     "HeldRange",
     "JobLines",
-    "JobSpider",
-    "JobTimes",
     "Letter",
     "LetterChoice",
     "LetterTally",
@@ -172,58 +127,36 @@ __all__ = [
     "Void",
     "WrittenEnds",
     "access_denied",
-    "acknowledged",
     "aiokafka_credentials",
-    "apply_change",
-    "change_job",
     "check_group_name",
     "check_jump",
     "check_readable",
-    "commands_in_force",
     "commit_metadata",
     "committed_offsets",
     "consumer_config",
-    "control_entries",
-    "counting_epochs",
-    "create_job",
-    "end_closing",
     "ensure_topics",
     "foreign_config",
-    "forget_failed_start",
     "groups",
-    "has_begun_again",
     "has_topics",
-    "has_workers",
     "health",
-    "is_end_of",
     "is_log_end",
     "is_ours",
     "is_planned",
     "is_transient",
-    "job_end",
-    "job_keys",
-    "job_values",
     "kafka_config",
-    "kept_settings",
-    "known_job",
     "known_sink_groups",
     "known_sinks",
     "letter_fate",
     "letter_mark",
     "letters_by_error",
     "letters_by_place",
-    "limits_of",
     "log_bounds",
     "log_end",
     "log_identity",
     "member_names",
-    "mend_rewinds",
     "merged_ends",
     "offset_at",
     "offsets",
-    "overruling",
-    "own_manner",
-    "pages_done",
     "partition_count",
     "partition_count_if_any",
     "partition_edges",
@@ -236,28 +169,14 @@ __all__ = [
     "record_headers",
     "redrive_refusal",
     "remove_groups",
-    "remove_notes",
-    "renew_ends",
     "replay_order",
-    "resolve_spec",
-    "rewind_crawl",
-    "rewind_job",
-    "said_rules",
     "send_letter",
-    "settled_control",
     "sink_from",
     "sink_name_of",
     "stage_group",
     "topic_rows",
     "unreadable",
-    "unresolved_fields",
     "weak_callback",
     "without_written",
-    "write_command",
-    "write_control",
-    "write_finished",
-    "write_job",
-    "write_joins",
-    "write_names",
     "written_ends",
 ]

@@ -15,12 +15,12 @@ from confluent_kafka import TopicPartition
 
 from crawlog.schemas import control, progress
 from crawlog.schemas.control import Skipped
+from crawlog.streams.control import acknowledged
 from crawlog.streams.log import (
     REPLAY_ALL,
     Admin,
     CommandProducer,
     Topics,
-    acknowledged,
     committed_offsets,
     groups,
     is_planned,

@@ -35,6 +35,7 @@ from confluent_kafka import TopicPartition
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
+from crawlog.streams.control import mend_rewinds, read_control
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log import (
     Admin,
@@ -42,10 +43,8 @@ from crawlog.streams.log import (
     Producer,
     Topics,
     committed_offsets,
-    control_entries,
     groups,
     log_bounds,
-    mend_rewinds,
     offsets,
     read_records,
     stage_group,
@@ -228,11 +227,10 @@ def parse_again(settings: "Settings", back: Mapping[int, int]) -> int:
 
 def _write_jobs(settings: "Settings", producer: Producer, names: Topics) -> None:
     count = groups.count(Admin(settings), names.urls)
-    for entry in control_entries(settings, names).values():
-        if isinstance(entry, JobCopy):
-            record = u.encode(u.UrlsRecord(job=entry.job, epoch=entry.epoch, spec=entry.spec))
-            for number in range(count):
-                producer.send(names.urls, record, partition=number)
+    for copy in read_control(settings, names).of(JobCopy):
+        record = u.encode(u.UrlsRecord(job=copy.job, epoch=copy.epoch, spec=copy.spec))
+        for number in range(count):
+            producer.send(names.urls, record, partition=number)
 
 
 def _again(settings: "Settings", names: Topics, lost: Iterable[LostPage]) -> Iterator[tuple[int, str, int, u.FoundUrl]]:

@@ -19,13 +19,13 @@ from crawlog.schemas import control
 from crawlog.schemas.control import Command
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.frontier.commands import FREE, Commands, Orders, host_of
-from crawlog.streams.jobs import Finish
+from crawlog.streams.jobs import Finish, FleetReports
+from crawlog.streams.jobs.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
+from tests.support.control_records import control_of
 from tests.support.fetching import Web, World, running
 
 A, B = "http://a.com/", "http://b.com/"
@@ -512,7 +512,5 @@ def test_a_paused_job_is_not_finished() -> None:
 )
 def test_a_command_for_what_is_not_there_says_so(command: Command, told: str) -> None:
     """A name that was mistyped, or another name of the host, would else look like a success."""
-    said: dict[bytes, control.Control] = {
-        control.key(one): one for one in (control.JobCopy("j", JobSpec()), Command("pause", host="a.com:80"))
-    }
+    said = control_of(control.JobCopy("j", JobSpec()), Command("pause", host="a.com:80"))
     assert effect(cli.given(said, command)).startswith(told)

@@ -12,7 +12,8 @@ from crawlog.jobs import spider_lines
 from crawlog.jobs.spider_lines import CLOSE_FAILED, SpiderLines
 from crawlog.schemas.log_lines import LogLine
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.log import Producer, Topics, ensure_topics, write_job
+from crawlog.streams.control import write_job
+from crawlog.streams.log import Producer, Topics, ensure_topics
 from crawlog.streams.log.job_lines import BURST, JobLines
 from crawlog.streams.settings.settings import Settings
 from tests.support.fetching import Log

@@ -12,9 +12,9 @@ from crawlog.agents.seed.planting import plant
 from crawlog.agents.seed.source import Source
 from crawlog.schemas import control, items
 from crawlog.schemas.control import Finished, JobCopy
+from crawlog.streams.control import known_job, read_control
 from crawlog.streams.crash_points import POINTS, VARIABLE
 from crawlog.streams.log.client import log_bounds
-from crawlog.streams.log.job_records import control_entries, known_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics
@@ -42,7 +42,7 @@ PRIVATE = [
 
 def said(cluster: Settings, kind: str) -> dict[str, JobCopy | Finished]:
     """The copies of jobs, or their ends, by name."""
-    entries = control_entries(cluster, Topics(cluster.kafka.prefix)).items()
+    entries = read_control(cluster, Topics(cluster.kafka.prefix)).records.items()
     return {key.decode().partition("/")[2]: one for key, one in entries if key.startswith(f"{kind}/".encode())}  # type: ignore[misc]  # by its key
 
 

@@ -10,11 +10,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # not re-exported
 
 from crawlog.schemas import control
+from crawlog.streams.control import read_control
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import provision
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config, log_bounds
-from crawlog.streams.log.job_records import control_entries
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import crawlog, done, ended, until
@@ -39,7 +39,7 @@ def grow(settings: Settings, kind: str, to: int = 12) -> None:
 def test_a_new_log_says_how_many_partitions_it_has(cluster: Settings) -> None:
     """In the first record of crawl.control."""
     provision.ensure_topics(cluster)
-    assert list(control_entries(cluster, Topics(cluster.kafka.prefix)).values()) == [control.Layout(8)]
+    assert list(read_control(cluster, Topics(cluster.kafka.prefix)).records.values()) == [control.Layout(8)]
     provision.ensure_topics(cluster)
     assert log_bounds(cluster, Topics(cluster.kafka.prefix).control, [0])[0] == (0, 1)
 
@@ -51,10 +51,10 @@ def test_a_log_of_an_older_version_goes_on_and_says_it_from_then_on(
     with monkeypatch.context() as older:
         older.setattr(provision, "_note_layout", lambda _: None)
         provision.ensure_topics(cluster)
-    assert control_entries(cluster, Topics(cluster.kafka.prefix)) == {}
+    assert read_control(cluster, Topics(cluster.kafka.prefix)).records == {}
     assert provision.partition_count(cluster) == 8
     provision.ensure_topics(cluster)
-    assert list(control_entries(cluster, Topics(cluster.kafka.prefix)).values()) == [control.Layout(8)]
+    assert list(read_control(cluster, Topics(cluster.kafka.prefix)).records.values()) == [control.Layout(8)]
 
 
 @pytest.mark.parametrize("kind", ["urls", "pages", "items"])

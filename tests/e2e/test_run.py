@@ -16,17 +16,15 @@ from crawlog.agents.seed.planting import plant
 from crawlog.agents.seed.source import Source
 from crawlog.commands.dead import redriven
 from crawlog.schemas import urls as u
+from crawlog.streams.control import apply_change, known_job, rewind_crawl, write_job
 from crawlog.streams.engine import engine
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config, log_bounds
 from crawlog.streams.log.dead_letters import LetterChoice
-from crawlog.streams.log.job_changes import apply_change
-from crawlog.streams.log.job_records import known_job, write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.read import read_partitions
-from crawlog.streams.log.rewind import rewind_crawl
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Database, StateMemory

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from crawlog.streams.control import FleetReports, ProgressReader
+from crawlog.streams.control import ProgressReader
+from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log import groups
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.settings.settings import Settings

@@ -8,7 +8,8 @@ from crawlog.commands.control import list_workers, order_worker
 from crawlog.schemas import urls
 from crawlog.schemas.control import StartEnded
 from crawlog.schemas.urls import JobSpec, ScopeSpec
-from crawlog.streams.log import Producer, Topics, control_entries, ensure_topics, log_bounds, read_partitions, write_job
+from crawlog.streams.control import read_control, write_job
+from crawlog.streams.log import Producer, Topics, ensure_topics, log_bounds, read_partitions
 from crawlog.streams.settings.settings import Settings
 from tests.support.crawls import data, there
 from tests.support.processes import crawlog, until
@@ -58,13 +59,13 @@ def test_start_of_a_job_runs_where_neither_up_nor_run_does(
         write_job(settings, producer, topics, folder, JobSpec(spider=spider, starts=True, scope=ScopeSpec(kind="any")))
     trusted = f'security.spider_folders=["{tmp_path}/trusted"]'
     process = crawlog("worker", "start", "--data", data, *there, "-s", trusted)
-    until(lambda: b"start/trusted" in control_entries(settings, topics) or process.poll() is not None, "the note")
+    until(lambda: read_control(settings, topics).start("trusted") is not None or process.poll() is not None, "the note")
     assert process.poll() is None, process.communicate()
-    said = control_entries(settings, topics)
-    note = said[b"start/trusted"]
+    said = read_control(settings, topics)
+    note = said.start("trusted")
     assert isinstance(note, StartEnded)
     assert (note.requests, note.error) == (20, "")
-    assert b"start/strange" not in said
+    assert said.start("strange") is None
     (worker,) = list_workers(settings)
     assert (worker.stage, worker.pid, worker.partitions) == ("start", process.pid, ())
     assert sorted(_founds(settings, topics)) == sorted(("trusted", f"http://a.test/{number}") for number in range(20))

@@ -9,7 +9,7 @@ import pytest
 
 from crawlog.schemas import control, dead, items, pages, progress, urls
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, UrlsRecord
-from crawlog.streams.log import resolve_spec
+from crawlog.streams.job_spec import resolve_spec
 from crawlog.streams.settings import Settings
 
 RECORDS = [

@@ -9,7 +9,7 @@ from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.log.job_records import own_manner
+from crawlog.streams.job_spec import own_manner
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Place
 

@@ -20,13 +20,13 @@ from crawlog.agents.frontier.host_turns import FOREIGN_HOSTS, SHORT_BYTES, Hosts
 from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch.rendering import Reach, Wish
-from crawlog.streams.frontier.commands import Orders
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.frontier.schedule import HOSTS_AWAKE
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.robots import RobotsRules, SharedRules
-from crawlog.streams.log.job_records import own_manner
+from crawlog.streams.job_spec import own_manner
+from crawlog.streams.jobs.commands import Orders
 from crawlog.streams.settings.browser import find_browser
 from crawlog.streams.settings.sections import Politeness
 from crawlog.streams.settings.settings import Settings

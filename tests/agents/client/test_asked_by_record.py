@@ -15,7 +15,7 @@ from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.cookies import NO_ROOM
 from crawlog.streams.http.request_rules import RequestPolicy
-from crawlog.streams.log.job_records import own_manner
+from crawlog.streams.job_spec import own_manner
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.proxies import server_tls
 from tests.support.raw_http import Pages, chunked, client_by, served, sized

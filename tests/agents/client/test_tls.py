@@ -9,7 +9,7 @@ from msgspec import structs
 from crawlog.agents.client.client import MOST_CONTEXTS, Client
 from crawlog.agents.client.connections import tls_of
 from crawlog.agents.client.transport import HttpRequest
-from crawlog.streams.log import own_manner
+from crawlog.streams.job_spec import own_manner
 from tests.support.proxies import server_tls
 from tests.support.raw_http import Pages, served, settings
 

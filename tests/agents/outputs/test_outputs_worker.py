@@ -18,9 +18,9 @@ from crawlog.schemas.control import Finished, JobCopy, OutputNote
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.control import read_control, write_control
 from crawlog.streams.fleet import FleetView
 from crawlog.streams.log.client import log_bounds
-from crawlog.streams.log.job_records import control_entries, write_control
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics, partition_count
 from crawlog.streams.log.read import read_records
@@ -85,9 +85,8 @@ class Fleet:
 
     def notes(self, outputs: Mapping[str, OutputSpec]) -> dict[str, OutputNote | None]:
         """What became of an output of each job, by job."""
-        said = control_entries(self.settings, self.topics)
-        found = {job: said.get(f"output/{job}/{one.name}".encode()) for job, one in outputs.items()}
-        return {job: note if isinstance(note, OutputNote) else None for job, note in found.items()}
+        said = read_control(self.settings, self.topics)
+        return {job: said.output(job, one.name) for job, one in outputs.items()}
 
     def until(
         self, is_so: Callable[[], object], missing: Callable[[], object] = lambda: "", limit_s: float = 90
@@ -342,7 +341,7 @@ class Private:
     def end(self, rev: int = 2) -> None:
         """The job's end, which the run has released."""
         self.fleet.end("j", rev=rev)
-        end = control_entries(self.fleet.settings, self.fleet.topics)[b"finished/j"]
+        end = read_control(self.fleet.settings, self.fleet.topics).records[b"finished/j"]
         assert isinstance(end, Finished)
         self.own.release(self.fleet.data, end)
 
@@ -382,8 +381,8 @@ def test_the_outputs_of_a_run_are_made_and_no_record_names_them(private: Private
     assert private.rows() == {n % 700: n for n in range(1000)}
     assert not list(private.folder.glob("*.partial"))
     assert not (fleet.data / "outputs").exists()
-    said = control_entries(fleet.settings, fleet.topics)
-    assert not [key for key in said if key.startswith(b"output/")]
+    said = read_control(fleet.settings, fleet.topics)
+    assert not [key for key in said.records if key.startswith(b"output/")]
     process.terminate()
     assert process.wait(60) == 0
 
@@ -456,7 +455,7 @@ def test_no_file_is_made_before_the_run_has_released_it(private: Private) -> Non
     private.worker()
     fleet.end("j")
     fleet.until(private.size)
-    end = control_entries(fleet.settings, fleet.topics)[b"finished/j"]
+    end = read_control(fleet.settings, fleet.topics).records[b"finished/j"]
     assert isinstance(end, Finished)
     private.own.release(fleet.data, msgspec.structs.replace(end, rev=1))  # of an earlier end
     private.send(range(5, 10))

@@ -39,9 +39,10 @@ from crawlog.schemas.urls import (
     decode,
     encode,
 )
+from crawlog.streams import job_spec
+from crawlog.streams.control import job_records
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch import back_pressure
-from crawlog.streams.log import job_records
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics, partition_count
@@ -509,7 +510,7 @@ def test_the_name_of_many_seeds_is_made_outside_memory_and_is_the_same(seeds: li
 def test_a_spec_is_resolved_from_the_settings() -> None:
     """The fold never reads a worker's settings, so all of them are in the record."""
     settings = Settings(scope=Scope(kind="host", exclude=("x",)), run=Run(depth=3))
-    spec = job_records.resolve_spec(settings, job_records.JobSpider("s.py:S"), ["b", "a", "b"])
+    spec = job_spec.resolve_spec(settings, job_spec.JobSpider("s.py:S"), ["b", "a", "b"])
     assert (spec.scope.kind, spec.scope.names, spec.scope.exclude) == ("host", ("a", "b"), ("x",))
     assert (spec.max_depth, spec.spider, spec.max_redirects) == (3, "s.py:S", settings.scope.max_redirects)
 
@@ -542,8 +543,8 @@ def _found_urls(settings: Settings) -> list[UrlsRecord]:
 def test_what_a_job_keeps_against_a_command_is_told(pairs: dict[str, str], told: str) -> None:
     """Of what was given for this command alone; defaults say nothing, nor what the job has so already."""
     job = resolve(Sources(flags={"run.depth": 3, "links.nofollow": "skip", "scope": "host"}, environ={})).settings
-    line = job_records.kept_settings(
-        "j", job_records.resolve_spec(job, names=["a.test"]), resolve(Sources(flags=pairs, environ={})).settings
+    line = job_spec.kept_settings(
+        "j", job_spec.resolve_spec(job, names=["a.test"]), resolve(Sources(flags=pairs, environ={})).settings
     )
     assert told in line
     assert bool(line) == bool(told)
@@ -552,26 +553,26 @@ def test_what_a_job_keeps_against_a_command_is_told(pairs: dict[str, str], told:
 def test_a_seeder_says_of_requests_what_it_was_given() -> None:
     """And leaves the rest to the workers, which it does not bring; of a known job, what that keeps is told."""
     given = resolve(Sources(pairs=["politeness.delay_s=1.0", "robots.obey=true"], environ={})).settings
-    said = job_records.said_rules(given)
+    said = job_spec.said_rules(given)
     assert said == RequestRules(delay_s=1.0, robots=True)
-    spec = job_records.resolve_spec(Settings(), requests=job_records.said_rules(Settings()))
+    spec = job_spec.resolve_spec(Settings(), requests=job_spec.said_rules(Settings()))
     assert spec.requests == RequestRules()
-    assert "its own politeness.delay_s, robots.obey" in job_records.kept_settings("j", spec, given, said)
-    assert job_records.kept_settings("j", spec, given) == "", (
+    assert "its own politeness.delay_s, robots.obey" in job_spec.kept_settings("j", spec, given, said)
+    assert job_spec.kept_settings("j", spec, given) == "", (
         "a command with workers has its way with what the record does not say"
     )
 
 
 def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     """What is told of a job by its settings leaves none out."""
-    known = job_records._settings_of(JobSpec(requests=job_records.request_rules(Settings()))).keys()
+    known = job_spec.job_values(JobSpec(requests=job_spec.request_rules(Settings()))).keys()
     assert known - known_keys() == {"scope.names"}
     groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
-    marked = job_records.setting_of(JobSpec)
+    marked = job_spec.setting_of(JobSpec)
     of_submission = {"reason", "by", "at", "changed_at", "outputs", "items", "code", "priority"}
     others = {"rev", "spider", "args", "scrapy", "starts", "pipelines", "state", "requests"} | of_submission
     assert set(JobSpec.__struct_fields__) - marked.keys() - groups == others
-    of_requests = job_records.setting_of(RequestRules)
+    of_requests = job_spec.setting_of(RequestRules)
     assert of_requests.keys() == set(RequestRules.__struct_fields__)
     assert {setting.key for setting in (*marked.values(), *of_requests.values())} <= known
 
@@ -630,7 +631,11 @@ def test_new_seeds_of_a_known_job_let_their_names_join(cluster: Settings) -> Non
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     for url in ("http://a.example/", "http://b.test/", "http://a.example/2"):
         plant(cluster, producer, "j", Source([url]), report=pytest.fail)
-    assert sorted(job_records.control_entries(cluster, topics, joins=True)) == [b"job/j", b"join/j/b.test", b"layout"]
+    assert sorted(job_records.read_control(cluster, topics, joins=True).records) == [
+        b"job/j",
+        b"join/j/b.test",
+        b"layout",
+    ]
     founds = [found.url for record in _found_urls(cluster) for found in record.urls or []]
     assert sorted(founds) == ["http://a.example/", "http://a.example/2", "http://b.test/"]
 
@@ -641,11 +646,11 @@ def test_a_finished_job_is_known_as_such_until_its_next_epoch(cluster: Settings)
     ensure_topics(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     copy = job_records.write_job(cluster, producer, topics, "j", JobSpec())
-    assert job_records.job_end(job_records.control_entries(cluster, topics), "j") is None
+    assert job_records.read_control(cluster, topics).end("j") is None
     job_records.write_finished(producer, topics, Finished("j", at=1.0))
-    assert job_records.job_end(job_records.control_entries(cluster, topics), "j") == Finished("j", at=1.0)
+    assert job_records.read_control(cluster, topics).end("j") == Finished("j", at=1.0)
     job_records.write_job(cluster, producer, topics, "j", copy.spec, epoch=1)
-    assert job_records.job_end(job_records.control_entries(cluster, topics), "j") is None
+    assert job_records.read_control(cluster, topics).end("j") is None
 
 
 @pytest.mark.broker
@@ -657,9 +662,7 @@ def test_the_names_of_many_seeds_join_a_job_in_few_records(cluster: Settings) ->
     for count in (2_500, 2_501, 2_501):
         with Source([f"http://n{number}.test/" for number in range(count)]) as source:
             plant(cluster, producer, "j", source, report=pytest.fail)
-    joins = [
-        entry for entry in job_records.control_entries(cluster, topics, joins=True).values() if isinstance(entry, Join)
-    ]
+    joins = job_records.read_control(cluster, topics, joins=True).of(Join)
     assert [len(entry.names) for entry in joins] == [1_000, 1_000, 499, 1]
     assert {name for entry in joins for name in entry.names} == {f"n{number}.test" for number in range(1, 2_501)}
 

@@ -27,11 +27,11 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import JobCounts, JobRemarks
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.control import write_job
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.fleet import JobView
 from crawlog.streams.http.request import basic, read_login
-from crawlog.streams.log.job_records import write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics

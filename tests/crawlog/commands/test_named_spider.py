@@ -10,7 +10,7 @@ from crawlog.cli.main import main
 from crawlog.commands.named_spider import arguments_in, named, path_of, scrapy_apart
 from crawlog.jobs.run_request import RunRequest, job_name
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import JobSpider, resolve_spec
+from crawlog.streams.job_spec import JobSpider, resolve_spec
 from crawlog.streams.settings.settings import Settings
 
 SPIDER = """

@@ -15,11 +15,11 @@ from crawlog.schemas import items, progress
 from crawlog.schemas.control import Finished
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.control import known_job, write_control, write_job
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Admin
 from crawlog.streams.log.client import committed_offsets, kafka_config, log_bounds
 from crawlog.streams.log.commits import REPLAY_ALL
-from crawlog.streams.log.job_records import known_job, write_control, write_job
 from crawlog.streams.log.offsets import TargetKind
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics

@@ -16,9 +16,9 @@ from crawlog.schemas import control, progress
 from crawlog.schemas.control import Control, Finished, JobCopy
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.control import write_job
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fleet import FleetState
-from crawlog.streams.log.job_records import write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics

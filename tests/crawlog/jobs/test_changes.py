@@ -25,17 +25,9 @@ from crawlog.schemas.control import Command, JobCopy, Join
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
+from crawlog.streams.control import known_job, read_control, rewind_crawl, write_command, write_control, write_job
 from crawlog.streams.errors import InvalidState, OrderRefused, UnknownName
 from crawlog.streams.fleet import JobView, WorkerView
-from crawlog.streams.log import rewind_crawl
-from crawlog.streams.log.job_records import (
-    commands_in_force,
-    control_entries,
-    known_job,
-    write_command,
-    write_control,
-    write_job,
-)
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
@@ -125,7 +117,7 @@ def test_a_job_that_finishes_while_it_is_cancelled_stays_finished(
         write_job(cluster, producer, topics, "j", msgspec.structs.replace(known.spec, state="finished", rev=7))
         raise OrderRefused("j", "it has revision 7")
 
-    monkeypatch.setattr("crawlog.streams.log.apply_change", refused)
+    monkeypatch.setattr("crawlog.streams.control.apply_change", refused)
     with pytest.raises(InvalidState, match="nothing to cancel"):
         cancel_job(cluster, "j")
     assert expected == [known.spec.rev]
@@ -144,7 +136,7 @@ def test_a_delete_that_was_killed_is_completed_by_the_next_one(cluster: Settings
     write_command(producer, topics, Command("stop", job="j", reason="enough"))
     write_job(cluster, producer, topics, "j", JobSpec(state="deleted"))
     delete_job(cluster, "j")
-    assert not commands_in_force(cluster, topics).of_job("j").stopped
+    assert not read_control(cluster, topics).commands.of_job("j").stopped
     with pytest.raises(UnknownName):
         delete_job(cluster, "j")
 
@@ -198,9 +190,9 @@ def test_the_next_job_of_a_name_has_no_notes_of_the_deleted_one(
     write_control(producer, topics, [Join("j", "b.test"), Command("pause", job="j")])
     write_job(cluster, producer, topics, "j", JobSpec(2, state="deleted"))
     take(cluster, producer)
-    said = control_entries(cluster, topics, joins=True)
-    assert {key for key in said if b"/j" in key} - {b"command/job/j"} == {b"job/j"}
-    assert not commands_in_force(cluster, topics).in_force
+    said = read_control(cluster, topics, joins=True)
+    assert {key for key in said.records if b"/j" in key} - {b"command/job/j"} == {b"job/j"}
+    assert not said.commands.in_force
 
 
 def test_a_job_is_stopped_and_resumed_where_no_fetch_worker_runs(cluster: Settings) -> None:
@@ -214,4 +206,4 @@ def test_a_job_is_stopped_and_resumed_where_no_fetch_worker_runs(cluster: Settin
     copy = known_job(cluster, topics, "j")
     assert copy is not None
     assert (copy.spec.state, copy.spec.reason, copy.spec.rev) == ("running", "", 5)
-    assert not commands_in_force(cluster, topics).of_job("j").stopped
+    assert not read_control(cluster, topics).commands.of_job("j").stopped

@@ -13,9 +13,9 @@ from crawlog.jobs.run_request import RunRequest
 from crawlog.schemas.control import NO_EPOCH, Finished, JobCopy
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams import log
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import JobTimes, resolve_spec
+from crawlog.streams.job_spec import resolve_spec
+from crawlog.streams.jobs import ControlState
 from crawlog.streams.settings import Settings
 
 REQUEST = RunRequest(seeds=["http://shop.example/"])
@@ -89,7 +89,7 @@ def test_a_run_refuses_a_job_that_would_wait_for_outputs_that_nobody_writes(
     is_refused: bool,
 ) -> None:
     """On a local engine only `up` has a sink worker for them; on a cluster there may be one."""
-    monkeypatch.setattr(log, "has_workers", lambda _, stage: stage == "sink" and has_sink)
+    monkeypatch.setattr("crawlog.streams.control.has_workers", lambda _, stage: stage == "sink" and has_sink)
     job = continued(known, end, engine=object() if is_local else None)
     with pytest.raises(Misconfigured, match=r"rows\.csv\.\n`crawlog up` goes on") if is_refused else nullcontext():
         job.check_outputs()
@@ -103,5 +103,5 @@ def test_a_job_that_begins_again_is_submitted_now(asked: RunRequest, state: str)
     copy = continued(submitted(state=state), ENDED, asked).copy
     assert copy is not None
     assert (copy.epoch, copy.spec.state, copy.after) == (1, "running", 0 if state == "deleted" else NO_EPOCH)
-    assert JobTimes().since(copy) == copy.spec.at > OF_SUBMIT["at"]
-    assert JobTimes().since(submitted()) == 0.0
+    assert ControlState().since(copy) == copy.spec.at > OF_SUBMIT["at"]
+    assert ControlState().since(submitted()) == 0.0

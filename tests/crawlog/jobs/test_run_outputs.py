@@ -7,7 +7,7 @@ import pytest
 
 from crawlog.jobs.run_outputs import RunOutputs
 from crawlog.schemas.control import Finished, OutputNote
-from crawlog.streams.control import FleetReports
+from crawlog.streams.jobs import FleetReports
 from crawlog.streams.settings import Settings
 from crawlog.streams.sink import PrivateNotes
 

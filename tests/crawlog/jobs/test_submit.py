@@ -18,18 +18,17 @@ from crawlog.schemas import urls
 from crawlog.schemas.control import NO_EPOCH, Command, JobCopy, OutputNote, StartEnded
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
-from crawlog.streams import log
-from crawlog.streams.errors import InvalidState, Misconfigured
-from crawlog.streams.log import job_changes, settled_control
-from crawlog.streams.log.client import log_bounds
-from crawlog.streams.log.job_records import (
-    commands_in_force,
-    control_entries,
+from crawlog.streams.control import (
+    job_changes,
     known_job,
+    read_control,
+    settled_control,
     write_command,
     write_control,
     write_job,
 )
+from crawlog.streams.errors import InvalidState, Misconfigured
+from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_partitions
@@ -160,7 +159,7 @@ def test_the_first_of_two_submissions_at_one_instant_has_the_name(
         submit(cluster, first)
         return said
 
-    monkeypatch.setattr(log, "settled_control", crossed)
+    monkeypatch.setattr("crawlog.streams.control.settled_control", crossed)
     with pytest.raises(InvalidState, match="is there already" if is_new else r"with other .*run\.depth"):
         submit(cluster, second)
     taken = job(cluster, "j")
@@ -203,7 +202,7 @@ def test_the_same_submission_of_a_finished_job_has_its_outputs_looked_at_again(c
     write_job(cluster, producer, topics, "j", msgspec.structs.replace(job(cluster, "j").spec, rev=2, state="finished"))
     write_control(producer, topics, [OutputNote("j", "rows.jsonl", 1.0, rev=2, rows=9)])
     submit(cluster, wanted)
-    note = control_entries(cluster, topics)[b"output/j/rows.jsonl"]
+    note = read_control(cluster, topics).output("j", "rows.jsonl")
     assert isinstance(note, OutputNote)
     assert (note.rev, job(cluster, "j").spec.state) == (0, "finished")
 
@@ -217,7 +216,7 @@ def test_a_job_that_begins_again_is_no_longer_closed_by_its_spider(cluster: Sett
     write_job(cluster, producer, topics, "j", JobSpec(2, state=before))  # type: ignore[arg-type]  # one of the states
     write_command(producer, topics, Command("stop", job="j", reason=reason))
     assert submit(cluster, Submission(urls=("http://a.test/",), job="j", fresh=before == "stopped")).epoch == 1
-    assert commands_in_force(cluster, topics).of_job("j").stopped == (not reason)
+    assert read_control(cluster, topics).commands.of_job("j").stopped == (not reason)
 
 
 @pytest.mark.parametrize("point", ["rewind.noted", "rewind.acknowledged"])
@@ -401,7 +400,7 @@ def test_the_next_submission_begins_a_start_again_that_failed(cluster: Settings,
         lines: list[str] = []
         write_control(producer, topics, [note])
         submit(settings, wanted, say=lines.append)
-        kept = control_entries(settings, topics)[b"start/j"]
+        kept = read_control(settings, topics).start("j")
         assert isinstance(kept, StartEnded)
         assert (kept.epoch == NO_EPOCH) == is_gone
         assert lines == ["the `start` of job j ended with an error: it begins again"] * is_gone

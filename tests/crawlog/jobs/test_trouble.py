@@ -1,7 +1,7 @@
 """What a run tells of its workers, once for each change."""
 
 from crawlog.jobs.trouble import Trouble
-from crawlog.streams.control import FleetReports
+from crawlog.streams.jobs import FleetReports
 
 
 def test_a_setting_that_urls_wait_for_is_named_once() -> None:

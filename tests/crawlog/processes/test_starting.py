@@ -14,17 +14,18 @@ from crawlog.agents import sandbox
 from crawlog.agents.sandbox import SpiderFrame, result_of
 from crawlog.agents.sandbox.zygote_process import ZygoteProcess
 from crawlog.processes import starting
-from crawlog.processes.starting import MOST_WAITING, Starting, start_ended, startable
+from crawlog.processes.starting import MOST_WAITING, Starting
 from crawlog.schemas import control, log_lines, urls
 from crawlog.schemas.control import Command, Control, JobCopy, StartEnded
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams import logs
-from crawlog.streams.control import FleetReports
 from crawlog.streams.errors import GiveUp
+from crawlog.streams.jobs import ControlState, FleetReports
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.spiders import CallResult, RequestOut, allow
+from tests.support.control_records import control_of
 from tests.support.processes import LIMIT_S
 
 SPIDER = """
@@ -111,15 +112,15 @@ class Started:
         self.copy = JobCopy("j", spec)
         self.said_in_log: dict[bytes, Control] = {b"job/j": self.copy}
         self.reads = 0
-        monkeypatch.setattr("crawlog.streams.log.control_entries", self._entries)
+        monkeypatch.setattr("crawlog.streams.control.read_control", self._entries)
         monkeypatch.setattr("crawlog.streams.log.partition_count", lambda _: 1)
         self.supervisor.watch = SimpleNamespace(control_end=lambda: len(self.said_in_log))
         monkeypatch.setattr(starting, "AGAIN_S", 0.0)
         self.starting = Starting(self.copy, self.supervisor, self.said.append)  # type: ignore[arg-type]  # as much as is needed
 
-    def _entries(self, *_: object, joins: bool = False) -> dict[bytes, Control]:
+    def _entries(self, *_: object, joins: bool = False) -> ControlState:
         self.reads += not joins
-        return self.said_in_log
+        return control_of(*self.said_in_log.values())
 
     def until(self, is_so: Callable[[], bool]) -> None:
         """Looks until it is so."""
@@ -152,7 +153,7 @@ def test_all_that_it_gives_is_in_the_log_before_the_note_of_its_end(start: Start
     note = made.ended()
     assert (note.job, note.requests, note.items, note.error) == ("j", 100, 1, "")
     assert made.producer.founds == [f"http://a.test/{n}" for n in range(100)]
-    assert start_ended({b"start/j": note}, made.copy, note.spider) == note
+    assert control_of(note).start_ended(made.copy, note.spider) == note
     assert not made.said
 
 
@@ -205,7 +206,7 @@ def test_it_goes_on_after_an_error_beside_it(start: Start, monkeypatch: pytest.M
     assert (note.requests, note.error) == (20, "no price; it went on")
     begin = "`start` of job j has an error beside it: "
     assert made.said == [f"{begin}{error}; it went on" for error in ("no price", "no title")]
-    assert start_ended({b"start/j": note}, made.copy) is None
+    assert control_of(note).start_ended(made.copy) is None
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_one_whose_note_cannot_be_written_ends_without(start: Start, monkeypatch
     def fail(*_: object, **__: object) -> None:
         raise GiveUp("too_large")
 
-    monkeypatch.setattr("crawlog.streams.log.write_control", fail)
+    monkeypatch.setattr("crawlog.streams.control.write_control", fail)
     made = start("yield {}")
     made.until(lambda: not made.starting.is_running)
     assert not made.producer.controls
@@ -353,7 +354,7 @@ def test_one_that_dies_each_time_is_an_error(start: Start) -> None:
     made = start("yield {}\nos._exit(3)")
     note = made.ended()
     assert "its process exited with code 3" in note.error == made.starting.error
-    assert start_ended({b"start/j": note}, made.copy) is None
+    assert control_of(note).start_ended(made.copy) is None
 
 
 def test_a_job_that_is_stopped_has_its_start_ended_without_a_note(
@@ -383,15 +384,15 @@ def test_a_start_begins_again_in_another_epoch_with_other_arguments_and_other_co
     """Else its note counts."""
     copy = JobCopy("j", JobSpec(spider="/s.py:S", starts=True, args=(("a", "1"),)), 2)
     note = StartEnded("j", 1.0, 2, "abc", (("a", "1"),))
-    assert start_ended({b"start/j": note}, copy) == note
-    assert start_ended({b"start/j": note}, copy, "abc") == note
-    assert start_ended({b"start/j": note}, copy, "xyz") is None
-    assert start_ended({b"start/j": note}, JobCopy("j", copy.spec, 3)) is None
-    assert start_ended({b"start/j": note}, JobCopy("j", JobSpec(starts=True), 2)) is None
-    assert start_ended({}, copy) is None
-    assert startable({b"job/j": copy}) == {("j", 2): copy}
-    assert not startable({b"job/j": copy, b"command/job/j": Command("stop", job="j")})
-    assert not startable({b"job/j": JobCopy("j", JobSpec(starts=True, state="stopped"))})
+    assert control_of(note).start_ended(copy) == note
+    assert control_of(note).start_ended(copy, "abc") == note
+    assert control_of(note).start_ended(copy, "xyz") is None
+    assert control_of(note).start_ended(JobCopy("j", copy.spec, 3)) is None
+    assert control_of(note).start_ended(JobCopy("j", JobSpec(starts=True), 2)) is None
+    assert control_of().start_ended(copy) is None
+    assert control_of(copy).startable() == {("j", 2): copy}
+    assert not control_of(copy, Command("stop", job="j")).startable()
+    assert not control_of(JobCopy("j", JobSpec(starts=True, state="stopped"))).startable()
 
 
 def test_what_it_prints_and_raises_are_lines_about_its_job(start: Start) -> None:

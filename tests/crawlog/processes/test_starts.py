@@ -10,17 +10,19 @@ import pytest
 
 from crawlog.processes import starts
 from crawlog.processes.starts import Starts
-from crawlog.schemas.control import Control, JobCopy
+from crawlog.schemas.control import JobCopy, key_of
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.jobs import ControlState
 from crawlog.streams.log import JobLines
 from crawlog.streams.settings.settings import Settings
+from tests.support.control_records import control_of
 
 
 def test_the_start_of_a_former_epoch_ends_before_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its requests would be taken for seeds of the new epoch, which may have other arguments."""
     events: list[tuple[str, int]] = []
-    said: dict[bytes, Control] = {}
+    state = ControlState()
 
     def begun(copy: JobCopy, *_: object) -> Any:
         events.append(("begins", copy.epoch))
@@ -33,14 +35,14 @@ def test_the_start_of_a_former_epoch_ends_before_the_next_one_begins(monkeypatch
     ends = iter(range(9))
     monkeypatch.setattr(starts, "Starting", begun)
     monkeypatch.setattr(starts, "JOBS_LOOK_S", 0.0)
-    monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_: said)
+    monkeypatch.setattr("crawlog.streams.control.read_control", lambda *_: state)
     watch = SimpleNamespace(control_end=lambda: next(ends))
     looks = Starts(SimpleNamespace(settings=Settings(), watch=watch), list[str]().append)
     spec = JobSpec(starts=True, code=CodeRef("shop", "1", "00" * 32))
     for epoch in (0, 1):
-        said[b"job/j"] = JobCopy("j", spec, epoch)
+        state.take(key_of("job", "j"), JobCopy("j", spec, epoch))
         looks.look()
-    said[b"job/j"] = JobCopy("j", msgspec.structs.replace(spec, state="stopped"), 1)
+    state.take(key_of("job", "j"), JobCopy("j", msgspec.structs.replace(spec, state="stopped"), 1))
     looks.look()
     assert events == [("begins", 0), ("gives", 0), ("ends", 0), ("begins", 1), ("gives", 1), ("ends", 1)]
 
@@ -64,11 +66,11 @@ class Waiting:
         self.begun, self.told, self.lines = list[Begun](), list[str](), JobLines("host", "start")
         spec = JobSpec(starts=True, code=CodeRef("shop", "1", "00" * 32))
         copies = [JobCopy(f"j{n}", msgspec.structs.replace(spec, at=10.0 - n)) for n in range(6)]
-        said = {f"job/{copy.job}".encode(): copy for copy in copies}
+        state = control_of(*copies)
         monkeypatch.setattr(starts, "Starting", self._begin)
         monkeypatch.setattr(starts, "JOBS_LOOK_S", 0.0)
         monkeypatch.setattr(starts, "start_lines", lambda: self.lines)
-        monkeypatch.setattr("crawlog.streams.log.control_entries", lambda *_: said)
+        monkeypatch.setattr("crawlog.streams.control.read_control", lambda *_: state)
         settings = Settings.model_validate({"spider": {"starts": most}})
         watch = SimpleNamespace(control_end=lambda: 1)
         self._starts = Starts(SimpleNamespace(settings=settings, watch=watch), self.told.append)

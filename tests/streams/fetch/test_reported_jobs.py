@@ -8,9 +8,9 @@ from crawlog.schemas import progress
 from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import MAX_PARSED_TOLD, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.control import FleetReports
+from crawlog.streams.control import write_finished
 from crawlog.streams.fetch.reported_jobs import MOST_FINISHED, MOST_JOBS, ROTATED, ReportedJobs, ToldJobs
-from crawlog.streams.log.job_records import write_finished
+from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings

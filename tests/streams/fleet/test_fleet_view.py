@@ -9,8 +9,9 @@ from crawlog.schemas import control, progress
 from crawlog.schemas.control import JobCopy, StartEnded
 from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.control import write_control
 from crawlog.streams.fleet import FleetView, fleet_view
-from crawlog.streams.log import Producer, Topics, ensure_topics, write_control
+from crawlog.streams.log import Producer, Topics, ensure_topics
 from crawlog.streams.settings import Settings
 from tests.support.processes import until
 
@@ -88,7 +89,7 @@ def test_two_views_agree_and_a_live_one_follows(cluster: Settings) -> None:
         assert (job.name, job.state, job.counts.fetched) == ("j", "running", 16)
         assert [one.id for one in live.status().workers] == ["fetch-0"]
         assert live.has_fleet()
-        assert live.wait_until(lambda state: b"start/j" not in state.said, 10)
+        assert live.wait_until(lambda state: state.control.start("j") is None, 10)
         write_control(producer, topics, [JobCopy("k", JobSpec(at=2.0, state="cancelled"))])
         assert live.wait_until(lambda state: "k" in state.names(), 10)
         assert [(one.name, one.state) for one in live.jobs()] == [("k", "cancelled"), ("j", "running")]

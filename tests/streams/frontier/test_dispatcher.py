@@ -12,9 +12,9 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
 from crawlog.streams.frontier import partition as owned_partition
 from crawlog.streams.frontier import schedule, waits
-from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import RobotsTask, Task
 from crawlog.streams.http.robots import RobotsRules
+from crawlog.streams.jobs.commands import Commands
 from tests.support.dispatching import WALL, NoCache, Rests, World, pages
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from crawlog.schemas.control import Command
 from crawlog.streams.fold import rows as r
 from crawlog.streams.frontier import schedule, waits
-from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import RobotsTask, Task
+from crawlog.streams.jobs.commands import Commands
 from tests.support.dispatching import PLACES, Rests, World
 
 SIZED_EVERY_S = 10.0

@@ -9,11 +9,11 @@ from msgspec import structs
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
-from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import Task
 from crawlog.streams.frontier.policies import LACKS_S
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, WorkerLimits
+from crawlog.streams.jobs.commands import Commands
 from tests.support.dispatching import World, pages
 from tests.support.fetching import Web, running
 from tests.support.fetching import World as Fetching

@@ -11,9 +11,9 @@ from math import inf
 import pytest
 
 from crawlog.schemas.control import Command
-from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import Task
 from crawlog.streams.frontier.order import Resting
+from crawlog.streams.jobs.commands import Commands
 from tests.support.dispatching import World, pages
 
 

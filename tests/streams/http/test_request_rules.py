@@ -17,7 +17,7 @@ from crawlog.streams.http.request_rules import (
     policy_for,
     policy_of,
 )
-from crawlog.streams.log.job_records import limits_of, own_manner, request_rules, resolve_spec
+from crawlog.streams.job_spec import limits_of, own_manner, request_rules, resolve_spec
 from crawlog.streams.settings import RECORD_HEADROOM, Settings
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.dispatching import World

@@ -12,8 +12,7 @@ from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEn
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.control import FleetReports
-from crawlog.streams.jobs import DueEnd, DueOrder, Dues, FollowedJobs
+from crawlog.streams.jobs import DueEnd, DueOrder, Dues, FleetReports, FollowedJobs
 from crawlog.streams.settings.settings import Settings
 
 REV = 7

@@ -19,9 +19,10 @@ from crawlog.agents.parse.stored_bodies import Bodies
 from crawlog.schemas import control, pages, progress
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.control import FleetReports, ProgressReader
+from crawlog.streams.control import ProgressReader
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import DamagedLog
+from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import kafka_config, log_identity
 from crawlog.streams.log.read import read_partitions, read_records

@@ -18,9 +18,9 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams.control import FleetReports
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
+from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log import groups, provision, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import consumer_config, kafka_config

@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from crawlog.schemas.progress import IDLE, JobCounts, JobRemarks, Progress
-from crawlog.streams.control import FleetReports, has_answered, remarks_of, without_page
-from crawlog.streams.jobs import Finish
+from crawlog.streams.jobs import Finish, FleetReports, has_answered, remarks_of, without_page
 
 
 def fetch(partition: int, offset: int, at: float = 1.0, **counts: int) -> Progress:

@@ -5,32 +5,63 @@
 
 An order that nobody answers is not lost: it is obeyed as soon as a fetch worker runs. Where none is on the log, the
 record itself is written (`apply_change`).
+
+Creating a job: of several commands that do so at one instant, one has the name, and the others learn of it.
+
+    the record, its copy ─► crawl.control: the first copy of this epoch ─► ours: the job is as we want it
+                                                                         └ another's: its record, in a new revision
+
+The folds cannot decide: of two records of one revision they take the greater one, also when it comes later. So 1 A
+reads that there is no job ─► 2 B reads the same ─► 3 A writes its record, its copy, and begins ─► 4 B writes both, and
+the folds take B's ─► 5 B reads that A's copy was first, and writes A's record in a revision that all folds take.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import closing
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
-from crawlog.schemas import control, urls
-from crawlog.schemas.control import Control, Finished, JobCopy, Join, OutputNote, Rewound, StartEnded
+from crawlog.schemas import control as records
+from crawlog.schemas import urls
+from crawlog.schemas.control import (
+    Command,
+    Control,
+    Finished,
+    JobCopy,
+    Join,
+    OutputNote,
+    Rewound,
+    StartEnded,
+    key_of,
+)
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import JobOrder, JobSpec, UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, Misconfigured, NotAnswered, OrderRefused, UnknownName
 from crawlog.streams.fold import ordered_spec
+from crawlog.streams.jobs import ControlState
+from crawlog.streams.log import (
+    CLUSTER_TIMEOUT_S,
+    Admin,
+    CommandProducer,
+    Producer,
+    Topics,
+    consumer_config,
+    is_log_end,
+    is_transient,
+    log_end,
+    member_names,
+    read_error,
+    read_records,
+    stage_group,
+)
 
-from .admin import Admin
-from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient, log_end
-from .groups import member_names
-from .job_records import acknowledged, control_entries, known_job, write_job
-from .producer import CommandProducer, Producer
-from .read import is_log_end, read_error
+from .job_records import acknowledged, known_job, read_control, write_job
 from .rewind import settled_control
-from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -162,10 +193,9 @@ def renew_ends(settings: "Settings", topics: Topics, jobs: Iterable[str], why: s
     Raises: NotAnswered, EngineError: as `apply_change`.
     """
     producer = CommandProducer(settings, "crawlog-control")
-    said = settled_control(settings, producer, topics)
+    control = settled_control(settings, producer, topics)
     for job in jobs:
-        copy = said.get(f"job/{job}".encode())
-        if isinstance(copy, JobCopy):
+        if (copy := control.job(job)) is not None:
             _renew_end(settings, producer, topics, copy, why)
 
 
@@ -272,7 +302,7 @@ def _answer(settings: "Settings", topics: Topics, given: _Order, start: int, wai
 
 def _decoded(key: bytes | None, value: bytes | None) -> Control | None:
     try:
-        return control.decode(key, value)
+        return records.decode(key, value)
     except ValueError:
         return None  # another client wrote it
 
@@ -302,36 +332,72 @@ def remove_notes(settings: "Settings", producer: Producer, topics: Topics, job: 
 
     Raises: EngineError: the log does not answer.
     """
-    notes = _notes_of(control_entries(settings, topics, joins=True), job)
+    notes = _notes_of(read_control(settings, topics, joins=True), job)
     for key in notes:
         crash_points.point("delete.removing")
         producer.send(topics.control, None, key=key, partition=0)
     acknowledged(producer, topics.control)
-    return sum(not isinstance(entry, control.Command) or entry.holds for entry in notes.values())
+    return sum(not isinstance(entry, Command) or entry.holds for entry in notes.values())
 
 
-def _notes_of(said: Mapping[bytes, Control], job: str) -> dict[bytes, Control]:
-    """What is left of a deleted job. A command that an operator gave after the deletion is for the next job.
-
-    Args:
-        said: In the log's order.
-    """
-    name = f"job/{job}".encode()
-    copy = said.get(name)
-    if not isinstance(copy, JobCopy) or copy.spec.state != "deleted":
+def _notes_of(control: ControlState, job: str) -> dict[bytes, Control]:
+    """What is left of a deleted job. A command that an operator gave after the deletion is for the next job."""
+    copy = control.job(job)
+    if copy is None or copy.spec.state != "deleted":
         return {}
-    before = set(takewhile(lambda key: key != name, said))
-    notes = {key: entry for key, entry in said.items() if _is_note_of(entry, job)}
+    before = set(takewhile(lambda key: key != key_of("job", job), control.records))
+    notes = {key: entry for key, entry in control.records.items() if _is_note_of(entry, job)}
     return {
-        key: entry
-        for key, entry in notes.items()
-        if key in before or not isinstance(entry, control.Command) or entry.reason
+        key: entry for key, entry in notes.items() if key in before or not isinstance(entry, Command) or entry.reason
     }
 
 
 def _is_note_of(entry: Control, job: str) -> bool:
     if isinstance(entry, Rewound):
         return entry.job == job and entry.complete
-    if isinstance(entry, control.Command):
+    if isinstance(entry, Command):
         return entry.job == job
     return isinstance(entry, Finished | StartEnded | OutputNote | Join) and entry.job == job
+
+
+def create_job(
+    settings: "Settings",
+    producer: "Producer",
+    topics: "Topics",
+    job: str,
+    spec: "JobSpec",
+    epoch: int,
+    since: int,
+) -> JobCopy:
+    """Write the record of a new job, unless another command was first.
+
+    Args:
+        since: An offset of crawl.control, from before the caller read there that there is no such job.
+
+    Returns: The job's record; it has another `spec` if another command was first.
+
+    Raises: EngineError: not acknowledged in time.
+    """
+    after = epoch - 1  # a later epoch than the first is that of a name that a deleted job had
+    if epoch:
+        remove_notes(settings, producer, topics, job)
+    own = write_job(settings, producer, topics, job, spec, epoch, after)
+    first = _first_copy(settings, topics, own, since)
+    if first.spec == spec:
+        return own
+    again = msgspec.structs.replace(first.spec, rev=first.spec.rev + 1)
+    return write_job(settings, producer, topics, job, again, epoch, after)
+
+
+def _first_copy(settings: "Settings", topics: "Topics", own: JobCopy, since: int) -> JobCopy:
+    """The first copy of a job's record in its epoch."""
+    end = log_end(settings, topics.control)
+    with closing(read_records(settings, topics.control, 0, since, end)) as later:
+        for record in later:
+            try:
+                entry = records.decode(record.key(), record.value())
+            except ValueError:
+                continue  # another client wrote it
+            if isinstance(entry, JobCopy) and (entry.job, entry.epoch) == (own.job, own.epoch):
+                return entry
+    return own

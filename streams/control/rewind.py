@@ -28,18 +28,14 @@ import msgspec
 import xxhash
 
 from crawlog.schemas import urls as u
-from crawlog.schemas.control import Control, JobCopy, Rewound, key
+from crawlog.schemas.control import JobCopy, Rewound, key
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.jobs import ControlState
+from crawlog.streams.log import CommandProducer, Producer, Topics, Void, log_bounds, partition_count, read_partitions
 
-from .client import log_bounds
-from .job_records import acknowledged, control_entries, write_control, write_job
-from .producer import CommandProducer, Producer
-from .provision import partition_count
-from .read import read_partitions
-from .sink_groups import Void
-from .topics import Topics
+from .job_records import acknowledged, known_job, read_control, write_control, write_job
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -70,13 +66,13 @@ def rewind_crawl(settings: "Settings", to: Mapping[int, int]) -> int:
         EngineError: The log does not answer.
     """
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-rewind")
-    for begun in _completed(settings, producer, topics, control_entries(settings, topics)):
+    for begun in _completed(settings, producer, topics, read_control(settings, topics)):
         if not begun.job and begun.start == dict(to):
             return begun.epoch
     _check(settings, topics, to)
-    said = control_entries(settings, topics)
-    before = {entry.job: entry.epoch for entry in said.values() if isinstance(entry, JobCopy)}
-    epoch = 1 + max([0, *before.values(), *(entry.epoch for entry in counted(said))])
+    control = read_control(settings, topics)
+    before = {copy.job: copy.epoch for copy in control.of(JobCopy)}
+    epoch = 1 + max([0, *before.values(), *(entry.epoch for entry in counted(control.of(Rewound)))])
     _begin(settings, producer, topics, Rewound(epoch, start=dict(to), before=before))
     return epoch
 
@@ -96,36 +92,34 @@ def rewind_job(
     return JobCopy(job, spec, epoch)
 
 
-def settled_control(settings: "Settings", producer: Producer, topics: Topics) -> dict[bytes, Control]:
+def settled_control(settings: "Settings", producer: Producer, topics: Topics) -> ControlState:
     """The content of crawl.control; first completes each unfinished rewind."""
-    said = control_entries(settings, topics)
-    return control_entries(settings, topics) if list(_completed(settings, producer, topics, said)) else said
+    control = read_control(settings, topics)
+    return read_control(settings, topics) if list(_completed(settings, producer, topics, control)) else control
 
 
-def unfinished(said: Mapping[bytes, Control]) -> list[Rewound]:
+def unfinished(control: ControlState) -> list[Rewound]:
     """Rewinds whose note is not complete, the oldest first."""
-    return [entry for entry in counted(said) if not entry.complete]
+    return [note for note in counted(control.of(Rewound)) if not note.complete]
 
 
-def counted(said: Mapping[bytes, Control]) -> list[Rewound]:
+def counted(notes: Iterable[Rewound]) -> list[Rewound]:
     """The rewinds in the order of their epochs; of two commands that noted the same epoch only the first.
 
     Args:
-        said: In the log's order. A complete note counts as first: it moved to the end when it was written again.
+        notes: In the log's order. A complete note counts as first: it moved to the end when it was written again.
     """
     counts: list[Rewound] = []
-    for note in sorted(_notes(said.values()), key=lambda note: not note.complete):
+    for note in sorted(notes, key=lambda note: not note.complete):
         if not any(_is_one_epoch(note, first) for first in counts):
             counts.append(note)
     return sorted(counts, key=lambda note: note.epoch)
 
 
-def _completed(
-    settings: "Settings", producer: Producer, topics: Topics, said: Mapping[bytes, Control]
-) -> Iterator[Rewound]:
+def _completed(settings: "Settings", producer: Producer, topics: Topics, control: ControlState) -> Iterator[Rewound]:
     """Completes each unfinished rewind, then gives it. That of a job which was deleted since is taken back."""
-    for begun in _possible(settings, topics, unfinished(said)):
-        if _is_deleted(said, begun):
+    for begun in _possible(settings, topics, unfinished(control)):
+        if _is_deleted(control.job(begun.job), begun):
             producer.send(topics.control, None, key=key(begun), partition=0)
             acknowledged(producer, topics.control)
         else:
@@ -133,10 +127,9 @@ def _completed(
         yield begun
 
 
-def _is_deleted(said: Mapping[bytes, Control], begun: Rewound) -> bool:
+def _is_deleted(copy: JobCopy | None, begun: Rewound) -> bool:
     """Whether the job that was to begin again is deleted, not one of its earlier epochs."""
-    copy = said.get(f"job/{begun.job}".encode())
-    return isinstance(copy, JobCopy) and copy.spec.state == "deleted" and copy.epoch >= begun.epoch - 1
+    return copy is not None and copy.spec.state == "deleted" and copy.epoch >= begun.epoch - 1
 
 
 def _possible(settings: "Settings", topics: Topics, begun: list[Rewound]) -> list[Rewound]:
@@ -150,10 +143,6 @@ def _possible(settings: "Settings", topics: Topics, begun: list[Rewound]) -> lis
 def _is_within(begun: Rewound, ends: Mapping[int, tuple[int, int]]) -> bool:
     places = begun.start
     return begun.spec is None and places.keys() == ends.keys() and all(places[at] <= ends[at][1] for at in places)
-
-
-def _notes(said: Iterable[Control]) -> Iterator[Rewound]:
-    return (entry for entry in said if isinstance(entry, Rewound))
 
 
 def _is_one_epoch(one: Rewound, other: Rewound) -> bool:
@@ -170,20 +159,19 @@ def _is_one_epoch(one: Rewound, other: Rewound) -> bool:
 def mend_rewinds(settings: "Settings", producer: Producer, topics: Topics) -> None:
     """Repeat the rewinds that may be incomplete because the log lost its last records, as after a power cut."""
     ends = log_bounds(settings, topics.urls, list(range(partition_count(settings))))
-    for entry in counted(control_entries(settings, topics)):
+    for entry in counted(read_control(settings, topics).of(Rewound)):
         if any(ends[at][1] < end for at, end in entry.upto.items() if at in ends):
             _carry_out(settings, producer, topics, entry)
 
 
-def counting_epochs(said: Mapping[bytes, Control], job: str) -> tuple[int, tuple[Void, ...]]:
+def counting_epochs(notes: Iterable[Rewound], job: str, copy: JobCopy | None) -> tuple[int, tuple[Void, ...]]:
     """The first epoch whose results of a job count, and the pages that later rewinds of the crawl cancel.
 
     A rewind cancels no pages of a job that it does not name: that one began after it, at epoch 0. It never names the
     job of bare records, which has no record.
     """
-    rewinds = {entry.epoch: entry for entry in counted(said) if not entry.job}
-    copy = said.get(f"job/{job}".encode())
-    epoch = copy.epoch if isinstance(copy, JobCopy) else 0
+    rewinds = {entry.epoch: entry for entry in counted(notes) if not entry.job}
+    epoch = copy.epoch if copy is not None else 0
     while epoch in rewinds and job in rewinds[epoch].before:
         epoch = rewinds[epoch].before[job]
     done = [
@@ -194,10 +182,9 @@ def counting_epochs(said: Mapping[bytes, Control], job: str) -> tuple[int, tuple
     return epoch, tuple(void for partition in _partitions_of(done) for void in _voids(done, partition))
 
 
-def has_begun_again(said: Mapping[bytes, Control], job: str, epoch: int) -> bool:
+def has_begun_again(notes: Iterable[Rewound], copy: JobCopy | None, epoch: int) -> bool:
     """Whether a job began again from its seeds after this epoch of it. A rewind of the crawl is no such beginning."""
-    copy = said.get(f"job/{job}".encode())
-    return isinstance(copy, JobCopy) and copy.epoch > epoch and counting_epochs(said, job)[0] > epoch
+    return copy is not None and copy.epoch > epoch and counting_epochs(notes, copy.job, copy)[0] > epoch
 
 
 def _partitions_of(rewinds: list[Rewound]) -> list[int]:
@@ -236,7 +223,7 @@ def _begin(settings: "Settings", producer: Producer, topics: Topics, begun: Rewo
     begun = msgspec.structs.replace(begun, mark=uuid4().hex[:8])
     write_control(producer, topics, [begun])
     crash_points.point("rewind.noted")
-    if begun not in counted(control_entries(settings, topics)):
+    if begun not in counted(read_control(settings, topics).of(Rewound)):
         raise Misconfigured(
             f"another command began epoch {begun.epoch} at the same instant, and was first: nothing was changed by this"
             " one. See what the crawl is now by `crawlog status`, and run it again if it is still wanted."
@@ -263,9 +250,9 @@ def _carry_out(settings: "Settings", producer: Producer, topics: Topics, begun: 
 
 
 def _renew_job(settings: "Settings", producer: Producer, topics: Topics, copy: JobCopy) -> None:
-    there = control_entries(settings, topics).get(f"job/{copy.job}".encode())
-    after = there.after if isinstance(there, JobCopy) else copy.after
-    if isinstance(there, JobCopy) and (there.epoch, there.spec.rev) > (copy.epoch, copy.spec.rev):
+    there = known_job(settings, topics, copy.job)
+    after = there.after if there is not None else copy.after
+    if there is not None and (there.epoch, there.spec.rev) > (copy.epoch, copy.spec.rev):
         copy = there  # another command has changed the job since
     write_job(settings, producer, topics, copy.job, copy.spec, copy.epoch, after)
 
@@ -276,12 +263,12 @@ def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch:
     A job that ended by itself runs again; what an operator decided stays. The job of bare records awaits a record too,
     although crawl.control has no copy of it. A partition that does not know it learns the epoch of its items.
     """
-    for entry in control_entries(settings, topics).values():
-        if isinstance(entry, JobCopy) and entry.epoch < epoch:
-            state = entry.spec.state if entry.spec.state in DECIDED else "running"
-            reason = entry.spec.reason if state == entry.spec.state else ""
-            spec = msgspec.structs.replace(entry.spec, rev=entry.spec.rev + 1, state=state, reason=reason)
-            write_job(settings, producer, topics, entry.job, spec, epoch, entry.after)
+    for copy in read_control(settings, topics).of(JobCopy):
+        if copy.epoch < epoch:
+            state = copy.spec.state if copy.spec.state in DECIDED else "running"
+            reason = copy.spec.reason if state == copy.spec.state else ""
+            spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state=state, reason=reason)
+            write_job(settings, producer, topics, copy.job, spec, epoch, copy.after)
     record = u.encode(u.UrlsRecord(u.DEFAULT_JOB, epoch, spec=u.DEFAULT_SPEC))
     for partition in range(partition_count(settings)):
         producer.send(topics.urls, record, partition=partition)

@@ -14,15 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.agents.seed.planting import kept_seeds
-from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound
+from crawlog.streams.control import job_records
+from crawlog.streams.control import rewind as rewinds
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.fold.revisions import effective
-from crawlog.streams.log import job_records, provision, topics
-from crawlog.streams.log import rewind as rewinds
+from crawlog.streams.jobs import ControlState
+from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import kafka_config, log_bounds, log_identity
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.sink_groups import SinkSpec, Void
@@ -202,7 +203,7 @@ def test_nothing_is_fetched_before_the_job_record_of_the_epoch(name: str | None)
 
 def renewed(monkeypatch: pytest.MonkeyPatch, epoch: int) -> list[bytes]:
     """The job records that a rewind of the crawl writes to a partition if crawl.control has no job."""
-    monkeypatch.setattr(rewinds, "control_entries", lambda *_: {})
+    monkeypatch.setattr(rewinds, "read_control", lambda *_: ControlState())
     monkeypatch.setattr(rewinds, "partition_count", lambda *_: 1)
     producer = Mock()
     rewinds._renew_jobs(Settings(), producer, topics.Topics("crawl."), epoch)
@@ -367,11 +368,6 @@ def test_dropped_rows_are_gone(data: st.DataObject) -> None:
 # ---------------------------------------------------------------------- results
 
 
-def said(*records: control.Control) -> dict[bytes, control.Control]:
-    """What crawl.control holds."""
-    return {control.key(record): record for record in records}
-
-
 def at(epoch: int, start: int, end: int, page: int, **before: int) -> Rewound:
     """A rewind of the crawl, with one partition."""
     return Rewound(epoch, start={0: start}, end={0: end}, pages={0: page}, before=before, complete=True)
@@ -400,8 +396,7 @@ def test_results_that_count(epoch: int, rewound: list[Rewound], since: int, page
 
     A rewind that does not name the job was before it.
     """
-    known = said(JobCopy("j", u.JobSpec(), epoch), *rewound)
-    counted, voids = rewinds.counting_epochs(known, "j")
+    counted, voids = rewinds.counting_epochs(rewound, "j", JobCopy("j", u.JobSpec(), epoch))
     assert (counted, [void.page for void in voids]) == (since, pages)
 
 
@@ -423,13 +418,12 @@ def test_a_job_has_begun_again_if_its_epoch_is_not_that_of_a_rewind(
     since: int, epoch: int, rewound: list[Rewound], *, begun_again: bool
 ) -> None:
     """A rewind of the crawl has the job go on, with most of its rows; a job after a deleted one has none of them."""
-    known = said(JobCopy("j", u.JobSpec(), epoch), *rewound)
-    assert rewinds.has_begun_again(known, "j", since) == begun_again
+    assert rewinds.has_begun_again(rewound, JobCopy("j", u.JobSpec(), epoch), since) == begun_again
 
 
 def test_a_rewind_takes_back_bare_records_though_it_does_not_name_their_job() -> None:
     """The job of bare records has no record in crawl.control."""
-    assert rewinds.counting_epochs(said(at(3, 50, 90, 5, k=2)), u.DEFAULT_JOB) == (0, (Void(0, 3, 5),))
+    assert rewinds.counting_epochs([at(3, 50, 90, 5, k=2)], u.DEFAULT_JOB, None) == (0, (Void(0, 3, 5),))
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
@@ -440,19 +434,19 @@ def test_of_two_rewinds_with_one_epoch_the_first_counts(names: tuple[str, str], 
     later = Rewound(4, start={0: 9}, mark="9")
     done = msgspec.structs.replace(first, complete=True)
     notes = [second, later, done] if is_complete else [first, second, later]
-    assert rewinds.counted(said(*notes)) == [done if is_complete else first, later]
+    assert rewinds.counted(notes) == [done if is_complete else first, later]
 
 
 def test_rewinds_of_two_jobs_may_have_one_epoch() -> None:
     """Each job has epochs of its own."""
     notes = [Rewound(3, "j", mark="a"), Rewound(3, "k", mark="b")]
-    assert rewinds.counted(said(*notes)) == notes
+    assert rewinds.counted(notes) == notes
 
 
 def test_a_job_begun_after_a_rewind_may_come_to_its_epoch() -> None:
     """It began at epoch 0, unknown to the rewind of the crawl, and begins again."""
     notes = [Rewound(1, before={"k": 0}, mark="a", complete=True), Rewound(1, "j", mark="b")]
-    assert rewinds.counted(said(*notes)) == notes
+    assert rewinds.counted(notes) == notes
 
 
 @pytest.mark.parametrize(
@@ -552,14 +546,16 @@ def test_a_rewind_goes_on_where_it_was_killed(
             assert rewinds.rewind_crawl(log.settings, log.to) == epoch
         else:
             rewinds.settled_control(log.settings, log.producer, log.topics)
-        assert rewinds.unfinished(job_records.control_entries(log.settings, log.topics)) == []
+        assert rewinds.unfinished(job_records.read_control(log.settings, log.topics)) == []
         log.check(epoch)
 
     spec = u.JobSpec(rev=9, scope=u.ScopeSpec(kind="any"))
     with dying(monkeypatch, "rewind.sending", 4):
         rewinds.rewind_job(log.settings, log.producer, log.topics, "j", spec, epoch=7)
-    said_now = rewinds.settled_control(log.settings, log.producer, log.topics)
-    assert (said_now[b"job/j"], rewinds.counting_epochs(said_now, "j")) == (JobCopy("j", spec, 7), (7, ()))
+    after = rewinds.settled_control(log.settings, log.producer, log.topics)
+    copy = after.job("j")
+    assert copy == JobCopy("j", spec, 7)
+    assert rewinds.counting_epochs(after.of(Rewound), "j", copy) == (7, ())
     for state in log.states():
         known = state.fold.jobs["j"]
         assert (known.epoch, known.spec, known.running, known.counts.queued) == (7, spec, True, 0)
@@ -574,9 +570,9 @@ def test_the_rewind_of_a_job_that_was_deleted_since_is_taken_back(
     with dying(monkeypatch, "rewind.noted", 1):
         rewinds.rewind_job(log.settings, log.producer, log.topics, "j", u.JobSpec(rev=2), epoch=1)
     deleted = job_records.write_job(log.settings, log.producer, log.topics, "j", u.JobSpec(rev=9, state="deleted"))
-    said_now = rewinds.settled_control(log.settings, log.producer, log.topics)
-    assert said_now[b"job/j"] == deleted
-    assert not [entry for entry in said_now.values() if isinstance(entry, Rewound)]
+    after = rewinds.settled_control(log.settings, log.producer, log.topics)
+    assert after.job("j") == deleted
+    assert after.of(Rewound) == []
 
 
 @pytest.mark.broker
@@ -596,7 +592,7 @@ def test_the_second_of_two_rewinds_at_one_instant_says_so(
         with pytest.raises(Misconfigured, match="another command began epoch 1 at the same instant"):
             rewinds.rewind_crawl(log.settings, dict.fromkeys(range(8), 0))
     rewinds.settled_control(log.settings, log.producer, log.topics)
-    assert rewinds.unfinished(job_records.control_entries(log.settings, log.topics)) == []
+    assert rewinds.unfinished(job_records.read_control(log.settings, log.topics)) == []
     log.check(epoch=1)
 
 
@@ -613,8 +609,8 @@ def test_a_strangers_note_of_a_rewind_that_cannot_be_stops_no_command(cluster: S
         Rewound(5, upto={99: 1 << 60}, complete=True),
     ]
     job_records.write_control(log.producer, log.topics, forged)
-    said_now = rewinds.settled_control(log.settings, log.producer, log.topics)
-    assert rewinds.unfinished(said_now) == forged[:4]
+    after = rewinds.settled_control(log.settings, log.producer, log.topics)
+    assert rewinds.unfinished(after) == forged[:4]
     rewinds.mend_rewinds(log.settings, log.producer, log.topics)
     assert rewinds.rewind_crawl(log.settings, log.to) == 6
     log.check(epoch=6)
@@ -625,14 +621,14 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
     """The same place again is a new epoch in the same state; then offsets that are not in the log are refused."""
     log = Log(cluster, tmp_path)
     assert rewinds.rewind_crawl(log.settings, log.to) == 1
-    known = job_records.control_entries(log.settings, log.topics)
-    assert rewinds.counting_epochs(known, "j")[0] == 0
-    assert {void.partition: void.page for void in rewinds.counting_epochs(known, "j")[1]} == {HERE: 1, THERE: 0}
+    known = job_records.read_control(log.settings, log.topics)
+    epoch, voids = rewinds.counting_epochs(known.of(Rewound), "j", known.job("j"))
+    assert (epoch, {void.partition: void.page for void in voids}) == (0, {HERE: 1, THERE: 0})
     log.check(epoch=1)
     with kept_seeds(log.settings, log.topics, "j") as seeds:
         given = [msgspec.json.decode(line)["url"] for line in seeds.path.read_text().splitlines()]
     assert sorted(given) == sorted([site(HERE), site(THERE) + "z"])
-    [note] = [entry for entry in known.values() if isinstance(entry, Rewound)]
+    [note] = known.of(Rewound)
     lost = msgspec.structs.replace(note, epoch=2, upto={HERE: note.upto[HERE] + 1})  # of which only the note is left
     job_records.write_control(log.producer, log.topics, [lost])
     rewinds.mend_rewinds(log.settings, log.producer, log.topics)

@@ -13,29 +13,24 @@ from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join, StartEnded
 from crawlog.schemas.job_orders import OutputSpec
-from crawlog.streams.errors import NotAnswered, OrderRefused, UnknownName
-from crawlog.streams.fold import Answered, Fold
-from crawlog.streams.frontier import Commands
-from crawlog.streams.log import (
-    Producer,
-    Topics,
+from crawlog.streams.control import (
     apply_change,
     change_job,
-    commands_in_force,
-    consumer_config,
-    control_entries,
-    ensure_topics,
     job_changes,
     known_job,
-    log_bounds,
-    read_partitions,
+    read_control,
     remove_notes,
     renew_ends,
     rewind_crawl,
     write_control,
     write_job,
 )
+from crawlog.streams.errors import NotAnswered, OrderRefused, UnknownName
+from crawlog.streams.fold import Answered, Fold
+from crawlog.streams.jobs import Commands
+from crawlog.streams.log import Producer, Topics, consumer_config, ensure_topics, log_bounds, read_partitions
 from crawlog.streams.settings.settings import Settings
+from tests.support.control_records import control_of
 from tests.support.dying import dying
 from tests.support.folding import ANY, State
 
@@ -219,11 +214,13 @@ def test_the_notes_of_a_deleted_job_are_removed_and_others_stay(
     with dying(monkeypatch, "delete.removing", 2):
         remove_notes(fleet.settings, fleet.producer, fleet.topics, "j")
     remove_notes(fleet.settings, fleet.producer, fleet.topics, "j")
-    said = control_entries(fleet.settings, fleet.topics, joins=True)
-    assert commands_in_force(fleet.settings, fleet.topics).of_job("j") == Commands([]).of_job("j")
-    own = {key for key in said if b"/j" in key and not key.startswith(b"command/")}  # without it a command has ended
+    said = read_control(fleet.settings, fleet.topics, joins=True)
+    assert said.commands.of_job("j") == Commands([]).of_job("j")
+    own = {
+        key for key in said.records if b"/j" in key and not key.startswith(b"command/")
+    }  # without it a command has ended
     assert own == {b"job/j"}
-    assert sum(b"/k" in key for key in said) == 5
+    assert sum(b"/k" in key for key in said.records) == 5
 
 
 DELETED = JobCopy("j", u.JobSpec(2, state="deleted"))
@@ -248,7 +245,7 @@ def test_notes_are_those_of_a_deleted_job_until_its_name_is_taken_again(
     records: list[Control], left: set[bytes]
 ) -> None:
     """The next job has its own; what an operator commands after the deletion is for that one."""
-    assert job_changes._notes_of({control.key(record): record for record in records}, "j").keys() == left
+    assert job_changes._notes_of(control_of(*records), "j").keys() == left
 
 
 OUTPUTS = (OutputSpec("rows.jsonl"),)
@@ -286,7 +283,7 @@ def test_a_rewind_of_the_crawl_runs_ended_jobs_again_and_keeps_what_operators_de
         record = u.JobSpec(2, scope=ANY.scope, state=state)
         write_job(fleet.settings, fleet.producer, fleet.topics, state, record)
     assert rewind_crawl(fleet.settings, dict.fromkeys(range(fleet.settings.kafka.partitions), 0)) == 1
-    said = control_entries(fleet.settings, fleet.topics)
-    now = {copy.job: (copy.epoch, copy.spec.state) for copy in said.values() if isinstance(copy, JobCopy)}
+    said = read_control(fleet.settings, fleet.topics)
+    now = {copy.job: (copy.epoch, copy.spec.state) for copy in said.of(JobCopy)}
     ran = dict.fromkeys(("j", "running", "finished", "stopped"), (1, "running"))
     assert now == ran | {state: (1, state) for state in ("paused", "cancelled", "deleted")}

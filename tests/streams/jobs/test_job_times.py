@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from crawlog.schemas import control
 from crawlog.schemas.control import JobCopy, Rewound
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.log import JobTimes
+from crawlog.streams.jobs import ControlState
 
 AHEAD = JobSpec(at=500.0)
 """Submitted by a machine whose clock is ahead."""
@@ -29,7 +30,7 @@ def test_a_job_begins_with_its_first_record_in_the_log(
     records: list[tuple[Any, float]], epoch: int, since: float
 ) -> None:
     """By the broker's clock, which letters have too; a submission's clock that is ahead would hide the first ones."""
-    times = JobTimes()
+    times = ControlState()
     for record, at in records:
-        times.take(record, at)
+        times.take(control.key(record), record, at)
     assert times.since(JobCopy("j", AHEAD, epoch)) == since
