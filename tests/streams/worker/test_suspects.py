@@ -1,29 +1,43 @@
 """Who is suspected of a worker's death: processes that die while they hold keys, one after the other."""
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from crawlog.streams.worker import suspects
 from crawlog.streams.worker.suspects import Deaths, Suspects, judge
+from tests.support.forked import Server
 
 SEGFAULT = "ctypes.string_at(0)"
 KILLED = "os.kill(os.getpid(), 9)"
 BLOCKED = "held.blame('loop_blocked'); os._exit(75)"
 
 
-def die(path: Path, *held: str, by: str = SEGFAULT) -> None:
+class Die(Protocol):
     """A worker that holds these keys dies."""
-    code = (
-        "import ctypes, os, sys\nfrom pathlib import Path\nfrom crawlog.streams.worker.suspects import Suspects\n"
-        f"held = Suspects(Path(sys.argv[1]))\nfor key in {held}: held.touch(key)\n{by}"
-    )
-    assert subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False, timeout=180).returncode
+
+    def __call__(self, path: Path, *held: str, by: str = SEGFAULT) -> None:
+        """Its file is at this path."""
+
+
+@pytest.fixture
+def die(forks: Server, tmp_path: Path) -> Die:
+    """In a process that is forked."""
+
+    def worker_dies(path: Path, *held: str, by: str = SEGFAULT) -> None:
+        code = (
+            "import ctypes, os\nfrom pathlib import Path\nfrom crawlog.streams.worker.suspects import Suspects\n"
+            f"held = Suspects(Path({str(path)!r}))\nfor key in {held}: held.touch(key)\n{by}"
+        )
+        with (tmp_path / "said").open("wb") as said:
+            assert forks.fork(code, tmp_path, os.environ, said).wait()
+
+    return worker_dies
 
 
 @pytest.fixture
@@ -61,7 +75,7 @@ def test_three_deaths_condemn_what_was_alone_at_the_last(deaths: Deaths, kills_l
     assert judge(deaths, kills_limit) == verdict
 
 
-def test_what_kills_its_worker_is_found_among_others(path: Path) -> None:
+def test_what_kills_its_worker_is_found_among_others(die: Die, path: Path) -> None:
     """Twice among others, then alone, then never again; the others are tried again and forgotten."""
     keys = [f"http://host/{n}" for n in range(20)]
     for _ in range(2):
@@ -81,7 +95,7 @@ def test_what_kills_its_worker_is_found_among_others(path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", [SEGFAULT, "os.abort()", BLOCKED])
-def test_a_fault_of_the_process_is_known_by_its_traces(path: Path, by: str) -> None:
+def test_a_fault_of_the_process_is_known_by_its_traces(die: Die, path: Path, by: str) -> None:
     """A fatal signal leaves its traceback, a blocked loop its name."""
     for _ in range(3):
         die(path, "x", by=by)
@@ -90,7 +104,7 @@ def test_a_fault_of_the_process_is_known_by_its_traces(path: Path, by: str) -> N
     held.close()
 
 
-def test_kills_from_outside_condemn_nothing(path: Path) -> None:
+def test_kills_from_outside_condemn_nothing(die: Die, path: Path) -> None:
     """However many, though the same key was alone each time."""
     for _ in range(5):
         die(path, "x", by=KILLED)
@@ -109,7 +123,7 @@ def test_a_kill_for_want_of_memory_is_a_fault(path: Path, monkeypatch: pytest.Mo
     held.close()
 
 
-def test_a_key_handled_in_part_keeps_its_deaths(path: Path) -> None:
+def test_a_key_handled_in_part_keeps_its_deaths(die: Die, path: Path) -> None:
     """It is not held any more, so later deaths are not its fault."""
     for _ in range(2):
         die(path, "a")
@@ -125,7 +139,7 @@ def test_a_key_handled_in_part_keeps_its_deaths(path: Path) -> None:
     held.close()
 
 
-def test_a_clean_stop_clears_the_file(path: Path) -> None:
+def test_a_clean_stop_clears_the_file(die: Die, path: Path) -> None:
     """Nothing is held against anyone afterwards."""
     die(path, "x")
     held = Suspects(path)
@@ -187,7 +201,7 @@ def test_a_note_costs_microseconds(opened: Suspects) -> None:
     assert (time.process_time() - began) / 10_000 < 50e-6
 
 
-def test_what_kills_one_worker_after_the_other_is_found_sooner(path: Path) -> None:
+def test_what_kills_one_worker_after_the_other_is_found_sooner(die: Die, path: Path) -> None:
     """Where workers share: three deaths in all, whoever died; a worker that does not share sees its own alone."""
     die(path, "bad")
     die(path.with_name("fetch-1"), "bad")
@@ -202,7 +216,7 @@ def test_what_kills_one_worker_after_the_other_is_found_sooner(path: Path) -> No
     assert shared.is_calm
 
 
-def test_a_key_that_is_held_twice_is_held_until_both_are_over(path: Path) -> None:
+def test_a_key_that_is_held_twice_is_held_until_both_are_over(die: Die, path: Path) -> None:
     """Two jobs may ask for one URL: what crashes the second is a crash all the same."""
     held = "['twice', 'twice']"
     code = f"for key in {held}: held.touch(key)\nheld.release('twice')\n{SEGFAULT}"
