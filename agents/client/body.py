@@ -256,13 +256,12 @@ def _stopped(deadline: asyncio.Timeout) -> "Iterator[None]":
 
 
 def _is_small(response: aiohttp.ClientResponse, reading: Reading) -> bool:
-    """Whether a body can be read at once: of known length, small, not to be decoded, without a bandwidth limit."""
+    """Whether a body can be read at once: of known length, small, and not to be decoded."""
     length = response.content_length
     return (
         length is not None
         and length <= min(reading.limit, FREE_BYTES)
         and (reading.as_came or "Content-Encoding" not in response.headers)
-        and not reading.outgoing.paced
     )
 
 
@@ -274,8 +273,7 @@ class _Pieces:
     """
 
     def __init__(self, response: aiohttp.ClientResponse, reading: Reading) -> None:
-        self.response = response
-        self._outgoing, self._deadline = reading.outgoing, reading.deadline
+        self.response, self._content = response, response.content
         self._limit = reading.limit
         self._decoder = None if reading.as_came else decoder(_content_encoding(response), reading.limit)
         self._decoded: Iterator[bytes] = iter(())
@@ -286,14 +284,14 @@ class _Pieces:
     async def next(self) -> bytes | None:
         """The next piece, None at the end. Raises: TooLarge, BadCoding."""
         if self._decoder is None:
-            return await self._chunk() or None
+            return await self._content.readany() or None
         piece = next(self._decoded, None)
         if piece is not None:
             if time.monotonic() - self._turned_at > TURN_S:
                 await asyncio.sleep(0)
                 self._turned_at = time.monotonic()
             return piece
-        while chunk := await self._chunk():
+        while chunk := await self._content.readany():
             self._turned_at = time.monotonic()
             self._sent_bytes += len(chunk)
             if self._sent_bytes > self._limit:
@@ -304,10 +302,3 @@ class _Pieces:
                 return piece
         self._decoder.end()
         return None
-
-    async def _chunk(self) -> bytes:
-        chunk = await self.response.content.readany()
-        if self._outgoing.paced and chunk:
-            with _stopped(self._deadline):
-                await self._outgoing.pace(len(chunk))
-        return chunk

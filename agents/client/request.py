@@ -1,6 +1,5 @@
 """Builds requests for aiohttp: headers, cookies and proxy, as `streams/http/request.py` decides them."""
 
-import asyncio
 import time
 from collections.abc import Mapping
 from functools import lru_cache
@@ -16,8 +15,6 @@ from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http import (
     REDIRECTS,
     TUNNELLED_NOT,
-    Bandwidth,
-    Bandwidths,
     CookieJar,
     CookieWalls,
     Proxies,
@@ -53,18 +50,16 @@ class OutgoingRequest:
         method: As it is sent.
         options: For aiohttp.
         headers: Beside those of its job.
-        paced: The bandwidth limits of its body.
         proxy: The proxy it goes through, if any.
         has_own_proxy: Whether the request names its proxy.
         own_address: Where that is connected to, if it speaks SOCKS.
         has_new_cookies: Whether the answer changed the cookies that the same request would carry.
     """
 
-    def __init__(self, url: str = "", paced: tuple[Bandwidth, ...] = ()) -> None:
+    def __init__(self, url: str = "") -> None:
         self.method = "GET"
         self.options: dict[str, Any] = {}
         self.headers: dict[str, str] = {}
-        self.paced = paced
         self._url = url
         self.proxy: Proxy | None = None
         self.has_own_proxy = False
@@ -192,13 +187,6 @@ class OutgoingRequest:
             log.warning("proxy_rests", proxy=self.proxy.url, then="its hosts go by the others")
         return blame
 
-    async def pace(self, size_bytes: int) -> None:
-        """Wait as long as the bandwidth limits require after this many bytes."""
-        now = time.monotonic()
-        wait_s = max(bucket.wait_s(size_bytes, now) for bucket in self.paced)
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
-
 
 # The party at fault. `unknown`: the proxy or the site did not respond, and nothing was sent yet. `broken_off`: the
 # proxy failed after it received the request, so the site may have received it too. `silence`: neither responded to a
@@ -243,11 +231,11 @@ def _address(proxy: Proxy) -> URL:
     return address.with_user(user).with_password(password) if user else address
 
 
-BARE = OutgoingRequest()  # A request without login, cookies, proxy or bandwidth limit
+BARE = OutgoingRequest()  # A request without login, cookies and proxy
 
 
 class RequestBuilder:
-    """Builds the requests of one worker: logins, cookies, proxies, bandwidth.
+    """Builds the requests of one worker: logins, cookies, proxies.
 
     Args:
         jars: The cookies of its jobs.
@@ -256,7 +244,7 @@ class RequestBuilder:
         proxy_names: Hosts of the proxies. They may have private addresses, because the operator named them.
         pool: The proxies of `fetch.proxies`.
         tells_names: Whether a proxy resolves names, so that they are not resolved here.
-        is_any: Whether any login, form, proxy or bandwidth limit is configured; without one only cookies differ.
+        is_any: Whether any login, form or proxy is configured; without one only cookies differ.
     """
 
     def __init__(self, settings: Fetch, jars: CookieJars) -> None:
@@ -269,10 +257,7 @@ class RequestBuilder:
         self.tells_names = any(proxy.resolves for proxy in pool)
         self._keeps = frozenset(read_form(text).origin for text in settings.forms)
         self._walls = CookieWalls()
-        self._all = Bandwidth(settings.max_bytes_per_s) if settings.max_bytes_per_s else None
-        self._each = Bandwidths(settings.max_host_bytes_per_s) if settings.max_host_bytes_per_s else None
-        is_paced = settings.max_bytes_per_s or settings.max_host_bytes_per_s
-        self.is_any = bool(self._logins or self._keeps or pool or is_paced)
+        self.is_any = bool(self._logins or self._keeps or pool)
 
     def of(
         self, url: str, job: str, record: RequestRecord | None = None, *, anonymous: bool = False, cookies: bool = False
@@ -284,10 +269,7 @@ class RequestBuilder:
             cookies: Whether the job's cookies are kept and sent at all origins, not only at those of login forms.
         """
         origin = origin_of(url)
-        paced = [self._all] if self._all is not None else []
-        if self._each is not None:
-            paced.append(self._each.of(origin))
-        outgoing = OutgoingRequest(url, tuple(paced))
+        outgoing = OutgoingRequest(url)
         if anonymous:
             job = ""
         elif origin in self._logins:

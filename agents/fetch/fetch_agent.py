@@ -95,10 +95,7 @@ class Fetcher:
             settings.run.data / "suspects" / stage.app.worker_name, slots=settings.fetch.concurrency + most_late
         )
         stage.app.watchdog.on_blocked = self.suspects.blame
-        stage.wake = self._wake.set
-        stage.waits = self.waits
-        stage.drain = self.drain
-        stage.abort = self.abort
+        stage.serve(wake=self._wake.set, waits=self.waits, drain=self.drain, abort=self.abort)
 
     async def run(self) -> None:
         """Dispatch until stopped."""

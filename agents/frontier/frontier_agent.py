@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -37,8 +38,6 @@ from .reports import reports
 from .restoring import Restoring
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from crawlog.schemas.control import Control
     from crawlog.streams.fold import Answered
 
@@ -100,6 +99,17 @@ class OwnedFrontier:
         """Records that came while their partition was loaded, or one before it."""
         self._stopping = asyncio.Event()
         self._follows = False
+
+    def serve(
+        self,
+        *,
+        wake: Callable[[], None],
+        waits: Callable[[], tuple[Counter[int], Counter[int]]],
+        drain: Callable[[], Awaitable[None]],
+        abort: Callable[[int], None],
+    ) -> None:
+        """Name the service that requests the URLs; without one nothing waits and nothing is in flight."""
+        self.wake, self.waits, self.drain, self.abort = wake, waits, drain, abort
 
     def _obey(self, commands: Commands) -> None:
         self.frontier.obey(commands)

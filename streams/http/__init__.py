@@ -1,6 +1,6 @@
 """Requests and answers by the HTTP standards.
 
-    request_rules (a job's rules within the worker's limits) ─► request (headers, proxies, ciphers, bandwidth)
+    request_rules (a job's rules within the worker's limits) ─► request (headers, proxies, ciphers)
           may it be asked?  robots (+ robots_patterns)   egress: private addresses and bad ports
           sent along        cookies   validators: If-None-Match …   login: the form that is posted
                                         │
@@ -48,8 +48,6 @@ from .redaction import for_readers, named_request, shown_found, shown_page, show
 from .request import (
     REACHED_NOT,
     TUNNELLED_NOT,
-    Bandwidth,
-    Bandwidths,
     Proxies,
     Proxy,
     choose_ciphers,
@@ -105,8 +103,6 @@ __all__ = [
     "XHTML",
     "Answer",
     "BadCoding",
-    "Bandwidth",
-    "Bandwidths",
     "CookieJar",
     "CookieWalls",
     "Form",

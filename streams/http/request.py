@@ -1,4 +1,4 @@
-"""Headers, logins, proxies and bandwidth of requests.
+"""Headers, logins, proxies and ciphers of requests.
 
 Three rules protect secrets. A login is sent to the one origin it was given for (scheme, host and
 port: RFC 6454), so to no other after a redirect. Cookies are kept by job and registrable domain, so none set for a
@@ -8,7 +8,6 @@ public suffix reaches another domain. A proxy's password goes to that proxy only
 import base64
 import re
 import ssl
-from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -203,43 +202,6 @@ class Proxies:
             return False
         self._rests_until[proxy] = now + min(REST_S * 2 ** min(times, 10), MOST_REST_S)
         return True
-
-
-class Bandwidth:
-    """A token bucket of one second: how long a reader must wait.
-
-    Args:
-        bytes_per_s: Bytes that may be read in a second.
-    """
-
-    def __init__(self, bytes_per_s: int) -> None:
-        self._pace = bytes_per_s
-        self._free_at = 0.0
-
-    def wait_s(self, size_bytes: int, now: float) -> float:
-        """Seconds to wait after reading so much."""
-        self._free_at = max(self._free_at, now - 1.0) + size_bytes / self._pace
-        return max(self._free_at - now, 0.0)
-
-
-class Bandwidths:
-    """A bucket for each host that is being read from, the latest `most` of them."""
-
-    def __init__(self, bytes_per_s: int, most: int = 10_000) -> None:
-        self._pace = bytes_per_s
-        self._most = most
-        self._of: OrderedDict[str, Bandwidth] = OrderedDict()
-
-    def of(self, host: str) -> Bandwidth:
-        """The bucket of a host."""
-        bucket = self._of.get(host)
-        if bucket is None:
-            bucket = self._of[host] = Bandwidth(self._pace)
-            if len(self._of) > self._most:
-                self._of.popitem(last=False)
-        else:
-            self._of.move_to_end(host)
-        return bucket
 
 
 # The setting `network.tls`: which servers are spoken to over TLS 1.2.

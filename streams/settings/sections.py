@@ -125,11 +125,6 @@ class Fetch(Section):
     """Proxies, `SCHEME://[USER:PASSWORD@]HOST[:PORT]`, of HTTP (`http`, `https`) or SOCKS (`socks5h`, `socks5`,
     `socks4a`, `socks4`). A host keeps its proxy while that works; no request leaves without one. All but `socks5` and
     `socks4` resolve names themselves: the guard then judges URLs, not the addresses behind their names."""
-    max_bytes_per_s: Annotated[int, Field(ge=0)] = 0
-    """Bodies read by one worker, bytes a second as they arrive; 0 for no limit. The wait for it does not
-    count in `fetch.timeout_s`."""
-    max_host_bytes_per_s: Annotated[int, Field(ge=0)] = 0
-    """The same from one host."""
 
     @field_validator("user_agent")
     @classmethod

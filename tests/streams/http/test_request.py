@@ -11,8 +11,6 @@ import aiohttp
 import pytest
 import uvloop
 from aiohttp.resolver import AsyncResolver
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from crawlog.agents.client import connections
@@ -26,7 +24,6 @@ from crawlog.streams.http.login import read_form
 from crawlog.streams.http.request import (
     FAILURES,
     REST_S,
-    Bandwidth,
     Proxies,
     Proxy,
     basic,
@@ -462,35 +459,6 @@ async def test_a_header_of_the_operators_is_sent_instead_of_a_pages() -> None:
             HttpRequest(site.origin + "/", headers={"accept-language": "en", "accept": "application/json"})
         )
     assert (site.got("Accept-Language"), site.got("Accept")) == (["de"], ["application/json"])
-
-
-async def test_a_body_comes_no_faster_than_the_bandwidth() -> None:
-    """A bucket of one second is free; the rest waits."""
-    site = Site(body=b"x" * 150_000)
-    async with sites(site, max_host_bytes_per_s=100_000) as client:
-        answer = await client.get(HttpRequest(site.origin + "/"))
-    assert (answer.kept, len(answer.body)) == (True, 150_000)
-    assert answer.took_s > 0.4
-
-
-async def test_a_wait_for_the_bandwidth_is_not_the_time_of_the_request() -> None:
-    """More requests than the bandwidth serves in the time of one: they wait for it, and none times out."""
-    site = Site(body=b"x" * 20_000)
-    async with sites(site, max_bytes_per_s=100_000, timeout_s=0.5) as client:
-        answers = await asyncio.gather(*(client.get(HttpRequest(site.origin + "/")) for _ in range(10)))
-    assert {(answer.http, answer.error) for answer in answers} == {(200, "")}
-    assert max(answer.took_s for answer in answers) > 0.5
-
-
-@given(st.lists(st.tuples(st.integers(1, 100_000), st.floats(0, 3)), min_size=1, max_size=50))
-def test_who_waits_as_told_reads_no_more_than_the_pace_and_one_second(reads: list[tuple[int, float]]) -> None:
-    """Whatever the pauses between the chunks."""
-    bucket, now, total = Bandwidth(10_000), 100.0, 0
-    for size, pause in reads:
-        now += pause
-        now += bucket.wait_s(size, now)
-        total += size
-        assert total <= 10_000 * (now - 100.0 + 1.0) + 1e-6 * total + 1
 
 
 def test_a_host_keeps_its_proxy_and_comes_back_to_it() -> None:
