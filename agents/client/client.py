@@ -29,7 +29,7 @@ from crawlog.streams.http import (
     port_refusal,
 )
 from crawlog.streams.job_spec import own_manner
-from crawlog.streams.settings import Fetch, Settings
+from crawlog.streams.settings import Settings
 
 from .body import DRAINED_BYTES, BodyBudget, Reading, read
 from .connections import (
@@ -58,6 +58,8 @@ KEEPALIVE_S = 30.0
 SHARED: dict[str, Any] = {"limit": 0, "use_dns_cache": False, "keepalive_timeout": KEEPALIVE_S}
 
 LEAST_STATUS = 100  # A smaller number is no status code (RFC 9110 15); 0 would mean that there was no answer
+
+MOST_LINE_BYTES, MOST_HEADERS = 16_384, 256  # Of the headers of a response; browsers take 256 KiB in all
 
 # TLS contexts that are kept. A job may bring its own ciphers, and each context holds the authorities, some 0.5 MB.
 MOST_CONTEXTS = 64
@@ -94,19 +96,15 @@ class Client:
         self._resolver, self._resolver_by_socks = resolver(self._builder.proxy_names), resolver()
         self._tls = {tls_kind(self._own.rules): tls_of(settings, *tls_kind(self._own.rules))}
         named = frozenset((parts.hostname, parts.port) for parts in (urlsplit(one.url) for one in self._builder.pool))
-        self._session = self._opened(
-            fetch, Connector(may_ask, self._allow_private, named, resolver=self._resolver, **SHARED)
-        )
+        self._session = self._opened(Connector(may_ask, self._allow_private, named, resolver=self._resolver, **SHARED))
         self._by_socks = {proxy: self._socks(proxy) for proxy in self._builder.pool if proxy.is_socks}
         self._proxies = RequestProxies(self._builder.pool, self._resolver, fetch.timeout_s)
 
     def _socks(self, proxy: Proxy, address: str = "") -> aiohttp.ClientSession:
         resolver = UnresolvedNames() if proxy.resolves else self._resolver_by_socks
-        return self._opened(
-            self._settings.fetch, SocksConnector(proxy, self.may_ask, address, resolver=resolver, **SHARED)
-        )
+        return self._opened(SocksConnector(proxy, self.may_ask, address, resolver=resolver, **SHARED))
 
-    def _opened(self, fetch: Fetch, connector: Connector) -> aiohttp.ClientSession:
+    def _opened(self, connector: Connector) -> aiohttp.ClientSession:
         session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -115,9 +113,9 @@ class Client:
                 "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
                 "Accept-Encoding": "gzip, deflate, br, zstd",
             },
-            max_line_size=fetch.max_header_bytes,
-            max_field_size=fetch.max_header_bytes,
-            max_headers=fetch.max_headers,
+            max_line_size=MOST_LINE_BYTES,
+            max_field_size=MOST_LINE_BYTES,
+            max_headers=MOST_HEADERS,
         )
         session._retry_connection = False  # noqa: SLF001  # an immediate retry would ignore politeness
         return session

@@ -1,8 +1,8 @@
 """Our side of a connection: checks the lease before each write, and bounds the time of the HTTP parser.
 
 The parser is aiohttp's (llhttp, in C). It gets each head whole, mended if it must be (`streams/http/heads.py`), and
-bounds heads and trailers itself (`fetch.max_header_bytes`). The limits of a body are in `agents/client/body.py`; the
-limits of everything around a body are here.
+bounds heads and trailers itself (`MOST_LINE_BYTES` in `client.py`). The limits of a body are in `body.py`, beside;
+those of everything around a body are here.
 """
 
 import asyncio

@@ -106,7 +106,7 @@ class Snapshotter:
         check_database(frozen, CHECK_REST_S)  # before older snapshots, and perhaps the log, are deleted
         _, sent = snapshots.make(frozen, meta, time.time())
         end = log_end(self._settings, self._stage.names.urls, meta.partition)
-        kept = snapshots.prune(meta.partition, time.time(), end)
+        kept = snapshots.prune(meta.partition, end)
         if self._settings.snapshots.trim_log:
             self._trim(meta.partition, kept[-1].offset)
         return kept, sent

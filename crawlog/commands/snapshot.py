@@ -66,7 +66,7 @@ def _snapshots(settings: "Settings") -> "Snapshots":
         raise Misconfigured("snapshots.to is empty: say where to, with -s snapshots.to=DIR or a URL such as s3://…")
     kept = settings.snapshots
     log = log_identity(settings, Topics(settings.kafka.prefix).urls)
-    return Snapshots(store_of(kept.to), log, kept.keep, kept.rewind_h)
+    return Snapshots(store_of(kept.to), log, kept.keep)
 
 
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
@@ -88,7 +88,7 @@ def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterato
             if stored:
                 manifest, sent = snapshots.make(copy, r.read_meta(stored), time.time())
                 number = manifest.meta.partition
-                snapshots.prune(number, time.time(), log_end(settings, topic, number))
+                snapshots.prune(number, log_end(settings, topic, number))
                 report(f"partition {folder.name}: offset {manifest.offset:,}, {sent / 1e6:,.1f} MB sent")
                 yield manifest
         except NotCopied as error:

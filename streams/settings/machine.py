@@ -130,8 +130,6 @@ class Snapshots(Section):
     """Time between two snapshots of a partition, seconds; 0 for only those that `crawlog snapshot` makes."""
     keep: Count = 2
     """Newest snapshots of a partition that are kept."""
-    rewind_h: NotNegative = 0.0
-    """Hours back for which the newest snapshot of each hour is kept, too: rewinds can begin there."""
     trim_log: bool = False
     """Whether crawl.urls is trimmed up to the oldest snapshot kept: `why`, rewinds further back, and `--fresh` without
     URLs for jobs that began earlier are gone."""

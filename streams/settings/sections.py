@@ -75,10 +75,6 @@ class Fetch(Section):
     """Longest silence before the first byte of a response and within its headers, seconds."""
     chunk_timeout_s: Positive = 15.0
     """Longest silence within a body, seconds."""
-    max_header_bytes: Annotated[int, Field(ge=1024)] = 16_384
-    """Longest line of a response's headers, bytes; browsers take 256 KiB of them in all."""
-    max_headers: Annotated[int, Field(ge=8)] = 256
-    """Header lines of one response."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=MAX_BODY_BYTES)] = 8 << 20
     """Largest body, after decompression; a larger one is a result with error `too_large`."""
     bodies_mb: Annotated[int, Field(ge=8)] = 96

@@ -96,7 +96,7 @@ class States:
         self.places = Places(self.partitions)
         kept = self._settings.snapshots
         if kept.to:
-            self.snapshots = Snapshots(store_of(kept.to), self._log, kept.keep, kept.rewind_h, self._came)
+            self.snapshots = Snapshots(store_of(kept.to), self._log, kept.keep, self._came)
 
     def _sweep(self) -> None:
         """Remove temporary copies of killed processes: their links keep disk space allocated."""
@@ -180,7 +180,7 @@ class States:
             further = [one.offset for one in self.snapshots.of(number) if one.offset > state.offset]
             end = self._bounds(number)[1] if further else 0
             if further and max(further) > end:
-                self.snapshots.prune(number, time.time(), end)
+                self.snapshots.prune(number, end)
         except EngineError:
             raise
         except Exception as error:  # noqa: BLE001  # a store may raise anything, and no crawl depends on it

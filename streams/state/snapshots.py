@@ -82,7 +82,6 @@ class Snapshots:
 
     Args:
         keep: Number of newest snapshots of a partition to keep.
-        rewind_h: For so many hours, keep the newest snapshot of each hour too.
         came: Called for each fetched file: a whole snapshot may take longer than the watchdog's timeout.
     """
 
@@ -91,13 +90,11 @@ class Snapshots:
         store: SnapshotStore,
         log: LogIdentity,
         keep: int = 2,
-        rewind_h: float = 0.0,
         came: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._log = log
         self._keep = keep
-        self._rewind_h = rewind_h
         self._came = came
         self._sums: dict[tuple[int, int, int], str] = {}
 
@@ -201,14 +198,14 @@ class Snapshots:
             if name.endswith(".json") and name >= f"{low:020d}"
         ]
 
-    def prune(self, partition: int, now: float, end: int) -> list[Manifest]:
+    def prune(self, partition: int, end: int) -> list[Manifest]:
         """Remove old snapshots, manifests first; returns the manifests kept, the highest offset first.
 
         Args:
             end: The log's end. A snapshot beyond it has folded records that the log has lost, and goes too.
         """
         base, found = self._base(partition), self.of(partition)
-        kept = self._kept([manifest for manifest in found if manifest.offset <= end], now)
+        kept = [manifest for manifest in found if manifest.offset <= end][: self._keep]
         for manifest in found:
             if manifest not in kept:
                 self._store.remove(f"{base}/{manifest.name}")
@@ -216,15 +213,6 @@ class Snapshots:
         for name in self._store.names(f"{base}/files"):
             if name not in named and self._store.age_s(f"{base}/files/{name}") > ORPHAN_S:
                 self._store.remove(f"{base}/files/{name}")
-        return kept
-
-    def _kept(self, found: list[Manifest], now: float) -> list[Manifest]:
-        kept, hours = found[: self._keep], set()
-        for manifest in found[self._keep :]:
-            hour = int(manifest.at // 3600)
-            if now - manifest.at <= self._rewind_h * 3600 and hour not in hours:
-                hours.add(hour)
-                kept.append(manifest)
         return kept
 
     def _base(self, partition: int) -> str:

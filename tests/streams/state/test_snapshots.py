@@ -286,15 +286,15 @@ def test_only_what_fits_the_log_is_begun_from(limits: dict[str, Any], expected: 
     assert [one.offset for one in fitting(found, fold_version(), **({"skipped": None} | limits))] == expected
 
 
-def test_pruning_keeps_the_newest_and_one_an_hour(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_keeps_the_newest(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Contents that nobody names go with their snapshot, once they are old enough not to be of one in the making."""
-    keeper = Snapshots(store_of(str(owner.to)), LOG, keep=2, rewind_h=3.0)
+    keeper = Snapshots(store_of(str(owner.to)), LOG, keep=2)
     for number, hour in enumerate((0.0, 1.1, 1.5, 2.2, 3.4, 3.5)):
         owner.make(10 * (number + 1), at=hour * 3600)
-    assert [one.offset for one in keeper.prune(0, now=4 * 3600.0, end=60)] == [60, 50, 40, 30]
+    assert [one.offset for one in keeper.prune(0, end=60)] == [60, 50]
     before = len(owner.files())
     monkeypatch.setattr(snapshots, "ORPHAN_S", -1.0)
-    kept = Snapshots(store_of(str(owner.to)), LOG, keep=1).prune(0, now=4 * 3600.0, end=60)
+    kept = Snapshots(store_of(str(owner.to)), LOG, keep=1).prune(0, end=60)
     assert [one.offset for one in kept] == [60]
     assert len(owner.files()) == len({file.content for file in kept[0].files}) + 1 < before
     state = owner.lost()
@@ -306,7 +306,7 @@ def test_pruning_removes_what_lies_beyond_the_logs_end(owner: Owner) -> None:
     """The log was put back from a backup: such a snapshot would take the place of a good one."""
     for number in (10, 20, 30, 40):
         owner.make(number)
-    assert [one.offset for one in owner.snapshots.prune(0, now=1.0, end=29)] == [20, 10]
+    assert [one.offset for one in owner.snapshots.prune(0, end=29)] == [20, 10]
     assert [one.offset for one in owner.snapshots.of(0)] == [20, 10]
 
 
@@ -323,7 +323,7 @@ def test_an_object_store_is_like_a_folder(tmp_path: Path) -> None:
     owner.make(20)
     _, sent = owner.make(30)
     assert sent > 0
-    assert [one.offset for one in owner.snapshots.prune(0, now=0.0, end=30)] == [30, 20]
+    assert [one.offset for one in owner.snapshots.prune(0, end=30)] == [30, 20]
     state = owner.lost()
     assert state.leap()
     assert state.digest() == owner.state.digest()
@@ -462,7 +462,7 @@ def test_a_manifest_that_cannot_be_read_now_costs_its_snapshot_no_file(
     with monkeypatch.context() as patched:
         patched.setattr(FolderStore, "read", fails(TimeoutError("timed out")))
         with pytest.raises(TimeoutError):
-            owner.snapshots.prune(0, now=1.0, end=20)
+            owner.snapshots.prune(0, end=20)
     assert owner.files() == before
 
 
