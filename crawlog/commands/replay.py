@@ -19,9 +19,22 @@ from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams import crash_points
 from crawlog.streams.control import acknowledged, known_job, read_control, renew_ends
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.jobs import ControlState
-from crawlog.streams.log import Admin, CommandProducer, Group, Move, Target, Topics, groups, offsets
+from crawlog.streams.log import (
+    Admin,
+    CommandProducer,
+    Group,
+    HeldRange,
+    Move,
+    SinkSpec,
+    Target,
+    Topics,
+    groups,
+    known_sinks,
+    offsets,
+    read_again,
+)
 from crawlog.streams.recovery import note_skipped
 
 if TYPE_CHECKING:
@@ -127,7 +140,7 @@ def replay(settings: "Settings", order: ReplayOptions, report: Report) -> Replay
     if order.execute:
         _until_empty(admin, found, live, report)
         for plan in plans:
-            _execute(admin, plan, order.job, report)
+            _execute(admin, plan, order, report)
     return Replayed(plans, live)
 
 
@@ -153,7 +166,7 @@ def _of_job(admin: Admin, found: list[Group], job: str) -> list[Group]:
 
 def _plan(admin: Admin, of: Group, order: ReplayOptions, now_ms: int, report: Report) -> Plan:
     partitions = offsets.chosen(of.topic, groups.count(admin, of.topic), order.topics)
-    held = groups.held(admin, of, partitions)
+    held = _held(admin, of, partitions)
     if of.stage == "fetch" and order.topics:
         raise Misconfigured("--topic: a rewind takes every partition, as links lead from one to another")
     target = _target(of, order, now_ms)
@@ -168,6 +181,26 @@ def _plan(admin: Admin, of: Group, order: ReplayOptions, now_ms: int, report: Re
 
         see_rewindable(admin.settings, {one.partition: one.after for one in moves if one.records})
     return Plan(of, moves, groups.times_ms(admin.settings, of.topic, moves))
+
+
+def _held(admin: Admin, of: Group, partitions: Sequence[int]) -> Mapping[int, HeldRange]:
+    """The bounds of each partition, and where the group goes on: an output at the offset of its state."""
+    held = groups.held(admin, of, partitions)
+    if of.stage != "sink":
+        return held
+    from crawlog.streams.sink import offsets_of
+
+    try:
+        known = offsets_of(admin.settings.run.data, _sink(admin, of))
+    except RetryLater as error:
+        raise Misconfigured(f"{error}: stop that command, then replay") from None
+    except Unusable:
+        known = {}  # the next worker fills it from the log's start
+    return {at: one._replace(committed=known.get(at)) for at, one in held.items()}
+
+
+def _sink(admin: Admin, of: Group) -> SinkSpec:
+    return next(sink for sink in known_sinks(admin.settings.run.data) if of.name.endswith(sink.id))
 
 
 def _target(of: Group, order: ReplayOptions, now_ms: int) -> Target:
@@ -220,15 +253,18 @@ def _how_to_stop(by: Holder | None) -> str:
     return f"Stop `crawlog {by.what}` with Ctrl-C where it runs, or with `kill {by.pid}`; replay, and run it again."
 
 
-def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
+def _execute(admin: Admin, plan: Plan, order: ReplayOptions, report: Report) -> None:
     if plan.group.stage == "sink":
-        groups.move(admin, plan.group, plan.moves)
+        is_anew = order.kind == "to-earliest" and not order.topics
+        places = {move.partition: move.after for move in plan.moves}
+        read_again(admin.settings.run.data, _sink(admin, plan.group), places, anew=is_anew)
         return
     if plan.group.stage == "parse":
-        _await_rows(admin.settings, plan, job)  # first: killed behind the move, the same command has nothing to move
+        # first: killed behind the move, the same command has nothing to move
+        _await_rows(admin.settings, plan, order.job)
         note_skipped(admin.settings, {one.partition: range(one.first, one.end) for one in plan.moves if one.is_skip})
         crash_points.point("replay.announced")
-        groups.move(admin, plan.group, plan.moves, job)
+        groups.move(admin, plan.group, plan.moves, order.job)
         return
     if not plan.again:
         return  # a rewind to the end would only begin a new epoch

@@ -83,10 +83,23 @@ from .read import (
     record_headers,
 )
 from .seed_batches import SeedBatch, SeedBatches
-from .sink_groups import SINK_ENVIRONMENT, SINK_FILE, STDOUT, SinkSpec, Void, known_sinks, sink_from, sink_name_of
+from .sink_groups import (
+    AGAIN,
+    SINK_ENVIRONMENT,
+    SINK_FILE,
+    STDOUT,
+    SinkSpec,
+    Void,
+    known_sinks,
+    ordered_again,
+    read_again,
+    sink_from,
+    sink_name_of,
+)
 from .topics import TOPIC_KINDS, Topics, stage_group
 
 __all__ = [
+    "AGAIN",
     "BROKER_AWAY",
     "CLUSTER_TIMEOUT_S",
     "DAMAGE_CODES",
@@ -157,10 +170,12 @@ __all__ = [
     "merged_ends",
     "offset_at",
     "offsets",
+    "ordered_again",
     "partition_count",
     "partition_count_if_any",
     "partition_edges",
     "reached_offset",
+    "read_again",
     "read_around",
     "read_error",
     "read_partitions",

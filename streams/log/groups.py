@@ -3,7 +3,7 @@
 The broker moves a group only while it has no members. Where a stage continues differs by stage:
 
     parse   at the group's commit
-    sink    at the offset in its state; a commit of another program is an order (`agents/outputs/sink_agent.py`)
+    sink    at the offset in its state, which a replay moves; commits of its group are for displays
     fetch   at the offset of the fold; so a rewind is a record in crawl.urls
 """
 
@@ -74,7 +74,7 @@ def named(admin: Admin, text: str) -> list[Group]:
     for stage, topic in (("parse", topics.pages), ("fetch", topics.urls)):
         if text in (stage, stage_group(admin.settings, stage)):
             return [Group(stage_group(admin.settings, stage), stage, topic)]
-    sinks = known_sink_groups(admin)
+    sinks = known_outputs(admin)
     if text in ("sink", stage_group(admin.settings, "sink")):
         if not sinks:
             raise Misconfigured(
@@ -103,18 +103,22 @@ def _no_group(text: str, sinks: Iterable[str]) -> Misconfigured:
     return Misconfigured(f"there is no group {text!r}; there are: {', '.join((*STAGES, *sinks))}")
 
 
-def known_sink_groups(admin: Admin) -> dict[str, Group]:
-    """The sinks' groups, by name: those that the broker lists, and those with a state here.
-
-    A broker that has just started lists none for a moment.
-    """
+def known_outputs(admin: Admin) -> dict[str, Group]:
+    """The outputs of runs that have a state in this data folder, by the name that a replay gives each."""
     topic = Topics(admin.settings.kafka.prefix).items
-    known = {
-        stage_group(admin.settings, f"sink-{sink.id}"): f"job {sink.job} to {sink.output}"
+    found = (
+        Group(stage_group(admin.settings, f"sink-{sink.id}"), "sink", topic, f"job {sink.job} to {sink.output}")
         for sink in known_sinks(admin.settings.run.data)
-    }
-    names = sorted({*known, *admin.groups(stage_group(admin.settings, "sink-"))})
-    return {name: Group(name, "sink", topic, known.get(name, "")) for name in names if admin.committed(name, topic)}
+        if not sink.is_fleet
+    )
+    return {of.name: of for of in found}
+
+
+def known_sink_groups(admin: Admin) -> list[str]:
+    """The groups of sink workers that have committed, by name."""
+    topic = Topics(admin.settings.kafka.prefix).items
+    names = admin.groups(stage_group(admin.settings, "sink"))
+    return sorted(name for name in names if admin.committed(name, topic))
 
 
 def _id_of(data: Path, output: str) -> str:

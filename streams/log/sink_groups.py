@@ -19,6 +19,9 @@ SINK_FILE = "sink.json"
 """File with the `SinkSpec`, in the folder of the sink's state."""
 
 
+AGAIN = "again.json"
+"""File with `ReadAgain`, there too."""
+
 _scheme = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -28,6 +31,13 @@ class Void(msgspec.Struct, frozen=True):
     partition: int
     epoch: int
     page: int
+
+
+class ReadAgain(msgspec.Struct, frozen=True):
+    """Offsets from which a sink reads crawl.items again: of a replay, or where the log was cut."""
+
+    offsets: dict[int, int]
+    anew: bool = False
 
 
 class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -99,6 +109,25 @@ def sink_name_of(text: str) -> str:
         return msgspec.json.decode(text, type=SinkSpec).id
     except msgspec.MsgspecError:
         return text
+
+
+def read_again(data: Path, sink: SinkSpec, offsets: Mapping[int, int], *, anew: bool = False) -> None:
+    """Have the next worker of a sink read some partitions from these offsets on.
+
+    Args:
+        anew: Whether it removes all rows first.
+    """
+    path = sink.folder(data) / AGAIN
+    made = path.with_suffix(".new")
+    made.write_bytes(msgspec.json.encode(ReadAgain(dict(offsets), anew)))
+    made.replace(path)
+
+
+def ordered_again(folder: Path) -> ReadAgain | None:
+    """What `read_again` has left in the folder of a state; None after the worker has done it."""
+    with suppress(OSError, ValueError):
+        return msgspec.json.decode((folder / AGAIN).read_bytes(), type=ReadAgain)
+    return None
 
 
 def known_sinks(data: Path) -> list[SinkSpec]:

@@ -118,22 +118,21 @@ def ranges_text(ranges: "dict[int, range]") -> str:
 
 
 def accept_skipped(settings: "Settings") -> None:
-    """Take the moves of parse's and the sinks' groups by another program for replays, which leave records out.
+    """Take a move of parse's group by another program for a replay, which leaves records out.
 
-    Raises: Misconfigured: such a group has members. EngineError: the cluster does not answer.
+    Raises: Misconfigured: the group has members. EngineError: the cluster does not answer.
     """
     admin, names = Admin(settings), Topics(settings.kafka.prefix)
     note_skipped(settings, passed_over(settings))
     parse = groups.Group(stage_group(settings, "parse"), "parse", names.pages)
-    for of in (parse, *groups.known_sink_groups(admin).values()):
-        found = committed_offsets(settings, of.name, of.topic, range(groups.count(admin, of.topic)))
-        moved = [
-            TopicPartition(of.topic, at, offset, REPLAY_ALL)
-            for at, (offset, metadata) in found.items()
-            if not is_planned(metadata)
-        ]
-        if moved:
-            groups.commit(admin, of, moved)
+    found = committed_offsets(settings, parse.name, parse.topic, range(groups.count(admin, parse.topic)))
+    moved = [
+        TopicPartition(parse.topic, at, offset, REPLAY_ALL)
+        for at, (offset, metadata) in found.items()
+        if not is_planned(metadata)
+    ]
+    if moved:
+        groups.commit(admin, parse, moved)
 
 
 def note_skipped(settings: "Settings", ranges: "dict[int, range]") -> None:

@@ -25,7 +25,7 @@ without seeds ends with exit code 5 if crawl.urls was cut; a `run` with seeds se
 """
 
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -44,8 +44,10 @@ from crawlog.streams.log import (
     Topics,
     committed_offsets,
     groups,
+    known_sinks,
     log_bounds,
     offsets,
+    read_again,
     read_records,
     stage_group,
     without_written,
@@ -329,15 +331,8 @@ def _is_empty(admin: Admin, of: groups.Group) -> bool:
     return not live
 
 
-def _sinks_again(settings: "Settings", names: Topics, cut: Container[int]) -> None:
-    """Move the sinks back to the start of partitions that were cut, or that end before a sink's commit.
-
-    See `SinkStage.starts`.
-    """
-    admin = Admin(settings)
-    for of in groups.known_sink_groups(admin).values():
-        held = groups.held(admin, of)
-        starts = {n: one.first for n, one in held.items() if n in cut or (one.committed or 0) > one.end}
-        moves, _ = offsets.plan(names.items, offsets.Target("from-file", offsets=starts), held)
-        if moves and _is_empty(admin, of):
-            groups.move(admin, of, moves)
+def _sinks_again(settings: "Settings", names: Topics, cut: Collection[int]) -> None:
+    """Have the sinks of this data folder read partitions that were cut again. One that notices a cut does so itself."""
+    firsts = {at: first for at, (first, _) in log_bounds(settings, names.items, list(cut)).items()} if cut else {}
+    for sink in known_sinks(settings.run.data) if cut else ():
+        read_again(settings.run.data, sink, firsts)

@@ -32,7 +32,7 @@ from .formats import ResultRows, Sink
 from .made import MadeRows, RawBlock, summed
 from .private import Lacking, PrivateNotes, PrivateOutputs, private_sink_of
 from .registry import NOWHERE, is_file, sink_for, sink_of
-from .state import SinkState, empty, final_of, forget_others, forget_output, state_of
+from .state import SinkState, empty, final_of, forget_others, forget_output, offsets_of, state_of
 
 __all__ = [
     "NOWHERE",
@@ -64,6 +64,7 @@ __all__ = [
     "lines",
     "lose",
     "nowhere",
+    "offsets_of",
     "order_close",
     "outputs_folder",
     "places_of",

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, BinaryIO
 from crawlog.schemas import dead, items
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError, SinkBehind
-from crawlog.streams.log import SinkSpec, Topics, log_bounds, partition_count, read_records, record_headers
+from crawlog.streams.log import (
+    SinkSpec,
+    Topics,
+    log_bounds,
+    ordered_again,
+    partition_count,
+    read_records,
+    record_headers,
+)
 from crawlog.streams.recovery import LostPage, newest_pages
 from crawlog.streams.url import fingerprint, hashed_to
 
@@ -92,6 +100,8 @@ def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int], source: Sin
     """
     final = final_of((source or spec).folder(data), spec if source else None)
     if final is None or not spec.is_file or not final.is_at(Path(spec.output)):
+        return False
+    if ordered_again((source or spec).folder(data)) is not None:
         return False
     if any(getattr(final, name) != getattr(spec, name) for name in sink_class(spec.output).depends_on):
         return False

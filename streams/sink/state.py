@@ -17,7 +17,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Self
 
@@ -27,7 +27,7 @@ from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
 from crawlog.streams import crash_points, files
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.log import SINK_FILE, LogIdentity, SinkSpec, known_sinks
+from crawlog.streams.log import AGAIN, SINK_FILE, LogIdentity, SinkSpec, known_sinks, ordered_again
 from crawlog.streams.state import Rocks, set_aside
 
 from .batch import BLOCK, LENGTH, RAW_VERSION, START, VERSION, Block, Entry, MadeMeta, SinkBatch, SinkMeta
@@ -72,6 +72,10 @@ WRITE_FAILED = "Writer has previous error"
 """RocksDB's error after a failed write, until the database is opened again."""
 
 
+class _Offsets(msgspec.Struct):
+    offsets: dict[int, int] = {}
+
+
 class SinkState:  # long: each method is one step of a fold on one database and one file
     """The open state of one sink; a lock keeps other processes out.
 
@@ -97,7 +101,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
             self._lock = _locked(self._folder / "lock")
             failed.callback(os.close, self._lock)
             _replace(self._folder / SINK_FILE, msgspec.json.encode(sink))
-            self._db = self._open()
+            self._db = _database(self._folder)
             failed.callback(self._db.close)
             self.meta = self._checked(log)
             if sink.pipelines and not self.meta.raw:
@@ -106,6 +110,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
             failed.callback(os.close, self._file)  # it has a lock too
             self._fit()
             self._open_made()
+            self._read_again()
             failed.pop_all()
 
     def __enter__(self) -> Self:
@@ -255,23 +260,6 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         """Flush the file to the disk, so that it survives a power cut."""
         os.fsync(self._file)
 
-    def _open(self) -> Rocks:
-        table = BlockBasedOptions()
-        table.set_block_cache(Cache(MEMORY_BYTES))
-        table.set_bloom_filter(10, block_based=False)
-        options = Options(raw_mode=True)
-        options.set_block_based_table_factory(table)
-        options.set_write_buffer_size(MEMORY_BYTES)
-        options.set_max_write_buffer_number(2)
-        options.set_max_open_files(64)
-        options.set_keep_log_file_num(1)
-        try:
-            return Rocks(state_of(self._folder), options)
-        except Unusable:
-            raise
-        except Exception as error:  # rocksdict raises nothing narrower
-            raise RetryLater(f"the sink's state in {self._folder} cannot be opened: {error}", OPEN_S) from error
-
     def _checked(self, log: LogIdentity | None) -> SinkMeta:
         raw = self._db.get(b"m")
         if raw is None and next(self._db.scan(b""), None) is None:
@@ -305,6 +293,16 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         except BaseException:
             os.close(file)
             raise
+
+    def _read_again(self) -> None:
+        """Do what a replay, or the recovery of a cut log, has ordered."""
+        ordered = ordered_again(self._folder)
+        if ordered is None:
+            return
+        if ordered.anew:
+            self.begin_again()
+        self.move(ordered.offsets)
+        (self._folder / AGAIN).unlink()  # killed before, the next opening does it once more
 
     def _batch(self) -> SinkBatch:
         if self.made is None:
@@ -344,6 +342,38 @@ class SinkState:  # long: each method is one step of a fold on one database and 
             self._db.apply(changes)
         crash_points.point("sink.state.written")
         self.meta = meta
+
+
+def _database(folder: Path) -> Rocks:
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(MEMORY_BYTES))
+    table.set_bloom_filter(10, block_based=False)
+    options = Options(raw_mode=True)
+    options.set_block_based_table_factory(table)
+    options.set_write_buffer_size(MEMORY_BYTES)
+    options.set_max_write_buffer_number(2)
+    options.set_max_open_files(64)
+    options.set_keep_log_file_num(1)
+    try:
+        return Rocks(state_of(folder), options)
+    except Unusable:
+        raise
+    except Exception as error:  # rocksdict raises nothing narrower
+        raise RetryLater(f"the sink's state in {folder} cannot be opened: {error}", OPEN_S) from error
+
+
+def offsets_of(data: Path, sink: SinkSpec) -> dict[int, int]:
+    """The next input offset of each partition, of a state that no worker has.
+
+    Raises: RetryLater: another process has it. Unusable: it is damaged.
+    """
+    folder = sink.folder(data)
+    lock = _locked(folder / "lock")
+    try:
+        with closing(_database(folder)) as database:
+            return msgspec.json.decode(database.get(b"m") or b"{}", type=_Offsets).offsets
+    finally:
+        os.close(lock)
 
 
 def state_of(folder: Path) -> Path:

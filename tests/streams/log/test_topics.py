@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import time
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -17,12 +16,9 @@ from crawlog.streams.errors import EngineError
 from crawlog.streams.log import admin, producer, provision, read, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config, log_identity
-from crawlog.streams.log.groups import known_sink_groups
-from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink.state import SinkState
 
 pytestmark = pytest.mark.broker
 
@@ -169,26 +165,6 @@ def test_records_and_lag_are_described(cluster: Settings) -> None:
     consumer.close()
     row = next(row for row in provision.topic_rows(cluster) if row.name == urls)
     assert (row.partitions, row.records, row.lag) == (8, 3, {f"{cluster.kafka.prefix}crawlog-fetch": 2})
-
-
-def test_the_lag_of_a_sink_is_described_when_the_broker_has_just_started(
-    cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It lists no groups for a moment; the sink's state here says which one it is."""
-    provision.ensure_topics(cluster)
-    here = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
-    items, sink = Topics(here.kafka.prefix).items, SinkSpec("j", str(tmp_path / "x.jsonl"))
-    SinkState(tmp_path, sink, None).close()
-    name = stage_group(here, f"sink-{sink.id}")
-    consumer = Consumer(kafka_config(here) | {"group.id": name})
-    consumer.commit(offsets=[TopicPartition(items, 2, 0)], asynchronous=False)
-    consumer.close()
-    producer = Producer(kafka_config(here))
-    producer.produce(items, b"{}", partition=2)
-    producer.flush()
-    monkeypatch.setattr(Admin, "groups", lambda *_: [])
-    row = next(row for row in provision.topic_rows(here, known_sink_groups(Admin(here))) if row.name == items)
-    assert row.lag == {name: 1}
 
 
 def test_topics_of_another_prefix_have_groups_of_their_own() -> None:

@@ -21,14 +21,14 @@ from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, sink_from, sink_name_of
+from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, read_again, sink_from, sink_name_of
 from crawlog.streams.sink import made as made_module
 from crawlog.streams.sink import registry
 from crawlog.streams.sink import state as results
 from crawlog.streams.sink.batch import Entry, SinkMeta, entry
 from crawlog.streams.sink.finish import finalise, is_complete
 from crawlog.streams.sink.registry import sink_of
-from crawlog.streams.sink.state import SinkState
+from crawlog.streams.sink.state import SinkState, offsets_of
 
 LOG = LogIdentity("cluster", "topic")
 
@@ -662,3 +662,24 @@ def test_a_state_whose_file_another_process_writes_can_be_opened_later(tmp_path:
     assert open_files() == before
     os.close(other)
     SinkState(tmp_path, piped, LOG).close()
+
+
+def test_a_replay_has_rows_read_again_by_whoever_opens_the_state_next(tmp_path: Path) -> None:
+    """From an offset the rows stay; from the start they go. FILE is not complete until then."""
+    sink = sink_of("j", str(tmp_path / "out.jsonl"))
+    fold(tmp_path, sink, *[(0, n, found(f"u{n}", (0, n), {"n": n})) for n in range(4)])
+    finalise(tmp_path, sink, {0: 4}, io.BytesIO())
+    assert is_complete(tmp_path, sink, {0: 4})
+    assert offsets_of(tmp_path, sink) == {0: 4}
+    read_again(tmp_path, sink, {0: 2})
+    assert not is_complete(tmp_path, sink, {0: 4})
+    with SinkState(tmp_path, sink, None) as state:
+        assert (state.meta.offsets, state.rows) == ({0: 2}, 4)
+    with SinkState(tmp_path, sink, None) as state:
+        state.fold([(0, 2, None), (0, 3, None)])
+    assert offsets_of(tmp_path, sink) == {0: 4}, "it is done once"
+    read_again(tmp_path, sink, {0: 0}, anew=True)
+    with SinkState(tmp_path, sink, None) as state:
+        assert (state.meta.offsets, state.rows) == ({0: 0}, 0)
+        with pytest.raises(RetryLater):
+            offsets_of(tmp_path, sink)
