@@ -4,6 +4,7 @@
       │ batch      `entry`: is it this job's, and what are its rows? `SinkBatch`: the changes of many
       ▼
     SinkState      state: FILE.partial with all rows, RocksDB with the place of each key's newest ones
+      │ state_folder   its lock, its database, the note about FILE; how it is set aside, removed, read again
       │ made       where pipelines make the rows: items.partial with raw items, FILE.partial with the rows made of them
       │ closing    the order to close the pipelines, and the note that they are closed
       │ finish     the job is finished, and no row lacks: the newest rows, FILE by rename, whole or not at all
@@ -32,7 +33,8 @@ from .formats import ResultRows, Sink
 from .made import MadeRows, RawBlock, summed
 from .private import Lacking, PrivateNotes, PrivateOutputs, private_sink_of
 from .registry import NOWHERE, is_file, sink_for, sink_of
-from .state import SinkState, empty, final_of, forget_others, forget_output, offsets_of, state_of
+from .state import SinkState
+from .state_folder import empty, final_of, forget_others, forget_output, offsets_of, state_of
 
 __all__ = [
     "NOWHERE",

@@ -27,7 +27,8 @@ from crawlog.streams.url import fingerprint, hashed_to
 from .formats import ResultRows, Sink
 from .made import MadeRows
 from .registry import failed, sink_class, sink_for
-from .state import SinkState, final_of
+from .state import SinkState
+from .state_folder import final_of
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

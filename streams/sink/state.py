@@ -13,67 +13,28 @@ this fold is `items.partial` in the data folder, with items as scraped, and `mad
     b"s" start:8          length:4, of the live blocks in the file's order
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 import msgspec
 import xxhash
-from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
+from rocksdict import WriteBatch
 
 from crawlog.streams import crash_points, files
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.log import AGAIN, SINK_FILE, LogIdentity, SinkSpec, known_sinks, ordered_again
-from crawlog.streams.state import Rocks, set_aside
+from crawlog.streams.log import AGAIN, SINK_FILE, LogIdentity, SinkSpec, ordered_again
 
 from .batch import BLOCK, LENGTH, RAW_VERSION, START, VERSION, Block, Entry, MadeMeta, SinkBatch, SinkMeta
 from .closing import CLOSE, CLOSED, ITEMS
 from .made import MadeRows, RawBatch, joined, made_length, pieces, write_at
-
-FINAL = "final.json"
-"""File with `Final`, in the folder of the sink's state."""
-
-LOCK_S = 1.0
-"""Pause before the next try at a lock that another process holds, seconds."""
-
-OPEN_S = 1.0
-"""Pause before opening a state again after the machine failed, such as on a full disk, seconds."""
-
-MEMORY_BYTES = 4 << 20
-"""Of each of RocksDB's two write buffers and of its cache: a row is 100 bytes."""
-
-
-class Final(msgspec.Struct, frozen=True):
-    """The file made last: size and time tell whether it is unchanged; the offsets tell which records it holds.
-
-    Attributes:
-        formulas: As in the sink's `SinkSpec`. Older crawlogs did not write this field, and kept all formulas.
-    """
-
-    size_bytes: int
-    modified_ns: int
-    offsets: dict[int, int]
-    rows: int = 0
-    formulas: bool = True
-
-    def is_at(self, path: Path) -> bool:
-        """Whether the file is unchanged since then."""
-        with suppress(OSError):
-            there = path.stat()
-            return (there.st_size, there.st_mtime_ns) == (self.size_bytes, self.modified_ns)
-        return False
-
+from .state_folder import Final, database, final_of, final_path, lock_file, locked, replaced
 
 WRITE_FAILED = "Writer has previous error"
 """RocksDB's error after a failed write, until the database is opened again."""
-
-
-class _Offsets(msgspec.Struct):
-    offsets: dict[int, int] = {}
 
 
 class SinkState:  # long: each method is one step of a fold on one database and one file
@@ -98,10 +59,10 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         files.own(self._folder.parent)
         files.own(self._folder)
         with ExitStack() as failed:
-            self._lock = _locked(self._folder / "lock")
+            self._lock = locked(self._folder / "lock")
             failed.callback(os.close, self._lock)
-            _replace(self._folder / SINK_FILE, msgspec.json.encode(sink))
-            self._db = _database(self._folder)
+            replaced(self._folder / SINK_FILE, msgspec.json.encode(sink))
+            self._db = database(self._folder)
             failed.callback(self._db.close)
             self.meta = self._checked(log)
             if sink.pipelines and not self.meta.raw:
@@ -213,7 +174,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         there = made.stat()
         rows = self.made.rows if self.made else self.meta.rows
         final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, rows, (other or self.sink).formulas)
-        _replace(_final_path(self._folder, other), msgspec.json.encode(final))
+        replaced(final_path(self._folder, other), msgspec.json.encode(final))
 
     def begin_again(self, *, raw: bool = False) -> None:
         """Remove all rows; crawl.items is then read from offset 0.
@@ -321,7 +282,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         except OSError as error:
             raise Misconfigured(f"cannot write {path}: {error.strerror}") from None
         try:
-            _lock(file, f"{path} is being written by another job")
+            lock_file(file, f"{path} is being written by another job")
         except RetryLater:
             os.close(file)
             raise
@@ -342,130 +303,3 @@ class SinkState:  # long: each method is one step of a fold on one database and 
             self._db.apply(changes)
         crash_points.point("sink.state.written")
         self.meta = meta
-
-
-def _database(folder: Path) -> Rocks:
-    table = BlockBasedOptions()
-    table.set_block_cache(Cache(MEMORY_BYTES))
-    table.set_bloom_filter(10, block_based=False)
-    options = Options(raw_mode=True)
-    options.set_block_based_table_factory(table)
-    options.set_write_buffer_size(MEMORY_BYTES)
-    options.set_max_write_buffer_number(2)
-    options.set_max_open_files(64)
-    options.set_keep_log_file_num(1)
-    try:
-        return Rocks(state_of(folder), options)
-    except Unusable:
-        raise
-    except Exception as error:  # rocksdict raises nothing narrower
-        raise RetryLater(f"the sink's state in {folder} cannot be opened: {error}", OPEN_S) from error
-
-
-def offsets_of(data: Path, sink: SinkSpec) -> dict[int, int]:
-    """The next input offset of each partition, of a state that no worker has.
-
-    Raises: RetryLater: another process has it. Unusable: it is damaged.
-    """
-    folder = sink.folder(data)
-    lock = _locked(folder / "lock")
-    try:
-        with closing(_database(folder)) as database:
-            return msgspec.json.decode(database.get(b"m") or b"{}", type=_Offsets).offsets
-    finally:
-        os.close(lock)
-
-
-def state_of(folder: Path) -> Path:
-    """The database in a sink's folder."""
-    return folder / "state"
-
-
-def empty(data: Path, sink: SinkSpec) -> Path:
-    """Set the state of a sink aside, so that its file is filled again from offset 0; returns its new place.
-
-    Raises: RetryLater: another process has it.
-    """
-    folder = sink.folder(data)
-    lock = _locked(folder / "lock")
-    try:
-        return set_aside(state_of(folder))
-    finally:
-        os.close(lock)
-
-
-def forget_others(data: Path, sink: SinkSpec) -> list[SinkSpec]:
-    """Remove the states that are of no use beside `sink`, which is open; returns their sinks.
-
-    Another state of this FILE would find it cut, and begin again. In a store, or on standard output, only states of the
-    same job end: they are of earlier epochs.
-    """
-    ended = [
-        other
-        for other in known_sinks(data)
-        if other.id != sink.id and other.output == sink.output and (sink.is_file or other.job == sink.job)
-    ]
-    removed = []
-    for other in ended:
-        folder = other.folder(data)
-        with suppress(RetryLater, FileNotFoundError):
-            lock = _locked(folder / "lock")
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
-            removed.append(other)
-    return removed
-
-
-def forget_output(data: Path, sink: SinkSpec) -> bool:
-    """Remove the state and the partial file of a sink; FILE stays. False if another process has it, or a file stays."""
-    folder = sink.folder(data)
-    try:
-        lock = _locked(folder / "lock")
-    except FileNotFoundError:
-        return True
-    except (RetryLater, OSError):
-        return False
-    try:
-        sink.partial(data).unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
-    except OSError:
-        return False
-    finally:
-        os.close(lock)
-    return True
-
-
-def final_of(folder: Path, other: SinkSpec | None = None) -> Final | None:
-    """The note about the file made last, or about that of another output; None when there is none."""
-    try:
-        return msgspec.json.decode(_final_path(folder, other).read_bytes(), type=Final)
-    except (OSError, ValueError):
-        return None
-
-
-def _final_path(folder: Path, other: SinkSpec | None) -> Path:
-    return folder / (f"{other.id}.json" if other is not None else FINAL)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    made = path.with_suffix(".new")
-    made.write_bytes(content)
-    made.replace(path)
-
-
-def _locked(path: Path) -> int:
-    file = files.opened(path, os.O_RDWR | os.O_CREAT)
-    try:
-        _lock(file, f"another sink worker has {path.parent}")
-    except RetryLater:
-        os.close(file)
-        raise
-    return file
-
-
-def _lock(file: int, held: str) -> None:
-    """Lock the file until it is closed; the end of the process closes it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RetryLater(held, LOCK_S) from None

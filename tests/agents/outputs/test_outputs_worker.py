@@ -28,7 +28,8 @@ from crawlog.streams.log.sink_groups import known_sinks
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.sink.private import PrivateOutputs
-from crawlog.streams.sink.state import SinkState, state_of
+from crawlog.streams.sink.state import SinkState
+from crawlog.streams.sink.state_folder import state_of
 from tests.support.forked import Forked, Server
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -40,7 +40,8 @@ from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.sink.finish import finalise
 from crawlog.streams.sink.registry import sink_of
-from crawlog.streams.sink.state import SinkState, state_of
+from crawlog.streams.sink.state import SinkState
+from crawlog.streams.sink.state_folder import state_of
 from crawlog.streams.state.database import DAMAGED
 from tests.support.forked import Forked, Server
 from tests.support.processes import LIMIT_S

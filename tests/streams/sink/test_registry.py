@@ -22,7 +22,8 @@ from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.finish import finalise, is_complete
 from crawlog.streams.sink.formats import ResultRows, Sink
 from crawlog.streams.sink.registry import BUILT_IN, is_file, sink_class, sink_of
-from crawlog.streams.sink.state import SinkState, forget_others
+from crawlog.streams.sink.state import SinkState
+from crawlog.streams.sink.state_folder import forget_others
 
 Install = Callable[..., None]
 

@@ -24,11 +24,12 @@ from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, read_again, sink_from, sink_name_of
 from crawlog.streams.sink import made as made_module
 from crawlog.streams.sink import registry
-from crawlog.streams.sink import state as results
+from crawlog.streams.sink import state_folder as results
 from crawlog.streams.sink.batch import Entry, SinkMeta, entry
 from crawlog.streams.sink.finish import finalise, is_complete
 from crawlog.streams.sink.registry import sink_of
-from crawlog.streams.sink.state import SinkState, offsets_of
+from crawlog.streams.sink.state import SinkState
+from crawlog.streams.sink.state_folder import offsets_of
 
 LOG = LogIdentity("cluster", "topic")
 
