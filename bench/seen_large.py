@@ -1,13 +1,14 @@
-"""The seen table beyond memory: 20 and 100 million known URLs with a cache of 256 MB.
+"""The seen table beyond memory: 1, 10 and 100 million known URLs with a cache of 256 MB.
 
-    python -m bench.seen_large                    both sizes, each way, both loads; writes its section of RESULTS.md
+    python -m bench.seen_large                    all sizes, both ways, both loads; writes its section of RESULTS.md
     python -m bench.seen_large --known 5 --cache 13     another size, in millions, and cache; nothing is written
     python -m bench.seen_large --short            100,000 URLs and a cache of 16 MB; nothing is written
 
 Known URLs lie on a thousandth as many domains by Zipf's law. `bench/seen_made.py` makes the tables. Then each way takes
 offers in a process of its own. An offer is the fold's work for a found URL, from the canonical string on, with a
 checkpoint every 10,000 inserts; CPU of all threads counts. Tables are read past the page cache (direct reads), so each
-read is a read of the disk.
+read is a read of the disk. The Bloom filter is that of one partition of a job with 100 million URLs in all, so each
+size has four full filters, and a rate of false positives that can be measured.
 
 `bench/seen_loads.py` has the two loads: *uniform*, the worst case, and *crawl*.
 """
@@ -28,7 +29,8 @@ from rocksdict import Options
 from bench.results import options_of, run_as, section, table, versions
 from bench.seen import disk_of, url_of
 from bench.seen_loads import Load, known_domains
-from bench.seen_made import make_exact, make_filter, make_rows, row_key
+from bench.seen_made import ERROR, make_bloom, make_exact
+from crawlog.streams.fold.bloom import stated_rate
 from crawlog.streams.fold.overlay import Rows
 from crawlog.streams.fold.seen import SeenTable
 from crawlog.streams.state.partition import Database, StateMemory
@@ -40,27 +42,27 @@ from tests.support.synthetic_site import REPO, WORK
 CACHE_MB = 256
 ROCKSDB_MB = 32
 """Of the cache: RocksDB's, for the tables' indices and filters, and write buffers. The rest are pages in memory.
-Half as much for the filter alone, whose tables have a quarter of the exact ones' bytes."""
+Half as much for the Bloom filter, whose tables have a third of the exact ones' bytes."""
 
-PAGE_BYTES, FILTER_PAGE_BYTES = 3_400, 3_000
+PAGE_BYTES, BLOOM_PAGE_BYTES = 3_400, 6 * 532
 """A page in memory, about: 300 fingerprints, their object, its place in two collections, and its part of the recent
-fingerprints. One of a filter grew a process by 2,980 bytes (83,334 of 1,200 URLs)."""
+fingerprints; or six blocks of 512 bytes with three numbers each."""
 
-KNOWN = (20_000_000, 100_000_000)
+JOB_URLS = 100_000_000
+KNOWN = (1_000_000, 10_000_000, 100_000_000)
 CHECKPOINT_INSERTS = 10_000
 REBUILT = 500_000
 """URLs that are folded into an empty table."""
 
 GOAL_PACE = 150_000
-GOAL_EXACT, GOAL_FILTER = 12.0, 2.2
+GOAL_EXACT, GOAL_BLOOM = 12.0, 3.2
 """Bytes of disk a known URL, at most."""
 
-GOAL_RATE = 1e-4
-EXACT, FILTER, BOTH, ROWS = "exact pages", "filter alone", "filter, then exact", "a row each, RocksDB's filters"
-WAYS = (EXACT, FILTER, BOTH, ROWS)
+RATE_WITHIN = 0.1
+EXACT, BLOOM = "exact pages", "Bloom filter"
+WAYS = (EXACT, BLOOM)
 LOADS = ("uniform", "crawl")
-JOBS = {EXACT: 1, FILTER: 2}
-"""Both tables lie in one database, as two jobs'."""
+JOB = 1
 
 
 class Case(NamedTuple):
@@ -113,13 +115,16 @@ class Made:
     """What the tables of one size take.
 
     Attributes:
-        disk: Bytes of disk a URL by way.
+        disk: Bytes of disk a URL.
         cpu_us: CPU to offer 500,000 new URLs, a domain after the other, to an empty table: a URL, microseconds.
+        rate: False positives among URLs that are not known.
     """
 
     known: int
-    disk: dict[str, float]
-    cpu_us: dict[str, float]
+    way: str
+    disk: float
+    cpu_us: float
+    rate: float
 
 
 class DirectMemory(StateMemory):
@@ -136,20 +141,21 @@ class DirectMemory(StateMemory):
 
 
 class Pages:
-    """The seen table: whole fingerprints, or a filter."""
+    """The seen table of a job."""
 
-    def __init__(self, rows: Rows, job: int, cached: int) -> None:
-        self._job = job
-        self._confirm = job == JOBS[EXACT]
-        self._seen = SeenTable(rows, cached)
+    def __init__(self, rows: Rows, case: Case) -> None:
+        memory = case.cache_mb - rocksdb_mb(case) << 20
+        is_bloom = case.way == BLOOM
+        self._error = ERROR if is_bloom else 0.0
+        self._seen = SeenTable(rows, memory // (BLOOM_PAGE_BYTES if is_bloom else PAGE_BYTES), shares(case.known))
 
     def take(self, marks: list[tuple[int, int]]) -> list[bool]:
         """Whether each URL was known; it is marked. `marks` are domains and fingerprints."""
-        seen, job, confirm, known = self._seen, self._job, self._confirm, []
+        seen, error, known = self._seen, self._error, []
         for domain, mark in marks:
-            was = seen.knows(job, 0, domain, mark, confirm)
+            was = seen.knows(JOB, 0, domain, mark, error)
             if not was:
-                seen.insert(job, 0, domain, mark, confirm)
+                seen.insert(JOB, 0, domain, mark, error)
             known.append(was)
         return known
 
@@ -163,80 +169,14 @@ class Pages:
         self._seen.flush()
 
 
-class FilterFirst(Pages):
-    """A filter that says what is new without a read; exact pages confirm what it takes for known."""
-
-    def __init__(self, rows: Rows, cached: int, filter_cached: int) -> None:
-        super().__init__(rows, JOBS[EXACT], cached)
-        self._filter = SeenTable(rows, filter_cached)
-
-    def take(self, marks: list[tuple[int, int]]) -> list[bool]:
-        """As above: only what the filter knows is looked up."""
-        exact, sieve, known = self._seen, self._filter, []
-        for domain, mark in marks:
-            was = sieve.knows(JOBS[FILTER], 0, domain, mark, confirm=False)
-            if not was:
-                sieve.insert(JOBS[FILTER], 0, domain, mark, confirm=False)
-            was = was and exact.knows(JOBS[EXACT], 0, domain, mark, confirm=True)
-            if not was:
-                exact.insert(JOBS[EXACT], 0, domain, mark, confirm=True)
-            known.append(was)
-        return known
-
-    def flush(self) -> None:
-        """Before a checkpoint."""
-        super().flush()
-        self._filter.flush()
-
-
-class RowEach:
-    """A row for each fingerprint, looked up by RocksDB with its own filters."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    def take(self, marks: list[tuple[int, int]]) -> list[bool]:
-        """As above, with one look-up a record."""
-        keys = [row_key(domain, mark) for domain, mark in marks]
-        found = self._rows.get_many(set(keys))
-        known = []
-        for key in keys:
-            known.append(found[key] is not None)
-            found[key] = b""
-            if not known[-1]:
-                self._rows.put(key, b"")
-        return known
-
-    @property
-    def changes(self) -> int:
-        """Rows not written yet."""
-        return len(self._rows.dirty)
-
-    def flush(self) -> None:
-        """Nothing is held beside the rows."""
-
-
-Way = Pages | FilterFirst | RowEach
-
-
-def way_of(case: Case, rows: Rows) -> Way:
-    """The way of a case, with its share of the cache."""
-    memory = case.cache_mb - rocksdb_mb(case) << 20
-    if case.way == ROWS:
-        return RowEach(rows)
-    if case.way == FILTER:
-        return Pages(rows, JOBS[FILTER], memory // FILTER_PAGE_BYTES)
-    if case.way == BOTH:
-        filters = min(int(case.known * GOAL_FILTER), memory * 9 // 10)
-        return FilterFirst(rows, (memory - filters) // PAGE_BYTES, filters // FILTER_PAGE_BYTES)
-    return Pages(rows, JOBS[EXACT], memory // PAGE_BYTES)
+def shares(known: int) -> int:
+    """Partitions of which each knows so many URLs."""
+    return max(JOB_URLS // known, 1)
 
 
 def rocksdb_mb(case: Case) -> int:
     """RocksDB's part of the cache."""
-    if case.way == ROWS:
-        return case.cache_mb
-    return min(ROCKSDB_MB // 2 if case.way == FILTER else ROCKSDB_MB, case.cache_mb // 2)
+    return min(ROCKSDB_MB // 2 if case.way == BLOOM else ROCKSDB_MB, case.cache_mb // 2)
 
 
 # ---------------------------------------------------------------------- measuring
@@ -244,32 +184,24 @@ def rocksdb_mb(case: Case) -> int:
 
 def folder_of(known: int, way: str) -> Path:
     """The folder of the tables made for a way."""
-    return WORK / "seen-large" / f"{'rows' if way == ROWS else 'pages'}-{known}"
+    return WORK / "seen-large" / f"{way.split(maxsplit=1)[0]}-{known}"
 
 
-def make(known: int, *ways: str) -> Made:
-    """Make the tables of one size in this process, those that the ways need."""
-    made = Made(known, {}, {})
-    shutil.rmtree(WORK / "seen-large", ignore_errors=True)
-    before, domains = 0.0, known_domains(known)
-    for way in (EXACT, FILTER, ROWS):
-        if way not in ways and (way == ROWS or BOTH not in ways):
-            continue
-        folder = folder_of(known, way)
-        database = Database(folder, StateMemory(CACHE_MB))
-        if way == ROWS:
-            make_rows(database, domains)
-        else:
-            (make_filter if way == FILTER else make_exact)(database, domains, JOBS[way])
-        database.flush()
-        database._db.compact_range(None, None)  # noqa: SLF001  # nobody but a benchmark asks
-        database.close()
-        Database(folder, StateMemory(CACHE_MB)).close()  # files that the compaction left go when it is opened
-        size = disk_of(folder)["tables"]
-        made.disk[way] = (size - (before if way == FILTER else 0)) / known
-        before = size
-        made.cpu_us[way] = rebuilding_us(way, min(known, REBUILT))
-    return made
+def make(known: int, way: str) -> Made:
+    """Make the table of one size and way in this process."""
+    domains, folder = known_domains(known), folder_of(known, way)
+    shutil.rmtree(folder, ignore_errors=True)
+    database = Database(folder, StateMemory(CACHE_MB))
+    rate = 0.0
+    if way == BLOOM:
+        rate = make_bloom(database, domains, JOB, shares(known))
+    else:
+        make_exact(database, domains, JOB)
+    database.flush()
+    database._db.compact_range(None, None)  # noqa: SLF001  # nobody but a benchmark asks
+    database.close()
+    Database(folder, StateMemory(CACHE_MB)).close()  # files that the compaction left go when it is opened
+    return Made(known, way, disk_of(folder)["tables"] / known, rebuilding_us(way, min(known, REBUILT)), rate)
 
 
 def rebuilding_us(way: str, count: int) -> float:
@@ -277,7 +209,7 @@ def rebuilding_us(way: str, count: int) -> float:
     folder = WORK / "seen-large" / "rebuilt"
     database = Database(folder, StateMemory(ROCKSDB_MB))
     rows = Rows(database)
-    table = way_of(Case(way, "", count, CACHE_MB, 0, 0), rows)
+    table = Pages(rows, Case(way, "", count, CACHE_MB, 0, 0))
     place = Places(1).of
     began = time.process_time()
     for domain, numbers in enumerate(known_domains(count)):
@@ -302,7 +234,7 @@ def run_case(case: Case) -> Result:
     began = time.monotonic()
     database = Database(folder, DirectMemory(rocksdb_mb(case)))
     rows = Rows(database)
-    way = way_of(case, rows)
+    way = Pages(rows, case)
     place = Places(1).of
     truth: set[int] = set()
     restore_s = 0.0
@@ -375,18 +307,8 @@ def report(results: dict[Case, Result], made: list[Made]) -> str:
         ]
         for case, one in results.items()
     ]
-    takes = [
-        [
-            f"{one.known:,}",
-            way,
-            f"{one.disk[way]:.2f}",
-            f"{one.cpu_us[way]:.2f}",
-            f"{one.cpu_us[way] * one.known / 1e6:.0f}",
-        ]
-        for one in made
-        for way in one.disk
-    ]
-    sizes = table(["known", "table", "disk B/URL", "rebuilt, µs/URL", "so in all, CPU s"], takes)
+    takes = [[f"{one.known:,}", one.way, f"{one.disk:.2f}", f"{one.rate:.2e}", f"{one.cpu_us:.2f}"] for one in made]
+    sizes = table(["known", "table", "disk B/URL", "false positives", "rebuilt, µs/URL"], takes)
     return table([*head, "restore s", "RSS MB"], rows) + "\n\n" + sizes
 
 
@@ -395,16 +317,17 @@ def goals(results: dict[Case, Result], made: list[Made]) -> list[str]:
     missed = []
     for case, one in results.items():
         name = f"{case.way}, {case.load}, {case.known:,} known"
-        if case.way == FILTER and one.dropped > max(GOAL_RATE * one.new, 3) * 1.5:
-            missed.append(f"{name}: {one.dropped} of {one.new:,} wrongly dropped, {GOAL_RATE:.0e} wanted")
-        if (case.way != FILTER and one.dropped) or one.twice:
+        if (case.way == EXACT and one.dropped) or one.twice:
             missed.append(f"{name}: {one.dropped} wrongly dropped, {one.twice} taken twice, none allowed")
         if case.way == EXACT and one.pace < GOAL_PACE:
             missed.append(f"{name}: {one.pace:,.0f} offers a CPU second, ≥ {GOAL_PACE:,} wanted")
     for size in made:
-        for way, most in ((EXACT, GOAL_EXACT), (FILTER, GOAL_FILTER)):
-            if size.disk.get(way, 0) > most:
-                missed.append(f"{way}, {size.known:,} known: {size.disk[way]:.2f} bytes a URL, ≤ {most} wanted")
+        name, most = f"{size.way}, {size.known:,} known", GOAL_BLOOM if size.way == BLOOM else GOAL_EXACT
+        if size.disk > most:
+            missed.append(f"{name}: {size.disk:.2f} bytes a URL, ≤ {most} wanted")
+        stated = stated_rate(ERROR, shares(size.known), size.known)
+        if size.way == BLOOM and abs(size.rate / stated - 1) > RATE_WITHIN:
+            missed.append(f"{name}: {size.rate:.2e} false positives, {stated:.2e} within a tenth wanted")
     return missed
 
 
@@ -430,13 +353,14 @@ def main() -> int:
     results: dict[Case, Result] = {}
     made = []
     for known in sizes:
-        made.append(Made(**in_process("make", known, *ways)))  # type: ignore[arg-type]  # what `make` printed
         for way in ways:
+            made.append(Made(**in_process("make", known, way)))  # type: ignore[arg-type]  # what `make` printed
+            print(made[-1], file=sys.stderr)
             for load in LOADS:
                 warming, offers = (10_000, 10_000) if args.short else (500_000, 200_000)
                 case = Case(way, load, known, 16 if args.short else args.cache, warming, offers)
                 results[case] = Result(**in_process("case", *case))  # type: ignore[arg-type]  # what a case printed
-                print(f"{case}: {results[case].pace:,.0f} offers a CPU second", file=sys.stderr)
+                print(f"{case}: {results[case].pace:,.0f} offers a CPU second, {results[case]}", file=sys.stderr)
     shutil.rmtree(WORK / "seen-large", ignore_errors=True)
     missed = goals(results, made)
     body = report(results, made) + "\n\n" + ("\n".join(missed) if missed else "All goals reached.")
@@ -445,7 +369,7 @@ def main() -> int:
         packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "rocksdict", "xxhash"]).items())
         facts = {"run": run_as("seen_large"), "versions": packages}
         section("seen-large", "Seen table beyond memory", body, facts)
-    wrong = any(one.twice or (case.way != FILTER and one.dropped) for case, one in results.items())
+    wrong = any(one.twice or (case.way == EXACT and one.dropped) for case, one in results.items())
     return 1 if wrong or (missed and not args.short) else 0
 
 

@@ -7,17 +7,20 @@ fingerprints of a page lie in their own row; the benchmark's answers show that t
 from array import array
 from collections.abc import Iterator
 
-from rocksdict import WriteBatch
-
 from bench.seen import url_of
 from crawlog.streams.fold import rows as r
-from crawlog.streams.fold.filters import MOST_BITS, PER_PAGE, FilterTable
+from crawlog.streams.fold.bloom import Blocks, BloomFilter
 from crawlog.streams.fold.fingerprints import FULL, LATEST, page_mask
 from crawlog.streams.fold.overlay import Changes, InMemory, Rows
-from crawlog.streams.fold.seen import SeenTable
 from crawlog.streams.state.partition import Database
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places
+
+ERROR = 1e-4
+"""Rate of false positives that a Bloom filter is made for: the default."""
+
+ASKED = 10_000_000
+"""Unknown URLs that a Bloom filter is asked for: a rate of 1e-4 is measured to 3 %."""
 
 AT_ONCE = 20_000
 """Rows that are written together."""
@@ -25,11 +28,6 @@ AT_ONCE = 20_000
 FIRST_SPLIT, LAST_SPLIT = 395, 435
 """Mean fingerprints of a page that is not split yet, at the first and the last split of a round: full pages, of which
 there are more the fuller all are, cause the splits."""
-
-
-def row_key(domain: int, mark: int) -> bytes:
-    """Key of a fingerprint's own row."""
-    return b"f" + (domain >> 32).to_bytes(4, "big") + mark.to_bytes(8, "big")
 
 
 def pages_for(urls: int) -> int:
@@ -61,42 +59,28 @@ def make_exact(database: Database, domains: list[range], job: int) -> None:
     database.write(Changes(put))
 
 
-def make_filter(database: Database, domains: list[range], job: int) -> None:
-    """Pages of tags, for all domains together."""
-    count = domains[-1].stop
+def make_bloom(database: Database, domains: list[range], job: int, shares: int) -> float:
+    """A Bloom filter of all domains together, added to URL by URL; its rate of false positives.
+
+    Args:
+        shares: Partitions that share the job's URLs; this is one of them.
+    """
     rows = Rows(InMemory())
-    table = FilterTable(SeenTable(rows, count), job, 0, MOST_BITS)
-    pages = [array("Q") for _ in range(-(-count // PER_PAGE))]
-    table.size, table.queued, table.mask = len(pages), count, page_mask(len(pages))
+    blocks = Blocks(rows, 1 << 32)
+    bloom = BloomFilter(blocks, rows, job, 0, ERROR, shares)
     for domain, marks in _marks(domains):
         rows.put(r.domain_key(job, 0, domain), r.pack(r.DomainRow(0, len(marks))))
-        _by_page(marks, len(pages), pages)
-    table.write(rows)
-    for slot, marks in enumerate(pages):
-        page = table._load(slot)  # noqa: SLF001  # nobody but this makes pages in bulk
-        tag, width = table._tag, page.width  # noqa: SLF001  # as above
-        tags = [(mark >> table.group_at & 255, tag(mark, width)) for mark in marks]
-        late = slot % (LATEST + 1)
-        page.fill(width, ((group, int.from_bytes(one, "little")) for group, one in sorted(tags[late:])))
-        for group, one in tags[:late]:
-            page.add(group, one)
-        page.write(rows)
-        del table.pages[slot]
-        if len(rows.dirty) >= AT_ONCE:
-            database.write(rows.taken())
-    database.write(rows.taken())
-
-
-def make_rows(database: Database, domains: list[range]) -> None:
-    """A row for each fingerprint."""
-    for domain, marks in _marks(domains):
-        batch = WriteBatch(raw_mode=True)
-        for number, mark in enumerate(marks, 1):
-            batch.put(row_key(domain, mark), b"")
-            if number % AT_ONCE == 0:
-                database.apply(batch)
-                batch = WriteBatch(raw_mode=True)
-        database.apply(batch)
+        for mark in marks:
+            bloom.add(mark)
+    unknown = range(domains[-1].stop, domains[-1].stop + ASKED)
+    wrong = sum(bloom.has(fingerprint(url_of(number, number % len(domains)))) for number in unknown)
+    changed = list(blocks.changed)
+    bloom.write(rows)
+    for at in range(0, len(changed), AT_ONCE):
+        blocks.changed = dict.fromkeys(changed[at : at + AT_ONCE])
+        blocks.flush()
+        database.write(rows.taken())
+    return wrong / ASKED
 
 
 def _marks(domains: list[range]) -> Iterator[tuple[int, "array[int]"]]:
@@ -107,9 +91,9 @@ def _marks(domains: list[range]) -> Iterator[tuple[int, "array[int]"]]:
         yield domain, array("Q", [fingerprint(url_of(url, number)) for url in urls])
 
 
-def _by_page(marks: "array[int]", size: int, pages: "list[array[int]] | None" = None) -> "list[array[int]]":
+def _by_page(marks: "array[int]", size: int) -> "list[array[int]]":
     """Fingerprints by their page, as linear hashing places them."""
-    pages = [array("Q") for _ in range(size)] if pages is None else pages
+    pages = [array("Q") for _ in range(size)]
     mask = page_mask(size)
     half = mask >> 1
     for mark in marks:

@@ -322,7 +322,8 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_redirects: Redirects in a row that are followed.
         max_url_length: Longest URL taken, characters; at most 8,192 count.
         order: Order of URLs of one host and priority.
-        confirm: Whether the seen table keeps whole fingerprints, or a filter alone.
+        dedup: How the seen table knows URLs: by whole fingerprints, or by a Bloom filter.
+        dedup_error: Rate at which a Bloom filter takes new URLs for known ones.
         fingerprint_headers: Names of headers that tell requests apart, beside URL, method and body.
         state: Only a running job's URLs are fetched; other jobs keep their queues and still queue found URLs.
         reason: Why the state is so, one word or short phrase (`max_pages`, `closespider_itemcount`); empty if plain.
@@ -362,7 +363,8 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     max_redirects: Annotated[int, Setting("scope.max_redirects")] = 10
     max_url_length: Annotated[int, Setting("scope.max_url_length")] = 2083
     order: Annotated[Literal["fifo", "lifo"], Setting("frontier.order", is_fixed=True)] = "fifo"
-    confirm: Annotated[bool, Setting("dedup.confirm", is_fixed=True)] = True
+    dedup: Annotated[Literal["exact", "bloom"], Setting("dedup.mode", is_fixed=True)] = "exact"
+    dedup_error: Annotated[float, msgspec.Meta(ge=1e-5, le=0.1), Setting("dedup.error", is_fixed=True)] = 1e-4
     fingerprint_headers: Annotated[tuple[str, ...], Setting("fingerprint.headers", is_fixed=True)] = ()
     state: JobStateName = "running"
     reason: str = ""

@@ -129,7 +129,7 @@ _KINDS = {
     b"n": ("domain", (("job", 4), ("epoch", 2), ("domain", 8))),
     b"e": ("page", (("job", 4), ("epoch", 2), ("domain", 8), ("page", 4))),
     b"l": ("filter", (("job", 4), ("epoch", 2))),
-    b"b": ("filter page", (("job", 4), ("epoch", 2), ("page", 4))),
+    b"b": ("filter block", (("job", 4), ("epoch", 2), ("filter", 1), ("block", 4))),
     b"f": ("depth", (("job", 4), ("epoch", 2), ("domain", 8), ("fingerprint", 8))),
     b"g": ("host queue", (("job", 4), ("host", 8))),
     b"q": ("queued", (("job", 4), ("host", 8), ("priority", 4), ("sequence", 8))),
@@ -147,7 +147,8 @@ _HASHES = frozenset({"domain", "fingerprint", "host", "path"})
 
 _VALUES: dict[str, Callable[[bytes], Any]] = {
     "page": lambda value: {"count": len(value) // 8},
-    "filter page": lambda value: {"filter_bytes": len(value)},
+    "filter": lambda value: {"urls": msgspec.msgpack.decode(value)},
+    "filter block": lambda value: {"bits_set": int.from_bytes(value, "little").bit_count()},
     "parked": lambda value: shown_found(r.read_parked(value)),
     "cookie jar": lambda value: {
         "cookies": [{**cookie._asdict(), "value": HIDDEN} for cookie in r.read_jar(value).cookies]
@@ -159,7 +160,6 @@ _STRUCTS = {
     "job": r.read_job,
     "counts": r.read_counts,
     "domain": r.read_domain,
-    "filter": r.read_domain,
     "host queue": r.read_host_queue,
     "queued": r.read_queued,
     "waiting": r.read_queued,

@@ -7,11 +7,10 @@ the same bytes.
 
 from array import array
 from bisect import bisect_left, insort
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol
 
 from . import rows as r
 from .overlay import Rows
-from .recent import RecentMarks
 
 FULL = 448
 """Fingerprints of an exact page, at most: 3.5 KiB. With one more, its domain gets another page."""
@@ -20,26 +19,39 @@ LATEST = 64
 """The latest fingerprints of an exact page, at most: they have a row of their own, so an insert writes about 300 bytes
 instead of some KiB. A domain with no more fingerprints than this has no page: they are in the domain's row."""
 
+PER_CACHED_PAGE = 32
+"""Entries for each page that may be held: 512 bytes."""
 
-class FingerprintPage:
-    """One page in memory."""
 
-    __slots__ = ("dirty", "domain", "slot", "used")
+class RecentMarks:
+    """Fingerprints that were known or marked lately, for domains with more pages than memory holds.
 
-    def __init__(self, domain: "Domain[Any]", slot: int) -> None:
-        self.domain = domain
-        self.slot = slot
-        self.dirty = False
-        self.used = False
+    Links repeat those of the web pages before, and the fingerprints of a few hundred lie in as many pages of the seen
+    table. A page in memory takes 2,500 bytes, an entry here 16: a link that comes again is known without its page.
+    A fingerprint has one place, and a newer one takes it.
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether it was used lately, or the rows do not have it yet."""
-        return self.used or self.dirty
+    Args:
+        pages: Pages that may be held in memory.
+    """
 
-    def write(self, rows: Rows) -> None:
-        """Put what changed into the rows."""
-        raise NotImplementedError
+    __slots__ = ("_marks", "_mask", "_owners")
+
+    def __init__(self, pages: int) -> None:
+        size = 1 << (pages * PER_CACHED_PAGE).bit_length() - 1
+        self._mask = size - 1
+        self._marks = array("Q", bytes(8 * size))
+        self._owners = array("Q", bytes(8 * size))
+
+    def has(self, owner: int, mark: int) -> bool:
+        """Whether a domain's fingerprint was noted; a domain has a number of its own, 1 at least."""
+        at = (mark >> 20) & self._mask
+        return self._marks[at] == mark and self._owners[at] == owner
+
+    def note(self, owner: int, mark: int) -> None:
+        """Remember that a domain has a fingerprint."""
+        at = (mark >> 20) & self._mask
+        self._marks[at] = mark
+        self._owners[at] = owner
 
 
 class PageHolder(Protocol):
@@ -51,64 +63,39 @@ class PageHolder(Protocol):
     def number(self) -> int:
         """A number for a domain that comes into memory; no other has had it."""
 
-    def hold(self, page: FingerprintPage) -> None:
+    def hold(self, page: "ExactPage") -> None:
         """A page was read or made."""
 
-    def changed(self, page: FingerprintPage) -> None:
+    def changed(self, page: "ExactPage") -> None:
         """A page that was clean is to be written."""
 
-    def grown(self, domain: "Domain[Any]") -> None:
-        """A domain whose row was clean is to be written."""
 
-
-P = TypeVar("P", bound=FingerprintPage)
-
-
-class Domain(Generic[P]):
-    """A domain in memory, with its pages that are in memory.
+class Domain:
+    """A domain in memory that only counts its URLs: a Bloom filter knows them.
 
     Attributes:
         key: (job, epoch, hash of the registrable domain).
-        size: The number of its pages.
         queued: URLs ever queued.
-        used: Whether it was asked lately while it had no page.
     """
 
-    __slots__ = ("dirty", "holder", "key", "pages", "queued", "size", "used")
+    __slots__ = ("dirty", "key", "queued")
 
-    def __init__(self, holder: PageHolder, key: tuple[int, int, int], row: r.DomainRow) -> None:
-        self.holder = holder
+    def __init__(self, key: tuple[int, int, int], row: r.DomainRow) -> None:
         self.key = key
-        self.size = row.size
         self.queued = row.queued
         self.dirty = False
-        self.used = False
-        self.pages: dict[int, P] = {}
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether it was used lately, or the rows do not have it yet."""
-        return self.used or self.dirty
 
     @property
     def row(self) -> r.DomainRow:
         """Its row."""
-        return r.DomainRow(self.size, self.queued)
+        return r.DomainRow(0, self.queued)
 
     def write(self, rows: Rows) -> None:
         """Put its row into the rows."""
         rows.put(r.domain_key(*self.key), r.pack(self.row))
 
-    def has(self, fingerprint: int) -> bool:
-        """Whether a fingerprint was added."""
-        raise NotImplementedError
 
-    def add(self, fingerprint: int) -> None:
-        """Add a fingerprint that `has` does not find."""
-        raise NotImplementedError
-
-
-class _ExactPage(FingerprintPage):
+class ExactPage:
     """Fingerprints in memory as they are in two rows: most of them sorted, the latest ones in order of their insertion.
 
     Attributes:
@@ -119,14 +106,17 @@ class _ExactPage(FingerprintPage):
         is_beside: Whether the second row exists.
     """
 
-    __slots__ = ("is_beside", "is_merged", "latest", "marks")
+    __slots__ = ("dirty", "domain", "is_beside", "is_merged", "latest", "marks", "slot", "used")
 
-    def __init__(self, domain: Domain[Any], slot: int, stored: bytes, latest: bytes) -> None:
-        super().__init__(domain, slot)
+    def __init__(self, domain: "Exact", slot: int, stored: bytes, latest: bytes) -> None:
+        self.domain = domain
+        self.slot = slot
         self.marks = array("Q", stored)
         self.latest = latest
         self.is_merged = False
         self.is_beside = bool(latest)
+        self.dirty = False
+        self.used = False
 
     @property
     def count(self) -> int:
@@ -169,7 +159,7 @@ class _ExactPage(FingerprintPage):
         self.is_beside = bool(self.latest)
 
 
-class Exact(Domain[_ExactPage]):
+class Exact(Domain):
     """Whole fingerprints, sorted, by linear hashing (Litwin 1980): a look-up reads one page, and is never wrong.
 
     A full page makes the domain add one page, which takes half of the next page in the order of their numbers, full or
@@ -177,15 +167,24 @@ class Exact(Domain[_ExactPage]):
 
     In a crawl of many domains most have few URLs. Their fingerprints are in the domain's row, so all that is known of
     them takes one look-up and one write. The first page is made of these fingerprints.
+
+    Attributes:
+        size: The number of its pages.
+        pages: Those in memory.
+        used: Whether it was asked lately while it had no page.
     """
 
-    __slots__ = ("few", "mask", "number")
+    __slots__ = ("few", "holder", "mask", "number", "pages", "size", "used")
 
     def __init__(self, holder: PageHolder, key: tuple[int, int, int], row: r.DomainRow) -> None:
-        super().__init__(holder, key, row)
+        super().__init__(key, row)
+        self.holder = holder
         self.number = holder.number()
+        self.size = row.size
         self.mask = page_mask(self.size)
         self.few = array("Q", row.few)
+        self.pages: dict[int, ExactPage] = {}
+        self.used = False
 
     @property
     def row(self) -> r.DomainRow:
@@ -240,7 +239,7 @@ class Exact(Domain[_ExactPage]):
 
     def _begin_pages(self) -> None:
         """Make the first page of the fingerprints in the domain's row."""
-        page = self._hold(_ExactPage(self, 0, b"", b""))
+        page = self._hold(ExactPage(self, 0, b"", b""))
         page.merge(self.few)
         self.few = array("Q")
         self.holder.changed(page)
@@ -251,7 +250,7 @@ class Exact(Domain[_ExactPage]):
         slot, self.size = self.size, self.size + 1
         mask = self.mask = page_mask(self.size)
         source = self.pages.get(slot & (mask >> 1)) or self._load(slot & (mask >> 1))
-        page = self._hold(_ExactPage(self, slot, b"", b""))
+        page = self._hold(ExactPage(self, slot, b"", b""))
         marks = sorted([*source.marks, *array("Q", source.latest)])
         page.merge(array("Q", [mark for mark in marks if mark & mask == slot]))
         source.merge(array("Q", [mark for mark in marks if mark & mask != slot]))
@@ -259,12 +258,12 @@ class Exact(Domain[_ExactPage]):
             if not each.dirty:
                 self.holder.changed(each)
 
-    def _load(self, slot: int) -> _ExactPage:
+    def _load(self, slot: int) -> ExactPage:
         keys = (r.exact_key(*self.key, slot), r.latest_key(*self.key, slot))
         found = self.holder.rows.get_many(keys)  # one read, as they are neighbours
-        return self._hold(_ExactPage(self, slot, found[keys[0]] or b"", found[keys[1]] or b""))
+        return self._hold(ExactPage(self, slot, found[keys[0]] or b"", found[keys[1]] or b""))
 
-    def _hold(self, page: _ExactPage) -> _ExactPage:
+    def _hold(self, page: ExactPage) -> ExactPage:
         self.pages[page.slot] = page
         self.holder.hold(page)
         return page

@@ -70,6 +70,7 @@ class JobState:
         refusal: Why that order was refused; empty if it was taken.
         hosts: Hosts that have a host queue, as far as they are in memory.
         dirty: Whether `counts` differ from their row.
+        dedup_error: Rate at which new URLs may be dropped as known; 0 for an exact job.
     """
 
     def __init__(self, number: int, row: r.JobRow, counts: JobCounts, rows: Rows) -> None:
@@ -93,6 +94,7 @@ class JobState:
         for made_of_it in ("scope", "canonical"):
             self.__dict__.pop(made_of_it, None)
         self.lifo = spec.order == "lifo"
+        self.dedup_error = spec.dedup_error if spec.dedup == "bloom" else 0.0
         self.deleted = spec.state == "deleted"
 
     @cached_property

@@ -6,7 +6,6 @@ Only a URL that is queued is marked in the seen table, so one that a rule drops 
 """
 
 from collections.abc import Collection
-from typing import Any
 
 import msgspec
 
@@ -14,7 +13,6 @@ from crawlog.schemas import urls as u
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, fingerprint, scope_name
 
 from . import rows as r
-from .filters import filter_bits
 from .fingerprints import Domain
 from .host_queues import HostQueues, bounded_priority
 from .jobs import JobState
@@ -48,7 +46,7 @@ class Offers:
     """
 
     def __init__(self, partition: int, places: Places, rows: Rows, queues: HostQueues, cached: int) -> None:
-        self.seen = SeenTable(rows, cached, filter_bits(places.partitions))
+        self.seen = SeenTable(rows, cached, places.partitions)
         self.traps = Traps(rows, cached)
         self._partition = partition
         self._places = places
@@ -132,7 +130,7 @@ class Offers:
         mine = [p for p in places if p is not None and p[1].partition == self._partition]
         by_host = {place.host_hash: place for _, place, _ in mine}
         ahead = self._rows.read_ahead(self._keys_of_places(job, by_host.values()))
-        if job.spec.max_depth is not None and job.spec.confirm:
+        if job.spec.max_depth is not None and not job.dedup_error:
             known = [(place, mark) for _, place, mark in mine if self._knows(job, place, mark)]
             ahead += self._rows.read_ahead([_depth_key(job, place, mark) for place, mark in known])
         return ahead
@@ -274,10 +272,10 @@ class Offers:
     # ------------------------------------------------------------------ the seen table
 
     def _knows(self, job: JobState, place: Place, mark: int) -> bool:
-        return self.seen.knows(job.number, job.since, place.domain_hash, mark, job.spec.confirm)
+        return self.seen.knows(job.number, job.since, place.domain_hash, mark, job.dedup_error)
 
     def _mark(self, job: JobState, place: Place, mark: int) -> None:
-        self.seen.insert(job.number, job.since, place.domain_hash, mark, job.spec.confirm)
+        self.seen.insert(job.number, job.since, place.domain_hash, mark, job.dedup_error)
 
     def _mark_name(self, job: JobState, place: Place, mark: int) -> None:
         """Mark a name that is not a URL: it has no depth, and no budget counts it."""
@@ -296,12 +294,12 @@ class Offers:
         """URLs of a domain that were ever queued."""
         return self._domain(job, place).queued
 
-    def _domain(self, job: JobState, place: Place) -> Domain[Any]:
-        return self.seen.domain(job.number, job.since, place.domain_hash, job.spec.confirm)
+    def _domain(self, job: JobState, place: Place) -> Domain:
+        return self.seen.domain(job.number, job.since, place.domain_hash, job.dedup_error)
 
     def _note_depth(self, job: JobState, place: Place, mark: int, row: tuple[int, int, int]) -> None:
-        """Keep the depth and the queue row of a URL, in a depth-limited job that confirms."""
-        if job.spec.max_depth is not None and job.spec.confirm:
+        """Keep the depth and the queue row of a URL, in a depth-limited exact job."""
+        if job.spec.max_depth is not None and not job.dedup_error:
             self._rows.put(_depth_key(job, place, mark), r.pack(row))
 
 

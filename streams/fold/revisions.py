@@ -32,8 +32,9 @@ def supersedes(job: JobState, epoch: int, spec: u.JobSpec) -> bool:
 
 
 def kept_for_life(spec: u.JobSpec, job: JobState) -> u.JobSpec:
-    """The record with the job's own order and confirmation: queue keys depend on the one, pages on the other."""
-    return msgspec.structs.replace(spec, order=job.spec.order, confirm=job.spec.confirm)
+    """The record with the job's own order and dedup: queue keys depend on the one, the seen table on the other."""
+    now = job.spec
+    return msgspec.structs.replace(spec, order=now.order, dedup=now.dedup, dedup_error=now.dedup_error)
 
 
 def is_deletion(spec: u.JobSpec) -> bool:

@@ -10,9 +10,8 @@ appearance in the log), which no other job gets, even after a deletion.
     b"n" job:4 epoch:2 domain:8                            domain: how many pages, URLs queued, the first fingerprints
     b"e" job:4 epoch:2 domain:8 page:4                     page of exact fingerprints: 8 bytes each, low first, sorted
     b"e" job:4 epoch:2 domain:8 page:4 b"+"                the latest of the same page, in order of coming
-    b"l" job:4 epoch:2                                     filter of a job that keeps no fingerprints: pages, URLs
-    b"b" job:4 epoch:2 page:4                              page of that filter: its form and tags (`filters`)
-    b"b" job:4 epoch:2 page:4 b"+"                         the latest of the same page, in order of coming
+    b"l" job:4 epoch:2                                     Bloom filter of a job: its URLs
+    b"b" job:4 epoch:2 filter:1 block:4                    block of a filter of its chain: 4,096 bits
     b"f" job:4 epoch:2 domain:8 fingerprint:8              depth and queue row of a URL, in a depth-limited job
     b"g" job:4 host:8                                      host queue: host key, URLs queued
     b"q" job:4 host:8 priority:4 sequence:8                URL to fetch
@@ -41,7 +40,7 @@ from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, JobSpec
 from crawlog.streams.http import StoredCookie
 
-FORMAT = 7  # Version of the keys and values in a state database
+FORMAT = 8  # Version of the keys and values in a state database
 
 META = b"m"
 # Kinds of rows that are dropped when a job begins again.
@@ -60,7 +59,7 @@ _domain = Layout(">cIHQ")
 _depth = Layout(">cIHQQ")
 _exact = Layout(">cIHQI")
 _filter = Layout(">cIH")
-_page = Layout(">cIHI")
+_filter_number = Layout(">cIHB")
 
 QUEUE_KEY_BYTES = _queue.size
 QUEUE_PREFIX_BYTES = _host_queue.size
@@ -275,13 +274,14 @@ def filter_key(job: int, epoch: int) -> bytes:
     return _filter.pack(b"l", job, epoch)
 
 
-def page_key(job: int, epoch: int, page: int) -> bytes:
-    return _page.pack(b"b", job, epoch, page)
+def filter_prefix(job: int, epoch: int, number: int) -> bytes:
+    """Prefix of the blocks of one filter of a Bloom filter's chain."""
+    return _filter_number.pack(b"b", job, epoch, number)
 
 
-def page_latest_key(job: int, epoch: int, page: int) -> bytes:
-    """Key of the latest of a filter's page; it follows the key of the page."""
-    return _page.pack(b"b", job, epoch, page) + b"+"
+def block_key(prefix: bytes, block: int) -> bytes:
+    """Key of a block of the filter with a prefix."""
+    return prefix + block.to_bytes(4, "big")
 
 
 def depth_key(job: int, epoch: int, domain: int, fingerprint: int) -> bytes:

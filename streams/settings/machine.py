@@ -116,8 +116,8 @@ class State(Section):
     standby: Annotated[int, Field(ge=0)] = 0
     """Partitions of other workers of which a worker keeps a warm copy, for a faster take-over on another machine."""
     cached_pages: Count = 4096
-    """Pages of the seen table that each partition holds in memory, 3 KB each, about. With a filter alone
-    (`dedup.confirm`) a page has 1,200 URLs."""
+    """Pages of the seen table that each partition holds in memory, 3 KB each, about. With
+    `dedup.mode=bloom` six blocks of 512 bytes in place of each."""
 
 
 class Snapshots(Section):

@@ -341,9 +341,12 @@ class Sitemaps(Section):
 class Dedup(Section):
     """How known URLs are recognised."""
 
-    confirm: bool = True
-    """Whether whole fingerprints say what was seen, 8 bytes a URL, or a filter alone: 2 to 4 bytes a URL, and a new URL
-    is dropped as known with n / 2^37, n the URLs that its partition knows (9e-5 at 12.5 million); fixed per job."""
+    mode: Literal["exact", "bloom"] = "exact"
+    """`exact` keeps whole fingerprints, 8 bytes a URL, and drops no new URL. `bloom` keeps a Bloom filter, 3.1 bytes a
+    URL at 100 million URLs and more below 10 million, and drops new URLs as known at the rate `dedup.error`. For tens
+    of millions of URLs that outgrow memory; fixed per job."""
+    error: Annotated[float, Field(ge=1e-5, le=0.1)] = 1e-4
+    """Highest share of new URLs that `bloom` drops as known; fixed per job."""
 
 
 class Fingerprint(Section):

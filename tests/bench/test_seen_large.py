@@ -3,15 +3,14 @@
 import itertools
 import json
 
-from bench.seen_large import EXACT, FILTER, WAYS, Case, make, run_case
+from bench.seen_large import WAYS, Case, make, run_case
 from bench.seen_loads import Load
 
 
 def test_each_way_answers_right() -> None:
     """No way is wrong about an exact answer, whatever the load."""
-    made = make(20_000, *WAYS)
-    assert made.disk[FILTER] < made.disk[EXACT]
     for way in WAYS:
+        make(20_000, way)
         for load in ("uniform", "crawl"):
             one = run_case(Case(way, load, 20_000, 16, 2_000, 2_000))
             assert (one.dropped, one.twice) == (0, 0)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import Cluster, needs_site
+from tests.support.processes import crawlog
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, needs_site]
 
@@ -54,3 +55,23 @@ def test_a_planned_stop_repeats_nothing_and_a_kill_of_everything_little(tmp_path
         assert (stats.unique, stats.private) == (len(crawl.urls), 0)
         assert stats.duplicates <= CONCURRENCY * max(killed, 1)
         assert min(rests(crawl)) > 0.95 * DELAY_S
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_killed_crawl_resumes_with_the_bloom_filter_of_its_offset(tmp_path: Path, workers: int) -> None:
+    """However many workers share the filters: no page is lost, and the states have the digests of one fold of the log.
+
+    Supervisor, workers and broker are killed at once, at half, and the same command goes on.
+    """
+    settings = {"fetch.concurrency": CONCURRENCY, "politeness.delay_s": 0.05, "dedup.mode": "bloom"}
+    with Cluster(tmp_path, hosts=20, pages=20, settings=settings) as crawl:
+        crawl.start("--workers", f"fetch={workers}")
+        crawl.until(0.5)
+        crawl.kill_all()
+        crawl.start("--workers", f"fetch={workers}")
+        summary = crawl.finish()
+        assert crawl.rows() == dict.fromkeys(crawl.urls, 1)
+        assert (summary["dead"], summary["queued"]) == (0, 0)
+        verified, _ = crawlog("verify", "--data", crawl.data).communicate()
+        assert "every state is the fold of its log" in verified

@@ -536,8 +536,8 @@ def _found_urls(settings: Settings) -> list[UrlsRecord]:
         ({"politeness.delay_s": "9"}, "its own politeness.delay_s: `crawlog run URL… --job j` changes them"),
         ({"run.depth": "4", "scope": "any"}, "its own run.depth, scope.kind: `crawlog run URL… --job j` changes them"),
         ({"links.nofollow": "follow", "traps.hosts": "7"}, "its own links.nofollow, traps.hosts: `"),
-        ({"dedup.confirm": "false"}, "its own dedup.confirm: dedup.confirm cannot change"),
-        ({"dedup.confirm": "false", "render": "auto"}, "dedup.confirm cannot change; `crawlog run"),
+        ({"dedup.mode": "bloom"}, "its own dedup.mode: dedup.mode cannot change"),
+        ({"dedup.mode": "bloom", "render": "auto"}, "dedup.mode cannot change; `crawlog run"),
     ],
 )
 def test_what_a_job_keeps_against_a_command_is_told(pairs: dict[str, str], told: str) -> None:

@@ -98,7 +98,8 @@ SPEC = optional(
     max_redirects=NUMBERS,
     max_url_length=NUMBERS,
     order=st.sampled_from(["fifo", "lifo"]),
-    confirm=st.booleans(),
+    dedup=st.sampled_from(["exact", "bloom"]),
+    dedup_error=FLOATS,
     state=st.sampled_from(["running", "stopped", "deleted"]),
     scope=optional(kind=st.sampled_from(["any", "host", "domain"]), include=PATTERNS, exclude=PATTERNS),
     canonical=optional(drop_params=st.lists(st.text(max_size=3), max_size=3)),
@@ -162,6 +163,8 @@ def test_a_damaged_record_breaks_nothing(data: st.DataObject) -> None:
         (u.encode(u.UrlsRecord(job="k", spec=u.JobSpec(render=u.RenderRules(exclude=("(",))))), "render.exclude"),
         (u.encode(u.UrlsRecord(job="k", spec=u.JobSpec(scope=u.ScopeSpec(exclude=("[a-z]{999}",) * 4)))), "too costly"),
         (u.encode(u.UrlsRecord(job="k", epoch=65_536, spec=ANY)), "epoch 65536"),
+        (b'{"v": 1, "job": "k", "spec": {"dedup": "bloom", "dedup_error": 0.0}}', "spec.dedup_error"),
+        (b'{"v": 1, "job": "k", "spec": {"dedup": "bloom", "dedup_error": 0.5}}', "spec.dedup_error"),
         (b'{"v": 1, "urls": [{"url": "http://a.com/", "id": -1}]}', "an identity has 64 bits"),
         (b'{"v": 1, "urls": [{"url": "http://a.com/", "id": 18446744073709551616}]}', "an identity has 64 bits"),
         (b'{"v": 1, "job": "default", "spec": {"rev": 5, "state": "deleted"}}', "cannot be deleted"),
@@ -652,9 +655,9 @@ def test_only_a_newer_revision_changes_a_job() -> None:
     assert state.fold.jobs["j"].spec.max_depth == 9
 
 
-@pytest.mark.parametrize("change", [{"order": "lifo"}, {"confirm": False}])
-def test_order_and_confirmation_are_fixed_for_a_jobs_life(change: dict[str, Any]) -> None:
-    """Keys and pages in the state depend on them: a queued URL would never be done, a known one not be known."""
+@pytest.mark.parametrize("change", [{"order": "lifo"}, {"dedup": "bloom"}])
+def test_order_and_dedup_are_fixed_for_a_jobs_life(change: dict[str, Any]) -> None:
+    """Keys and the seen table depend on them: a queued URL would never be done, a known one not be known."""
     state = State(job(), found(A), job(rev=2, **change), done(A, sequence(1)), found(A))
     assert state.urls() == []
     assert (state.counts.fetched, state.counts.seen) == (1, 1)
@@ -721,10 +724,10 @@ def test_a_misplaced_url_of_an_unknown_job_is_forwarded() -> None:
 # ---------------------------------------------------------------------- in passing
 
 
-@pytest.mark.parametrize("confirm", [True, False])
-def test_a_lowered_url_is_told_to_nobody(confirm: bool) -> None:
-    """Without confirmation no depth is kept, so a nearer one is simply known."""
-    state = State(job(max_depth=5, confirm=confirm), found(A, depth=3), found(A, depth=1))
+@pytest.mark.parametrize("dedup", ["exact", "bloom"])
+def test_a_lowered_url_is_told_to_nobody(dedup: str) -> None:
+    """With a Bloom filter no depth is kept, so a nearer one is simply known."""
+    state = State(job(max_depth=5, dedup=dedup), found(A, depth=3), found(A, depth=1))
     assert len(state.queued()) == 1
 
 

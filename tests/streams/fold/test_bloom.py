@@ -1,0 +1,213 @@
+"""The Bloom filter of a job: it forgets nothing, and errs at the rate that it is made for."""
+
+from collections.abc import Iterable
+
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.bloom import BLOCK_BYTES, shape_of, stated_rate
+from crawlog.streams.fold.overlay import InMemory, Rows
+from crawlog.streams.fold.seen import SeenTable
+
+MARKS = st.one_of(st.integers(0, (1 << 64) - 1), st.integers(0, 300), st.integers(0, 40).map(lambda n: n << 30))
+"""Arbitrary ones, and some that differ in few bits: a stranger may choose them."""
+
+MANY = 1_000_000
+"""Partitions so many that the first filter of each takes 7 URLs."""
+
+
+def mark(number: int) -> int:
+    """A fingerprint as good as any."""
+    return xxhash.xxh3_64_intdigest(str(number).encode())
+
+
+class Watched(InMemory):
+    """Rows that note which of them are read."""
+
+    def __init__(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        super().__init__(rows)
+        self.reads: list[bytes] = []
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row, or None."""
+        self.reads.append(key)
+        return super().get(key)
+
+
+class Filter:
+    """One over memory that can be written and opened again."""
+
+    def __init__(self, error: float = 1e-4, partitions: int = 1, cached: int = 4096) -> None:
+        self.base: InMemory = InMemory()
+        self.error = error
+        self.partitions = partitions
+        self.cached = cached
+        self.open()
+
+    def open(self) -> None:
+        """Open what was written last."""
+        self.rows = Rows(self.base)
+        self.seen = SeenTable(self.rows, self.cached, self.partitions)
+
+    def write(self) -> None:
+        """A checkpoint."""
+        self.seen.flush()
+        self.base.write(self.rows.taken())
+
+    def knows(self, fingerprint: int) -> bool:
+        """Whether it is known."""
+        return self.seen.knows(1, 0, 7, fingerprint, self.error)
+
+    def offer(self, fingerprint: int, domain: int = 7) -> bool:
+        """Whether it is new; it is marked."""
+        if self.knows(fingerprint):
+            return False
+        self.seen.insert(1, 0, domain, fingerprint, self.error)
+        return True
+
+    def offer_all(self, fingerprints: Iterable[int]) -> list[bool]:
+        """The answers."""
+        return [self.offer(fingerprint) for fingerprint in fingerprints]
+
+    def blocks(self) -> int:
+        """Its rows with bits."""
+        return sum(key[:1] == b"b" for key in self.base.rows)
+
+
+@given(
+    st.lists(MARKS, max_size=200), st.integers(1, 20), st.sampled_from([1e-5, 1e-4, 0.1]), st.sampled_from([1, 4096])
+)
+def test_it_resumes_from_a_checkpoint_with_the_same_answers(
+    marks: list[int], batch: int, error: float, cached: int
+) -> None:
+    """One is written and opened again after each batch, one never: both answer alike, and forget nothing."""
+    often, never = Filter(error, MANY, cached), Filter(error, MANY)
+    for at in range(0, len(marks), batch):
+        assert often.offer_all(marks[at : at + batch]) == never.offer_all(marks[at : at + batch])
+        often.write()
+        often.open()
+    assert all(often.knows(one) for one in marks)
+    never.write()
+    assert often.base.rows == never.base.rows
+
+
+def test_what_was_not_checkpointed_is_new_again() -> None:
+    """A killed consumer resumes at the offset of its filter: the offers behind that offset are offered again."""
+    table = Filter()
+    table.offer_all(map(mark, range(1_000)))
+    table.write()
+    table.offer_all(map(mark, range(1_000, 2_000)))
+    table.seen.flush()
+    table.open()
+    assert not any(table.offer_all(map(mark, range(1_000))))
+    assert all(table.offer_all(map(mark, range(1_000, 2_000))))
+
+
+@pytest.mark.parametrize("urls", [6_670, 20_010, 60_000, 100_050])
+def test_false_positives_are_within_a_tenth_of_the_stated_rate(urls: int) -> None:
+    """One full filter, two, four with the last half full, four: among 100,000 unknown URLs or more."""
+    error = 0.02
+    table = Filter(error, 1_000)
+    for number in range(urls):
+        table.seen.insert(1, 0, 7, mark(number), error)
+    expected = stated_rate(error, 1_000, urls)
+    asked = max(100_000, int(1_500 / expected))
+    wrong = sum(table.knows(mark(number)) for number in range(1_000_000, 1_000_000 + asked))
+    assert wrong / asked == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("partitions", [1, 8, 1024])
+@pytest.mark.parametrize("error", [1e-5, 1e-4, 0.01, 0.1])
+def test_the_rates_of_all_filters_stay_below_the_jobs(error: float, partitions: int) -> None:
+    """However many URLs come: a thousand, a hundred million, a hundred times as many."""
+    for urls in (1_000, 100_000_000 // partitions, 10_000_000_000 // partitions):
+        assert stated_rate(error, partitions, urls) <= error
+    assert stated_rate(error, partitions, 100_050_000 // partitions) > 0.7 * error
+
+
+def test_each_filter_is_twice_as_large_with_one_hash_more() -> None:
+    """Half the error is one bit more that must be set by chance."""
+    shapes = [shape_of(1e-4, 8, number) for number in range(5)]
+    assert [shape.capacity // shapes[0].capacity for shape in shapes] == [1, 2, 4, 8, 16]
+    assert [shape.hashes - shapes[0].hashes for shape in shapes] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("partitions", [1, 8, 64])
+def test_a_hundred_million_urls_take_less_than_3_2_bytes_each(partitions: int) -> None:
+    """Four filters hold them; keys of 12 bytes count."""
+    shapes = [shape_of(1e-4, partitions, number) for number in range(4)]
+    assert sum(shape.capacity for shape in shapes) * partitions >= 100_000_000
+    assert sum(shape.blocks for shape in shapes) * partitions * (BLOCK_BYTES + 12) < 3.2 * 100_000_000
+
+
+def test_a_look_up_reads_one_block_a_filter() -> None:
+    """Three filters, no block in memory, and a URL that none of them knows."""
+    table = Filter(partitions=10_000)
+    table.offer_all(map(mark, range(4_000)))
+    table.write()
+    table.base = base = Watched(table.base.rows.items())
+    table.open()
+    assert not table.knows(mark(5_000))
+    assert [key[7] for key in base.reads if key[:1] == b"b"] == [2, 1, 0]
+
+
+def test_an_insert_changes_one_block() -> None:
+    """Of a table of many: one of them is written, and the rows with the counts."""
+    table = Filter(partitions=100)
+    table.offer_all(map(mark, range(10_000)))
+    table.write()
+    assert table.offer(mark(10_001))
+    table.seen.flush()
+    assert sorted(key[:1] for key in table.rows.dirty) == [b"b", b"l", b"n"]
+
+
+def test_blocks_let_go_lose_nothing() -> None:
+    """Six blocks are held, of 350 that change between two checkpoints."""
+    table = Filter(partitions=100, cached=1)
+    for at in range(0, 5_000, 50):
+        assert all(table.offer_all(map(mark, range(at, at + 50))))
+        table.write()
+    assert not any(table.offer_all(map(mark, range(5_000))))
+    assert table.blocks() > 300
+
+
+def test_memory_is_bounded_by_the_cache() -> None:
+    """Look-ups of 2,000 blocks hold as many as two pages may."""
+    table = Filter(partitions=10, cached=2)
+    for number in range(2_000):
+        table.knows(mark(number))
+    held = table.seen._blocks
+    assert len(held.arena) == (2 * 6 + 1) * BLOCK_BYTES
+
+
+def test_domains_share_a_filter_and_are_counted_apart() -> None:
+    """The budget of a domain needs its own number."""
+    table = Filter()
+    for domain, number in ((1, 1), (2, 2), (2, 3)):
+        table.offer(mark(number), domain)
+    table.write()
+    assert [table.seen.domain(1, 0, domain, table.error).queued for domain in (1, 2)] == [1, 2]
+    assert table.base.rows[r.filter_key(1, 0)] == r.pack(3)
+
+
+def test_a_job_that_is_forgotten_leaves_nothing_in_memory() -> None:
+    """Its rows were dropped; it begins with an empty filter, beside another job's."""
+    table = Filter(cached=1)
+    table.seen.insert(2, 0, 7, mark(1), table.error)
+    table.offer(mark(5))
+    table.seen.forget(1)
+    table.write()
+    assert table.blocks() == 1
+    assert table.offer(mark(5))
+    assert table.seen.knows(2, 0, 7, mark(1), table.error)
+
+
+def test_a_look_up_leaves_no_trace() -> None:
+    """Asking for an unknown URL changes no row."""
+    table = Filter()
+    assert not table.knows(mark(1))
+    table.write()
+    assert table.base.rows == {}
