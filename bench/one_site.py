@@ -36,7 +36,7 @@ from tests.support.synthetic_site import STOP_S, Site
 GOAL = 1.6
 """Pace with helpers, in those of one process, on two cores."""
 
-WAYS = {"one process": 0, "with helpers": None}
+WAYS: dict[str, int | str] = {"one process": 0, "with helpers": "auto"}
 
 LOOK_S = 0.02
 
@@ -53,12 +53,7 @@ class Parsed(NamedTuple):
     cpu_ms: float
 
 
-def helpers_flag(count: int | None) -> list[str]:
-    """The option that sets the number of helpers; none for the worker's own choice."""
-    return [] if count is None else [f"-sparse.helpers={count}"]
-
-
-def parsed_again(log: Log, helpers: int | None) -> Parsed:
+def parsed_again(log: Log, helpers: int | str) -> Parsed:
     """All pages parsed again by one worker.
 
     Raises: SystemExit: it does not get to the end.
@@ -69,7 +64,13 @@ def parsed_again(log: Log, helpers: int | None) -> Parsed:
     pages = sum(log.sizes.values())
     before = _rows(log, topic)
     with (FOLDER / "worker.log").open("ab") as said:
-        options = ["--bootstrap", log.settings.kafka.bootstrap, "--data", str(FOLDER / "w"), *helpers_flag(helpers)]
+        options = [
+            "--bootstrap",
+            log.settings.kafka.bootstrap,
+            "--data",
+            str(FOLDER / "w"),
+            f"-sparse.helpers={helpers}",
+        ]
         process = subprocess.Popen(
             [str(CRAWLOG), "worker", "parse", *options], stdout=said, stderr=said, env=os.environ | login(log.settings)
         )
@@ -96,13 +97,13 @@ def _rows(log: Log, topic: str) -> int:
     return sum(end for _, end in log_bounds(log.settings, topic, list(log.ends)).values())
 
 
-def crawled(site: Site, helpers: int | None) -> float:
+def crawled(site: Site, helpers: int | str) -> float:
     """Pages a second of the whole command, by the clock. Raises: SystemExit: pages are missing."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     site.reset()
     settings = {"network.allow_private": "true", **FAST}
-    more = ["run", *site.seeds, "-o", str(FOLDER / "rows.jsonl"), *helpers_flag(helpers)]
+    more = ["run", *site.seeds, "-o", str(FOLDER / "rows.jsonl"), f"-sparse.helpers={helpers}"]
     measured = command("crawl", FOLDER / "data", settings, *more)
     stats = site.stats()
     if stats.unique != stats.expected:

@@ -25,7 +25,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 import structlog
@@ -65,9 +65,9 @@ MOST = 3
 """Helpers of a worker: with more, the owner's own work for each page is what takes longest."""
 
 
-def helper_count(wanted: int | None, cores: int) -> int:
+def helper_count(wanted: int | Literal["auto"], cores: int) -> int:
     """Helpers of a worker, by its setting and the cores that it may use."""
-    return min(cores - 1, MOST) if wanted is None else wanted
+    return min(cores - 1, MOST) if wanted == "auto" else wanted
 
 
 class LentPages:

@@ -160,10 +160,12 @@ def _with_https(url: str) -> str:
 
 
 def worker_counts(text: str) -> dict[str, object]:
-    """`fetch=2,parse=2` as settings, by dotted key.
+    """`fetch=2,parse=2` or `auto` as settings, by dotted key.
 
     Raises: Misconfigured: the text has another form.
     """
+    if text == "auto":
+        return dict.fromkeys(STAGES.values(), "auto")
     counts: dict[str, object] = {}
     problems = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -178,7 +180,7 @@ def worker_counts(text: str) -> dict[str, object]:
             counts[STAGES[stage]] = int(number)
     if problems or not counts:
         raise Misconfigured(
-            f"--workers {text}: {'; '.join(problems) or 'empty'}; write it as --workers fetch=2,parse=2"
+            f"--workers {text}: {'; '.join(problems) or 'empty'}; write it as --workers fetch=2,parse=2, or auto"
         )
     return counts
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
 @click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
-@click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")
+@click.option("--workers", metavar="auto|fetch=F,parse=P", help="Worker processes per stage (auto: by the cores).")
 @click.option(
     "--seeds",
     metavar="FILE",

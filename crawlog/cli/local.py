@@ -18,7 +18,7 @@ STAGES = ("fetch", "parse", "sink", "service", "start")
 
 
 @click.command()
-@click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")
+@click.option("--workers", metavar="auto|fetch=F,parse=P", help="Worker processes per stage (auto: by the cores).")
 @accept_skipped
 @settings_options
 def up(workers: str | None, accepts_skipped: bool, **given: Any) -> int:

@@ -24,12 +24,13 @@ from crawlog import outcome
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import FleetReports
+from crawlog.streams.kernel import usable_cores
 from crawlog.streams.recovery import Recovery
 
 from .folder import FULL_AGAIN_S, Disk, service_note
 from .forkserver import SERVICE
 from .hold import Hold
-from .workers import Name, Workers
+from .workers import Name, Workers, worker_counts
 
 if TYPE_CHECKING:
     from crawlog.streams.control import ProgressReader
@@ -439,7 +440,7 @@ def names(settings: "Settings", *, with_sink: bool) -> list[Name]:
     if settings.kafka.bootstrap:
         folder = xxhash.xxh3_64_hexdigest(bytes(settings.run.data.absolute()))[:6]
         mark = f"-{platform.node() or 'host'}-{folder}"
-    counts = {"fetch": settings.run.fetch_workers, "parse": settings.run.parse_workers, "sink": int(with_sink)}
+    counts = worker_counts(settings, usable_cores()) | {"sink": int(with_sink)}
     numbers = range(max(counts.values()))  # workers start in this order: one of each stage first
     return [Name(stage, f"{stage}-{at}{mark}") for at in numbers for stage, count in counts.items() if at < count]
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas.progress import SUPERVISOR
 from crawlog.streams import exit_codes, files
@@ -23,6 +23,9 @@ from crawlog.streams.errors import EngineError, Misconfigured, Unreadable
 from crawlog.streams.kernel import PR_SET_CHILD_SUBREAPER, prctl
 
 from .forkserver import READY, SERVICE
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
 
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 8.0
@@ -61,11 +64,22 @@ LOADED_S = 30.0
 """How long the first start of workers waits for the forkserver, whose imports take a CPU second."""
 
 
+MOST_PARSE = 8
+"""Parse workers that `auto` starts at most: the local engine's topics have as many partitions."""
+
+
 class Name(NamedTuple):
     """A worker's stage and its name, unique among live workers."""
 
     stage: str
     name: str
+
+
+def worker_counts(settings: "Settings", cores: int) -> dict[str, int]:
+    """Workers of fetch and parse, by the settings or by the cores that they may use; a page costs parse more."""
+    auto = {"fetch": max(1, cores // 4), "parse": min(cores, MOST_PARSE)}
+    given = {"fetch": settings.run.fetch_workers, "parse": settings.run.parse_workers}
+    return {stage: auto[stage] if count == "auto" else count for stage, count in given.items()}
 
 
 class Forked:

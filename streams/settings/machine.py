@@ -155,8 +155,8 @@ class Parse(Section):
     """CPU seconds to parse a page, all tries together; beyond it, or thrice by the clock, it goes to crawl.dead.
 
     A page of a Scrapy spider has as long again after each 1,000 items and requests."""
-    helpers: Annotated[int, Field(ge=0)] | None = None
-    """Processes that help a parse worker with a long partition; empty for one less than its cores, at most 3."""
+    helpers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Processes that help a parse worker with a long partition; `auto`: one fewer than its cores, at most 3."""
     max_memory_mb: Annotated[int, Field(ge=256)] = 2048
     """Memory of a parse worker, MiB; beyond it a page fails with MemoryError, or ends the worker for a restart."""
 
@@ -273,7 +273,7 @@ class Run(Section):
     """Fetch workers fetch this job's URLs only; empty for all. `crawlog run` on the local engine sets it to its own."""
     max_pages: Annotated[int, Field(ge=1)] | None = None
     """The crawl ends after about this many pages (overshoot: what is in flight)."""
-    fetch_workers: Annotated[int, Field(ge=0)] = 1
-    """Fetch worker processes."""
-    parse_workers: Annotated[int, Field(ge=0)] = 1
-    """Parse worker processes."""
+    fetch_workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Fetch worker processes; `auto`: one for four cores that this process may use."""
+    parse_workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Parse worker processes; `auto`: one for each of these cores, at most 8."""

@@ -89,6 +89,8 @@ def _words(schema: Mapping[str, Any]) -> str:
     """A JSON schema in words."""
     if "anyOf" in schema:
         return " or ".join(_words(one) for one in schema["anyOf"])
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return "one of " + ", ".join(schema["enum"])
     kind = schema.get("type", "text")

@@ -212,12 +212,12 @@ def test_pages_that_retention_deletes_while_parse_is_paused_are_fetched_again(si
     """
     options = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01"]
     urls = sorted(f"{site.origin}/{number}" for number in range(1, PAGES + 1))
-    done(crawlog("up", "--data", data, *options))
+    done(crawlog("up", "--data", data, "--workers", "fetch=1,parse=1", *options))
     done(crawlog("control", "pause", "--stage", "parse", "--data", data))
     done(crawlog("submit", *urls, "-o", "rows.jsonl", "--job", "j", "--data", data, *options))
     until(lambda: sum(end for _, end in held_pages(data)) >= PAGES, "pages")
     done(crawlog("down", "--data", data))
-    done(crawlog("up", "--data", data, *options))
+    done(crawlog("up", "--data", data, "--workers", "fetch=1,parse=1", *options))
     keep(data, "1")
     until(lambda: all(first == end for first, end in held_pages(data)), "the broker's look for old records")
     keep(data, "-1")

@@ -45,7 +45,7 @@ class Crawl:
         """`crawlog run`."""
         where = ["--seeds", self.folder / "seeds.txt", "--data", self.data, "-o", self.folder / output, "--json"]
         pairs = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01"]
-        return crawlog("run", *where, *pairs)
+        return crawlog("run", *where, *pairs, "--workers", "fetch=1,parse=1")
 
     def rows(self, output: str = "rows.jsonl") -> list[str]:
         """URLs of the results."""

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Literal
 
 import pytest
 
@@ -245,8 +246,8 @@ async def test_a_page_that_killed_workers_and_a_helper_is_a_dead_letter() -> Non
 
 
 @pytest.mark.parametrize(
-    ("wanted", "cores", "count"), [(None, 1, 0), (None, 2, 1), (None, 64, MOST), (0, 8, 0), (5, 2, 5)]
+    ("wanted", "cores", "count"), [("auto", 1, 0), ("auto", 2, 1), ("auto", 64, MOST), (0, 8, 0), (5, 2, 5)]
 )
-def test_a_worker_has_as_many_helpers_as_idle_cores(wanted: int | None, cores: int, count: int) -> None:
+def test_a_worker_has_as_many_helpers_as_idle_cores(wanted: int | Literal["auto"], cores: int, count: int) -> None:
     """Unless the setting says how many."""
     assert helper_count(wanted, cores) == count

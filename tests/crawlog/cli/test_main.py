@@ -324,6 +324,7 @@ def test_logins_in_seeds_become_settings() -> None:
 def test_workers_are_counts_by_stage() -> None:
     """Each stage may be left out."""
     assert arguments.worker_counts("fetch=2, parse=3") == {"run.fetch_workers": 2, "run.parse_workers": 3}
+    assert arguments.worker_counts("auto") == {"run.fetch_workers": "auto", "run.parse_workers": "auto"}
     assert arguments.worker_counts("parse=1") == {"run.parse_workers": 1}
 
 

@@ -26,6 +26,7 @@ from crawlog.processes.workers import (
     Forkserver,
     Name,
     Workers,
+    worker_counts,
 )
 from crawlog.schemas.progress import Progress
 from crawlog.streams import files
@@ -559,3 +560,21 @@ def test_parse_goes_back_once_for_rows_that_a_fleets_sink_lacks(
 def refused(*_: object) -> None:
     """Another command's workers have the group of parse."""
     raise EngineError("the group has members")
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "counts"),
+    [
+        ({}, 1, (1, 1)),
+        ({}, 2, (1, 2)),
+        ({}, 4, (1, 4)),
+        ({}, 64, (16, 8)),
+        ({"parse_workers": 1}, 8, (2, 1)),
+        ({"fetch_workers": 0, "parse_workers": 0}, 8, (0, 0)),
+    ],
+)
+def test_a_machine_has_workers_by_its_cores_unless_told(
+    given: dict[str, int], cores: int, counts: tuple[int, int]
+) -> None:
+    """Each stage by itself."""
+    assert tuple(worker_counts(load({f"run.{key}": value for key, value in given.items()}), cores).values()) == counts

@@ -364,7 +364,7 @@ def _settings(draw: st.DrawFn) -> Settings:
         if get_origin(field.annotation) is dict:
             value = _accounts(ACCOUNTS[key]) if key in ACCOUNTS else st.dictionaries(TEXT, TEXT, max_size=2)
         if "anyOf" in schema:
-            value = value | st.none()
+            value = value | st.sampled_from([one.get("const") for one in schema["anyOf"][1:]])  # `auto`, or None
         if key not in FORMS and draw(st.booleans()):
             chosen[key] = draw(value)
     for key, form in FORMS.items():
