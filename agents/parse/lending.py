@@ -43,7 +43,7 @@ log = structlog.get_logger()
 BATCH_PAGES = 32
 """Pages of a batch: 10 ms of parsing, longer than a turn of the owner's loop."""
 
-BATCH_BYTES = 256 << 10
+BATCH_BYTES = 1 << 20
 """A batch ends with the page that reaches this size."""
 
 BATCHES = 2
@@ -167,7 +167,7 @@ class HelperProcess:
         self._jobs[job.name] = job
         records = [(list(lent.message.headers or ()), lent.message.value or b"") for lent in batch.pages]
         frame = msgspec.msgpack.encode(AskedPages(job.name, spec, forgets, records))
-        writer.write(LENGTH.pack(len(frame)) + frame)
+        writer.writelines((LENGTH.pack(len(frame)), frame))
 
     async def run(self) -> None:
         """Keep a process while pages are lent, until cancelled."""
