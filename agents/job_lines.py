@@ -20,23 +20,18 @@ from crawlog.streams.worker import CrawlApp
 
 log = structlog.get_logger()
 
-EVERY_S = 0.2
-"""Time between two sends: `run` shows the lines as they come."""
+EVERY_S = 0.2  # Time between two sends: `run` shows the lines as they come
 
-MOST_OUTSTANDING = 64
-"""Records in flight, at most; further lines wait, then are lost."""
+MOST_OUTSTANDING = 64  # Records in flight, at most; further lines wait, then are lost
 
-GIVE_UP_MS = 30_000
-"""Time after which a record that the broker did not take is given up."""
+GIVE_UP_MS = 30_000  # Time after which a record that the broker did not take is given up
 
-IDLE_S = 60.0
-"""Time without lines after which the producer is closed."""
+IDLE_S = 60.0  # Time without lines after which the producer is closed
 
-LAST_S = 0.3
-"""Time that the last lines have at a stop or a rebalance."""
+LAST_S = 0.3  # Time that the last lines have at a stop or a rebalance
 
+# Settings of a producer that may lose records.
 UNSURE = {"enable.idempotence": False, "acks": "1", "message.timeout.ms": GIVE_UP_MS}
-"""Settings of a producer that may lose records."""
 
 
 class LinesSender:

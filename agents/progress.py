@@ -25,26 +25,21 @@ from crawlog.streams.worker import CrawlApp, OwnProcess
 
 log = structlog.get_logger()
 
-EVERY_S = 1.0
-"""Time between two reports of a partition that moves or has URLs waiting."""
+EVERY_S = 1.0  # Time between two reports of a partition that moves or has URLs waiting
 
-REST_S = 2.0
-"""The same for any other: each report wakes the broker and all readers of the topic."""
+REST_S = 2.0  # The same for any other: each report wakes the broker and all readers of the topic
 
+# Age from which a report is sent with one that is due: each send wakes the broker and all readers of the topic.
 TOGETHER_S = 0.6
-"""Age from which a report is sent with one that is due: each send wakes the broker and all readers of the topic."""
 
+# Time between two looks. A partition that rested since the last look is reported if its last report is out of date.
 LOOK_S = 0.2
-"""Time between two looks. A partition that rested since the last look is reported if its last report is out of date."""
 
-SHARE = 50
-"""Looks take at most 1/50 of a CPU, however many hosts a stage has."""
+SHARE = 50  # Looks take at most 1/50 of a CPU, however many hosts a stage has
 
-MOST_OUTSTANDING = 256
-"""Most reports in flight: 8 partitions for half a minute."""
+MOST_OUTSTANDING = 256  # Most reports in flight: 8 partitions for half a minute
 
-State = tuple[int, int, int, int]
-"""A report's offset, checkpoint, queued URLs and URLs in flight."""
+State = tuple[int, int, int, int]  # A report's offset, checkpoint, queued URLs and URLs in flight
 
 
 class ReportPace:

@@ -77,6 +77,7 @@ __all__ = [
     "try_page",
 ]
 
+# The modules of the names; all others are errors, in `streams.errors`.
 _HOMES = {
     "try_page": "streams.spiders",
     "Tried": "streams.spiders",
@@ -101,7 +102,6 @@ _HOMES = {
     "Transport": "agents.client",
     "crawl": "api",
 }
-"""The modules of the names; all others are errors, in `streams.errors`."""
 
 
 def __getattr__(name: str) -> object:

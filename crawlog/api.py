@@ -40,11 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Summary", "crawl"]
 
-STOP_S = 10.0
-"""How long a cancelled crawl may take to end; a clean stop takes at most 5 s."""
+STOP_S = 10.0  # How long a cancelled crawl may take to end; a clean stop takes at most 5 s
 
-MAX_LINE_BYTES = 1 << 20
-"""Longest line that the run may write to standard error."""
+MAX_LINE_BYTES = 1 << 20  # Longest line that the run may write to standard error
 
 log = logging.getLogger("crawlog")
 

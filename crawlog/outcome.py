@@ -21,31 +21,24 @@ from crawlog.streams.exit_codes import EX_DATAERR
 from .terminal import tell
 
 FINISHED = 0
-BROKEN = 1
-"""A bug in crawlog; Python exits with the same code after an exception."""
+BROKEN = 1  # A bug in crawlog; Python exits with the same code after an exception
 USAGE = 2
 ENGINE = 3
+# Finished, with new records of this job in crawl.dead, or an error of the spider's `start`, which is no record.
 DEAD_LETTERS = 4
-"""Finished, with new records of this job in crawl.dead, or an error of the spider's `start`, which is no record."""
+# `verify`: a state is not the fold of its log, or the log lacks records. `run`: lost records cannot be restored.
 DIFFERENT = 5
-"""`verify`: a state is not the fold of its log, or the log lacks records. `run`: lost records cannot be restored."""
-NOTHING_FETCHED = 6
-"""Finished, and no URL could be fetched."""
-CANCELLED = 7
-"""The job is cancelled, deleted, or begun again by another command: its rows stay partial."""
-PARTIAL = 8
-"""`export`: not all rows of the job are in the file: it goes on, or it was stopped."""
-INTERRUPTED = 130
-"""128 + SIGINT; a SIGTERM gives 143."""
-READER_GONE = 141
-"""128 + SIGPIPE, as for any Unix filter: `crawlog topics | head -1`."""
+NOTHING_FETCHED = 6  # Finished, and no URL could be fetched
+CANCELLED = 7  # The job is cancelled, deleted, or begun again by another command: its rows stay partial
+PARTIAL = 8  # `export`: not all rows of the job are in the file: it goes on, or it was stopped
+INTERRUPTED = 130  # 128 + SIGINT; a SIGTERM gives 143
+READER_GONE = 141  # 128 + SIGPIPE, as for any Unix filter: `crawlog topics | head -1`
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a command."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Signals that end a command
 
-UNWINDING_S = 10.0
-"""A command ends its processes in less time after a signal, seconds."""
+UNWINDING_S = 10.0  # A command ends its processes in less time after a signal, seconds
 
+# Errors of the operating system that mean a wrong path. All others mean a broken engine (disk full, no network).
 OF_THE_USER = frozenset(
     {
         errno.ENOENT,
@@ -58,7 +51,6 @@ OF_THE_USER = frozenset(
         errno.ENAMETOOLONG,
     }
 )
-"""Errors of the operating system that mean a wrong path. All others mean a broken engine (disk full, no network)."""
 
 
 def counted(number: int, noun: str) -> str:

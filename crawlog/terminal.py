@@ -16,8 +16,8 @@ from typing import BinaryIO, TextIO
 
 from crawlog.streams.printable import escaped
 
+# A command that a message suggests. A command with a pid behind it is a running one, and does not match.
 _HINT = re.compile(r"`(crawlog (?!probe\b)[a-z][^`]*)`(?! \(pid)")
-"""A command that a message suggests. A command with a pid behind it is a running one, and does not match."""
 
 _repeated: dict[str, str] = {}
 

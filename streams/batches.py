@@ -13,8 +13,7 @@ from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecord, _DefaultRecordBatchPy
 from aiokafka.record.memory_records import MemoryRecords
 
-PREFIX_BYTES = 12
-"""Bytes of a batch that its length field does not count: first offset and length."""
+PREFIX_BYTES = 12  # Bytes of a batch that its length field does not count: first offset and length
 
 
 class _AnyText(bytearray):

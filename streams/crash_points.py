@@ -20,6 +20,7 @@ from .errors import Misconfigured
 
 VARIABLE = "CRAWLOG_CRASH"
 
+# State of the log and of the disk at each point.
 POINTS = {
     "job.sending": "before a job's record goes to the first partition",
     "job.acknowledged": "a job's record is in every partition, its copy is not in crawl.control",
@@ -91,7 +92,6 @@ POINTS = {
     "output.made": "FILE of a job's output on a fleet is made, crawl.control does not say so",
     "output.noted": "crawl.control says so, the worker has not gone on",
 }
-"""State of the log and of the disk at each point."""
 
 
 _POINT = re.compile(r"([a-z.]+):([1-9][0-9]*)(:stop)?")
@@ -138,5 +138,5 @@ def _read(spec: str) -> tuple[Path, dict[str, _End]]:
     return Path(folder), {one[1]: _End(int(one[2]), signal.SIGSTOP if one[3] else signal.SIGKILL) for one in found}
 
 
+# Called with the name of the point that this process has reached.
 point: Callable[[str], None] = _armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _nothing
-"""Called with the name of the point that this process has reached."""

@@ -14,21 +14,18 @@ from .errors import AccessDenied, CrawlError, DamagedLog, EngineError, Misconfig
 
 log = structlog.get_logger()
 
-EX_TEMPFAIL = 75
-"""Exit code of a worker that asks for a restart (sysexits.h)."""
+EX_TEMPFAIL = 75  # Exit code of a worker that asks for a restart (sysexits.h)
 
+# Exit code after an error of the code itself (sysexits.h); the supervisor gives up if the same error repeats.
 EX_SOFTWARE = 70
-"""Exit code after an error of the code itself (sysexits.h); the supervisor gives up if the same error repeats."""
 
-EX_DATAERR = 65
-"""Exit code after a damaged log (sysexits.h)."""
+EX_DATAERR = 65  # Exit code after a damaged log (sysexits.h)
 
-EX_NOPERM = 77
-"""Exit code when the cluster denies access (sysexits.h); the supervisor gives up if that persists."""
+EX_NOPERM = 77  # Exit code when the cluster denies access (sysexits.h); the supervisor gives up if that persists
 
-DRAINED = 79
-"""Exit code of a supervised worker that an operator drained: its supervisor starts no other one."""
+DRAINED = 79  # Exit code of a supervised worker that an operator drained: its supervisor starts no other one
 
+# The first class that matches gives the code.
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (Misconfigured, 2),
     (OffsetFell, EX_SOFTWARE),
@@ -36,13 +33,11 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (AccessDenied, EX_NOPERM),
     (EngineError, 3),
 )
-"""The first class that matches gives the code."""
 
-FOR_GOOD = frozenset({2, EX_DATAERR})
-"""Exit codes after which a new worker would end in the same way."""
+FOR_GOOD = frozenset({2, EX_DATAERR})  # Exit codes after which a new worker would end in the same way
 
+# Prefix of a log's last line. The message follows as a JSON string, since it may have several lines.
 LAST_WORDS = "last words: "
-"""Prefix of a log's last line. The message follows as a JSON string, since it may have several lines."""
 
 
 def code_of(error: BaseException | None, other: int = 1) -> int:

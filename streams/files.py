@@ -19,11 +19,9 @@ from typing import BinaryIO
 
 from .errors import Misconfigured
 
-OTHERS = 0o077
-"""Permission bits of the group and of others."""
+OTHERS = 0o077  # Permission bits of the group and of others
 
-WRITES = 0o022
-"""Those of them that let them write."""
+WRITES = 0o022  # Those of them that let them write
 
 ROOT = 0
 

@@ -32,8 +32,7 @@ class JobSpider(NamedTuple):
         return cls(spec.spider, spec.args, spec.scrapy, spec.starts, spec.pipelines)
 
 
-NO_SPIDER = JobSpider()
-"""The default spider."""
+NO_SPIDER = JobSpider()  # The default spider
 
 
 def resolve_spec(

@@ -34,19 +34,18 @@ with _hidden("rich", "twisted"):  # structlog would load both, unused: two third
 
 LIBRARIES = ("faust", "mode", "aiokafka", "asyncio", "aiohttp")
 
+# Least levels of two loggers: one warns about each rebalance, the other repeats a crash that crawlog logs.
 LEAST = {"aiokafka.consumer.group_coordinator": logging.ERROR, "mode.crawlog.worker": logging.CRITICAL}
-"""Least levels of two loggers: one warns about each rebalance, the other repeats a crash that crawlog logs."""
 
+# At level debug this logger prints every request, the login's password included. At each login it warns that the
+# password goes in the clear: the user chose that, or the broker is on loopback.
 TELLS_SECRETS = "aiokafka.conn"
-"""At level debug this logger prints every request, the login's password included. At each login it warns that the
-password goes in the clear: the user chose that, or the broker is on loopback."""
 
-AGAIN_S = 10.0
-"""Least time between two lines of a library that differ in their arguments only."""
+AGAIN_S = 10.0  # Least time between two lines of a library that differ in their arguments only
 
 
+# Least level of what listeners hear, however little is shown: the lines of jobs go to the topic through them.
 HEARD = logging.INFO
-"""Least level of what listeners hear, however little is shown: the lines of jobs go to the topic through them."""
 
 _listeners: list[Callable[[Mapping[str, Any]], None]] = []
 

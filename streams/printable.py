@@ -5,13 +5,12 @@ from datetime import UTC, datetime, tzinfo
 
 HIDDEN = "********"
 
-LAST_S = 253_402_000_000.0
-"""A moment of the year 9999, UTC epoch seconds: no calendar here knows much later ones."""
+LAST_S = 253_402_000_000.0  # A moment of the year 9999, UTC epoch seconds: no calendar here knows much later ones
 
 _SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
+# C0, DEL, C1; characters that change the text direction; line and paragraph separators; lone surrogates.
 _control = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C0, DEL, C1; characters that change the text direction; line and paragraph separators; lone surrogates."""
 
 
 def escaped(text: str) -> str:

@@ -54,17 +54,15 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-LINGER_MS = 2
-"""How long a record waits for others; somebody waits for most of them."""
+LINGER_MS = 2  # How long a record waits for others; somebody waits for most of them
 
+# How long a finished job stays stopped by its spider: the log may hold an operator's command behind that stop.
 FREE_S = 1.0
-"""How long a finished job stays stopped by its spider: the log may hold an operator's command behind that stop."""
 
-BY = "crawlog"
-"""`JobOrder.by` of the coordinator's orders."""
+BY = "crawlog"  # `JobOrder.by` of the coordinator's orders
 
+# Makes the thread that reads reports; what is due is passed to the second argument.
 Follow = Callable[[FollowedJobs, Callable[[DueOrder | DueEnd], None]], Following]
-"""Makes the thread that reads reports; what is due is passed to the second argument."""
 
 
 class _Given(NamedTuple):

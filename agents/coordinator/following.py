@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-BUSY_S = 0.1
-"""Time that reports are gathered before each look while a job is open, seconds."""
+BUSY_S = 0.1  # Time that reports are gathered before each look while a job is open, seconds
 
-IDLE_S = 0.5
-"""The same while none is: only finished jobs may get URLs."""
+IDLE_S = 0.5  # The same while none is: only finished jobs may get URLs
 
-AGAIN_S = 1.0
-"""Pause after an error of the cluster, seconds."""
+AGAIN_S = 1.0  # Pause after an error of the cluster, seconds
 
 
 class Following(threading.Thread):

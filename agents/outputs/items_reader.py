@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-MOST = 1_000
-"""Records taken at a time."""
+MOST = 1_000  # Records taken at a time
 
 
 class ItemRecord(NamedTuple):

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 
-MACHINE = platform.node()
-"""FILE lies on the machine of the worker that made it."""
+MACHINE = platform.node()  # FILE lies on the machine of the worker that made it
 
 
 class OutputNotes:

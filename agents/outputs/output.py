@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
-LACKING_S = 5.0
-"""Pause between two looks for rows that are made again, seconds."""
+LACKING_S = 5.0  # Pause between two looks for rows that are made again, seconds
 
 
 class OutputStage(SinkStage):

@@ -38,29 +38,21 @@ from .wanted import WantedOutput, WantedOutputs, needed_of, shares_rows
 
 log = structlog.get_logger()
 
-LOOK_S = 0.2
-"""Longest wait for records; so long is a change of a job not seen."""
+LOOK_S = 0.2  # Longest wait for records; so long is a change of a job not seen
 
-IDLE_S = 1.0
-"""The same while no output is open."""
+IDLE_S = 1.0  # The same while no output is open
 
-PASS_S = 5.0
-"""Time between two looks at the log's end, while no output is open."""
+PASS_S = 5.0  # Time between two looks at the log's end, while no output is open
 
-FLUSH_S = 0.3
-"""Longest wait of a record for others of its output."""
+FLUSH_S = 0.3  # Longest wait of a record for others of its output
 
-BATCH_BYTES = 8 << 20
-"""Bytes that wait for all outputs, at most."""
+BATCH_BYTES = 8 << 20  # Bytes that wait for all outputs, at most
 
-MOST_OPEN = 48
-"""States that are open at a time; pipelines add to them."""
+MOST_OPEN = 48  # States that are open at a time; pipelines add to them
 
-REST_S = 10.0
-"""A state that got nothing for so long is closed."""
+REST_S = 10.0  # A state that got nothing for so long is closed
 
-AGAIN_S = 5.0
-"""Pause after an output failed, as on a full disk."""
+AGAIN_S = 5.0  # Pause after an output failed, as on a full disk
 
 Key = tuple[str, str]
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import SpiderRef
 
-LOADER = "crawlog.streams.spiders.pipelines:load_pipelines"
-"""Loads what answers the calls."""
+LOADER = "crawlog.streams.spiders.pipelines:load_pipelines"  # Loads what answers the calls
 
 
 class PipelinesChild:

@@ -58,18 +58,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-GATHER_S = 0.02
-"""Longest wait of a batch's first record for more records, seconds. It delays rows by as much."""
+GATHER_S = 0.02  # Longest wait of a batch's first record for more records, seconds. It delays rows by as much.
 
 FULL_RECORDS = 500
-FULL_BYTES = 4 << 20
-"""A batch of this many records or bytes is folded at once; at twice that, reading pauses."""
+FULL_BYTES = 4 << 20  # A batch of this many records or bytes is folded at once; at twice that, reading pauses
 
-AGAIN_S = 1.0
-"""Pause after a failed write, as on a full disk, seconds."""
+AGAIN_S = 1.0  # Pause after a failed write, as on a full disk, seconds
 
-GAP_RECORDS = 10_000
-"""Records read at a time from a range that Faust skipped."""
+GAP_RECORDS = 10_000  # Records read at a time from a range that Faust skipped
 
 
 class Read(NamedTuple):

@@ -14,8 +14,7 @@ from .guard import TimeUp
 
 log = structlog.get_logger()
 
-MAX_TRIES = 3
-"""Attempts to parse a page. A page that failed for lack of memory may succeed at the next attempt."""
+MAX_TRIES = 3  # Attempts to parse a page. A page that failed for lack of memory may succeed at the next attempt.
 
 
 def parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:

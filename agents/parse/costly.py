@@ -8,12 +8,11 @@ from crawlog.streams.html import is_simple
 
 log = structlog.get_logger()
 
+# Costly pages of a domain after which its pages are tried first. One is not enough: any page may be slow once, when the
+# garbage collector runs.
 COSTLY_PAGES = 2
-"""Costly pages of a domain after which its pages are tried first. One is not enough: any page may be slow once, when
-the garbage collector runs."""
 
-MAX_COSTLY = 10_000
-"""Domains remembered for a costly page; beyond this number all of them are forgotten."""
+MAX_COSTLY = 10_000  # Domains remembered for a costly page; beyond this number all of them are forgotten
 
 
 class CostlyDomains:

@@ -29,24 +29,21 @@ from crawlog.streams.worker import Suspects, Verdict, give_back_memory
 
 log = structlog.get_logger()
 
-TICK_S = 0.25
-"""Time between two checks of the page that is being parsed."""
+TICK_S = 0.25  # Time between two checks of the page that is being parsed
 
+# Kills from outside (such as `kill -9`) during the same page, after which that page is given up.
+#
+# Parsing takes less than a millisecond, so unrelated kills do not hit one page so often. The limit is lower than the
+# number of deaths at which a supervisor takes the worker for broken.
 KILLS_LIMIT = 4
-"""Kills from outside (such as `kill -9`) during the same page, after which that page is given up.
 
-Parsing takes less than a millisecond, so unrelated kills do not hit one page so often. The limit is lower than the
-number of deaths at which a supervisor takes the worker for broken."""
+INSISTENT = 3  # Multiple of its limits at which a page ends the process: it catches the exceptions raised in it
 
-INSISTENT = 3
-"""Multiple of its limits at which a page ends the process: it catches the exceptions raised in it."""
-
+# Multiple of the CPU limit that a page may take in ticks: it may sleep, or get little CPU on a busy machine. With the
+# largest limit this is less than the watchdog's limit for a blocked loop (`STUCK_S`).
 PATIENCE = 3
-"""Multiple of the CPU limit that a page may take in ticks: it may sleep, or get little CPU on a busy machine. With the
-largest limit this is less than the watchdog's limit for a blocked loop (`STUCK_S`)."""
 
-BREATH_S = 0.001
-"""Pause at each tick within a page. C code may hold the GIL, and a thread sends the heartbeats."""
+BREATH_S = 0.001  # Pause at each tick within a page. C code may hold the GIL, and a thread sends the heartbeats.
 
 P = ParamSpec("P")
 T = TypeVar("T")

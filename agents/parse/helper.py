@@ -28,17 +28,13 @@ from crawlog.streams.kernel import die_with, work_in_batch
 from crawlog.streams.parse import Job
 from crawlog.streams.url import Names, Places
 
-LENGTH = struct.Struct("!I")
-"""Before each frame, its length."""
+LENGTH = struct.Struct("!I")  # Before each frame, its length
 
-MAX_LINKS = 100_000
-"""Links in the table; with more, both sides empty it before the next batch."""
+MAX_LINKS = 100_000  # Links in the table; with more, both sides empty it before the next batch
 
-MAX_JOBS = 64
-"""Jobs that a helper knows; with more, it forgets all of them."""
+MAX_JOBS = 64  # Jobs that a helper knows; with more, it forgets all of them
 
-NICE = 19
-"""A helper takes cores that are idle, and next to nothing from other workers."""
+NICE = 19  # A helper takes cores that are idle, and next to nothing from other workers
 
 
 class AskedPages(msgspec.Struct, array_like=True, frozen=True):

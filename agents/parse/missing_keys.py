@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-EVERY_S = 60.0
-"""Time between two looks at crawl.code, seconds: code may be deployed at any time."""
+EVERY_S = 60.0  # Time between two looks at crawl.code, seconds: code may be deployed at any time
 
-MOST_NAMED = 3
-"""Versions that are named."""
+MOST_NAMED = 3  # Versions that are named
 
 
 class MissingKeys:

@@ -47,15 +47,14 @@ from .turns import GATHER_S, PageTurns
 log = structlog.get_logger()
 
 FOUND_LINGER_MS = 10
+# Time that a record waits for others of its partition. Each partition's batch is a request of its own, which costs the
+# broker some 250 µs.
 ITEM_LINGER_MS = 300
-"""Time that a record waits for others of its partition. Each partition's batch is a request of its own, which costs the
-broker some 250 µs."""
 
-HURRY_S = 0.005
-"""Length of one flush when partitions are revoked; it blocks the loop, and no record lingers."""
+HURRY_S = 0.005  # Length of one flush when partitions are revoked; it blocks the loop, and no record lingers
 
+# Time between two polls for acknowledgements. Only the commit waits for them, and it is written once a second.
 HEARD_S = 0.020
-"""Time between two polls for acknowledgements. Only the commit waits for them, and it is written once a second."""
 
 
 class ParseWorker:

@@ -35,27 +35,22 @@ from crawlog.streams.spiders import (
 
 log = structlog.get_logger()
 
-MAX_TRIES = 3
-"""Attempts of a page: one that failed for lack of memory may succeed at the next."""
+MAX_TRIES = 3  # Attempts of a page: one that failed for lack of memory may succeed at the next
 
+# Pages at once on their way to a process: it never waits for the next one. At least one, of any size.
 MAX_FLYING, MAX_FLYING_BYTES = 32, 1 << 20
-"""Pages at once on their way to a process: it never waits for the next one. At least one, of any size."""
 
-MAX_COUNT, MAX_BYTES = 1024, 32 << 20
-"""No more pages are taken while so many wait for spiders."""
+MAX_COUNT, MAX_BYTES = 1024, 32 << 20  # No more pages are taken while so many wait for spiders
 
-SLICE_S = 5.0
-"""Time after which a busy process makes room for the spider of another job."""
+SLICE_S = 5.0  # Time after which a busy process makes room for the spider of another job
 
+# Pause before a spider that could not be used is tried again: so many times as long as the try took, within these
+# seconds. Its code may have been deployed again meanwhile, or the disk of the cache has room again.
 FAULT_S, FAULT_TIMES, MOST_FAULT_S = 2.0, 5, 60.0
-"""Pause before a spider that could not be used is tried again: so many times as long as the try took, within these
-seconds. Its code may have been deployed again meanwhile, or the disk of the cache has room again."""
 
-MAX_UNREAD = 20
-"""Pages without a callback that are logged, of each reason; `jobs show` counts all."""
+MAX_UNREAD = 20  # Pages without a callback that are logged, of each reason; `jobs show` counts all
 
-MAX_WARNINGS = 1000
-"""Warnings of a spider remembered, so that each is logged once."""
+MAX_WARNINGS = 1000  # Warnings of a spider remembered, so that each is logged once
 
 
 class Child(Protocol):

@@ -39,24 +39,21 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-GATHER_PAGES = 64
-"""Pages parsed before the gathered founds are sent."""
+GATHER_PAGES = 64  # Pages parsed before the gathered founds are sent
 
 CRASH_LOOP = "crash_loop: its worker died of it again and again, at last while it was parsed alone"
 
-MAX_UNDONE = 4096
-"""No more pages are taken while this many are not done."""
+MAX_UNDONE = 4096  # No more pages are taken while this many are not done
 
+# Large pages put aside, and pages that wait for a trial, at most. They hold back the commit, so pages parsed meanwhile
+# are parsed again after a kill.
 MAX_ASIDE, MAX_UNTRIED = 256, 1024
-"""Large pages put aside, and pages that wait for a trial, at most. They hold back the commit, so pages parsed meanwhile
-are parsed again after a kill."""
 
+# No more pages are taken while this many are beyond the commits: 8 MB, and three minutes of parsing after a kill. To
+# fetch's back-pressure a page is parsed once it is taken, so this bounds how far fetch runs ahead of a waiting page.
 MAX_BEYOND = 65_536
-"""No more pages are taken while this many are beyond the commits: 8 MB, and three minutes of parsing after a kill. To
-fetch's back-pressure a page is parsed once it is taken, so this bounds how far fetch runs ahead of a waiting page."""
 
-MAX_HELD_BYTES = 32 << 20
-"""No more pages are taken while pages of unknown jobs hold this many bytes."""
+MAX_HELD_BYTES = 32 << 20  # No more pages are taken while pages of unknown jobs hold this many bytes
 
 
 class ParseStage:

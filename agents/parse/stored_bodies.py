@@ -22,14 +22,12 @@ from crawlog.streams.log import (
 )
 from crawlog.streams.settings import Settings
 
-BATCH = 256
-"""Pages looked up together."""
+BATCH = 256  # Pages looked up together
 
+# Bodies read in one batch, unpacked bytes, but at least one body; the others come with the next batch.
 MOST_BYTES = 16 << 20
-"""Bodies read in one batch, unpacked bytes, but at least one body; the others come with the next batch."""
 
-NEAR = 8
-"""Longest distance in offsets between two wanted records that are read in one run, without a seek."""
+NEAR = 8  # Longest distance in offsets between two wanted records that are read in one run, without a seek
 
 _READS_LITTLE = {
     "enable.partition.eof": True,
@@ -37,11 +35,9 @@ _READS_LITTLE = {
     "queued.max.messages.kbytes": 1024,
 }
 
-Place = tuple[int, int]
-"""(partition, offset) in crawl.pages."""
+Place = tuple[int, int]  # (partition, offset) in crawl.pages
 
-Headers = list[tuple[str, bytes]]
-"""Of a record."""
+Headers = list[tuple[str, bytes]]  # Of a record
 
 
 class Bodies:

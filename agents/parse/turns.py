@@ -30,20 +30,17 @@ from .stored_bodies import BATCH, Bodies
 
 log = structlog.get_logger()
 
-GATHER_S = 0.010
-"""Longest time that a found waits for others, and time between two checks of a wait, seconds."""
+GATHER_S = 0.010  # Longest time that a found waits for others, and time between two checks of a wait, seconds
 
+# Time between two checks of pages of unknown jobs, and pause after a failure to read a body, seconds.
 LOOK_AFTER_S = 5.0
-"""Time between two checks of pages of unknown jobs, and pause after a failure to read a body, seconds."""
 
+# Pages in the log from which helpers get some, and with which they go on getting some: to start takes a CPU second.
 LENDS_FROM, LENDS_ON = 1000, 64
-"""Pages in the log from which helpers get some, and with which they go on getting some: to start takes a CPU second."""
 
-LENDING_LOOKS = 32
-"""Pages between two looks at how many wait."""
+LENDING_LOOKS = 32  # Pages between two looks at how many wait
 
-TEND_S = 0.5
-"""Time between two looks at pages that wait for users' spiders, seconds."""
+TEND_S = 0.5  # Time between two looks at pages that wait for users' spiders, seconds
 
 
 class PageTurns:

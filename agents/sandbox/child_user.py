@@ -14,8 +14,8 @@ from pathlib import Path
 
 from crawlog.streams.kernel import die_with, prctl
 
+# Lowest number: systemd, too, gives the range up to 2^31 to nobody (https://systemd.io/UIDS-GIDS).
 FIRST_UID = 0x7000_0000
-"""Lowest number: systemd, too, gives the range up to 2^31 to nobody (https://systemd.io/UIDS-GIDS)."""
 
 NOBODY = 65_534
 

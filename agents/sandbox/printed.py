@@ -11,14 +11,11 @@ from crawlog.streams.printable import escaped
 
 log = structlog.get_logger()
 
-MAX_LINE = 2000
-"""Longest line, characters; the rest is cut."""
+MAX_LINE = 2000  # Longest line, characters; the rest is cut
 
-LINES, WINDOW_S = 500, 10.0
-"""Lines logged in a window of time; further ones are counted."""
+LINES, WINDOW_S = 500, 10.0  # Lines logged in a window of time; further ones are counted
 
-READS = 4
-"""Reads in a row of 64 KiB each."""
+READS = 4  # Reads in a row of 64 KiB each
 
 
 class Printed:

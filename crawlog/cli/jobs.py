@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 
 ACTIONS = ("list", "show", "logs", "pause", "resume", "stop", "cancel", "delete")
 
-OF_COMMAND = ("kafka.", "engine.", "log.", "run.data")
-"""Settings that are of the command itself, not of the job."""
+OF_COMMAND = ("kafka.", "engine.", "log.", "run.data")  # Settings that are of the command itself, not of the job
 
-OF_DEPLOYED = (*OF_COMMAND, "security.trusted_keys")
-"""Those of a command that loads a deployed spider."""
+OF_DEPLOYED = (*OF_COMMAND, "security.trusted_keys")  # Those of a command that loads a deployed spider
 
 DEPLOYED = "A spider of deployed code needs --project P; `crawlog projects list` names the projects."
 

@@ -20,6 +20,7 @@ from .options import CommandGroup
 click.rich_click.MAX_WIDTH = 120
 click.rich_click.STYLE_HELPTEXT = ""
 
+# The commands, in the order in which users need them.
 IN_ORDER = (
     crawling.run,
     local.up,
@@ -54,7 +55,6 @@ IN_ORDER = (
     stored.kcat_config,
     questions.probe,
 )
-"""The commands, in the order in which users need them."""
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

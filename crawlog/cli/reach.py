@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     Look = Callable[[float], Iterable[Progress]]
 
+# How long a command that writes waits for a local broker that does not run, seconds: another one may start it.
 GONE_S = 60.0
-"""How long a command that writes waits for a local broker that does not run, seconds: another one may start it."""
 
 
 @contextmanager

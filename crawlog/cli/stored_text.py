@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from crawlog.streams.recovery import Check
     from crawlog.streams.state import Difference
 
+# By stage: the name of the group's records, and the effect of a replay on them.
 WORK = {
     "parse": ("pages", "parsed again"),
     "sink": ("item records", "taken again"),
     "fetch": ("records", "forgotten: what they found is crawled again in a new epoch"),
 }
-"""By stage: the name of the group's records, and the effect of a replay on them."""
 
 NEXT = {
     "parse": "`crawlog run` of the job, the same command again, parses them and makes its FILE anew;"

@@ -19,16 +19,12 @@ if TYPE_CHECKING:
 
 Status = Literal["ok", "warn", "fail"]
 
-LOW_DISK_BYTES = 5 << 30
-"""crawl.pages keeps bodies for days: a million pages of 30 kB take 10 GB with lz4."""
-NO_DISK_BYTES = 512 << 20
-"""Kafka preallocates index files and stops at the first failed write."""
-LOW_MEMORY_BYTES = 1 << 30
-"""Broker 300 MB, two workers 150 MB each, the supervisor, the page cache."""
-FILES_BESIDE_FETCHES = 512
-"""RocksDB and Kafka keep some hundred files open per process."""
+LOW_DISK_BYTES = 5 << 30  # crawl.pages keeps bodies for days: a million pages of 30 kB take 10 GB with lz4
+NO_DISK_BYTES = 512 << 20  # Kafka preallocates index files and stops at the first failed write
+LOW_MEMORY_BYTES = 1 << 30  # Broker 300 MB, two workers 150 MB each, the supervisor, the page cache
+FILES_BESIDE_FETCHES = 512  # RocksDB and Kafka keep some hundred files open per process
+# Kafka's own default of offsets.retention.minutes: a group that is idle for longer loses its offsets.
 WEEK_MIN = 7 * 24 * 60
-"""Kafka's own default of offsets.retention.minutes: a group that is idle for longer loses its offsets."""
 CENTURY_MIN = 100 * 365 * 24 * 60
 
 

@@ -57,20 +57,16 @@ from .dead import Dead
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-BATCH = 2_000
-"""Records folded at a time."""
+BATCH = 2_000  # Records folded at a time
 
-LOOK_S = 1.0
-"""Time between two looks at a job that is followed, seconds."""
+LOOK_S = 1.0  # Time between two looks at a job that is followed, seconds
 
-NOTICE_AFTER_S = 5.0
-"""Time between two lines about it, seconds."""
+NOTICE_AFTER_S = 5.0  # Time between two lines about it, seconds
 
-END_S = 15.0
-"""How long to wait for the note about the end of a job that has just ended, seconds."""
+END_S = 15.0  # How long to wait for the note about the end of a job that has just ended, seconds
 
+# In the text of an error, also of RocksDB's: nothing more can be written there.
 FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
-"""In the text of an error, also of RocksDB's: nothing more can be written there."""
 
 Say = Callable[[str], None]
 

@@ -20,14 +20,11 @@ if TYPE_CHECKING:
 
     from crawlog.streams.settings import Settings
 
-LIMIT = 1_000
-"""Lines given, the newest ones, if the caller does not say how many."""
+LIMIT = 1_000  # Lines given, the newest ones, if the caller does not say how many
 
-LOST = "lines_lost"
-"""`LogLine.source` of a line that stands for lines that were left out."""
+LOST = "lines_lost"  # `LogLine.source` of a line that stands for lines that were left out
 
-POLL_S = 0.5
-"""Longest wait for the next record while following, seconds."""
+POLL_S = 0.5  # Longest wait for the next record while following, seconds
 
 
 def lines_end(settings: "Settings") -> int:

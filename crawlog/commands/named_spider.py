@@ -20,11 +20,10 @@ from crawlog.streams.spiders import SettingOrigin, SpiderFacts, SpiderRef
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-PROJECT = "scrapy.cfg"
-"""The file that marks the folder of a Scrapy project."""
+PROJECT = "scrapy.cfg"  # The file that marks the folder of a Scrapy project
 
+# Loads what knows the origins of Scrapy's settings, in the child.
 ORIGINS_LOADER = "crawlog.streams.spiders.scrapy.settings_table:load_origins"
-"""Loads what knows the origins of Scrapy's settings, in the child."""
 
 _SCRAPY_SETTING = re.compile(r"[A-Z][A-Z0-9_]*")
 

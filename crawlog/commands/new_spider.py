@@ -5,6 +5,7 @@ from pathlib import Path
 
 from crawlog.streams.errors import Misconfigured
 
+# By path.
 PROJECT = {
     "crawlog.toml": """# Settings of this folder; `crawlog settings` lists all of them.
 
@@ -24,7 +25,6 @@ delay_s = 1.0 # rest between two requests to one host
 """,
     ".gitignore": ".crawlog/\n",
 }
-"""By path."""
 
 _BASIC = '''"""@KIND@: what it takes."""
 
@@ -163,11 +163,12 @@ class @KIND@(Spider):
             yield Request(url, self.parse_page, headers={"Accept": "application/json"})
 '''
 
+# The file of a spider, by template.
 SPIDERS = {"basic": _BASIC, "rules": _RULES, "sitemap": _SITEMAP, "login": _LOGIN, "api": _API}
-"""The file of a spider, by template."""
 
 _HTML = '{"v":1,"url":"@ORIGIN@/","job":"test","http":200,"content_type":"text/html; charset=utf-8"}\n'
 
+# The page of a test, by template: as `crawlog fetch --save` writes it.
 PAGES = {
     "basic": (
         _HTML + "<h1>Items</h1><ul><li><a name=top></a>"
@@ -191,8 +192,8 @@ PAGES = {
         '{"items": [{"id": 1}], "page": 1, "has_next": true}\n'
     ),
 }
-"""The page of a test, by template: as `crawlog fetch --save` writes it."""
 
+# The file of a test.
 TEST = '''"""@KIND@ on stored pages: `crawlog fetch URL --save tests/pages/NAME.page` adds one."""
 
 from pathlib import Path
@@ -209,7 +210,6 @@ def test_a_page_gives_items_or_requests() -> None:
     assert tried.items or tried.requests
     assert all(url.startswith("@ORIGIN@/") for url in tried.urls)
 '''
-"""The file of a test."""
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from crawlog.streams.http import Answer
     from crawlog.streams.settings import Settings
 
-TRIED = "trying"
-"""Name of the job whose cookies these requests have; it ends with the command."""
+TRIED = "trying"  # Name of the job whose cookies these requests have; it ends with the command
 
 
 def fetched_page(

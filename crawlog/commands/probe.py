@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _USAGE = 2
 _LINK_SOURCES = ("a", "area")
 _encode = msgspec.json.Encoder().encode
-_ANY_HOST = "http://robots.invalid/"
-"""Base of the URLs in `robots` questions, which may be paths alone."""
+_ANY_HOST = "http://robots.invalid/"  # Base of the URLs in `robots` questions, which may be paths alone
 
 
 class BadQuestion(ValueError):

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from .named_spider import NamedSpider
 
-TRIED_LOADER = "crawlog.streams.spiders.runners:load_tried"
-"""What loads the spider in its process."""
+TRIED_LOADER = "crawlog.streams.spiders.runners:load_tried"  # What loads the spider in its process
 
 
 def parsed_page(
@@ -90,8 +89,7 @@ fetch(x)   asks for a URL or a request, and makes its page the response; respons
 """
 
 
-NAME = "<shell>"
-"""Of the user's code in tracebacks."""
+NAME = "<shell>"  # Of the user's code in tracebacks
 
 
 class Shell:

@@ -52,14 +52,11 @@ if TYPE_CHECKING:
     from crawlog.schemas.progress import Progress
     from crawlog.streams.settings import Settings
 
-TELL_S = 2.0
-"""Interval of the messages about the progress of reading, seconds."""
+TELL_S = 2.0  # Interval of the messages about the progress of reading, seconds
 
-CHECK_EVERY = 2_000
-"""Records between two looks at the clock."""
+CHECK_EVERY = 2_000  # Records between two looks at the clock
 
-MAX_HOPS = 10
-"""Redirects that are followed at most, from a URL and back."""
+MAX_HOPS = 10  # Redirects that are followed at most, from a URL and back
 
 Report = Callable[[str], None]
 

@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 
+# Reason of a job that waits for its first requests.
 NOT_STARTED = "no worker runs its `start`: `crawlog worker start` does"
-"""Reason of a job that waits for its first requests."""
 
-TRIES = 3
-"""Tries to change a job while others change it."""
+TRIES = 3  # Tries to change a job while others change it
 
 
 def list_jobs(settings: "Settings") -> "list[JobView]":
@@ -152,6 +151,7 @@ def delete_job(settings: "Settings", name: str, by: str = "") -> None:
         raise unknown_job(name)
 
 
+# The states that a job may have before each change; a job that has the new state already stays as it is.
 _FROM: dict[JobStateName, tuple[str, ...]] = {
     "paused": ("running",),
     "running": ("paused", "stopped", "failed"),
@@ -159,7 +159,6 @@ _FROM: dict[JobStateName, tuple[str, ...]] = {
     "cancelled": ("running", "paused", "stopped", "failed"),
     "deleted": ("running", "paused", "stopped", "finished", "failed", "cancelled"),
 }
-"""The states that a job may have before each change; a job that has the new state already stays as it is."""
 
 
 def _change(settings: "Settings", name: str, state: JobStateName, by: str, reason: str = "") -> "JobView":

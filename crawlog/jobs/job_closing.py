@@ -26,15 +26,13 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView, JobView
     from crawlog.streams.settings import Settings
 
-_MARK = b'"stats":{'
-"""Only records with this text are decoded."""
+_MARK = b'"stats":{'  # Only records with this text are decoded
 
+# So many records of a job without stats tell that its spider is none of Scrapy's: each page of those changes some, and
+# only sitemaps change none.
 WITHOUT = 2_000
-"""So many records of a job without stats tell that its spider is none of Scrapy's: each page of those changes some, and
-only sitemaps change none."""
 
-ENGINE, STATS = "scrapy.core.engine", "scrapy.statscollectors"
-"""Scrapy's own sources of these lines."""
+ENGINE, STATS = "scrapy.core.engine", "scrapy.statscollectors"  # Scrapy's own sources of these lines
 
 
 def last_lines(settings: "Settings", name: str) -> list[LogLine]:

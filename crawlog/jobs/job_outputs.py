@@ -14,8 +14,7 @@ from crawlog.streams.errors import EngineError
 if TYPE_CHECKING:
     from crawlog.streams.fleet import OutputView
 
-NOTICE_AFTER_S = 10.0
-"""Wait after the job's end after which the user is told what is waited for, seconds."""
+NOTICE_AFTER_S = 10.0  # Wait after the job's end after which the user is told what is waited for, seconds
 
 
 class JobOutputs:

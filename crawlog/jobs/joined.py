@@ -26,20 +26,18 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import JobView
     from crawlog.streams.settings import Settings
 
-AGAIN_S = 3.0
-"""How long a second Ctrl-C cancels the job after the first one, seconds."""
+AGAIN_S = 3.0  # How long a second Ctrl-C cancels the job after the first one, seconds
 
-RENEW_S = 1.0
-"""Time between two looks whether the local engine was started again, seconds."""
+RENEW_S = 1.0  # Time between two looks whether the local engine was started again, seconds
 
+# How long to wait for a report of a fleet that seems to be gone, seconds: the broker's clock may differ from ours.
 SIGN_S = 3.0
-"""How long to wait for a report of a fleet that seems to be gone, seconds: the broker's clock may differ from ours."""
 
+# What is said of FILE: the command makes it from the log, which has no rows of pipelines.
 AS_SCRAPED = (
     "{} will have the items as they were scraped: the job's pipelines run beside the fleet's sink worker."
     " `crawlog submit -o NAME` writes what they give"
 )
-"""What is said of FILE: the command makes it from the log, which has no rows of pipelines."""
 
 
 def has_fleet(settings: "Settings") -> bool:

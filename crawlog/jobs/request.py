@@ -18,21 +18,20 @@ if TYPE_CHECKING:
     from crawlog.schemas.urls import JobSpec
     from crawlog.streams.settings import Settings
 
+# Job names are parts of keys (`JOB URL`, `job/NAME`) and of file names.
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""Job names are parts of keys (`JOB URL`, `job/NAME`) and of file names."""
 
-MAX_URLS = 10_000
-"""URLs of one submission; more come by `--seeds FILE` or `crawlog seed`."""
+MAX_URLS = 10_000  # URLs of one submission; more come by `--seeds FILE` or `crawlog seed`
 
+# Value of a setting: as in a configuration file, or the text of `-s`.
 Value = str | int | float | bool | None | list[str | int]
-"""Value of a setting: as in a configuration file, or the text of `-s`."""
 
-OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")
-"""Names of Scrapy's settings."""
+OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")  # Names of Scrapy's settings
 
+# Fields of a job's record in which two submissions of one job may differ; its scope's names are those of its seeds.
 _OWN = ("rev", "state", "reason", "by", "at", "changed_at", "items")
-"""Fields of a job's record in which two submissions of one job may differ; its scope's names are those of its seeds."""
 
+# Options that fields of a job's record are made of; most others are made of settings.
 _OPTIONS = {
     "spider": "--spider",
     "args": "-a",
@@ -41,7 +40,6 @@ _OPTIONS = {
     "scrapy": "-s of Scrapy",
     "priority": "--priority",
 }
-"""Options that fields of a job's record are made of; most others are made of settings."""
 
 
 class Submission(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from crawlog.streams.job_spec import JobSpider
     from crawlog.streams.settings import Settings
 
-TOLD = 3
-"""Refused seeds that are named at most."""
+TOLD = 3  # Refused seeds that are named at most
 
-CHUNK = 200_000
-"""Seeds whose name is made in memory, some 40 MB."""
+CHUNK = 200_000  # Seeds whose name is made in memory, some 40 MB
 
 _LINE = msgspec.json.Decoder(str)
 _OPENS = "; -s network.allow_private=true has it asked, with --fresh once the job has refused it"

@@ -14,14 +14,12 @@ if TYPE_CHECKING:
     from crawlog.jobs.live import View
     from crawlog.streams.settings import Settings
 
-BATCH = 100
-"""Records taken at a time: the terminal is not worth more of a look."""
+BATCH = 100  # Records taken at a time: the terminal is not worth more of a look
 
+# `LogLine.source` of a worker's line about `close_spider` or `closed`: no count or row shows that it raised.
 CLOSE_FAILED = "pipelines_close_failed"
-"""`LogLine.source` of a worker's line about `close_spider` or `closed`: no count or row shows that it raised."""
 
-LAST_S = 0.5
-"""How long the last lines are waited for."""
+LAST_S = 0.5  # How long the last lines are waited for
 
 
 class SpiderLines:

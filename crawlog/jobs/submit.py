@@ -38,11 +38,9 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import SpiderFacts
 
-BROKEN = "spider_broken"
-"""Reason of a job that failed before its first request: its spider cannot be made."""
+BROKEN = "spider_broken"  # Reason of a job that failed before its first request: its spider cannot be made
 
-HELD = ("paused", "stopped", "failed")
-"""States of jobs whose new URLs wait until somebody lets the job go on."""
+HELD = ("paused", "stopped", "failed")  # States of jobs whose new URLs wait until somebody lets the job go on
 
 
 def submit(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from crawlog.streams.log import LetterTally
 
 
+# Ends of a run that leave rows out, so that FILE is not made.
 UNFINISHED = frozenset({"interrupted", "detached", "blocked", "begun_again"}) | PARTIAL_ENDS
-"""Ends of a run that leave rows out, so that FILE is not made."""
 
 
 class Summary(msgspec.Struct):

@@ -19,14 +19,11 @@ from .forkserver import SERVICE
 from .starts import Starts
 from .supervisor import Stop, Supervisor, names, with_service
 
-ACCEPTS_SKIPPED = "CRAWLOG_ACCEPTS_SKIPPED"
-"""Environment variable of `up --accept-skipped`."""
+ACCEPTS_SKIPPED = "CRAWLOG_ACCEPTS_SKIPPED"  # Environment variable of `up --accept-skipped`
 
-LOOK_S = 0.5
-"""Pause between two looks at workers and engine, seconds; no user waits for it."""
+LOOK_S = 0.5  # Pause between two looks at workers and engine, seconds; no user waits for it
 
-WORKING_S = 60.0
-"""How long `up` waits until every stage has a working worker. That takes 2 s, on a busy machine 20 s."""
+WORKING_S = 60.0  # How long `up` waits until every stage has a working worker. That takes 2 s, on a busy machine 20 s.
 
 
 def main() -> None:

@@ -21,12 +21,11 @@ import msgspec
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
-OURS = ("kafka", "logs", "run", "sinks", "state", "suspects", "trials")
-"""The subfolders that crawlog makes."""
+OURS = ("kafka", "logs", "run", "sinks", "state", "suspects", "trials")  # The subfolders that crawlog makes
 
+# Raised when an older crawlog could no longer find the log in a folder. States and sinks have their own versions: a
+# state or sink of another version is folded again from the log.
 FORMAT = 1
-"""Raised when an older crawlog could no longer find the log in a folder. States and sinks have their own versions: a
-state or sink of another version is folded again from the log."""
 
 
 def prepare(data: Path) -> None:
@@ -132,11 +131,10 @@ def note_service(data: Path, note: ServiceNote) -> None:
     files.write(_file(data), msgspec.json.encode(note).decode())
 
 
+# A disk with less free space counts as full: Kafka preallocates indexes of 1 MiB each, and RocksDB its log.
 FULL_BYTES = 16 << 20
-"""A disk with less free space counts as full: Kafka preallocates indexes of 1 MiB each, and RocksDB its log."""
 
-FULL_AGAIN_S = 2.0
-"""Pause between two looks at the disk, and between two starts of a broker on a full disk, seconds."""
+FULL_AGAIN_S = 2.0  # Pause between two looks at the disk, and between two starts of a broker on a full disk, seconds
 
 
 class Disk:

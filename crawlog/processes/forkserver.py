@@ -31,11 +31,10 @@ from crawlog.streams.kernel import die_with
 
 READY = b"ready"
 
-SERVICE = "service"
-"""The stage of the HTTP service, which is no Faust app."""
+SERVICE = "service"  # The stage of the HTTP service, which is no Faust app
 
+# Pause between two looks at the parent's pid, seconds; the process between the forks takes a millisecond to exit.
 ADOPTION_S = 0.0005
-"""Pause between two looks at the parent's pid, seconds; the process between the forks takes a millisecond to exit."""
 
 
 def load_modules() -> None:

@@ -20,11 +20,9 @@ from .folder import unusable
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-LOOKS_S = 1.0
-"""A lock that stays taken for longer counts as held, seconds; `holder` takes it for some 20 µs."""
+LOOKS_S = 1.0  # A lock that stays taken for longer counts as held, seconds; `holder` takes it for some 20 µs
 
-LOOK_AGAIN_S = 0.005
-"""Pause between two attempts to take the lock, seconds."""
+LOOK_AGAIN_S = 0.005  # Pause between two attempts to take the lock, seconds
 
 
 class Holder(NamedTuple):

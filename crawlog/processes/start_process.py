@@ -28,15 +28,12 @@ if TYPE_CHECKING:
     from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings
 
-LOOK_S = 0.2
-"""Pause between two looks, seconds."""
+LOOK_S = 0.2  # Pause between two looks, seconds
 
-AWAY_S = 1.0
-"""Pause after the log could not be read, seconds."""
+AWAY_S = 1.0  # Pause after the log could not be read, seconds
 
 
-REPORT_S = 2.0
-"""Time between two reports of this process, seconds."""
+REPORT_S = 2.0  # Time between two reports of this process, seconds
 
 
 class FollowedLog(NamedTuple):

@@ -29,29 +29,23 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import CallResult, SpiderFacts
 
-MOST_WAITING = 10_000
-"""Requests of a job that are queued or not yet folded, from which on `start` waits."""
+MOST_WAITING = 10_000  # Requests of a job that are queued or not yet folded, from which on `start` waits
 
-AHEAD = 64
-"""Parts that are asked for at a time: the process looks two to ten times a second."""
+AHEAD = 64  # Parts that are asked for at a time: the process looks two to ten times a second
 
-TRIES = 3
-"""Attempts of a `start` whose process died; each begins at the beginning."""
+TRIES = 3  # Attempts of a `start` whose process died; each begins at the beginning
 
+# Different warnings of a `start` that are said, since an endless one may make a new one for each request.
 MAX_WARNINGS = 1000
-"""Different warnings of a `start` that are said, since an endless one may make a new one for each request."""
 
-AGAIN_S = 1.0
-"""Pause before the next attempt, seconds."""
+AGAIN_S = 1.0  # Pause before the next attempt, seconds
 
+# How long the acknowledgement of a note is waited for, seconds: a broker that died is restarted between two looks.
 NOTE_S = 2.0
-"""How long the acknowledgement of a note is waited for, seconds: a broker that died is restarted between two looks."""
 
-HELD_LOOK_S = 2.0
-"""Time between two looks whether the job was stopped, seconds."""
+HELD_LOOK_S = 2.0  # Time between two looks whether the job was stopped, seconds
 
-TRACE_LINES = 20
-"""Lines of a traceback that are said."""
+TRACE_LINES = 20  # Lines of a traceback that are said
 
 
 @cache

@@ -15,8 +15,7 @@ from .answers import AnswerError
 from .api_jobs import SEEN_S, Limit
 from .endpoint import ApiCall, ApiEndpoint
 
-MOST_OFFSETS = 10_000
-"""Offsets of letters in one request."""
+MOST_OFFSETS = 10_000  # Offsets of letters in one request
 
 LogOffset = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 

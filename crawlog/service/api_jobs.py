@@ -21,8 +21,8 @@ from crawlog.streams.url import InvalidUrl, serialise
 from .answers import AnswerError
 from .endpoint import ApiCall, ApiEndpoint
 
+# How long an answer waits until the live view, which answers the next request, shows what was written, seconds.
 SEEN_S = 2.0
-"""How long an answer waits until the live view, which answers the next request, shows what was written, seconds."""
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]

@@ -38,6 +38,7 @@ def routes(app: web.Application) -> None:
     add(app, "GET", f"{BASE}/openapi.json", openapi, "read")
 
 
+# Statuses of errors; their body is an ErrorBody, but that of 401, which is text.
 ERRORS = {
     400: "the request is wrong",
     401: "no valid credentials",
@@ -52,18 +53,16 @@ ERRORS = {
     429: "too many requests",
     503: "the log does not answer, or too many commands wait",
 }
-"""Statuses of errors; their body is an ErrorBody, but that of 401, which is text."""
 
-OF_ALL = (400, 401, 403, 421, 429, 503)
-"""Errors of every endpoint."""
+OF_ALL = (400, 401, 403, 421, 429, 503)  # Errors of every endpoint
 
 PLACE = "#/components/schemas/{name}"
 
+# Schemas of names in paths; others are texts.
 NAMES: dict[str, dict[str, Any]] = {
     "job": {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"},
     "offset": {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1},
 }
-"""Schemas of names in paths; others are texts."""
 
 
 def description(endpoints: Iterable[ApiEndpoint]) -> dict[str, Any]:

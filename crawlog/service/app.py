@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetView
     from crawlog.streams.settings import Settings
 
+# Modules of this folder with routes; each has a function `routes(app)`. A new one is a name here.
 MODULES = ("api_v1", "metrics", "scrapyd", "pages")
-"""Modules of this folder with routes; each has a function `routes(app)`. A new one is a name here."""
 
 
 def make_app(settings: "Settings", fleet: "FleetView", own_token: str) -> web.Application:

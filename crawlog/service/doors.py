@@ -16,8 +16,7 @@ from aiohttp import web
 
 from .routing import Handler
 
-ADDRESSES = 10_000
-"""Addresses that are remembered; beyond it full buckets are forgotten."""
+ADDRESSES = 10_000  # Addresses that are remembered; beyond it full buckets are forgotten
 
 
 class Rates:
@@ -55,26 +54,20 @@ class Rates:
         return min(self._at_once, level + (self._clock() - at) * self._per_s)
 
 
+# Connections of one address, and of all. Each may hold a first line of `LINE_BYTES` and 1 MB of headers.
 PER_ADDRESS, IN_ALL = 128, 256
-"""Connections of one address, and of all. Each may hold a first line of `LINE_BYTES` and 1 MB of headers."""
 
-FILES = IN_ALL + 1_024
-"""Open files that the service wants: connections, the clients of Kafka, files of commands."""
+FILES = IN_ALL + 1_024  # Open files that the service wants: connections, the clients of Kafka, files of commands
 
-HEADERS_S = 15.0
-"""How long a connection may be without a whole request: from its begin, or from the answer before."""
+HEADERS_S = 15.0  # How long a connection may be without a whole request: from its begin, or from the answer before
 
-LINGER_S = 1.0
-"""How long the rest of a body that nobody wanted is read, so that the client sees the answer."""
+LINGER_S = 1.0  # How long the rest of a body that nobody wanted is read, so that the client sees the answer
 
-LINE_BYTES = 1 << 19
-"""Longest first line of a request: it holds the longest URL and cursor of a query, escaped."""
+LINE_BYTES = 1 << 19  # Longest first line of a request: it holds the longest URL and cursor of a query, escaped
 
-STOP_S = 1.0
-"""How long requests under way may take at the end, seconds."""
+STOP_S = 1.0  # How long requests under way may take at the end, seconds
 
-AT_WORK: web.AppKey[set[object]] = web.AppKey("at_work", set)
-"""Connections whose request is being answered."""
+AT_WORK: web.AppKey[set[object]] = web.AppKey("at_work", set)  # Connections whose request is being answered
 
 
 @web.middleware

@@ -24,11 +24,10 @@ from .scrapyd import SCRAPYD
 from .scrapyd_calls import by_stand, file_path
 from .scrapyd_fleet import ScrapydJob, Stand, local_time
 
+# Columns of the page of jobs; ScrapydWeb reads them by their order.
 HEADINGS = ("Project", "Spider", "Job", "PID", "Start", "Runtime", "Finish", "Log", "Items", "Cancel")
-"""Columns of the page of jobs; ScrapydWeb reads them by their order."""
 
-_LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b")
-"""How a line begins that Python's `logging` has made."""
+_LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b")  # How a line begins that Python's `logging` has made
 
 
 class PageJob(NamedTuple):
@@ -132,14 +131,12 @@ def log_text(line: LogLine) -> str:
     return f"{_seconds(line.at)} [{escaped(line.source) or 'crawlog'}] {line.level.upper()}: {escaped(line.text + url)}"
 
 
-FOLDER = Path(__file__).parent
-"""Of the templates."""
+FOLDER = Path(__file__).parent  # Of the templates
 
+# What a browser may load and do on a page: its stylesheet, and its forms. No script runs, whatever a page shows.
 POLICY = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; sandbox {}"
-"""What a browser may load and do on a page: its stylesheet, and its forms. No script runs, whatever a page shows."""
 
-PART_BYTES = 1 << 16
-"""Text that is sent at a time."""
+PART_BYTES = 1 << 16  # Text that is sent at a time
 
 Kind = Literal["logs", "items"]
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-PORTS = 100
-"""Ports that are tried, from `service.port` on."""
+PORTS = 100  # Ports that are tried, from `service.port` on
 
 
 def serve(load: "Callable[[], Settings]", told: Callable[[ServiceNote], None] | None = None) -> NoReturn:

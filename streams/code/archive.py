@@ -17,26 +17,23 @@ from crawlog.schemas.code import MAX_ARCHIVE_BYTES
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
-PROJECT = "scrapy.cfg"
-"""The file that names the settings of a Scrapy project."""
+PROJECT = "scrapy.cfg"  # The file that names the settings of a Scrapy project
 
-MAX_FILES = 5_000
-"""Files of an archive, at most."""
+MAX_FILES = 5_000  # Files of an archive, at most
 
-MAX_UNPACKED_BYTES = 256 << 20
-"""All files of an archive, unpacked."""
+MAX_UNPACKED_BYTES = 256 << 20  # All files of an archive, unpacked
 
+# Folders that are not packed, beside hidden ones, virtual environments, `*.egg-info` and data folders of crawlog.
 LEFT_OUT = ("__pycache__", "node_modules", "build", "dist")
-"""Folders that are not packed, beside hidden ones, virtual environments, `*.egg-info` and data folders of crawlog."""
 
-_FILES_LEFT_OUT = ("crawlog.toml",)
-"""Settings of crawlog: they may have passwords."""
+_FILES_LEFT_OUT = ("crawlog.toml",)  # Settings of crawlog: they may have passwords
 
+# Made files, files that Python would run at its start, and keys.
 _SUFFIXES_LEFT_OUT = (".pyc", ".pth", ".key", ".pem", ".p12", ".pfx")
-"""Made files, files that Python would run at its start, and keys."""
 
 _ENTRY_POINTS = ("EGG-INFO/entry_points.txt",)
 
+# What `zipfile` raises for a broken archive.
 BROKEN = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
@@ -47,10 +44,9 @@ BROKEN = (
     ValueError,
     OverflowError,
 )
-"""What `zipfile` raises for a broken archive."""
 
+# Others are refused: `zipfile` gives what bzip2 and LZMA unpack to in one piece, of any size.
 COMPRESSIONS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
-"""Others are refused: `zipfile` gives what bzip2 and LZMA unpack to in one piece, of any size."""
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 

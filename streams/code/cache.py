@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from crawlog.schemas.code import CodeManifest
     from crawlog.streams.settings import Settings
 
+# How the pages of a refused job come back, and its first requests.
 AGAIN = (
     "then `crawlog dead redrive --all --reason code_refused --execute`, and `crawlog submit --job NAME` for a job "
     "whose `start` was refused"
 )
-"""How the pages of a refused job come back, and its first requests."""
 
 
 class CodeFolder(NamedTuple):

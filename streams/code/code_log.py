@@ -18,11 +18,9 @@ from . import keys
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-ACKNOWLEDGED_S = 30.0
-"""How long a writer waits for the log."""
+ACKNOWLEDGED_S = 30.0  # How long a writer waits for the log
 
-KEY_ROOM = 16_384
-"""Bytes of a record beside its chunk."""
+KEY_ROOM = 16_384  # Bytes of a record beside its chunk
 
 
 class CodeEntry(NamedTuple):

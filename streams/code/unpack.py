@@ -16,22 +16,18 @@ from crawlog.streams.errors import Misconfigured
 
 from .archive import BROKEN, COMPRESSIONS, MAX_FILES, MAX_UNPACKED_BYTES, PROJECT
 
-MAX_RATIO = 200
-"""Bytes unpacked for one byte of the archive, at most; source code has 10."""
+MAX_RATIO = 200  # Bytes unpacked for one byte of the archive, at most; source code has 10
 
-RATIO_FROM = 1 << 20
-"""Bytes up to which the ratio does not matter."""
+RATIO_FROM = 1 << 20  # Bytes up to which the ratio does not matter
 
-MAX_NAME = 512
-"""Longest name in an archive, characters."""
+MAX_NAME = 512  # Longest name in an archive, characters
 
 PART_BYTES = 1 << 20
 
-MAX_PART_BYTES = 255
-"""Longest name of one file or folder, as file systems have it."""
+MAX_PART_BYTES = 255  # Longest name of one file or folder, as file systems have it
 
+# What a broken archive, or one whose files have names of its folders, raises.
 _NOT_WRITTEN = (*BROKEN, FileExistsError, NotADirectoryError)
-"""What a broken archive, or one whose files have names of its folders, raises."""
 
 _FORBIDDEN = frozenset('\\:*?"<>|\x7f') | {chr(number) for number in range(32)}
 

@@ -66,13 +66,11 @@ from .rewind import settled_control
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-ANSWERED_S = 10.0
-"""Longest wait for the answer to an order, seconds."""
+ANSWERED_S = 10.0  # Longest wait for the answer to an order, seconds
 
 POLL_S = 0.2
 
-RENEWALS = 3
-"""Tries to give a job a new revision while others change it."""
+RENEWALS = 3  # Tries to give a job a new revision while others change it
 
 RUNNING: JobStateName = "running"
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from crawlog.streams.log import Producer, Topics
     from crawlog.streams.settings import Settings
 
-ACKNOWLEDGED_S = 60.0
-"""Timeout of the acknowledgements of a job's records, seconds."""
+ACKNOWLEDGED_S = 60.0  # Timeout of the acknowledgements of a job's records, seconds
 
 
 def write_job(

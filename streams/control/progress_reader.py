@@ -29,17 +29,14 @@ if TYPE_CHECKING:
     from crawlog.streams.jobs import FleetReports
     from crawlog.streams.settings import Settings
 
-BATCH = 500
-"""Records taken at a time; a worker sends at most one report per second and partition."""
+BATCH = 500  # Records taken at a time; a worker sends at most one report per second and partition
 
-RECENT = 200
-"""Earlier reports that are read at most; with eight partitions all stages send some 20 a second."""
+RECENT = 200  # Earlier reports that are read at most; with eight partitions all stages send some 20 a second
 
-CATCH_UP_S = 0.02
-"""Longest wait of one poll while catching up, seconds."""
+CATCH_UP_S = 0.02  # Longest wait of one poll while catching up, seconds
 
+# After this time without a report, reading goes on at the end: a broker returns nothing from behind file damage.
 SILENT_S = 10.0
-"""After this time without a report, reading goes on at the end: a broker returns nothing from behind file damage."""
 
 
 class ProgressReader:

@@ -32,26 +32,20 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 
-USER = "crawlog"
-"""The broker's only user; the broker itself logs in to the controller as this user."""
+USER = "crawlog"  # The broker's only user; the broker itself logs in to the controller as this user
 
-PASSWORD_BYTES = 24
-"""Random bytes of a password."""
+PASSWORD_BYTES = 24  # Random bytes of a password
 
-POLL_S = 0.02
-"""Interval of checks of a starting or ending process; a start takes 0.8 s, a stop 0.3 s."""
+POLL_S = 0.02  # Interval of checks of a starting or ending process; a start takes 0.8 s, a stop 0.3 s
 
-KILL_TIMEOUT_S = 5.0
-"""How long a process may take to end after SIGKILL."""
+KILL_TIMEOUT_S = 5.0  # How long a process may take to end after SIGKILL
 
-SESSION_MS = 9000
-"""Kafka's default for the broker's session with its controller."""
+SESSION_MS = 9000  # Kafka's default for the broker's session with its controller
 
+# The same after a kill: until it has passed, the controller treats the new broker as a duplicate of the dead one.
 SESSION_AFTER_DEATH_MS = 1500
-"""The same after a kill: until it has passed, the controller treats the new broker as a duplicate of the dead one."""
 
-MAX_LOG_BYTES = 10 << 20
-"""A longer broker.log becomes broker.log.1 at the next start."""
+MAX_LOG_BYTES = 10 << 20  # A longer broker.log becomes broker.log.1 at the next start
 
 # log.dirs is relative to the broker's working folder: Kafka splits a path at commas, and this file is Latin-1.
 PROPERTIES = """\
@@ -112,11 +106,11 @@ num.recovery.threads.per.data.dir=2
 background.threads=2
 """
 
+# The login of the broker's own connections, and the user that it accepts.
 LOGIN = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
     'username="{user}" password="{password}" user_{user}="{password}";'
 )
-"""The login of the broker's own connections, and the user that it accepts."""
 
 LOGGING = """\
 status=error
@@ -128,8 +122,8 @@ appender.out.layout.type=PatternLayout
 appender.out.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
 """
 
+# Exit codes of a broker that another process ended; Java catches SIGTERM. A crash of Java has another one.
 KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM})
-"""Exit codes of a broker that another process ended; Java catches SIGTERM. A crash of Java has another one."""
 
 
 class Identity(NamedTuple):

@@ -10,9 +10,9 @@ _CRASHED = (
     "engine.cache, ~/.cache/crawlog/kafka/VERSION without that setting. A new archive is made."
 )
 
-_SIGNS = ("ERROR", "Error", "Exception", "fatal error")
-"""One is in a line that tells of an error."""
+_SIGNS = ("ERROR", "Error", "Exception", "fatal error")  # One is in a line that tells of an error
 
+# A word in a dying broker's output, and the advice for the user.
 CAUSES = (
     ("CorruptRecordException", _DAMAGED),
     ("only permitted for segments with overflow", _DAMAGED),  # a first offset, which no CRC covers
@@ -28,7 +28,6 @@ CAUSES = (
     ("ClassNotFoundException", "A jar is missing or broken: run `crawlog engine fetch`."),
     ("NoClassDefFoundError", "A jar is missing or broken: run `crawlog engine fetch`."),
 )
-"""A word in a dying broker's output, and the advice for the user."""
 
 
 def died(folder: Path, what: str, said: str | None = None) -> str:

@@ -31,20 +31,15 @@ from crawlog.schemas import items, pages
 from crawlog.schemas import urls as u
 from crawlog.streams.batches import PREFIX_BYTES, records_of_batch
 
-_HEAD = struct.Struct(">qiibI")
-"""First offset, length of the rest, leader epoch, version, CRC."""
+_HEAD = struct.Struct(">qiibI")  # First offset, length of the rest, leader epoch, version, CRC
 
-VERSION = 2
-"""Version of batches; Kafka 4 writes no other."""
+VERSION = 2  # Version of batches; Kafka 4 writes no other
 
-OFFSETS = 1 << 31
-"""Most offsets in one file: its index has four bytes for each."""
+OFFSETS = 1 << 31  # Most offsets in one file: its index has four bytes for each
 
-LEAST_BYTES = 49
-"""Least value of a batch's length field: the head without records."""
+LEAST_BYTES = 49  # Least value of a batch's length field: the head without records
 
-_LIKE_HEAD = re.compile(rb"\0\0.{14}\x02", re.DOTALL)
-"""The head of a batch of version 2, with an offset below 2^48."""
+_LIKE_HEAD = re.compile(rb"\0\0.{14}\x02", re.DOTALL)  # The head of a batch of version 2, with an offset below 2^48
 
 _NOT_ZERO = re.compile(rb"[^\0]")
 

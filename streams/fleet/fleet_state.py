@@ -14,14 +14,12 @@ from crawlog.streams.jobs import ControlState, FleetReports, ended, is_offered
 
 from .views import HostView, JobView, OutputView, WorkerView
 
-GONE_S = 15.0
-"""A worker without a report for this time is gone, seconds; a living one reports each second."""
+GONE_S = 15.0  # A worker without a report for this time is gone, seconds; a living one reports each second
 
-RATE_S = 5.0
-"""Time over which rates are taken, seconds."""
+RATE_S = 5.0  # Time over which rates are taken, seconds
 
+# What stands for the record of the job of bare records, which has none.
 DEFAULT_COPY = JobCopy(DEFAULT_JOB, DEFAULT_SPEC)
-"""What stands for the record of the job of bare records, which has none."""
 
 
 class Sample(NamedTuple):

@@ -47,27 +47,21 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-BATCH = 1_000
-"""Records taken at a time."""
+BATCH = 1_000  # Records taken at a time
 
 
-READ_S = 20.0
-"""How long a view may take to read what is there, seconds."""
+READ_S = 20.0  # How long a view may take to read what is there, seconds
 
-FURTHER_S = 5.0
-"""How long a view may take to read reports from before `RECENT_S`, seconds; some 500,000 of them."""
+FURTHER_S = 5.0  # How long a view may take to read reports from before `RECENT_S`, seconds; some 500,000 of them
 
-POLL_S = 0.5
-"""Longest wait of the thread's one poll, seconds."""
+POLL_S = 0.5  # Longest wait of the thread's one poll, seconds
 
-ANSWER_S = 10.0
-"""How long the broker may take to find a place by its time, seconds."""
+ANSWER_S = 10.0  # How long the broker may take to find a place by its time, seconds
 
+# Factor of the time of crawl.progress that is read when the newest part has not the counts of all partitions.
 FURTHER = 16
-"""Factor of the time of crawl.progress that is read when the newest part has not the counts of all partitions."""
 
-ENDS_S = 1.0
-"""How long end offsets are used, seconds."""
+ENDS_S = 1.0  # How long end offsets are used, seconds
 
 T = TypeVar("T")
 

@@ -57,8 +57,7 @@ class DueEnd(NamedTuple):
     end: End
 
 
-REOPENED = "new URLs"
-"""Reason of a finished job that runs again."""
+REOPENED = "new URLs"  # Reason of a finished job that runs again
 
 
 class Dues:

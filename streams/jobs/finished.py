@@ -8,8 +8,8 @@ from crawlog.schemas.progress import JobCounts
 
 from .fleet_reports import FleetReports
 
+# Reads the end offset of each partition of a stage's input topic, by the stage's name.
 Ends = Callable[[str], tuple[int, ...]]
-"""Reads the end offset of each partition of a stage's input topic, by the stage's name."""
 
 
 class Snapshot(NamedTuple):

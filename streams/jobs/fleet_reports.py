@@ -11,11 +11,10 @@ import msgspec
 
 from crawlog.schemas.progress import IDLE, JobCounts, JobRemarks, Progress
 
+# Age of the oldest reports that show a fleet as it is, seconds: each job is named within ten reports of a worker.
 RECENT_S = 22.0
-"""Age of the oldest reports that show a fleet as it is, seconds: each job is named within ten reports of a worker."""
 
-TURNS = 10
-"""Reports of a process that together name every job of its partition."""
+TURNS = 10  # Reports of a process that together name every job of its partition
 
 
 def by_rule(dropped: Mapping[str, int]) -> str:

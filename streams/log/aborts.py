@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 AGAIN = "import sys; from crawlog.streams.log.first_damage import main; main(sys.argv[1])"
 
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
+# The handler, which C holds by its address, the process that installed it, and the settings of its newest client.
 _kept: dict[str, Any] = {}
-"""The handler, which C holds by its address, the process that installed it, and the settings of its newest client."""
 
 
 def explain_aborts(settings: "Settings") -> None:

@@ -27,21 +27,19 @@ if TYPE_CHECKING:
 
     from crawlog.streams.settings import Settings
 
-ANSWER_TIMEOUT_S = 15.0
-"""Timeout of one request, seconds."""
+ANSWER_TIMEOUT_S = 15.0  # Timeout of one request, seconds
 
+# Timeout once a connection is refused, seconds: no listener, an unknown host name, or wrong credentials.
 REFUSED_TIMEOUT_S = 1.0
-"""Timeout once a connection is refused, seconds: no listener, an unknown host name, or wrong credentials."""
 
+# Errors of wrong credentials, certificates or a wrong address.
 REFUSALS = frozenset({KafkaError._RESOLVE, *DENIED_CODES})
-"""Errors of wrong credentials, certificates or a wrong address."""
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""Those that `kafka.sasl_mechanism` takes."""
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")  # Those that `kafka.sasl_mechanism` takes
 
-POLL_S = 0.02
-"""Pause between two polls for a pending change, such as topics that are being created, seconds."""
+POLL_S = 0.02  # Pause between two polls for a pending change, such as topics that are being created, seconds
 
+# Errors during a change of a partition's leader; the request is retried.
 LEADER_CHANGES = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -53,7 +51,6 @@ LEADER_CHANGES = frozenset(
         KafkaError._NOENT,  # the client knows no leader, and sent no request
     }
 )
-"""Errors during a change of a partition's leader; the request is retried."""
 
 FIRST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its stub has no types
 

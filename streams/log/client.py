@@ -29,29 +29,26 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-READER = "crawlog-reader"
-"""Group id of the plain consumers. librdkafka requires one; they never commit under it."""
+READER = "crawlog-reader"  # Group id of the plain consumers. librdkafka requires one; they never commit under it.
 
+# Read-ahead of a plain consumer, bytes. More than the largest record, less than librdkafka's 64 MiB per partition.
 QUEUED_BYTES = 32 << 20
-"""Read-ahead of a plain consumer, bytes. More than the largest record, less than librdkafka's 64 MiB per partition."""
 
+# One answer to it, bytes as they lie in the log; unpacked at once they take several times that. A larger record comes
+# alone.
 FETCHED_BYTES = 4 << 20
-"""One answer to it, bytes as they lie in the log; unpacked at once they take several times that. A larger record comes
-alone."""
 
-AGAIN_S = 0.05
-"""Pause before a request is retried after a transient error."""
+AGAIN_S = 0.05  # Pause before a request is retried after a transient error
 
-SILENT_S = 10.0
-"""Without an answer for this long a command says that it waits."""
+SILENT_S = 10.0  # Without an answer for this long a command says that it waits
 
-CLUSTER_TIMEOUT_S = 30.0
-"""Timeout of a request to the cluster, seconds; a broker that has just started is slow."""
+CLUSTER_TIMEOUT_S = 30.0  # Timeout of a request to the cluster, seconds; a broker that has just started is slow
 
+# A request that a broker does not answer for this long is sent again, to the partition's leader by then: Kafka puts a
+# broker that hangs out of the cluster after 9 s. A record that was written already is not written twice (idempotence).
 HUNG_MS = 10_000
-"""A request that a broker does not answer for this long is sent again, to the partition's leader by then: Kafka puts a
-broker that hangs out of the cluster after 9 s. A record that was written already is not written twice (idempotence)."""
 
+# Errors of a broker that starts, changes its role or is unreachable for a moment.
 TRANSIENT_CODES = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -74,8 +71,8 @@ TRANSIENT_CODES = frozenset(
         KafkaError._UNKNOWN_TOPIC,
     }
 )
-"""Errors of a broker that starts, changes its role or is unreachable for a moment."""
 
+# Errors of a damaged record.
 DAMAGE_CODES = frozenset(
     {
         KafkaError.INVALID_MSG,
@@ -86,11 +83,11 @@ DAMAGE_CODES = frozenset(
         KafkaError._UNDERFLOW,
     }
 )
-"""Errors of a damaged record."""
 
+# After these errors a client of the local engine asks for the password again: a restarted broker has a new one.
 BROKER_AWAY = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION})
-"""After these errors a client of the local engine asks for the password again: a restarted broker has a new one."""
 
+# Errors of a failed authentication or a missing permission.
 DENIED_CODES = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -101,14 +98,13 @@ DENIED_CODES = frozenset(
         KafkaError._SSL,
     }
 )
-"""Errors of a failed authentication or a missing permission."""
 
 _EPOCHS = frozenset({KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH})
 
 Answer = TypeVar("Answer")
 
+# Returns the present user and password of the broker. An exception from it ends the command.
 BrokerLogin = Callable[[], tuple[str, str]]
-"""Returns the present user and password of the broker. An exception from it ends the command."""
 
 
 class LogIdentity(NamedTuple):

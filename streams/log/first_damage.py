@@ -19,8 +19,8 @@ from .topics import TOPIC_KINDS
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
+# A partition from which the broker gives nothing for so long is passed over: librdkafka reports such damage itself.
 SILENT_S = 5.0
-"""A partition from which the broker gives nothing for so long is passed over: librdkafka reports such damage itself."""
 
 WHY = "there are bytes that are no record, such as zeros"
 

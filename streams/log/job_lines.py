@@ -16,20 +16,15 @@ from typing import Any
 from crawlog.schemas.log_lines import MAX_LINE, MAX_LINES, LogLine, LogLines
 from crawlog.streams.printable import escaped
 
-PRINTED = "spider_printed"
-"""The event of a line that a child process printed, in the field `line`."""
+PRINTED = "spider_printed"  # The event of a line that a child process printed, in the field `line`
 
-LINES_S, BURST = 50.0, 500
-"""Lines of one job a second, and at once."""
+LINES_S, BURST = 50.0, 500  # Lines of one job a second, and at once
 
-WORKER_LINES_S, WORKER_BURST = 500.0, 5_000
-"""Lines of one worker a second, and at once; so many are held at most."""
+WORKER_LINES_S, WORKER_BURST = 500.0, 5_000  # Lines of one worker a second, and at once; so many are held at most
 
-RECORD_CHARS = 200_000
-"""Characters of one record, about."""
+RECORD_CHARS = 200_000  # Characters of one record, about
 
-MOST_JOBS = 1_000
-"""Jobs whose rate is remembered."""
+MOST_JOBS = 1_000  # Jobs whose rate is remembered
 
 _HIDDEN = frozenset({"job", "event", "level", "time", "url", "exception", "line"})
 _LEVEL = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")

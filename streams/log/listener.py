@@ -17,12 +17,10 @@ from confluent_kafka import KafkaException
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-LOOK_S = 0.5
-"""Time for one connection with its answer."""
+LOOK_S = 0.5  # Time for one connection with its answer
 
 _HANDSHAKE, _CLIENT, _MECHANISM = 17, b"crawlog-listener", b"NONE"
-_ILLEGAL_STATE = 34
-"""Error of a listener without SASL."""
+_ILLEGAL_STATE = 34  # Error of a listener without SASL
 
 _MOST_BYTES = 1 << 16
 
@@ -53,8 +51,7 @@ def listener_at(bootstrap: str) -> KafkaListener | None:
     return None
 
 
-_OTHERS = (OSError, ValueError, struct.error, OverflowError)
-"""Errors of an answer that is not Kafka's."""
+_OTHERS = (OSError, ValueError, struct.error, OverflowError)  # Errors of an answer that is not Kafka's
 
 
 def _asked(connection: socket.socket, transport: str) -> KafkaListener:
@@ -87,8 +84,7 @@ def _names(rest: bytes, count: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-TRY_S = 2.5
-"""For all addresses together."""
+TRY_S = 2.5  # For all addresses together
 
 
 def named_silent(client: "AdminClient") -> str:

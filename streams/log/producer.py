@@ -27,38 +27,32 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# Bytes of the largest record kept for the batch header and the lengths of fields: the broker's limit counts them.
 ENVELOPE_BYTES = 1024
-"""Bytes of the largest record kept for the batch header and the lengths of fields: the broker's limit counts them."""
 
-HEADER_BYTES = 10
-"""Most bytes of the two lengths of a header."""
+HEADER_BYTES = 10  # Most bytes of the two lengths of a header
 
+# Limit of the queue, bytes; `send` waits when it is full. About 4,000 pages of 30 kB: a second of a slow broker.
 QUEUE_BYTES = 128 << 20
-"""Limit of the queue, bytes; `send` waits when it is full. About 4,000 pages of 30 kB: a second of a slow broker."""
 
-QUEUE_RECORDS = 100_000
-"""Limit of the queue, records: each costs some 200 bytes beside its value."""
+QUEUE_RECORDS = 100_000  # Limit of the queue, records: each costs some 200 bytes beside its value
 
+# Pause between two polls while records are in flight, seconds; 200 polls a second cost about 1 % of a core.
 POLL_S = 0.005
-"""Pause between two polls while records are in flight, seconds; 200 polls a second cost about 1 % of a core."""
 
-FULL_POLL_S = 0.05
-"""Longest wait of one poll while the queue is full, seconds."""
+FULL_POLL_S = 0.05  # Longest wait of one poll while the queue is full, seconds
 
+# Interval of the warnings about an unreachable cluster, seconds; librdkafka reports it every second.
 TELL_EVERY_S = 30.0
-"""Interval of the warnings about an unreachable cluster, seconds; librdkafka reports it every second."""
 
-DENIED_S = 20.0
-"""If access is denied for so long, seconds, and no record is acknowledged meanwhile, the worker ends."""
+DENIED_S = 20.0  # If access is denied for so long, seconds, and no record is acknowledged meanwhile, the worker ends
 
-EX_IOERR = 74
-"""Exit code after a fatal producer error (sysexits.h)."""
+EX_IOERR = 74  # Exit code after a fatal producer error (sysexits.h)
 
-Acknowledged = Callable[[int, int], None]
-"""Callback with (partition, offset) once a record is in the log."""
+Acknowledged = Callable[[int, int], None]  # Callback with (partition, offset) once a record is in the log
 
+# Any client may write a header without a value, and a dead letter has its record's headers.
 Headers = Sequence[tuple[str, bytes | None]]
-"""Any client may write a header without a value, and a dead letter has its record's headers."""
 
 
 class Producer:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from crawlog.streams.settings import Settings
 
+# Wrong values of these settings lose records or their times. All other settings of a cluster are the user's choice.
 MUST_EQUAL = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
-"""Wrong values of these settings lose records or their times. All other settings of a cluster are the user's choice."""
 
 
 def ensure_topics(settings: "Settings", say: Callable[[str], None] = lambda _: None) -> None:

@@ -32,21 +32,19 @@ from .client import (
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
+# Seconds after CLUSTER_TIMEOUT_S: if a broker answers but gives no record for so long, its log counts as damaged.
 CONFIRM_S = 10.0
-"""Seconds after CLUSTER_TIMEOUT_S: if a broker answers but gives no record for so long, its log counts as damaged."""
 
+# Time budget of `read_around` after the first damage, seconds. A broker that cannot read its file is silent longer.
 AROUND_S = 20.0
-"""Time budget of `read_around` after the first damage, seconds. A broker that cannot read its file is silent longer."""
 
-PROBED_BYTES = 32 << 20
-"""Bytes of a partition that `check_readable` reads: more than a worker's consumer reads ahead."""
+PROBED_BYTES = 32 << 20  # Bytes of a partition that `check_readable` reads: more than a worker's consumer reads ahead
 
+# For a name that is not UTF-8 confluent-kafka 2.16 raises, and also returns a list with null pointers. A plain call of
+# the method in a loop is one that Python optimizes: it ignores the exception, and the list ends the process (SIGSEGV).
 _headers = methodcaller("headers")
-"""For a name that is not UTF-8 confluent-kafka 2.16 raises, and also returns a list with null pointers. A plain call of
-the method in a loop is one that Python optimizes: it ignores the exception, and the list ends the process (SIGSEGV)."""
 
-READ_RECORDS = 1_000
-"""Largest number of records taken from librdkafka at once."""
+READ_RECORDS = 1_000  # Largest number of records taken from librdkafka at once
 
 
 def read_records(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Generator[Message]:

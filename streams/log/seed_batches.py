@@ -11,8 +11,7 @@ from crawlog.schemas.requests import packed
 from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
 from crawlog.streams.url import Place
 
-FRAME_BYTES = 96
-"""Largest size of the JSON around a seed's URL: braces, field names and numbers, bytes."""
+FRAME_BYTES = 96  # Largest size of the JSON around a seed's URL: braces, field names and numbers, bytes
 
 
 class SeedBatch(NamedTuple):

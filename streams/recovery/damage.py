@@ -27,8 +27,7 @@ from crawlog.streams.log import (
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-REPORTS_READ = 2_000
-"""Number of reports read from the end of crawl.progress: a minute of 32 partitions."""
+REPORTS_READ = 2_000  # Number of reports read from the end of crawl.progress: a minute of 32 partitions
 
 Say = Callable[[str], None]
 

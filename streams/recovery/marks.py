@@ -36,11 +36,10 @@ if TYPE_CHECKING:
 
 FILE = "ends.json"
 
+# Timeout of each request, seconds. Short: the caller starts a broker that has died. The next look retries.
 ANSWER_S = 2.0
-"""Timeout of each request, seconds. Short: the caller starts a broker that has died. The next look retries."""
 
-LOOK_S = 2.0
-"""Interval of looks, seconds."""
+LOOK_S = 2.0  # Interval of looks, seconds
 
 Place = tuple[str, int]
 

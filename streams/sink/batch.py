@@ -16,14 +16,11 @@ from crawlog.streams.log import LogIdentity, SinkSpec
 from crawlog.streams.printable import one_line
 from crawlog.streams.state import Rocks
 
-VERSION = 1
-"""Of a sink's state, counted up where an older crawlog could not read it."""
+VERSION = 1  # Of a sink's state, counted up where an older crawlog could not read it
 
-RAW_VERSION = 2
-"""Of the state of a sink of raw items."""
+RAW_VERSION = 2  # Of the state of a sink of raw items
 
-TAGGED, PLAIN = b"~", b"="
-"""First byte of a line of raw items: an item as scraped, or one that was a row already."""
+TAGGED, PLAIN = b"~", b"="  # First byte of a line of raw items: an item as scraped, or one that was a row already
 
 START = Layout(">Q")
 LENGTH = Layout(">I")

@@ -15,11 +15,9 @@ import msgspec
 from crawlog.streams.log import SinkSpec
 
 CLOSE = "close.json"
-CLOSED = "closed.json"
-"""Names of the notes."""
+CLOSED = "closed.json"  # Names of the notes
 
-ITEMS = "items.partial"
-"""File of raw items."""
+ITEMS = "items.partial"  # File of raw items
 
 
 class CloseNote(msgspec.Struct, frozen=True):

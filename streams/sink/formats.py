@@ -14,8 +14,7 @@ import msgspec
 
 from crawlog.streams.log import SinkSpec
 
-FORMULA = tuple("=+-@\t\r\n")
-"""First characters of texts that spreadsheets calculate; some programs trim blanks first."""
+FORMULA = tuple("=+-@\t\r\n")  # First characters of texts that spreadsheets calculate; some programs trim blanks first
 
 _number = re.compile(r"[+-](?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 

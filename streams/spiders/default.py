@@ -27,8 +27,8 @@ from crawlog.streams.html import (
 
 from .page import NOTHING, Parsed, is_followed, is_html, is_redirect
 
+# Name and version in each record of crawl.items. A change that gives another row for the same page raises it.
 SPIDER = "default@1"
-"""Name and version in each record of crawl.items. A change that gives another row for the same page raises it."""
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ _FILE = "it names a file or folder of a worker"
 _STORE = "it names a place to write to"
 _LOGIN = "it is a credential, or names one's owner"
 
+# Scrapy's own, by name. A test compares it with the settings of the installed Scrapy.
 REFUSED: dict[str, str] = {
     "ADDONS": _CODE,
     "ASYNCIO_EVENT_LOOP": _CODE,
@@ -115,8 +116,8 @@ REFUSED: dict[str, str] = {
     "TWISTED_DNS_RESOLVER": _CODE,
     "TWISTED_REACTOR": _CODE,
 }
-"""Scrapy's own, by name. A test compares it with the settings of the installed Scrapy."""
 
+# Reasons by the words of other names: a later Scrapy's, those of extensions, and a project's own.
 _WORDS: dict[str, re.Pattern[str]] = {
     _CODE: re.compile(
         r"(SCHEDULER|ASYNCIO|TWISTED|FORCE|SPIDER)_.*"
@@ -139,11 +140,10 @@ _WORDS: dict[str, re.Pattern[str]] = {
         r"(AWS|FTP|MAIL)_.*|MEMUSAGE_NOTIFY_MAIL|.*_(PASSWORD|PASS|SECRET|TOKEN|CREDENTIALS)", re.DOTALL
     ),
 }
-"""Reasons by the words of other names: a later Scrapy's, those of extensions, and a project's own."""
 
 _SWITCH = re.compile(r".*_(ENABLED|DEBUG)", re.DOTALL)
+# A switch with such a value holds no path and no address, whatever its other words say.
 _BOOLEAN = re.compile(r"[01]|[Tt]rue|[Ff]alse")
-"""A switch with such a value holds no path and no address, whatever its other words say."""
 
 
 def wire_refusal(name: str, value: str = "") -> str:
@@ -157,8 +157,7 @@ def wire_refusal(name: str, value: str = "") -> str:
     return f"{name}: {why}, so only the settings of the project itself may set it; set it there and deploy it again"
 
 
-MAX_SHOWN = 20
-"""Names of spiders in a message."""
+MAX_SHOWN = 20  # Names of spiders in a message
 
 
 def check_settings(ref: SpiderRef) -> None:

@@ -38,6 +38,7 @@ class SpiderRef(msgspec.Struct, frozen=True, omit_defaults=True):
     folder: str = ""
 
 
+# Fields of a job's record that a spider does not see, with a value.
 _UNSEEN: dict[str, Any] = {
     "rev": 1,
     "state": "running",
@@ -47,7 +48,6 @@ _UNSEEN: dict[str, Any] = {
     "changed_at": 0.0,
     "outputs": (),
 }
-"""Fields of a job's record that a spider does not see, with a value."""
 
 
 def ref_of(job: str, epoch: int, spec: JobSpec) -> SpiderRef:
@@ -125,11 +125,10 @@ class PageCall(msgspec.Struct, frozen=True, omit_defaults=True):
     gives_more: Callable[[], None] = lambda: None
 
 
+# Outputs after which the time of a page begins anew: a sitemap with 50,000 URLs takes longer than other pages.
 TIMED_OUTPUTS = 1000
-"""Outputs after which the time of a page begins anew: a sitemap with 50,000 URLs takes longer than other pages."""
 
-MOST_TIMED = 250_000
-"""Outputs for which that is so; more do not fit into one answer."""
+MOST_TIMED = 250_000  # Outputs for which that is so; more do not fit into one answer
 
 
 class RequestOut(msgspec.Struct, frozen=True, omit_defaults=True):

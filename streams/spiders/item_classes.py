@@ -157,6 +157,7 @@ def _tuple_names(kind: Any) -> Iterable[str]:
     return names
 
 
+# By the attribute that marks a class, in the order in which they are looked for.
 _SHAPES = (
     ("__dataclass_fields__", Shape(_attributes(_dataclass_names), _make_dataclass)),
     ("__attrs_attrs__", Shape(_attributes(_attrs_names), _make_attrs)),
@@ -164,4 +165,3 @@ _SHAPES = (
     ("__pydantic_fields__", Shape(_attributes(_pydantic_names), _make_pydantic)),
     ("_field_defaults", Shape(_attributes(_tuple_names), _make_named_tuple)),
 )
-"""By the attribute that marks a class, in the order in which they are looked for."""

@@ -23,17 +23,15 @@ from crawlog.streams.errors import Misconfigured
 from . import scrapy_names
 from .trust import Trust, code_of
 
-PROJECT = "scrapy.cfg"
-"""The file that marks the folder of a Scrapy project."""
+PROJECT = "scrapy.cfg"  # The file that marks the folder of a Scrapy project
 
+# `pkg.module:Class`, of an installed package or of one in a folder: `/FOLDER:pkg.module:Class`.
 _MODULE = re.compile(r"(?:(/.*):)?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
-"""`pkg.module:Class`, of an installed package or of one in a folder: `/FOLDER:pkg.module:Class`."""
 
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Folders of installed packages."""
+_INSTALLED = frozenset({"site-packages", "dist-packages"})  # Folders of installed packages
 
+# Longest file name, characters, as in the kernel. Without it, a job's record could put megabytes into the logs.
 MAX_PATH = 4096
-"""Longest file name, characters, as in the kernel. Without it, a job's record could put megabytes into the logs."""
 
 
 class FoundClass(NamedTuple):
@@ -218,8 +216,8 @@ def is_librarys(file: Path) -> bool:
     return is_installed(file) or file.is_relative_to(sysconfig.get_path("stdlib"))
 
 
+# Base classes of spiders, by their import path: a class is known by them without an import of Scrapy.
 BASES: Final = ("crawlog.streams.spiders.spider.Spider", "scrapy.spiders.Spider")
-"""Base classes of spiders, by their import path: a class is known by them without an import of Scrapy."""
 
 
 def is_kind_of(kind: object, base: str) -> bool:

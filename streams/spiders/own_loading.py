@@ -24,8 +24,8 @@ from .request_records import request_carrier
 from .spider import Rule, Spider
 from .values import Values
 
+# A spider's name and version: records have them as NAME@VERSION, and users type them.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-"""A spider's name and version: records have them as NAME@VERSION, and users type them."""
 
 
 def own_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> OwnRunner:
@@ -97,8 +97,8 @@ def facts_of(spider: Spider, found: FoundClass) -> SpiderFacts:
     )
 
 
+# Names with a meaning in a class of the user.
 _KNOWN = (*(name for name in vars(Spider) if not name.startswith("_")), "closed")
-"""Names with a meaning in a class of the user."""
 
 
 def _near_misses(kind: type[Spider]) -> Iterator[str]:
@@ -203,8 +203,7 @@ def _label(spider: Spider, path: Path, digest: str) -> str:
     return f"{name}@{version}"
 
 
-FORMAT = "[%(name)s] %(levelname)s: %(message)s"
-"""Of a line; crawl.logs finds its level in it."""
+FORMAT = "[%(name)s] %(levelname)s: %(message)s"  # Of a line; crawl.logs finds its level in it
 
 
 class _UsersLines(logging.Filter):

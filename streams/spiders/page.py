@@ -58,8 +58,8 @@ class Parsed(NamedTuple):
     unread: str = ""
 
 
+# A parser: takes the page's metadata and body, the job's resolver of links, and the job's record.
 Parse = Callable[[PageMeta, bytes, Links, JobSpec], Parsed]
-"""A parser: takes the page's metadata and body, the job's resolver of links, and the job's record."""
 
 NOTHING = Parsed([], [])
 

@@ -22,14 +22,11 @@ from crawlog.streams.errors import Misconfigured
 
 from .traces import user_trace
 
-CONCURRENT_ITEMS = 100
-"""Items of async pipelines under way at a time, as in Scrapy."""
+CONCURRENT_ITEMS = 100  # Items of async pipelines under way at a time, as in Scrapy
 
-TAGGED = b"~"
-"""First byte of an item as scraped; another one is a row already."""
+TAGGED = b"~"  # First byte of an item as scraped; another one is a row already
 
-MOST_STATS = 100_000
-"""Values of an answer beside its items, at most."""
+MOST_STATS = 100_000  # Values of an answer beside its items, at most
 
 NO_FILE_YET = (
     "WARNING: a file is missing that close_spider or closed wants. The FILE of `-o` is made after them, so that it is "

@@ -14,8 +14,8 @@ from crawlog.schemas.requests import MAX_REQUEST_BYTES, RequestRecord, packed
 from .spider_request import ARGUMENTS, Callback, Request
 from .values import Carrier, Untravelled, Values
 
+# Keys of `response.meta` that say something of the page; they do not travel on with `meta=response.meta`.
 OF_PAGE = ("depth", "download_latency")
-"""Keys of `response.meta` that say something of the page; they do not travel on with `meta=response.meta`."""
 
 _PLAIN = RequestRecord()
 

@@ -28,13 +28,12 @@ class HasUrl(Protocol):
 
 
 _BASE = re.compile(rb"<base[\t\n\f\r /]", re.IGNORECASE)
+# Paths from the root that a URL parser leaves as they are.
 _ROOTED = re.compile(r"/(?![/.])(?:[A-Za-z0-9_~=&?+,;:@!$()*-]|[/.](?![/.]))*")
-"""Paths from the root that a URL parser leaves as they are."""
-_OF_ASCII = frozenset({"utf-8", "windows-1252"})
-"""Encodings in which a tag has no other bytes than in ASCII."""
+_OF_ASCII = frozenset({"utf-8", "windows-1252"})  # Encodings in which a tag has no other bytes than in ASCII
 
+# A URL as written, an element with `href` or `src`, the selector of an attribute, or a link.
 Followable = str | Selector | LexborNode | HasUrl
-"""A URL as written, an element with `href` or `src`, the selector of an attribute, or a link."""
 
 
 class Response:

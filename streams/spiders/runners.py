@@ -14,8 +14,8 @@ from .own_outputs import Bounds
 from .self_running import no_crawls
 from .trust import Trust
 
+# Makes the runner of a class. Raises: Misconfigured: the class cannot be used.
 MakeRunner = Callable[[FoundClass, SpiderRef, Bounds], Runner]
-"""Makes the runner of a class. Raises: Misconfigured: the class cannot be used."""
 
 
 def _own_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> Runner:
@@ -43,11 +43,11 @@ def _of_project(folder: Path, name: str, ref: SpiderRef, trust: Trust | None) ->
     return of_project(folder, name, ref)
 
 
+# By the import path of the base class.
 RUNNERS: dict[str, MakeRunner] = {
     "crawlog.streams.spiders.spider.Spider": _own_runner,
     "scrapy.spiders.Spider": _scrapy_runner,
 }
-"""By the import path of the base class."""
 
 
 def load_runner(ref: SpiderRef, bounds: Bounds | None = None, trust: Trust | None = None) -> Runner:

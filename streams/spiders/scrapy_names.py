@@ -6,6 +6,7 @@ such names are refused when the spider is loaded, before the first request.
 
 from collections.abc import Iterator
 
+# Attributes and methods of a spider.
 OF_SPIDER = {
     "custom_settings": 'settings = {"politeness.delay_s": 2}, with the names that `crawlog settings` lists',
     "start_requests": "write it as `start`: a generator, or an async one",
@@ -19,19 +20,19 @@ OF_SPIDER = {
     "http_user": "fetch.logins, in the environment or in crawlog.toml",
     "http_pass": "fetch.logins, in the environment or in crawlog.toml",
 }
-"""Attributes and methods of a spider."""
 
+# Those of them that are methods. A plain attribute of such a name is the user's own, and allowed.
 METHODS = frozenset({"start_requests", "from_crawler", "update_settings"})
-"""Those of them that are methods. A plain attribute of such a name is the user's own, and allowed."""
 
+# Attributes and methods of a response.
 OF_RESPONSE = {
     "css_first": "response.css('h1').get(), or response.tree.css_first('h1') for a node of selectolax",
     "ip_address": "addresses are not stored with a page",
     "certificate": "certificates are not stored with a page",
     "protocol": "the version of HTTP is not stored with a page",
 }
-"""Attributes and methods of a response."""
 
+# Parts of invalid selectors of `response.tree`, each with the replacement.
 OF_SELECTOR = {
     "::text": "node.text() is a node's text",
     "::attr": "node.attributes['href'] is an attribute of a node",
@@ -39,7 +40,6 @@ OF_SELECTOR = {
     ":contains": 'write :lexbor-contains("x")',
     ":first": "css_first gives the first node",
 }
-"""Parts of invalid selectors of `response.tree`, each with the replacement."""
 
 IMPORT = "crawlog has its own: `from crawlog import Request, Spider`"
 

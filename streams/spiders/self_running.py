@@ -13,19 +13,16 @@ from typing import Any, Final, NoReturn
 
 from crawlog.streams.errors import Misconfigured
 
-CRAWLER: Final = "scrapy.crawler"
-"""The module whose `Crawler` begins each crawl of Scrapy's."""
+CRAWLER: Final = "scrapy.crawler"  # The module whose `Crawler` begins each crawl of Scrapy's
 
 HARM: Final = (
     'would crawl by Scrapy in each process that loads it: write it below `if __name__ == "__main__":`, and give '
     "settings of the process as custom_settings of the spider"
 )
 
-_loading: list[str] = []
-"""The spider that is being loaded, or none."""
+_loading: list[str] = []  # The spider that is being loaded, or none
 
-_refused: list[str] = []
-"""Names of the spiders whose crawls were refused during this load."""
+_refused: list[str] = []  # Names of the spiders whose crawls were refused during this load
 
 
 def check_crawl() -> None:

@@ -15,16 +15,15 @@ from .spider_request import Callback, Request
 
 Patterns = str | re.Pattern[str] | Iterable[str | re.Pattern[str]]
 
-OF_RULE: Final = "rule"
-"""Key in `meta` of the number of the rule that took a link; as in Scrapy."""
+OF_RULE: Final = "rule"  # Key in `meta` of the number of the rule that took a link; as in Scrapy
 
+# Extensions of files that are no pages.
 _FILES: Final = frozenset(
     {"7z", "bz2", "rar", "tar", "tar.gz", "xz", "zip", "bmp", "gif", "jpg", "jpeg", "png", "tif", "tiff", "svg",
      "ico", "webp", "mp3", "wma", "ogg", "wav", "aac", "mid", "aiff", "3gp", "avi", "mov", "mp4", "mpg", "qt", "swf",
      "wmv", "m4a", "m4v", "flv", "webm", "xls", "xlsm", "xlsx", "ppt", "pptx", "doc", "docx", "odt", "ods", "odg",
      "odp", "css", "pdf", "exe", "bin", "rss", "dmg", "iso", "apk", "jar", "js", "msi"}
 )  # fmt: skip
-"""Extensions of files that are no pages."""
 
 
 class Rule:

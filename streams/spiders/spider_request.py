@@ -57,8 +57,7 @@ def _add(state: "xxhash.xxh3_64", *parts: bytes) -> None:
         state.update(len(part).to_bytes(8, "big") + part)
 
 
-Callback = Callable[..., Any] | str
-"""A method of the spider, or its name."""
+Callback = Callable[..., Any] | str  # A method of the spider, or its name
 
 Fields = Mapping[str, object] | Iterable[tuple[str, object]]
 
@@ -215,10 +214,10 @@ class Request:
         return self.replace()
 
 
+# The arguments of a request that are its attributes too.
 ARGUMENTS: Final = tuple(
     name for name in inspect.signature(Request.__init__).parameters if name not in {"self", "json", "form"}
 )
-"""The arguments of a request that are its attributes too."""
 
 
 def checked_callback(callback: Callback | None, what: str) -> Callback | None:

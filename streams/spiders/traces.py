@@ -11,8 +11,7 @@ from .loading import is_librarys
 
 CALLERS = "called by (most recent call last):\n"
 
-_PACKAGES = frozenset({"__main__", "crawlog", "scrapy", "twisted"}) | sys.stdlib_module_names
-"""Those of the callers."""
+_PACKAGES = frozenset({"__main__", "crawlog", "scrapy", "twisted"}) | sys.stdlib_module_names  # Those of the callers
 
 
 def users_traceback(error: BaseException) -> TracebackType | None:

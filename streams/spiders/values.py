@@ -40,11 +40,10 @@ from crawlog.schemas.requests import MAX_NESTING
 
 from .item_classes import shape_of
 
+# A value deeper than this is refused: its tag adds up to four levels to what `RequestRecord.check` counts.
 _DEEPEST = MAX_NESTING - 4
-"""A value deeper than this is refused: its tag adds up to four levels to what `RequestRecord.check` counts."""
 
-_MIN_INT, _MAX_INT = -(1 << 63), (1 << 64) - 1
-"""What msgpack holds: the state has queue rows in msgpack."""
+_MIN_INT, _MAX_INT = -(1 << 63), (1 << 64) - 1  # What msgpack holds: the state has queue rows in msgpack
 
 
 class Untravelled(TypeError):
@@ -68,8 +67,7 @@ class Carrier:
     make: Callable[[Any], Any]
 
 
-MOST_WARNINGS = 10
-"""Names of fields with lone surrogates that a process warns of, each once."""
+MOST_WARNINGS = 10  # Names of fields with lone surrogates that a process warns of, each once
 
 _warned: dict[str | tuple[str, type[Warning], int], int] = {}
 
@@ -345,8 +343,7 @@ _SIMPLE: dict[type, Callable[[Any], Any]] = {
     UUID: lambda value: {"$uuid": str(value)},
 }
 
-_FACTORIES = {kind.__name__: kind for kind in (list, dict, set, int, float, str)}
-"""Of a defaultdict, by their names."""
+_FACTORIES = {kind.__name__: kind for kind in (list, dict, set, int, float, str)}  # Of a defaultdict, by their names
 
 
 def _default_fields(value: defaultdict[Any, Any]) -> list[Any]:
@@ -359,12 +356,12 @@ def _undefault(content: Any) -> defaultdict[Any, Any]:
     return defaultdict(_FACTORIES.get(name), values)
 
 
+# Dicts of Python's own with a class.
 _DICTS = (
     Carrier("ordered", lambda kind: kind is OrderedDict, dict, OrderedDict),
     Carrier("counter", lambda kind: kind is Counter, dict, Counter),
     Carrier("default", lambda kind: kind is defaultdict, _default_fields, _undefault),
 )
-"""Dicts of Python's own with a class."""
 
 _PLAIN: tuple[Any, ...] = (str, bytes, int, float)
 
@@ -408,6 +405,7 @@ def _told(kind: type, value: Any) -> str:
     return f"a {name}, which does not travel: pass text, numbers, lists and dicts"
 
 
+# What does not travel, by the names of classes, and what to pass in its place.
 _WAYS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"Response"}), "a page does not travel; pass its url, or what you need of it"),
     (
@@ -419,4 +417,3 @@ _WAYS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"Deferred", "Future", "Task"}), "await it, and pass its result"),
     (frozenset({"Spider"}), "the callback has it as self"),
 )
-"""What does not travel, by the names of classes, and what to pass in its place."""

@@ -20,8 +20,8 @@ from pathlib import Path
 from crawlog.streams.errors import NotCopied
 
 TRIES = 50
+# Pause before the next try if the manifest has changed, seconds; a flush or a compaction takes some 10 ms.
 AGAIN_S = 0.02
-"""Pause before the next try if the manifest has changed, seconds; a flush or a compaction takes some 10 ms."""
 
 _LEFT_OUT = frozenset({"LOCK", "LOG", "CURRENT"})
 

@@ -17,17 +17,15 @@ from rocksdict import AccessType, Options, Rdict, RdictIter, WriteBatch
 
 from crawlog.streams.errors import StateLocked, Unusable
 
-DAMAGED = "DAMAGED"
-"""Mark file in the folder of a damaged database. It holds RocksDB's error text."""
+DAMAGED = "DAMAGED"  # Mark file in the folder of a damaged database. It holds RocksDB's error text.
 
-CHECK_ROWS = 2_000
-"""Rows that `Rocks.check` reads between two pauses: half a millisecond."""
+CHECK_ROWS = 2_000  # Rows that `Rocks.check` reads between two pauses: half a millisecond
 
+# RocksDB's error texts for a held lock. "lock" alone would match `block checksum mismatch`.
 _LOCKED = ("While lock file:", "lock hold by current process")
-"""RocksDB's error texts for a held lock. "lock" alone would match `block checksum mismatch`."""
 
+# RocksDB's error texts for a fault of the machine. The database is intact, so deleting it would not help.
 _NOT_DAMAGE = ("No space left", "Too many open files", "Permission denied", "Read-only file system", "Cannot allocate")
-"""RocksDB's error texts for a fault of the machine. The database is intact, so deleting it would not help."""
 
 
 def is_environment_error(error: BaseException) -> bool:

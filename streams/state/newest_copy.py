@@ -42,23 +42,20 @@ from .stores import store_of
 
 log = structlog.get_logger()
 
+# How long to wait until a former owner closes its database, seconds. After a normal rebalance it is closed already.
 LOCK_WAIT_S = 2.0
-"""How long to wait until a former owner closes its database, seconds. After a normal rebalance it is closed already."""
 
 LOCK_AGAIN_S = 0.1
 
-LEFT_BEHIND_S = 3600.0
-"""Age from which a temporary copy counts as left by a killed process, seconds."""
+LEFT_BEHIND_S = 3600.0  # Age from which a temporary copy counts as left by a killed process, seconds
 
+# Age from which a closed standby counts as left, seconds. Not at once: a new owner may be about to open it, as the
+# furthest copy.
 STANDBY_LEFT_S = 86400.0
-"""Age from which a closed standby counts as left, seconds. Not at once: a new owner may be about to open it, as
-the furthest copy."""
 
-MIN_FREE_BYTES = 16 << 20
-"""Free disk space required to open a state: RocksDB's write-ahead log alone may take so much."""
+MIN_FREE_BYTES = 16 << 20  # Free disk space required to open a state: RocksDB's write-ahead log alone may take so much
 
-SPACE_AGAIN_S = 1.0
-"""Time between two looks for space."""
+SPACE_AGAIN_S = 1.0  # Time between two looks for space
 
 
 class States:

@@ -36,11 +36,9 @@ from .snapshots import FROM_THE_START, StateOrigin, fitting
 log = structlog.get_logger()
 
 CACHE_COLUMN = "cache"
-WRITE_BUFFER_SHARE = 0.4
-"""Share of the memory budget for unflushed writes; the rest is block cache."""
+WRITE_BUFFER_SHARE = 0.4  # Share of the memory budget for unflushed writes; the rest is block cache
 
-CHECK_MB = 8
-"""Memory of `check_database`, MiB."""
+CHECK_MB = 8  # Memory of `check_database`, MiB
 
 
 @cache

@@ -27,20 +27,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 BATCH_RECORDS = 500
+# A record of 500 URLs makes 2,000 changes: with whole batches between two looks, memory held a million of them.
 AFTER_RECORDS = 16
-"""A record of 500 URLs makes 2,000 changes: with whole batches between two looks, memory held a million of them."""
 
-POLL_S = 0.2
-"""Longest wait for records, seconds; an interrupt is noticed as late as this."""
+POLL_S = 0.2  # Longest wait for records, seconds; an interrupt is noticed as late as this
 
-RESTORE_CHANGES = 200_000
-"""Limit of the changed rows of all partitions of a restore, some 750 bytes each."""
+RESTORE_CHANGES = 200_000  # Limit of the changed rows of all partitions of a restore, some 750 bytes each
 
-After = Callable[[Partition], None]
-"""Called with a partition after each `AFTER_RECORDS` records, if some are its own."""
+After = Callable[[Partition], None]  # Called with a partition after each `AFTER_RECORDS` records, if some are its own
 
+# Handles the effects of a record: a restore forwards URLs and writes dead letters as live reading does.
 Handle = Callable[[Partition, Message, Effects], None]
-"""Handles the effects of a record: a restore forwards URLs and writes dead letters as live reading does."""
 
 
 def checkpoint_due(live: int, partitions: Collection[Partition]) -> Callable[[Partition], bool]:

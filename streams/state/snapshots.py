@@ -27,8 +27,8 @@ from .stores import CHUNK_BYTES, SnapshotStore
 
 log = structlog.get_logger()
 
+# Age from which a file without a manifest is removed, seconds. A younger one may belong to an unfinished snapshot.
 ORPHAN_S = 3600.0
-"""Age from which a file without a manifest is removed, seconds. A younger one may belong to an unfinished snapshot."""
 
 
 class File(msgspec.Struct, frozen=True):
@@ -73,8 +73,8 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="v", tag=1):
 
 _manifest = msgspec.json.Decoder(Manifest).decode
 
+# Matches names of RocksDB's files, and sums. No such name leads to another folder.
 _plain = re.compile(r"\w[\w.-]{0,200}", re.ASCII).fullmatch
-"""Matches names of RocksDB's files, and sums. No such name leads to another folder."""
 
 
 class Snapshots:
@@ -252,8 +252,7 @@ class StateOrigin(NamedTuple):
     may_lack: bool = True
 
 
-FROM_THE_START = StateOrigin()
-"""Start at offset 0: no snapshots, and a log with all its records."""
+FROM_THE_START = StateOrigin()  # Start at offset 0: no snapshots, and a log with all its records
 
 
 def fitting(

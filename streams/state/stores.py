@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.printable import without_secrets
 
-CHUNK_BYTES = 1 << 20
-"""Bytes of a file read at once."""
+CHUNK_BYTES = 1 << 20  # Bytes of a file read at once
 
 
 class SnapshotStore(Protocol):

@@ -13,12 +13,11 @@ from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 
+# Longest wait for an answer. A broker that hangs is out of the cluster after 9 s; the group then has a new coordinator,
+# and nothing is fetched until the heartbeats have found it. No broker waits longer than 0.5 s.
 ANSWER_S = 4.0
-"""Longest wait for an answer. A broker that hangs is out of the cluster after 9 s; the group then has a new
-coordinator, and nothing is fetched until the heartbeats have found it. No broker waits longer than 0.5 s."""
 
-AVOIDED_S = 10.0
-"""A broker that took no connection is not asked for the coordinator for this long."""
+AVOIDED_S = 10.0  # A broker that took no connection is not asked for the coordinator for this long
 
 
 def prompt(client: Any, join_s: float) -> None:

@@ -9,8 +9,7 @@ is held. The clock counts suspended time. A response renews the lease from the t
 
 import time
 
-MARGIN_S = 0.5
-"""The lease ends this long before the session, so that work begun after a check can end."""
+MARGIN_S = 0.5  # The lease ends this long before the session, so that work begun after a check can end
 
 _CLOCK = getattr(
     time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
@@ -52,15 +51,13 @@ class Lease:
         self._until = 0.0
 
 
+# A member for less than this is the later one: its first loss comes within some 2 s of its join, or 7 s if the other
+# one must end its requests first.
 NEW_S = 20.0
-"""A member for less than this is the later one: its first loss comes within some 2 s of its join, or 7 s if the other
-one must end its requests first."""
 
-AGAIN_S = 10.0
-"""Longest time between two losses by one namesake."""
+AGAIN_S = 10.0  # Longest time between two losses by one namesake
 
-LOSSES = 3
-"""Losses in a row, of which one may have other reasons, such as a namesake that is about to stop."""
+LOSSES = 3  # Losses in a row, of which one may have other reasons, such as a namesake that is about to stop
 
 
 class Namesakes:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# Limit of a stop; after it the process exits as if killed. A stop takes 0.1 s, or 4 s if each wait is at its limit.
 STOP_S = 6.0
-"""Limit of a stop; after it the process exits as if killed. A stop takes 0.1 s, or 4 s if each wait is at its limit."""
 
 
 class StageWorker(faust.Worker):

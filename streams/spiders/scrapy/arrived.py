@@ -7,11 +7,11 @@ from scrapy.responsetypes import responsetypes
 
 from crawlog.schemas.pages import PageMeta
 
+# Headers about the connection: Twisted does not give them to Scrapy.
 HIDDEN = frozenset({"connection", "keep-alive", "te", "trailers", "transfer-encoding", "upgrade", "proxy-connection"})
-"""Headers about the connection: Twisted does not give them to Scrapy."""
 
+# Codings that are removed from the body, and from its header.
 DECODED = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd"})
-"""Codings that are removed from the body, and from its header."""
 
 
 def response_of(meta: PageMeta, body: bytes, request: Request) -> Response:

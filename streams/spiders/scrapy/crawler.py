@@ -28,11 +28,10 @@ from .noted_signals import NotedSignals
 
 T = TypeVar("T")
 
+# The extensions of Scrapy's that run here: the others need the engine, or do what crawlog does.
 COUNTING = ("scrapy.extensions.corestats.CoreStats", "scrapy.extensions.logcount.LogCount")
-"""The extensions of Scrapy's that run here: the others need the engine, or do what crawlog does."""
 
-CLOSE_SPIDER = "scrapy.extensions.closespider.CloseSpider"
-"""Its work is done here, see `CloseCounts`."""
+CLOSE_SPIDER = "scrapy.extensions.closespider.CloseSpider"  # Its work is done here, see `CloseCounts`
 
 NO_ENGINE = (
     "crawler.engine does not exist in crawlog: requests are records of a log. To stop the crawl, raise "

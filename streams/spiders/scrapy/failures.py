@@ -9,6 +9,7 @@ from scrapy.utils.log import logformatter_adapter
 
 from ..traces import users_traceback
 
+# By the first word of a page's error.
 RAISED: dict[str, tuple[type[Exception], str]] = {
     "dns": (e.CannotResolveHostError, "no address for the host's name"),
     "connection_refused": (e.DownloadConnectionRefusedError, "the host refused the connection"),
@@ -42,7 +43,6 @@ RAISED: dict[str, tuple[type[Exception], str]] = {
     "answer_broken": (e.DownloadFailedError, "the answer could not be read"),
     "scope": (e.IgnoreRequest, "outside the job's scope"),
 }
-"""By the first word of a page's error."""
 
 
 def raised(error: str) -> Exception:

@@ -17,8 +17,7 @@ from .facts import is_set
 from .project import FoundSpider, in_project, of_found
 from .scrapy_runner import ScrapyRunner
 
-MAX_SHOWN = 24
-"""Longest value of a setting that an error shows, characters."""
+MAX_SHOWN = 24  # Longest value of a setting that an error shows, characters
 
 
 def of_project(folder: Path, name: str, ref: SpiderRef) -> ScrapyRunner:

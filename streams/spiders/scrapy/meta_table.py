@@ -23,6 +23,7 @@ class MetaRow(NamedTuple):
     is_harmless: Callable[[Any], bool] = lambda value: value is None
 
 
+# Every key that the installed Scrapy reads, by its name; a test compares.
 META: dict[str, MetaRow] = {
     # Mapped to fields of the record; they also travel, for the spider reads them.
     "cookiejar": MetaRow("mapped", "the name of the jar"),
@@ -83,10 +84,8 @@ META: dict[str, MetaRow] = {
     "ftp_local_filename": MetaRow("refused", "crawlog fetches http and https only"),
     "is_secure": MetaRow("refused", "crawlog fetches http and https only, not S3"),
 }
-"""Every key that the installed Scrapy reads, by its name; a test compares."""
 
-LEFT_BEHIND = frozenset(key for key, row in META.items() if row.fate == "left")
-"""Keys that do not travel."""
+LEFT_BEHIND = frozenset(key for key, row in META.items() if row.fate == "left")  # Keys that do not travel
 
 
 def refusal(key: str, value: Any, *, obeys_robots: bool) -> str:

@@ -24,8 +24,8 @@ from crawlog.streams.errors import Misconfigured
 
 from ..loading import PROJECT, FoundClass, is_installed, project_around, told
 
+# The settings module that the environment names: as in Scrapy, it counts more than scrapy.cfg.
 GIVEN = os.environ.get("SCRAPY_SETTINGS_MODULE", "")
-"""The settings module that the environment names: as in Scrapy, it counts more than scrapy.cfg."""
 
 
 class FoundSpider(NamedTuple):

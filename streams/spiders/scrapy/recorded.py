@@ -30,11 +30,10 @@ from .meta_table import LEFT_BEHIND, refusal
 
 log = logging.getLogger(__name__)
 
-BESIDE = "_crawlog"
-"""Key of `meta` for what a record has no field for; the spider never sees it."""
+BESIDE = "_crawlog"  # Key of `meta` for what a record has no field for; the spider never sees it
 
+# Headers that the client writes; browsers show them, so users copy them.
 FRAMING = frozenset({b"Content-Length", b"Connection", b"Keep-Alive", b"Proxy-Connection", b"Te", b"Trailer"})
-"""Headers that the client writes; browsers show them, so users copy them."""
 
 FORBIDDEN = frozenset({b"Host", b"Transfer-Encoding", b"Upgrade"})
 

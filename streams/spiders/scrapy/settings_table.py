@@ -63,6 +63,7 @@ _CACHE = "there is no HTTP cache: crawl.pages has each page, and `crawlog replay
 _THROTTLE = "hosts rest by politeness.delay_s, longer when they are slow to answer or turn requests away"
 _CONNECTIONS = "connections are those of crawlog's client"
 
+# By name: every setting of the installed Scrapy, and those without a default that its classes read.
 SETTINGS: dict[str, SettingRow] = {
     "ADDONS": _kept("add-ons are loaded, and may change settings"),
     "ASYNCIO_EVENT_LOOP": _said("the event loop is that of crawlog's process"),
@@ -288,11 +289,10 @@ SETTINGS: dict[str, SettingRow] = {
     "USER_AGENT": _mapped("fetch.user_agent"),
     "WARN_ON_GENERATOR_RETURN_VALUE": _kept("no warning is written"),
 }
-"""By name: every setting of the installed Scrapy, and those without a default that its classes read."""
 
 
+# Parts of names of settings whose values are hidden.
 _SECRETS = ("PASS", "SECRET", "KEY", "TOKEN", "AUTH", "COOKIE", "DSN")
-"""Parts of names of settings whose values are hidden."""
 
 _OF_PROJECT = "read by the project's own code"
 
