@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams.frontier import QUEUED_STATES
+from crawlog.streams.jobs import QUEUED_STATES
 
 if TYPE_CHECKING:
     from crawlog.agents.control import StageCommands

@@ -18,7 +18,7 @@ from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import InvalidState, OrderRefused
-from crawlog.streams.jobs import is_final
+from crawlog.streams.jobs import OrderName, after, is_final
 
 from .request import is_full
 from .submit import BROKEN, way_on
@@ -151,13 +151,12 @@ def delete_job(settings: "Settings", name: str, by: str = "") -> None:
         raise unknown_job(name)
 
 
-# The states that a job may have before each change; a job that has the new state already stays as it is.
-_FROM: dict[JobStateName, tuple[str, ...]] = {
-    "paused": ("running",),
-    "running": ("paused", "stopped", "failed"),
-    "stopped": ("running", "paused"),
-    "cancelled": ("running", "paused", "stopped", "failed"),
-    "deleted": ("running", "paused", "stopped", "finished", "failed", "cancelled"),
+_ORDERS: dict[JobStateName, OrderName] = {
+    "paused": "pause",
+    "running": "resume",
+    "stopped": "stop",
+    "cancelled": "cancel",
+    "deleted": "delete",
 }
 
 
@@ -203,7 +202,7 @@ def _check(copy: JobCopy, state: JobStateName) -> None:
         )
     if state == "cancelled" and now in ("finished", "stopped") and is_final(now, copy.spec.reason):
         raise InvalidState(f"job {copy.job} has ended, and its rows are whole: there is nothing to cancel")
-    if now in _FROM[state]:
+    if after(_ORDERS[state], now) is not None:
         return
     fresh = "; `--fresh` of `run` or `submit` begins it again" if now in ENDED else ""
     raise InvalidState(f"job {copy.job} is {now} and cannot become {state}{fresh}")

@@ -29,10 +29,9 @@ import xxhash
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound, key
-from crawlog.schemas.job_orders import JobStateName
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.jobs import ControlState
+from crawlog.streams.jobs import ControlState, after
 from crawlog.streams.log import CommandProducer, Producer, Topics, Void, log_bounds, partition_count, read_partitions
 
 from .job_records import acknowledged, known_job, read_control, write_control, write_job
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
 
 LOOK_BACK = 1000
 """First number of records read backwards to find the last page done before a rewind's start; mostly enough."""
-
-DECIDED: tuple[JobStateName, ...] = ("paused", "cancelled", "failed", "deleted")
-"""States that a job keeps when the crawl is rewound."""
 
 POLL_EVERY = 64
 """Number of records sent between two polls."""
@@ -265,7 +261,8 @@ def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch:
     """
     for copy in read_control(settings, topics).of(JobCopy):
         if copy.epoch < epoch:
-            state = copy.spec.state if copy.spec.state in DECIDED else "running"
+            state = after("rewind", copy.spec.state)
+            assert state is not None
             reason = copy.spec.reason if state == copy.spec.state else ""
             spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state=state, reason=reason)
             write_job(settings, producer, topics, copy.job, spec, epoch, copy.after)

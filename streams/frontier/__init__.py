@@ -13,7 +13,7 @@
 Imports go one way: host ← order ← schedule ← waits, policies ← partition ← dispatcher.
 """
 
-from .dispatcher import QUEUED_STATES, Frontier
+from .dispatcher import Frontier
 from .host import NO_TRIES, Host, HostQueue, NameTask, RobotsTask, Task, Tries
 from .partition import OwnedPartition
 from .politeness import TURNED_AWAY, KeptRests, backoff_s, retry_after_s
@@ -22,7 +22,6 @@ from .unmet_hosts import MET, Patience, Shares, by_partition
 __all__ = [
     "MET",
     "NO_TRIES",
-    "QUEUED_STATES",
     "TURNED_AWAY",
     "Frontier",
     "Host",

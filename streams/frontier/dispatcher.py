@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.http import UNLIMITED, RequestPolicy, WorkerLimits
-from crawlog.streams.jobs import Commands
+from crawlog.streams.jobs import QUEUED_STATES, Commands
 
 from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
 from .partition import OwnedPartition
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from crawlog.streams.url import Place
 
 # States in which queued URLs are not held: they wait for a resume, or make a finished job run again.
-QUEUED_STATES = ("running", "paused", "finished")
 
 
 class Frontier:

@@ -1,24 +1,40 @@
-"""The jobs: what the log says of them, when one is finished, and which orders and ends are due. Pure.
+"""The jobs: what the log holds of them, their states, when one is finished, and which orders and ends are due. Pure.
 
-crawl.control ──► ControlState: the newest record of each key      Commands: those in force
-crawl.progress ─► FleetReports: the newest report of each partition, and their sums
+    crawl.control ──► ControlState: the newest record of each key      Commands: those in force
+    crawl.progress ─► FleetReports: the newest report of each partition, and their sums
+    states: which order leads from which state to which
 
-FleetReports ─► Finish: is the job finished? ─┐
-crawl.control ─► FollowedJobs ────────────────┴─► Dues: orders and ends for the coordinator
+    FleetReports ─► Finish: is the job finished? ─┐
+    crawl.control ─► FollowedJobs ────────────────┴─► Dues: orders and ends for the coordinator
+
+The types of a job: JobSpec (its record) · JobCopy (the record in crawl.control) · JobState (in a fold) · Followed (what
+the coordinator needs) · JobView (what people see) · Job (of parse).
 """
 
 from .commands import FREE, Commands, Orders, host_of
-from .control_state import STARTABLE, ControlState, is_end_of
+from .control_state import ControlState, is_end_of
 from .due import DueEnd, DueOrder, Dues, End, is_begun, is_offered
 from .finished import Finish
 from .fleet_reports import RECENT_S, FleetReports, by_rule, ended, has_answered, needed, remarks_of, without_page
 from .followed import Followed, FollowedJobs, JobRevision
-from .job_end import OPERATOR, PARTIAL_ENDS, SHUTDOWN, finish_reason, how_ended, is_final
+from .states import (
+    OPERATOR,
+    PARTIAL_ENDS,
+    QUEUED_STATES,
+    SHUTDOWN,
+    STARTABLE,
+    OrderName,
+    after,
+    finish_reason,
+    how_ended,
+    is_final,
+)
 
 __all__ = [
     "FREE",
     "OPERATOR",
     "PARTIAL_ENDS",
+    "QUEUED_STATES",
     "RECENT_S",
     "SHUTDOWN",
     "STARTABLE",
@@ -33,7 +49,9 @@ __all__ = [
     "Followed",
     "FollowedJobs",
     "JobRevision",
+    "OrderName",
     "Orders",
+    "after",
     "by_rule",
     "ended",
     "finish_reason",

@@ -9,11 +9,9 @@ from typing import TypeVar
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound, StartEnded, key_of
 
 from .commands import Commands
+from .states import STARTABLE
 
 R = TypeVar("R", bound=Control)
-
-STARTABLE = ("running", "finished")
-"""States of jobs whose `start` may give requests: after an error, or with another spider, it begins again."""
 
 
 class ControlState:

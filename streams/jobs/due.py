@@ -18,6 +18,7 @@ from crawlog.schemas.progress import JobCounts, Progress
 from .finished import Ends, Finish
 from .fleet_reports import FleetReports
 from .followed import Followed, JobRevision
+from .states import OrderName, after
 
 
 class End(NamedTuple):
@@ -113,17 +114,17 @@ class Dues:
     def _order_of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | None:
         glance = _glance(picture, job)
         if job.max_pages is not None and glance.fetched >= job.max_pages:
-            return self._order(job, "stopped", "max_pages")
+            return self._order(job, "limit", "max_pages")
         is_empty = job.closes or (not glance.held and (job.has_started or glance.has_begun))
         if glance.is_busy or not is_empty or not self._finish(job, ends).step(picture, ends):
             return None
         if job.closes:
-            return self._order(job, "stopped", job.closes)
-        return self._order(job, "finished", "", self._looked_at(job))
+            return self._order(job, "close", job.closes)
+        return self._order(job, "finish", "", self._looked_at(job))
 
     def _end_of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | DueEnd | None:
         if _glance(picture, job).is_busy:  # a finished job's queue is fetched by nobody, so it would never have an end
-            return self._order(job, "running", REOPENED) if job.state == "finished" else None
+            return self._order(job, "reopen", REOPENED) if job.state == "finished" else None
         if not self._finish(job, ends).step(picture, ends):
             return None
         self._given[job.job] = job.mark
@@ -143,7 +144,9 @@ class Dues:
         finish = self._finishes[job.job][1]
         return End(finish.passed["fetch"], finish.passed["parse"], finish.passed["sink"], finish.counts)
 
-    def _order(self, job: Followed, state: JobStateName, reason: str, end: End | None = None) -> DueOrder:
+    def _order(self, job: Followed, order: OrderName, reason: str, end: End | None = None) -> DueOrder:
+        state = after(order, job.state)
+        assert state is not None
         self._given[job.job] = job.mark
         return DueOrder(job.job, job.mark, state, reason, end)
 

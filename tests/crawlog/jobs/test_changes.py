@@ -174,7 +174,7 @@ def run(cluster: Settings, producer: Producer) -> None:
     """A run takes the name."""
     copy = JobCopy("j", JobSpec(rev=3), 1, after=0)
     topics, kinds = Topics(cluster.kafka.prefix), {"is_changed": True, "is_anew": True, "is_known": False}
-    job = SimpleNamespace(name="j", topics=topics, copy=copy, closed="", **kinds)
+    job = SimpleNamespace(name="j", topics=topics, copy=copy, closed="", starts=False, **kinds)
     supervisor = SimpleNamespace(settings=cluster, producer=producer, lost_founds=(), watch=object())
     Planting(job, supervisor, print)._write_record()  # type: ignore[arg-type]  # as much of both as it needs
 

@@ -1,0 +1,102 @@
+"""The states of a job, and the orders that change them. Pure.
+
+Rules
+
+    1  A job's state is a field of its record. The fold of partition 0 decides which revision of the record counts.
+    2  An order names the state that it leads to and the revision that it was decided on. Its writer looks the order up
+       in `_AFTER`, for the state that it read. The fold refuses the order if the revision has changed since.
+    3  So two writers cannot combine to a step that the table lacks: one of two orders for a revision is refused.
+    4  `cancelled` ends in `deleted` alone; `deleted` ends when the name is taken again, in a later epoch.
+    5  An end (`Finished` in crawl.control) is that of a revision. Any later order makes it an end of the past.
+
+The worst race: `cancel` and `finish`.
+
+    1  The coordinator sees in revision 7 that nothing is left. Its order `finish` expects 7.
+    2  The operator cancels the job; the command has read revision 7, too. Both orders are in partition 0.
+    3  The fold takes the first and refuses the second; both writers read the answer in crawl.control.
+    4  If `finish` was first, the command looks again: the job is finished, and its rows are whole. It reports that.
+    5  If `cancel` was first, the coordinator sees revision 8 at its next look, and writes the end of that one.
+"""
+
+from typing import Literal, NamedTuple
+
+from crawlog.schemas.job_orders import JobStateName
+
+OrderName = Literal["pause", "resume", "stop", "cancel", "delete", "limit", "close", "finish", "reopen", "rewind"]
+"""By people: the first five. By the coordinator: `limit` (max_pages), `close` (its spider did), `finish` (nothing is
+left), `reopen` (new URLs of a finished job; also by a replay). `rewind` is one of the whole crawl."""
+
+
+class _Columns(NamedTuple):
+    """The state after an order, by the state before it; None where the order is refused."""
+
+    running: JobStateName | None = None
+    paused: JobStateName | None = None
+    stopped: JobStateName | None = None
+    finished: JobStateName | None = None
+    failed: JobStateName | None = None
+    cancelled: JobStateName | None = None
+    deleted: JobStateName | None = None
+
+
+_AFTER: dict[OrderName, _Columns] = {
+    # order: running, paused, stopped, finished, failed, cancelled, deleted
+    "pause": _Columns("paused", "paused"),
+    "resume": _Columns("running", "running", "running", None, "running"),
+    "stop": _Columns("stopped", "stopped", "stopped"),
+    "cancel": _Columns("cancelled", "cancelled", "cancelled", None, "cancelled", "cancelled"),
+    "delete": _Columns("deleted", "deleted", "deleted", "deleted", "deleted", "deleted", "deleted"),
+    "limit": _Columns("stopped"),
+    "close": _Columns("stopped"),
+    "finish": _Columns("finished"),
+    "reopen": _Columns(finished="running"),
+    "rewind": _Columns("running", "paused", "running", "running", "failed", "cancelled", "deleted"),
+}
+
+QUEUED_STATES: tuple[JobStateName, ...] = ("running", "paused", "finished")
+"""Their queue counts as queued; that of the others is held, and nobody waits for it."""
+
+STARTABLE: tuple[JobStateName, ...] = ("running", "finished")
+"""Their spider's `start` may give requests: after an error, or with another spider, it begins again."""
+
+
+def after(order: OrderName, state: JobStateName) -> JobStateName | None:
+    """The state after an order; None if a job in this state does not take it."""
+    found: JobStateName | None = getattr(_AFTER[order], state)
+    return found
+
+
+OPERATOR = "operator"
+"""Reason of a job that `crawlog jobs stop` stopped; a spider that closes its job gives any other text."""
+
+PARTIAL_ENDS = frozenset({"stopped", "cancelled", "failed", "deleted"})
+"""Ends, as `how_ended` names them, that leave rows out: they stay in FILE.partial."""
+
+SHUTDOWN = "shutdown"
+"""Why Scrapy ends at a signal."""
+
+
+def how_ended(state: str, reason: str) -> tuple[str, str]:
+    """How a job that has ended did so, in one word, and the reason with which its spider closed it.
+
+    A stopped job reached `max_pages`, was `closed` by its spider, or was `stopped` by the operator. For other states
+    the word is the state.
+    """
+    if state != "stopped":
+        return state, ""
+    if reason in ("", OPERATOR):
+        return "stopped", ""
+    return ("max_pages", "") if reason == "max_pages" else ("closed", reason)
+
+
+def is_final(state: str, reason: str) -> bool:
+    """Whether FILE is made of the rows of a job that has ended so. A limit, and a spider's close, are wished ends."""
+    return how_ended(state, reason)[0] not in PARTIAL_ENDS
+
+
+def finish_reason(state: str, reason: str) -> str:
+    """Why a job ended, as Scrapy's `finish_reason`: one that was cancelled or stopped was shut down, as by a signal."""
+    how, closed = how_ended(state, reason)
+    if how == "closed":
+        return closed
+    return SHUTDOWN if how in ("cancelled", "stopped") else how
