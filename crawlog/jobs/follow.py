@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from crawlog.jobs.live import Frame, View
-from crawlog.jobs.pace import Pace
+from crawlog.jobs.live import Frame, Pace, View
 from crawlog.schemas.job_orders import ENDED
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import Finish, ended, is_begun, is_final, remarks_of

@@ -29,13 +29,13 @@ from .planting import Planting
 from .run_outputs import RunOutputs
 from .run_request import RunRequest, refused
 from .summary import Summary
-from .trouble import Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from crawlog.schemas.control import Finished
     from crawlog.streams.fleet import OutputView
+    from crawlog.streams.jobs import FleetReports
     from crawlog.streams.settings import Settings
 
 HURRY_S = 1.5
@@ -305,3 +305,30 @@ class PrivateFleet:
         partial = self.outputs.partial() if self.outputs else None
         if partial is not None and (summary.is_unfinished or (summary.signal and summary.rows is None)):
             summary.partial = partial
+
+
+class Trouble:
+    """Reports why no row is written (FILE may be on another disk than the log), and why a state begins again."""
+
+    def __init__(self, picture: "FleetReports", say: "Callable[[str], None]") -> None:
+        self._picture = picture
+        self._say = say
+        self._last = ""
+        self._notes: set[str] = set()
+        self._needs: set[str] = set()
+
+    def tell(self) -> None:
+        """Reports changes since the last call."""
+        trouble = self._picture.trouble("sink")
+        if trouble != self._last:
+            self._say(f"{trouble}; rows wait, and go on by themselves" if trouble else "rows are written again")
+            self._last = trouble
+        for note in sorted(self._picture.notes() - self._notes):
+            self._say(note)
+            self._notes.add(note)
+
+    def tell_needs(self, needs: "Mapping[str, int]") -> None:
+        """Reports settings of workers that the job's URLs wait for: this command's workers lack them, too."""
+        for setting in sorted(needs.keys() - self._needs):
+            self._needs.add(setting)
+            self._say(f"URLs wait for a worker with {setting}: end this command, and give it -s {setting}")

@@ -14,7 +14,7 @@ from crawlog.commands import export
 from crawlog.jobs import changes, follow, joined
 from crawlog.jobs.follow import Before
 from crawlog.jobs.job_outputs import JobOutputs
-from crawlog.jobs.pace import Pace
+from crawlog.jobs.live import Pace
 from crawlog.jobs.summary import Summary
 from crawlog.schemas import control
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawlog.jobs.pace import Pace
+from crawlog.jobs.live import Pace
 from crawlog.schemas.progress import JobCounts
 
 

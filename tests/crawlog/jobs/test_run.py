@@ -13,7 +13,7 @@ from crawlog import outcome
 from crawlog.agents.seed import source
 from crawlog.cli import summary_text
 from crawlog.jobs import run as run_module
-from crawlog.jobs.run import PrivateFleet
+from crawlog.jobs.run import PrivateFleet, Trouble
 from crawlog.jobs.run_request import RunRequest
 from crawlog.jobs.summary import UNFINISHED, Summary
 from crawlog.schemas.control import Finished, JobCopy
@@ -21,6 +21,7 @@ from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.fleet import OutputView
+from crawlog.streams.jobs import FleetReports
 from crawlog.streams.settings import Settings
 
 
@@ -184,3 +185,13 @@ def test_a_run_of_a_failed_job_says_why_it_failed() -> None:
     """No summary tells that."""
     with pytest.raises(Misconfigured, match="job shop failed: spider_broken"):
         Summary("shop").tell_end("failed", "spider_broken")
+
+
+def test_a_setting_that_urls_wait_for_is_named_once() -> None:
+    """The run would wait for ever: its job's record has the setting, and its own workers lack it."""
+    said: list[str] = []
+    trouble = Trouble(FleetReports(), said.append)
+    for needs in ({}, {"network.allow_private=true": 2}, {"network.allow_private=true": 1}):
+        trouble.tell_needs(needs)
+    lacked = "network.allow_private=true"
+    assert said == [f"URLs wait for a worker with {lacked}: end this command, and give it -s {lacked}"]
