@@ -170,14 +170,15 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
             self._settings, self._admin, self._view = settings, Admin(settings), view
             self._letters.at(settings)
 
+    def stop(self) -> None:
+        """Reads no more of the job; `close` follows."""
+        self._view.stop()
+
     def close(self) -> None:
-        """Closes the consumers."""
+        """Closes the consumers, after the last lines of the spider, which workers send when they stop."""
+        self._lines.finish(self._fleet.settings)
         for one in (self._view, self._letters):
             one.close()
-
-    def show_last_lines(self) -> None:
-        """Shows the last lines of the spider, which workers send when they stop."""
-        self._lines.finish(self._fleet.settings)
 
     # ------------------------------------------------------------------ following
 

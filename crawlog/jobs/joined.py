@@ -126,7 +126,6 @@ def follow(
             shown.close()
             summary.took_s = time.time() - began
             if following is not None:
-                following.show_last_lines()
                 following.close()
     if summary.reason == "cancelled":
         _write_partials(fleet.settings, summary, outputs)

@@ -147,7 +147,7 @@ class PrivateFleet:
             self.outputs.start()
         self._starts = Starts(self.supervisor, self._shown.say, job=self.job.name)
         self._following = JobFollower(self, self.summary, before, self._shown, is_own=True)
-        self.supervisor.when_stopped = self._following.show_last_lines
+        self.supervisor.when_stopped = self._following.close
         self._follow(self._following)
 
     def _before(self) -> Before:
@@ -301,7 +301,7 @@ class PrivateFleet:
                 following.count()
                 with suppress(EngineError):
                     following.count_letters(HURRY_S)
-            following.close()
+            following.stop()
         partial = self.outputs.partial() if self.outputs else None
         if partial is not None and (summary.is_unfinished or (summary.signal and summary.rows is None)):
             summary.partial = partial

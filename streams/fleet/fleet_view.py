@@ -161,6 +161,10 @@ class FleetView:
         self._thread.start()
         return self
 
+    def stop(self) -> None:
+        """Asks the thread to end, and waits for nothing: a `close` that follows is short."""
+        self._stop.set()
+
     def close(self) -> None:
         """Ends the thread and the consumer; the state stays as it is."""
         self._stop.set()

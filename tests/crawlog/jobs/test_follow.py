@@ -62,7 +62,7 @@ def test_ctrl_c_leaves_the_counts_and_cancelled_jobs_their_rows(
     follower, written = a_follower(fetched=19), []
     follower.until_ended = lambda: os.kill(os.getpid(), signal.SIGINT)
     follower._view = SimpleNamespace(look=lambda ask: ask(follower.state))
-    follower.close = follower.show_last_lines = lambda: None
+    follower.close = lambda: None
 
     def following(_fleet: object, summary: Summary, *_: object) -> Any:
         follower._summary = summary
