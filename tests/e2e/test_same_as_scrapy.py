@@ -12,7 +12,7 @@ import pytest
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.browser import find_browser
 from crawlog.streams.settings.settings import Settings
-from tests.support.both import Items, by_scrapy, copied, differing, without
+from tests.support.both import by_scrapy, copied, digest_of, noted, without
 from tests.support.cases import OWN, PROJECTS
 from tests.support.crawls import there
 from tests.support.quotes import Quotes, quotes
@@ -22,13 +22,6 @@ from tests.support.walking import walk
 __all__ = ["quotes", "there"]  # fixtures
 
 pytestmark = [pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory, quotes: Quotes) -> dict[str, Items]:
-    """What Scrapy's spiders give by Scrapy."""
-    project = copied("quotes", tmp_path_factory.mktemp("projects"), quotes)
-    return by_scrapy(project, {name: {} for name in OWN.values()})
 
 
 def test_the_page_of_the_docs_lists_every_spider() -> None:
@@ -45,10 +38,10 @@ def own(tmp_path_factory: pytest.TempPathFactory, quotes: Quotes) -> Path:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_spider_of_crawlogs_own_class_gives_the_same(name: str, own: Path, theirs: dict[str, Items]) -> None:
-    """In its real child, with a loop of the test in place of the crawl."""
+def test_a_spider_of_crawlogs_own_class_gives_the_same(name: str, own: Path, quotes: Quotes) -> None:
+    """In its real child, with a loop of the test in place of the crawl. What Scrapy gives is noted."""
     walked = walk(f"{own}:{name}", {})
-    assert differing(without(walked.items), theirs[OWN[name]]) == ""
+    assert digest_of(without(walked.items), quotes) == noted("quotes")[OWN[name]]
     assert (walked.errors, walked.warnings) == ([], [])
 
 
@@ -66,7 +59,7 @@ def chromium() -> None:
     ("name", "pages"), [("Rendered", 3), pytest.param("RenderedDelayed", 1, marks=pytest.mark.long)]
 )
 def test_a_rendered_page_gives_what_its_script_has(
-    name: str, pages: int, chromium: None, own: Path, theirs: dict[str, Items], there: list[str], tmp_path: Path
+    name: str, pages: int, chromium: None, own: Path, quotes: Quotes, there: list[str], tmp_path: Path
 ) -> None:
     """A browser runs the script, from which Scrapy's spider reads the same quotes."""
     sandbox = "true" if os.geteuid() else "false"
@@ -74,4 +67,5 @@ def test_a_rendered_page_gives_what_its_script_has(
     code, _, err = run.end()
     assert code == 0, err
     assert run.items().total() == 10 * pages
-    assert not run.items() - theirs["script"]
+    scrapys = by_scrapy(copied("quotes", tmp_path, quotes), {"script": {}})
+    assert not run.items() - scrapys["script"]
