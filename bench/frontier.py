@@ -30,7 +30,7 @@ from bench.results import options_of, run_as, section, table, versions
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import RobotsTask, Task
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.machine import State
 from crawlog.streams.settings.sources import NO_FILE, load
@@ -134,7 +134,7 @@ class Worker:
         state = State()
         self.clock = Clock()
         self.places = Places(PARTITIONS)
-        self.frontier = Frontier(own_manner(load({"robots.obey": False}, NO_FILE, {})), self.clock, self.clock)
+        self.frontier = Frontier(own_policy(load({"robots.obey": False}, NO_FILE, {})), self.clock, self.clock)
         self._limit = state.checkpoint_changes
         memory = StateMemory(state.memory_mb)
         log = LogIdentity("bench", "bench")

@@ -30,7 +30,7 @@ from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import RequestPolicy
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.settings.browser import browser_version, find_browser
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
@@ -101,7 +101,7 @@ async def measure(settings: Settings, pages: int) -> Result:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     base = f"http://127.0.0.1:{runner.addresses[0][1]}"
     client = Client(settings, "bench", lambda: True)
-    frontier = Frontier(own_manner(settings), time.monotonic, time.time)
+    frontier = Frontier(own_policy(settings), time.monotonic, time.time)
     resources = Resources(settings, client, Hosts(frontier, Places(1).of, lambda *_: 0.0), no_rules)
     renderer = Renderer(settings, resources)
     result = Result()

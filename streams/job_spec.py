@@ -102,7 +102,7 @@ def said_rules(settings: "Settings") -> RequestRules:
     return RequestRules(**_values(settings, rules))
 
 
-def own_manner(settings: "Settings") -> RequestPolicy:
+def own_policy(settings: "Settings") -> RequestPolicy:
     """A worker's own request policy, for the fields that a job's record leaves unset."""
     return within(request_rules(settings), settings.robots.token, limits_of(settings))
 

@@ -18,7 +18,7 @@ import structlog
 from crawlog.agents.client import LeaseLost
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http import Answer
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.settings import find_browser
 
 from .chromium import START_S, Chromium
@@ -52,7 +52,7 @@ class Renderer:
 
     def __init__(self, settings: "Settings", resources: Resources) -> None:
         self._settings = settings
-        self._usual = own_manner(settings)
+        self._usual = own_policy(settings)
         self._resources = resources
         self._free = asyncio.Semaphore(settings.render.pages)
         self._starting = asyncio.Lock()

@@ -24,7 +24,7 @@ from crawlog.agents.frontier import HostHeld, Hosts
 from crawlog.streams.fetch import CACHED, CONTROL, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.frontier import Host
 from crawlog.streams.http import REDIRECTS, Answer, RequestPolicy, origin_of
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.url import plain
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Resources:
         transport: Transport | None = None,
     ) -> None:
         self._settings = settings
-        self._usual = own_manner(settings)
+        self._usual = own_policy(settings)
         self._client = client
         self._transport = transport or client
         self._ask_rules = ask_rules

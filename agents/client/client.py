@@ -28,7 +28,7 @@ from crawlog.streams.http import (
     of_headers,
     port_refusal,
 )
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.settings import Settings
 
 from .body import DRAINED_BYTES, BodyBudget, Reading, read
@@ -84,7 +84,7 @@ class Client:
         fetch = settings.fetch
         self.may_ask = may_ask
         self._settings = settings
-        self._own = own_manner(settings)
+        self._own = own_policy(settings)
         self._allow_private = settings.network.allow_private
         self._timeout_s = fetch.timeout_s
         self.bodies = BodyBudget(fetch.bodies_mb << 20)

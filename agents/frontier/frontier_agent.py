@@ -26,7 +26,7 @@ from crawlog.streams.errors import Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fetch import Durations, ReportedJobs
 from crawlog.streams.frontier import Frontier, KeptRests
-from crawlog.streams.job_spec import limits_of, own_manner
+from crawlog.streams.job_spec import limits_of, own_policy
 from crawlog.streams.jobs import Commands
 from crawlog.streams.log import Producer, Topics
 from crawlog.streams.state import Partition, Restorer, Snapshots, States
@@ -71,7 +71,7 @@ class OwnedFrontier:
         self.names = Topics(settings.kafka.prefix)
         self.producer = Producer(settings, app.worker_name, linger_ms=LINGER_MS)
         self.frontier = Frontier(
-            own_manner(settings), time.monotonic, time.time, only=settings.run.job, limits=limits_of(settings)
+            own_policy(settings), time.monotonic, time.time, only=settings.run.job, limits=limits_of(settings)
         )
         self.live: dict[int, Partition] = {}
         self.ownerships: dict[int, object] = {}

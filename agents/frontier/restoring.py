@@ -20,7 +20,7 @@ from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points, exit_codes
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, RestoreInterrupted, SnapshotsAway
 from crawlog.streams.fetch import LostDones, first_page, most_pages
-from crawlog.streams.job_spec import limits_of, own_manner
+from crawlog.streams.job_spec import limits_of, own_policy
 from crawlog.streams.log import Producer, Topics, log_bounds, read_partitions, record_headers
 from crawlog.streams.settings import Settings
 from crawlog.streams.state import Partition, Restorer, States, checkpoint_due, is_environment_error
@@ -267,7 +267,7 @@ class LostPages:
         most = most_pages(self._settings.fetch.concurrency)
         bounds = log_bounds(self._settings, self._names.pages, list(wanted))
         ranges = {number: (max(low, end - most, wanted[number]), end) for number, (low, end) in bounds.items()}
-        own = own_manner(self._settings), limits_of(self._settings)
+        own = own_policy(self._settings), limits_of(self._settings)
         lost = {one.number: LostDones(one.fold, places, *own) for one in partitions}
         found: dict[int, list[tuple[pg.PageMeta, u.Result]]] = {}
         for message in read_partitions(self._settings, self._names.pages, ranges):

@@ -9,7 +9,7 @@ from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Place
 
@@ -20,7 +20,7 @@ class Owner:
     """A dispatcher that owns some hosts."""
 
     def __init__(self, *names: str) -> None:
-        self.frontier = Frontier(own_manner(Settings()), time.monotonic, time.time)
+        self.frontier = Frontier(own_policy(Settings()), time.monotonic, time.time)
         self.hosts: dict[str, Host] = {}
         self.names = names
         self.frontier.lend = self.lend  # type: ignore[method-assign]  # a partition would need a state

@@ -14,7 +14,7 @@ from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
 from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 
@@ -71,7 +71,7 @@ class World:
         self.due: dict[str, float] = {}
         self.hosts: dict[str, Kept] = {}
         asked = {"delay_s": self.rests.delay_s, "per_host": self.rests.per_host, "robots": self.robots}
-        usual = RequestPolicy(structs.replace(own_manner(Settings()).rules, **asked))
+        usual = RequestPolicy(structs.replace(own_policy(Settings()).rules, **asked))
         self.frontier = Frontier(usual, lambda: self.clock, lambda: self.wall)
         self.own()
 

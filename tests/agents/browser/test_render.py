@@ -35,7 +35,7 @@ from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import RequestPolicy
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.settings.browser import find_browser
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
@@ -149,7 +149,7 @@ class Stage:
 
     def __init__(self, settings: Settings, browser: Chromium | None) -> None:
         self.client = Client(settings, "tester", lambda: True)
-        self.frontier = Frontier(own_manner(settings), time.monotonic, time.time)
+        self.frontier = Frontier(own_policy(settings), time.monotonic, time.time)
         self.became: dict[str, str] = {}
         resources = Resources(settings, self.client, Hosts(self.frontier, Places(1).of, lambda *_: 0.0), self._no_rules)
         self.renderer = Renderer(settings, resources)

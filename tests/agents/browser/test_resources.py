@@ -25,7 +25,7 @@ from crawlog.streams.frontier.schedule import HOSTS_AWAKE
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.robots import RobotsRules, SharedRules
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.jobs.commands import Orders
 from crawlog.streams.settings.browser import find_browser
 from crawlog.streams.settings.sections import Politeness
@@ -107,7 +107,7 @@ def resources(web: Web, owner: Owner, robots: bytes | None = None, delay_s: floa
         host.rules, host.rules_until = RobotsRules.parse(robots or b""), time.monotonic() + 60.0
         owner.frontier.finished(host)
 
-    owner.frontier.usual = own_manner(settings)
+    owner.frontier.usual = own_policy(settings)
     client: Client = web  # type: ignore[assignment]  # as much of it as is used
     return Resources(settings, client, Hosts(owner.frontier, Places(1).of, lambda *_: 0.0), ask_rules)
 
@@ -492,7 +492,7 @@ class Slow:
 
 def visit(browser: Slow, of: Resources, timeout_s: float = 0.05) -> Visit:
     """A visit of a page."""
-    rules = own_manner(load({"render.timeout_s": timeout_s}, NO_FILE, {})).rules
+    rules = own_policy(load({"render.timeout_s": timeout_s}, NO_FILE, {})).rules
     return Visit(rules, browser, of, "http://a.com/", Answer(200), budget())  # type: ignore[arg-type]  # no browser
 
 

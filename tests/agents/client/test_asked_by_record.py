@@ -15,7 +15,7 @@ from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.cookies import NO_ROOM
 from crawlog.streams.http.request_rules import RequestPolicy
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.proxies import server_tls
 from tests.support.raw_http import Pages, chunked, client_by, served, sized
@@ -23,7 +23,7 @@ from tests.support.raw_http import Pages, chunked, client_by, served, sized
 
 def policy(**rules: Any) -> RequestPolicy:
     """Of a job on a worker that lets everything be asked; the defaults but for these."""
-    usual = own_manner(load({"network.allow_private": True, "network.verify_tls": False}, NO_FILE, {}))
+    usual = own_policy(load({"network.allow_private": True, "network.verify_tls": False}, NO_FILE, {}))
     return usual._replace(rules=structs.replace(usual.rules, **rules))
 
 

@@ -14,7 +14,7 @@ from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request import basic, read_proxy
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.proxies import Socks
 from tests.support.sites import Site, sites
@@ -120,7 +120,7 @@ async def test_a_request_names_no_private_proxy(scheme: str, host: str, monkeypa
     """By its address or by a name; neither where the worker forbids it, nor where the job does."""
     names(monkeypatch, inside="127.0.0.1", localhost="127.0.0.1", name="93.184.216.34")
     proxy = Socks(Site()) if scheme.startswith("socks") else Site()
-    closed = own_manner(load({"network.allow_private": False}, NO_FILE, {}))
+    closed = own_policy(load({"network.allow_private": False}, NO_FILE, {}))
     of_job: dict[str, Any] = {"policy": closed}
     for private, more in ((False, {}), (True, of_job)):
         async with sites(proxy, private=private) as client:

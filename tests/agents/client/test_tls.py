@@ -9,7 +9,7 @@ from msgspec import structs
 from crawlog.agents.client.client import MOST_CONTEXTS, Client
 from crawlog.agents.client.connections import tls_of
 from crawlog.agents.client.transport import HttpRequest
-from crawlog.streams.job_spec import own_manner
+from crawlog.streams.job_spec import own_policy
 from tests.support.proxies import server_tls
 from tests.support.raw_http import Pages, served, settings
 
@@ -81,12 +81,12 @@ def test_no_cipher_without_certificate_or_encryption_is_taken(tls: str) -> None:
 
 async def test_ciphers_that_nobody_knows_fail_their_job_alone() -> None:
     """They come from a record; contexts of many jobs do not gather."""
-    client, rules = client_of(), own_manner(settings()).rules
+    client, rules = client_of(), own_policy(settings()).rules
     try:
         for number in range(2 * MOST_CONTEXTS):
             client._context(structs.replace(rules, tls=f"ALL:a{number}"))
         assert len(client._tls) <= MOST_CONTEXTS
-        policy = own_manner(settings())._replace(rules=structs.replace(rules, tls="unknown"))
+        policy = own_policy(settings())._replace(rules=structs.replace(rules, tls="unknown"))
         answer = await client.get(HttpRequest("https://127.0.0.1:2/", policy=policy))
     finally:
         await client.close()

@@ -17,7 +17,7 @@ from crawlog.streams.http.request_rules import (
     policy_for,
     policy_of,
 )
-from crawlog.streams.job_spec import limits_of, own_manner, request_rules, resolve_spec
+from crawlog.streams.job_spec import limits_of, own_policy, request_rules, resolve_spec
 from crawlog.streams.settings import RECORD_HEADROOM, Settings
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.dispatching import World
@@ -61,7 +61,7 @@ def met(job: Settings, worker: Settings) -> RequestPolicy:
     """How the worker asks for the URLs of a job that was given with other settings, after its way through the log."""
     record = u.decode(u.encode(UrlsRecord(job="j", spec=resolve_spec(job))))
     assert record.spec is not None
-    return policy_of(record.spec, own_manner(worker), limits_of(worker))
+    return policy_of(record.spec, own_policy(worker), limits_of(worker))
 
 
 def test_a_job_is_asked_for_by_its_own_settings() -> None:
@@ -74,12 +74,12 @@ def test_a_job_is_asked_for_by_its_own_settings() -> None:
 @pytest.mark.parametrize("key", GIVEN)
 def test_a_worker_has_no_say_in_other_jobs(key: str) -> None:
     """Its own settings of these names are for jobs whose records do not have them."""
-    assert met(settings(), load({key: GIVEN[key]}, NO_FILE, {})) == own_manner(settings())
+    assert met(settings(), load({key: GIVEN[key]}, NO_FILE, {})) == own_policy(settings())
 
 
 def test_what_a_record_lacks_the_worker_says() -> None:
     """Field by field: `crawlog seed` names what it was given, an old record has none."""
-    usual = own_manner(load(GIVEN, NO_FILE, {}))
+    usual = own_policy(load(GIVEN, NO_FILE, {}))
     spec = msgspec.json.decode(
         b'{"requests": {"delay_s": 4.0, "user_agent": "old/1"}, "token": "oldbot"}', type=JobSpec
     )
@@ -120,7 +120,7 @@ def test_the_stricter_one_of_job_and_worker_holds(limit: str, worker: dict[str, 
     """A body is never larger than the worker's records."""
     spec = JobSpec(requests=msgspec.structs.replace(request_rules(settings()), **{limit: wanted}))
     one = settings(**worker)
-    assert getattr(policy_of(spec, own_manner(one), limits_of(one)).rules, limit) == kept
+    assert getattr(policy_of(spec, own_policy(one), limits_of(one)).rules, limit) == kept
 
 
 def test_what_a_worker_does_not_do_for_a_job_is_said() -> None:
@@ -140,7 +140,7 @@ def test_a_job_given_with_proxies_needs_a_worker_that_has_some() -> None:
 
 def test_a_worker_keeps_its_own_requests_within_its_limits() -> None:
     """Those of bare records too."""
-    assert own_manner(settings(limits__delay_s=5.0)).rules.delay_s == 5.0
+    assert own_policy(settings(limits__delay_s=5.0)).rules.delay_s == 5.0
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_request_has_its_own_attempts_and_time_within_the_workers_limits(
     request_: RequestRecord, limits: WorkerLimits, expected: tuple[int, float]
 ) -> None:
     """Longer than the job's too; all else stays the job's."""
-    rules = own_manner(Settings()).rules
+    rules = own_policy(Settings()).rules
     kept = policy_for(request_, RequestPolicy(rules), limits).rules
     assert (kept.attempts, kept.timeout_s) == expected
     names = ("attempts", "timeout_s", *SILENCES)
@@ -208,6 +208,6 @@ def test_silences_within_a_request_last_as_long_as_its_own_time(
     timeout_s: float, limits: WorkerLimits, expected: tuple[float, ...]
 ) -> None:
     """Else a server that needs as long as the request allows for is given up as the job says."""
-    policy = own_manner(Settings())
+    policy = own_policy(Settings())
     kept = policy_for(RequestRecord(attempts=2, timeout_s=timeout_s), policy, limits).rules
     assert tuple(getattr(kept, name) for name in SILENCES) == expected
