@@ -25,8 +25,8 @@ WORKERS = ["--workers", "fetch=1,parse=2", *PRIVATE]
 FAST = [*PRIVATE, "-s", "politeness.delay_s=0"]
 
 PATIENT = """
-from crawlog.jobs import detaching
-detaching.AGAIN_S = 180.0
+from crawlog.jobs import joined
+joined.AGAIN_S = 180.0
 from crawlog.__main__ import main
 main()
 """
