@@ -14,7 +14,6 @@ from typing import get_args
 
 import click
 
-from crawlog.streams.log import SINK_ENVIRONMENT, sink_name_of
 from crawlog.streams.settings import Settings, load
 from crawlog.streams.worker import CrawlApp
 
@@ -50,9 +49,8 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
 def _sink_name() -> str:
     from crawlog.streams.sink import PrivateOutputs  # imports the database; other stages do not need it
 
-    text = os.environ.get(SINK_ENVIRONMENT, "")
-    private = PrivateOutputs.read(os.environ) if '"outputs"' in text else None
-    return private.id if private is not None else sink_name_of(text)
+    private = PrivateOutputs.read(os.environ)
+    return private.id if private is not None else ""
 
 
 def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:

@@ -31,5 +31,5 @@ _ALL = ("crawlog.agents.progress", "crawlog.agents.job_lines")
 STAGES: dict[Stage, StageRow] = {
     "fetch": StageRow("urls", ("crawlog.agents.fetch.fetch_agent", *_ALL), 64, 256),
     "parse": StageRow("pages", ("crawlog.agents.parse.parse_agent", *_ALL), 16, 64),
-    "sink": StageRow("items", ("crawlog.agents.outputs.sink_worker", *_ALL), 32, 256),
+    "sink": StageRow("items", ("crawlog.agents.outputs.outputs_worker", *_ALL), 32, 256),
 }

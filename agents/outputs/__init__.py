@@ -1,14 +1,14 @@
-"""The sink's worker: reads crawl.items and fills the state of one sink.
+"""The one writer of outputs: of all jobs on a fleet, or private to one run.
 
-    attach           opens the state; a second worker of the same sink waits here, before it joins the group
+    crawl.control ─► WantedOutputs (wanted): which outputs, and may they be completed?
       ▼
-    SinkWorker       gathers the events of Faust into batches; acknowledges them in offset order
+    OutputsWorker    reads crawl.items once for all its outputs  (outputs_worker.py, items_reader.py)
       ▼
-    SinkStage.fold   dead letters acknowledged → rows in the file → state in one batch → positions  (sink_agent.py)
+    Output           one output: its records wait, its state is open while it is written  (output.py)
+      │ output_stage   dead letters acknowledged → rows in the file → state in one batch
+      │ row_maker      where items pass pipelines: a child makes the rows  (pipelines_child.py)
       ▼
-    RowMaker         where items pass pipelines: a child makes the rows  (row_maker.py, pipelines_child.py)
-      ▼
-    streams/sink     rows of a record, the files and the database; `crawlog run` makes FILE at the end
+    Completion       the job has ended: FILE, then a note (notes.py); first the copies that share rows (output_copies)
 
-The state's offsets are the truth: `SinkStage.starts` begins there, and the offsets committed to Kafka only follow.
+Formats, stores and the state are in streams/sink. The state's offsets are the truth; the group's commits only follow.
 """

@@ -20,7 +20,6 @@ from crawlog.streams.jobs import SHUTDOWN
 from crawlog.streams.log import LogIdentity, SinkSpec
 from crawlog.streams.recovery import fetch_again, sorted_out
 from crawlog.streams.sink import (
-    Entry,
     RawItems,
     SinkState,
     empty,
@@ -39,15 +38,15 @@ from crawlog.streams.sink import (
 from crawlog.streams.state import environment_error
 
 from .output_copies import OutputCopies
+from .output_stage import OutputStage
 from .row_maker import RowMaker
-from .sink_agent import SinkStage, pipelines_process
 
 if TYPE_CHECKING:
-    from crawlog.schemas.dead import DeadLetter
     from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings
 
     from .notes import OutputNotes
+    from .row_maker import PipelinesProcess
     from .wanted import WantedOutput
 
 log = structlog.get_logger()
@@ -56,26 +55,11 @@ log = structlog.get_logger()
 LACKING_S = 5.0  # Pause between two looks for rows that are made again, seconds
 
 
-class OutputStage(SinkStage):
-    """A sink that is given only the records of its own job."""
+async def pipelines_process(settings: "Settings", job: str) -> "PipelinesProcess":
+    """A fresh child with a job's pipelines. Raises: Misconfigured: the log does not name its spider."""
+    from .pipelines_child import pipelines_of  # an output without pipelines needs no child
 
-    async def write(self, batch: list[Record], read: Mapping[int, int]) -> None:
-        """Fold records of the job; `read` are offsets up to which there is no other one.
-
-        Raises: RawItems: the state is emptied, for raw items, and must be filled from the beginning.
-        """
-        async with self._one_at_a_time:
-            dead: list[DeadLetter] = []
-            try:
-                folded = [(one.partition, one.offset, self._entry(one, dead)) for one in batch]
-            except RawItems:
-                self.results.begin_again(raw=True)
-                raise
-            known = self.results.meta.offsets
-            ends: list[tuple[int, int, Entry | None]] = [
-                (at, end - 1, None) for at, end in read.items() if end > known.get(at, 0)
-            ]
-            await self._settle(folded + ends, dead)
+    return await pipelines_of(settings, job)
 
 
 class OutputTools(NamedTuple):

@@ -1,4 +1,5 @@
-"""The sink worker of a fleet: writes the outputs of all jobs that belong to its partitions of crawl.items.
+# long: one worker plans, reads, writes and completes its outputs in turns
+"""The sink worker: writes the outputs of all jobs that belong to its partitions of crawl.items; or those of one run.
 
     crawl.control ─► WantedOutputs ─► which outputs, where they lie, whether they may be completed
                        └► of a job with pipelines the first one alone reads; the others are copies (`output_copies.py`)
@@ -12,6 +13,7 @@ states are closed, and their offsets are those of the reader.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,7 +23,7 @@ from confluent_kafka import KafkaException
 
 from crawlog.agents import progress
 from crawlog.agents.control import StageCommands, follow
-from crawlog.schemas.progress import MAX_STUCK, Progress
+from crawlog.schemas.progress import FLEET, MAX_STUCK, Progress
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
 from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count
@@ -434,3 +436,15 @@ class OutputsWorker:
         if waits or (output.wanted.is_settled and output.copies.only_wait):
             return False
         return all(output.passed(at, read.get(at, 0)) >= end for at, end in enumerate(ends))
+
+
+def attach(app: CrawlApp) -> None:
+    """Make an app the writer of a run's outputs, if the environment names them, or of a fleet's."""
+    private = PrivateOutputs.read(os.environ)
+    worker = OutputsWorker(app, private)
+    app.sink_name = private.id if private is not None else FLEET
+    app.on_rebalance_started.append(worker.orders.rebalance_started)
+    app.on_owned.append(worker.owned)
+    app.on_revoking.append(worker.revoking)
+    app.reports = worker.reports
+    app.agent(app.input, name="sink")(worker.events)

@@ -65,7 +65,7 @@ from .dead_letters import (
     redrive_refusal,
 )
 from .first_damage import unreadable
-from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
+from .groups import Group, check_group_name, known_sink_groups, member_names
 from .job_lines import JobLines
 from .offsets import Move, Target, TargetKind
 from .producer import CommandProducer, Headers, Producer, Send, send_letter
@@ -93,8 +93,6 @@ from .sink_groups import (
     known_sinks,
     ordered_again,
     read_again,
-    sink_from,
-    sink_name_of,
 )
 from .topics import TOPIC_KINDS, Topics, stage_group
 
@@ -183,11 +181,8 @@ __all__ = [
     "record_at",
     "record_headers",
     "redrive_refusal",
-    "remove_groups",
     "replay_order",
     "send_letter",
-    "sink_from",
-    "sink_name_of",
     "stage_group",
     "topic_rows",
     "unreadable",

@@ -10,7 +10,6 @@ The broker moves a group only while it has no members. Where a stage continues d
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -235,19 +234,6 @@ def _described(admin: Admin, name: str, within_s: float = ANSWER_TIMEOUT_S) -> C
         if not is_transient(why) or time.monotonic() > deadline:
             raise EngineError(f"{admin.settings.kafka.bootstrap} does not describe the group {name}: {why}")
         time.sleep(POLL_S)
-
-
-def remove_groups(settings: "Settings", names: list[str]) -> None:
-    """Remove unused groups: tools would show a growing lag for them.
-
-    A group stays if it has members or if the cluster refuses; no work depends on the removal.
-    """
-    with suppress(EngineError, KafkaException):
-        admin = Admin(settings)
-        admin.metadata()  # fails fast without a broker
-        for removed in admin.client.delete_consumer_groups(names, request_timeout=ANSWER_TIMEOUT_S).values():
-            with suppress(KafkaException):
-                removed.result(ANSWER_TIMEOUT_S + 1)
 
 
 def _order(move: "Move", job: str) -> str:

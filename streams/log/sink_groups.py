@@ -8,10 +8,8 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from crawlog.streams.errors import Misconfigured
-
 SINK_ENVIRONMENT = "CRAWLOG_SINK"
-"""Environment variable with the job and output of a sink worker: JSON of `SinkSpec`."""
+"""Environment variable with the outputs of a run's sink worker: JSON of `PrivateOutputs`."""
 
 STDOUT = "-"
 
@@ -75,10 +73,6 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             void.partition == partition and offset >= void.page and epoch < void.epoch for void in self.voids
         )
 
-    def environ(self) -> dict[str, str]:
-        """The environment variable for its worker."""
-        return {SINK_ENVIRONMENT: msgspec.json.encode(self).decode()}
-
     def folder(self, data: Path) -> Path:
         """The folder of its state."""
         return data / "sinks" / self.id
@@ -91,24 +85,6 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     def partial(self, data: Path) -> Path:
         """The file that rows are appended to."""
         return Path(f"{self.output}.partial") if self.is_file else self.folder(data) / "rows.partial"
-
-
-def sink_from(environ: Mapping[str, str]) -> SinkSpec:
-    """The sink of this worker. Raises: Misconfigured: the environment variable is not a `SinkSpec`."""
-    text = environ.get(SINK_ENVIRONMENT, "")
-    try:
-        return msgspec.json.decode(text, type=SinkSpec)
-    except msgspec.MsgspecError as error:
-        wanted = '{"job": "NAME", "output": "/path/FILE.jsonl"}'
-        raise Misconfigured(f"a sink worker needs {SINK_ENVIRONMENT}={wanted}, got {text!r}: {error}") from None
-
-
-def sink_name_of(text: str) -> str:
-    """The suffix of the group's name, from the text of `CRAWLOG_SINK`: the sink's id, or the text if it is no spec."""
-    try:
-        return msgspec.json.decode(text, type=SinkSpec).id
-    except msgspec.MsgspecError:
-        return text
 
 
 def read_again(data: Path, sink: SinkSpec, offsets: Mapping[int, int], *, anew: bool = False) -> None:

@@ -21,12 +21,13 @@ from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, read_again, sink_from, sink_name_of
+from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, read_again
 from crawlog.streams.sink import made as made_module
 from crawlog.streams.sink import registry
 from crawlog.streams.sink import state_folder as results
 from crawlog.streams.sink.batch import Entry, SinkMeta, entry
 from crawlog.streams.sink.finish import finalise, is_complete
+from crawlog.streams.sink.private import PrivateOutputs
 from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.sink.state_folder import offsets_of
@@ -545,11 +546,12 @@ def _has_no_space(_: int) -> None:
 
 def test_a_worker_is_told_its_sink_through_the_environment(sink: SinkSpec) -> None:
     """And says what it needs when it is not."""
-    assert sink_from(sink.environ()) == sink
-    assert (sink_name_of(sink.environ()["CRAWLOG_SINK"]), sink_name_of("mine")) == (sink.id, "mine")
     assert sink.id != sink_of("k", sink.output).id
+    own = PrivateOutputs("j", (sink.output,))
+    assert PrivateOutputs.read(own.environ()) == own
+    assert PrivateOutputs.read({}) is None
     with pytest.raises(Misconfigured, match="CRAWLOG_SINK"):
-        sink_from({})
+        PrivateOutputs.read({"CRAWLOG_SINK": "mine"})
 
 
 # The model

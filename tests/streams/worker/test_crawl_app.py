@@ -37,6 +37,7 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings, to_environ
+from crawlog.streams.sink.private import PrivateOutputs
 from crawlog.streams.worker.lease import Lease
 from crawlog.streams.worker.member import watched
 from crawlog.streams.worker.positions import Positions, first_offset
@@ -79,9 +80,9 @@ def with_session(settings: Settings, timeout_s: float) -> Settings:
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"session_timeout_s": timeout_s})})
 
 
-def sink(settings: Settings) -> str:
-    """The test's name: a group to itself, so that the dead of the test before are no members of it."""
-    return settings.kafka.prefix.rstrip(".")
+def outputs(settings: Settings, group: str = "") -> PrivateOutputs:
+    """Named after the test: a group to itself, so that the dead of the test before are no members of it."""
+    return PrivateOutputs(group or settings.kafka.prefix.rstrip("."), ())
 
 
 class Probe:
@@ -102,10 +103,9 @@ class Probe:
         self.errors = self.file.with_suffix(".log")
         environ = {
             "PROBE_STAGE": "sink",
-            "CRAWLOG_SINK": group or sink(settings),
             "PROBE_FILE": str(self.file),
             "CRAWLOG_WORKER": name,
-        }
+        } | outputs(settings, group).environ()
         environ |= {f"PROBE_{key.upper()}": str(value) for key, value in options.items()}
         environ = os.environ | to_environ(settings) | environ
         self.process: Forked | Process
@@ -186,13 +186,13 @@ def publish(settings: Settings, per_partition: int) -> set[tuple[int, int]]:
 def farthest(settings: Settings) -> set[int]:
     """How far the group's commits say that their workers are."""
     topic = Topics(settings.kafka.prefix).items
-    found = committed_offsets(settings, stage_group(settings, f"sink-{sink(settings)}"), topic, range(PARTITIONS))
+    found = committed_offsets(settings, stage_group(settings, f"sink-{outputs(settings).id}"), topic, range(PARTITIONS))
     return {reached_offset(offset, metadata) for offset, metadata in found.values()}
 
 
 def committed(settings: Settings) -> dict[int, int]:
     """The group's offsets as the broker holds them; -1001 for none."""
-    consumer = Consumer(kafka_config(settings) | {"group.id": stage_group(settings, f"sink-{sink(settings)}")})
+    consumer = Consumer(kafka_config(settings) | {"group.id": stage_group(settings, f"sink-{outputs(settings).id}")})
     topic = Topics(settings.kafka.prefix).items
     rows = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=10)
     consumer.close()
@@ -783,6 +783,6 @@ def test_a_damaged_batch_ends_its_worker_for_good_and_no_commit_passes_it(
     assert worker.process.wait(120) == EX_DATAERR
     said = heard(worker.errors.read_text().splitlines()[-1])
     assert said.startswith(f"the log is damaged: {topic}[3] cannot be read at offset 2: ")
-    committed = committed_offsets(ready, stage_group(ready, f"sink-{sink(ready)}"), topic, [3])
+    committed = committed_offsets(ready, stage_group(ready, f"sink-{outputs(ready).id}"), topic, [3])
     assert committed.get(3, (0, ""))[0] <= 2
     assert {offset for partition, offset in worker.offsets() if partition == 3} <= {0, 1}
