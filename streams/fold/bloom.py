@@ -33,6 +33,10 @@ _BITS = 8 * BLOCK_BYTES
 FIRST_URLS = 6_670_000
 """URLs of the first filters of all partitions together: four filters hold 100 million URLs, at 3.1 bytes each."""
 
+AHEAD = 16
+"""Neighbouring blocks read together while memory has room: they lie in one block of the store, which is one read of
+the disk. So a filter comes into memory in a sixteenth of the reads after a restart."""
+
 _GOLDEN = 0x9E3779B97F4A7C15  # odd, its bits irregular: mixes all bits of a fingerprint into the upper ones
 _WORD = (1 << 64) - 1
 _HALF = (1 << 32) - 1
@@ -128,8 +132,21 @@ class Blocks:
         self._hand = 0
 
     def load(self, owner: _Filter, block: int) -> int:
-        """Read a block that is not in memory; returns its slot."""
-        stored = self._rows.get(r.block_key(owner.prefix, block)) or bytes(BLOCK_BYTES)
+        """Read a block that is not in memory, and its neighbours while there is room; returns its slot."""
+        if len(self._owners) + AHEAD <= self._most:
+            first = block - block % AHEAD
+            absent = [one for one in range(first, min(first + AHEAD, owner.blocks)) if not owner.slots[one]]
+            keys = [r.block_key(owner.prefix, one) for one in absent]
+            found = self._rows.get_many(keys)
+            for one, key in zip(absent, keys, strict=True):
+                stored = found[key]
+                if stored and one != block:
+                    self._hold(owner, one, stored)
+            return self._hold(owner, block, found[r.block_key(owner.prefix, block)])
+        return self._hold(owner, block, self._rows.get(r.block_key(owner.prefix, block)))
+
+    def _hold(self, owner: _Filter, block: int, stored: bytes | None) -> int:
+        stored = stored or bytes(BLOCK_BYTES)
         slot = self._free()
         if slot is None:
             slot = len(self._owners)

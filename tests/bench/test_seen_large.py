@@ -3,17 +3,18 @@
 import itertools
 import json
 
-from bench.seen_large import WAYS, Case, make, run_case
+from bench.seen_large import EXACT, WAYS, Case, make, run_case
 from bench.seen_loads import Load
 
 
 def test_each_way_answers_right() -> None:
-    """No way is wrong about an exact answer, whatever the load."""
+    """Whatever the load: whole fingerprints are never wrong, and a Bloom filter never about a known URL."""
     for way in WAYS:
         make(20_000, way)
         for load in ("uniform", "crawl"):
             one = run_case(Case(way, load, 20_000, 16, 2_000, 2_000))
-            assert (one.dropped, one.twice) == (0, 0)
+            assert one.twice == 0
+            assert one.dropped <= (0 if way == EXACT else 2)
             assert one.new >= 200
             assert json.dumps(one.__dict__)
 

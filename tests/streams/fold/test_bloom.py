@@ -144,14 +144,26 @@ def test_a_hundred_million_urls_take_less_than_3_2_bytes_each(partitions: int) -
 
 
 def test_a_look_up_reads_one_block_a_filter() -> None:
-    """Three filters, no block in memory, and a URL that none of them knows."""
-    table = Filter(partitions=10_000)
+    """Three filters, no block in memory nor room for neighbours, and a URL that none of them knows."""
+    table = Filter(partitions=10_000, cached=1)
     table.offer_all(map(mark, range(4_000)))
     table.write()
     table.base = base = Watched(table.base.rows.items())
     table.open()
     assert not table.knows(mark(5_000))
     assert [key[7] for key in base.reads if key[:1] == b"b"] == [2, 1, 0]
+
+
+def test_a_filter_comes_into_memory_by_many_blocks_a_read() -> None:
+    """After a restart: of 340 blocks, each row is read once, in a few reads of neighbours."""
+    table = Filter(partitions=100)
+    table.offer_all(map(mark, range(5_000)))
+    table.write()
+    table.base = base = Watched(table.base.rows.items())
+    table.open()
+    assert all(table.knows(mark(number)) for number in range(5_000))
+    assert [key for key in base.reads if key[:1] == b"b"] == []
+    assert len(table.seen._blocks.arena) == (table.blocks() + 1) * BLOCK_BYTES
 
 
 def test_an_insert_changes_one_block() -> None:
