@@ -90,11 +90,14 @@ def shape_of(error: float, partitions: int, number: int) -> FilterShape:
     return FilterShape(-(-FIRST_URLS // partitions) << number, low, hashes)
 
 
+_EMPTY = 1  # the slot of all blocks without bits: those of a filter that has just begun take no memory
+
+
 class _Filter:
     """One filter of a chain.
 
     Attributes:
-        slots: The place of each block in memory; 0 where it is not there.
+        slots: The place of each block in memory; 0 where it is not there, `_EMPTY` where it has no bits.
         steps: What is added to the step from one bit to the next, for each bit.
     """
 
@@ -118,18 +121,18 @@ class Blocks:
         most: Blocks held at most; more only while all of them are changed.
 
     Attributes:
-        arena: Their bytes; the first 512 are unused, for 0 is no slot.
+        arena: Their bytes; those of the slots 0 (none) and `_EMPTY` stay 0.
         changed: Slots whose block the rows do not have yet.
     """
 
     def __init__(self, rows: Rows, most: int) -> None:
-        self.arena = bytearray(BLOCK_BYTES)
+        self.arena = bytearray((_EMPTY + 1) * BLOCK_BYTES)
         self.changed: dict[int, None] = {}
         self._rows = rows
         self._most = most
-        self._owners: list[_Filter | None] = [None]
-        self._numbers = array("I", [0])
-        self._hand = 0
+        self._owners: list[_Filter | None] = [None, None]
+        self._numbers = array("I", [0, 0])
+        self._hand = _EMPTY
 
     def load(self, owner: _Filter, block: int) -> int:
         """Read a block that is not in memory, and its neighbours while there is room; returns its slot."""
@@ -139,14 +142,19 @@ class Blocks:
             keys = [r.block_key(owner.prefix, one) for one in absent]
             found = self._rows.get_many(keys)
             for one, key in zip(absent, keys, strict=True):
-                stored = found[key]
-                if stored and one != block:
-                    self._hold(owner, one, stored)
-            return self._hold(owner, block, found[r.block_key(owner.prefix, block)])
-        return self._hold(owner, block, self._rows.get(r.block_key(owner.prefix, block)))
+                self._keep(owner, one, found[key])
+        else:
+            self._keep(owner, block, self._rows.get(r.block_key(owner.prefix, block)))
+        return owner.slots[block]
 
-    def _hold(self, owner: _Filter, block: int, stored: bytes | None) -> int:
-        stored = stored or bytes(BLOCK_BYTES)
+    def _keep(self, owner: _Filter, block: int, stored: bytes | None) -> None:
+        if stored:
+            self.hold(owner, block, stored)
+        else:
+            owner.slots[block] = _EMPTY
+
+    def hold(self, owner: _Filter, block: int, stored: bytes) -> int:
+        """Give a block a slot of its own."""
         slot = self._free()
         if slot is None:
             slot = len(self._owners)
@@ -162,11 +170,11 @@ class Blocks:
 
     def _free(self) -> int | None:
         """The slot of the oldest block that the rows have, or None while there is room."""
-        held = len(self._owners) - 1
+        held = len(self._owners) - _EMPTY - 1
         if held < max(self._most, len(self.changed) + 1):
             return None
         while True:
-            self._hand = slot = self._hand % held + 1
+            self._hand = slot = (self._hand - _EMPTY) % held + _EMPTY + 1
             if slot not in self.changed:
                 owner = self._owners[slot]
                 assert owner is not None
@@ -233,6 +241,8 @@ class BloomFilter:
         held, newest = self._held, self._chain[0]
         block = (fingerprint * _GOLDEN & _WORD) * newest.blocks >> 64
         slot = newest.slots[block] or held.load(newest, block)
+        if slot == _EMPTY:
+            slot = held.hold(newest, block, bytes(BLOCK_BYTES))
         arena, first, step = held.arena, fingerprint & _HALF, fingerprint >> 32
         start = slot << 12
         for more in newest.steps:
