@@ -314,7 +314,7 @@ def follow(app: "CrawlApp", obedience: StageCommands, told: Told | None = None, 
     """
 
     def hear(record: control.Control) -> None:
-        if isinstance(record, control.WorkerOrder) and is_for_us(record, app.worker_name):
+        if isinstance(record, control.WorkerCommand) and is_for_us(record, app.worker_name):
             stop_as_ordered(record)
         obedience.heard(record)
         if told is not None:

@@ -129,7 +129,7 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     machine: str = ""
 
 
-class WorkerOrder(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+class WorkerCommand(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """An operator's order to one process of a worker: a planned stop. Another process of that name ignores it.
 
     Attributes:
@@ -335,14 +335,14 @@ class Skipped(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
 
 
 _OfJob = JobCopy | Finished | StartEnded | OutputNote | Join
-Control = _OfJob | WorkerOrder | CodeNote | Command | Rewound | Skipped | Layout
+Control = _OfJob | WorkerCommand | CodeNote | Command | Rewound | Skipped | Layout
 
 LAYOUT = b"layout"  # Key of the one record of this kind
 
 _command = msgspec.json.Decoder(Command)
 _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
     b"output": msgspec.json.Decoder(OutputNote),
-    b"worker": msgspec.json.Decoder(WorkerOrder),
+    b"worker": msgspec.json.Decoder(WorkerCommand),
     b"code": msgspec.json.Decoder(CodeNote),
     b"job": msgspec.json.Decoder(JobCopy),
     b"finished": msgspec.json.Decoder(Finished),
@@ -374,7 +374,7 @@ _KEYS: dict[type[Control], Callable[[Any], bytes]] = {
     Finished: lambda record: key_of("finished", record.job),
     StartEnded: lambda record: key_of("start", record.job),
     OutputNote: lambda record: key_of("output", record.job, record.output),
-    WorkerOrder: lambda record: key_of("worker", record.worker),
+    WorkerCommand: lambda record: key_of("worker", record.worker),
     CodeNote: lambda record: f"code/{record.project}/{record.version}".encode(),
     Command: lambda record: key_of("command", record.kind, record.target),
     Join: _join_key,

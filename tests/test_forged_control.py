@@ -31,7 +31,7 @@ from crawlog.schemas.control import (
     OutputNote,
     Rewound,
     StartEnded,
-    WorkerOrder,
+    WorkerCommand,
 )
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
@@ -157,8 +157,8 @@ def forged(ground: Ground) -> list[Control]:
                 Finished(name, at, urls=(-1,) * 99, pages=(2**62,), items=(-5, 0, 2**62), counts=JobCounts(queued=-9)),
                 StartEnded(name, at, epoch=-7, requests=-1, error="\x1b[2J\n" * 9),
                 OutputNote(name, "ok.jsonl", at, rev=1, rows=-1, place="/etc/passwd", error="\0"),
-                WorkerOrder(name, -1, at, "drain"),
-                WorkerOrder("parse-0", os.getpid(), at),
+                WorkerCommand(name, -1, at, "drain"),
+                WorkerCommand("parse-0", os.getpid(), at),
                 CodeNote(name, "../1", hidden=False, at=at),
                 CodeNote("p", name, hidden=False, revoked=True, at=at),
             ]
@@ -380,7 +380,7 @@ def test_an_order_to_a_worker_reaches_no_other_process(monkeypatch: pytest.Monke
     for pid in (0, -1, 1, os.getppid(), os.getpid()):
         for started in (*TIMES, 0.0, own):
             is_own = (pid, started) == (os.getpid(), own)
-            assert is_for_us(WorkerOrder("fetch-0", pid, started), "fetch-0") is is_own
-    assert not is_for_us(WorkerOrder("fetch-1", os.getpid(), own), "fetch-0")
-    own_process.stop_as_ordered(WorkerOrder("fetch-0", 1, own))
+            assert is_for_us(WorkerCommand("fetch-0", pid, started), "fetch-0") is is_own
+    assert not is_for_us(WorkerCommand("fetch-1", os.getpid(), own), "fetch-0")
+    own_process.stop_as_ordered(WorkerCommand("fetch-0", 1, own))
     assert killed == [(os.getpid(), 15)]

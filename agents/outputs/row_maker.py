@@ -19,7 +19,7 @@ from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter, of_item, told_error
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError, Misconfigured, SpiderDied
-from crawlog.streams.sink import CloseNote, MadeRows, RawBlock, SinkState, lines, read_note, summed, write_note
+from crawlog.streams.sink import CloseNote, PipelineRows, RawBlock, SinkState, lines, read_note, summed, write_note
 from crawlog.streams.spiders import MadeItem, MadeItems, read_made
 from crawlog.streams.state import environment_error
 
@@ -100,7 +100,7 @@ class RowMaker:
         self._topic = topic
         self._stats: dict[str, float] = {}
         self._child: PipelinesProcess | None = None
-        self._made: MadeRows | None = None
+        self._made: PipelineRows | None = None
         self._began_s = self._rests_until_s = 0.0
         self._careful = (0, 0)
         self._deaths: dict[tuple[int, int], int] = {}
@@ -176,7 +176,7 @@ class RowMaker:
             await self._close(made, note)
         return True
 
-    def _rests(self, made: MadeRows) -> bool:
+    def _rests(self, made: PipelineRows) -> bool:
         """End the child whose items were replaced; whether to wait before rows are made anew."""
         if self._child is not None and (made.meta.is_stale or made is not self._made):
             log.info("rows_anew", reason="items were replaced that the pipelines had")
@@ -192,7 +192,7 @@ class RowMaker:
         at = CloseNote(self._results.meta.offsets)
         return note if note is not None and at.reaches(note.offsets) else None
 
-    async def _opened(self, made: MadeRows) -> None:
+    async def _opened(self, made: PipelineRows) -> None:
         if self._child is not None:
             return
         self._made, self._began_s, self._stats = made, time.monotonic(), {}
@@ -214,7 +214,7 @@ class RowMaker:
         self._stats = summed(self._stats, answer.stats)
         return answer
 
-    async def _make(self, made: MadeRows, blocks: list[RawBlock]) -> None:
+    async def _make(self, made: PipelineRows, blocks: list[RawBlock]) -> None:
         """Rows of these blocks; after a death of the child at them, item by item."""
         first, last = self._careful
         if first <= blocks[0].start < last:
@@ -229,7 +229,7 @@ class RowMaker:
             raise
         await self._keep(made, blocks, found)
 
-    async def _one(self, made: MadeRows, block: RawBlock, number: int) -> MadeItem:
+    async def _one(self, made: PipelineRows, block: RawBlock, number: int) -> MadeItem:
         """What becomes of one item of a block. It is left out if it ended the child several times."""
         if (error := made.failed(block).get(number, "")).startswith(DIED):
             return MadeItem(error=error)
@@ -244,7 +244,7 @@ class RowMaker:
             raise
         return item
 
-    async def _keep(self, made: MadeRows, blocks: list[RawBlock], found: list[MadeItem]) -> None:
+    async def _keep(self, made: PipelineRows, blocks: list[RawBlock], found: list[MadeItem]) -> None:
         """Say which items failed, then keep the rows."""
         rows: list[tuple[RawBlock, list[bytes]]] = []
         items_left = iter(found)
@@ -264,7 +264,7 @@ class RowMaker:
         stats, self._stats = self._stats, {}
         return stats
 
-    async def _fail(self, made: MadeRows, block: RawBlock, errors: dict[int, MadeItem]) -> None:
+    async def _fail(self, made: PipelineRows, block: RawBlock, errors: dict[int, MadeItem]) -> None:
         known = made.failed(block)
         new = {number: item for number, item in errors.items() if number not in known}
         if not new:
@@ -290,7 +290,7 @@ class RowMaker:
             traceback=item.trace,
         )
 
-    async def _close(self, made: MadeRows, note: CloseNote) -> None:
+    async def _close(self, made: PipelineRows, note: CloseNote) -> None:
         failed = ""  # as in Scrapy: the rows stay
         try:
             await self._call("close", note.reason.encode())
@@ -312,7 +312,7 @@ class RowMaker:
             made.closed(self._taken_stats(), note.reason)
             self._say_closed(made, note)
 
-    def _say_closed(self, made: MadeRows, note: CloseNote) -> None:
+    def _say_closed(self, made: PipelineRows, note: CloseNote) -> None:
         path, note = self._results.closed_note, CloseNote(note.offsets, note.reason, made.meta.stats)
         with contextlib.suppress(OSError):
             if read_note(path) != note:

@@ -15,7 +15,7 @@ from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.control import counting_epochs
 from crawlog.streams.jobs import is_final
-from crawlog.streams.log import SinkSpec, Void
+from crawlog.streams.log import RewoundRange, SinkSpec
 from crawlog.streams.sink import PrivateOutputs, fleet_sink_of, private_sink_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class WantedOutput(msgspec.Struct, frozen=True):
     epoch: int
     rev: int
     since: int
-    voids: tuple[Void, ...]
+    voids: tuple[RewoundRange, ...]
     spec: JobSpec
     end: Finished | None
     note: OutputNote | None

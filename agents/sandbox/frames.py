@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from crawlog.streams.spiders import CallResult
 
 LOAD: Final = 1
-"""Load the spider: the text is a `LoadOrder`."""
+"""Load the spider: the text is a `LoadRequest`."""
 PAGE: Final = 2
 """Run the spider for a page: the text is a `PageMeta`, the body the page's."""
 WHOLE: Final = 8

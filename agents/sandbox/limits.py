@@ -43,16 +43,17 @@ class ChildLimits(msgspec.Struct, frozen=True, omit_defaults=True):
         """Limit this process, and those that it will start. Returns: Why it must run no code; empty if it may."""
         refused = ""
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        _lower(resource.RLIMIT_DATA, self.memory_bytes)
+        lower(resource.RLIMIT_DATA, self.memory_bytes)
         if self.home:
-            _lower(resource.RLIMIT_FSIZE, FILE_BYTES)
+            lower(resource.RLIMIT_FSIZE, FILE_BYTES)
             refused = settle(self.home, is_own_user=self.is_own_user)
         if os.geteuid():
-            _lower(resource.RLIMIT_NPROC, _tasks_of_user() + self.tasks)
+            lower(resource.RLIMIT_NPROC, _tasks_of_user() + self.tasks)
         return refused
 
 
-def _lower(kind: int, limit: int) -> None:
+def lower(kind: int, limit: int) -> None:
+    """Lower a limit of this process for good."""
     _, most = resource.getrlimit(kind)
     if most != resource.RLIM_INFINITY:
         limit = min(limit, most)
@@ -69,7 +70,7 @@ def _tasks_of_user() -> int:
     return count
 
 
-class Corral:
+class ChildCgroup:
     """The cgroup that counts a child's processes; without effect where none can be made."""
 
     def __init__(self) -> None:

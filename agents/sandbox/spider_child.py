@@ -24,7 +24,7 @@ from .answers import Fault, error_line, facts_of, fault_of, misconfigured, resul
 from .calls import Call, Calls, Died, Then
 from .child_code import ChildCode, ChildRules
 from .frames import CALL, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
-from .spider_process import LoadOrder
+from .spider_process import LoadRequest
 from .zygote_process import ZygoteProcess, cpu_s
 
 LOADER = "crawlog.streams.spiders:load_runner"
@@ -63,7 +63,7 @@ class BackgroundChild:
     """Runs one spider in a process of its own, without waiting for it.
 
     Args:
-        loader: `MODULE:FUNCTION`, see `LoadOrder`.
+        loader: `MODULE:FUNCTION`, see `LoadRequest`.
         loop: Waits for the child, so that `then` is called; without it somebody calls `pump` now and then.
 
     Attributes:
@@ -267,7 +267,7 @@ class BackgroundChild:
         rules, trust = self.rules, self.rules.trust
         folders = None if trust is None else tuple(map(str, trust.folders))
         named = "" if trust is None or trust.named is None else str(trust.named)
-        order = LoadOrder(ref, self._loader, folders, named, (rules.bounds.outputs, rules.bounds.size_bytes))
+        order = LoadRequest(ref, self._loader, folders, named, (rules.bounds.outputs, rules.bounds.size_bytes))
         self._begin_call()
         calls.begin(Call(SpiderFrame(LOAD, _encode(order)), self._take_facts, LOAD_S))
         self._write_soon()

@@ -45,7 +45,7 @@ GATHER_S = 0.005
 _encode = msgspec.json.Encoder().encode
 
 
-class LoadOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+class LoadRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What to load, and how.
 
     Attributes:
@@ -86,7 +86,7 @@ class SpiderService:
     def load(self, frame: SpiderFrame) -> SpiderFrame:
         """Load the spider. This runs outside the event loop, so that a project may install its reactor."""
         try:
-            order = msgspec.json.decode(frame.text, type=LoadOrder)
+            order = msgspec.json.decode(frame.text, type=LoadRequest)
             module, _, name = order.loader.partition(":")
             loader = getattr(import_module(module), name)
             runner: Runner = loader(order.ref, bounds=Bounds(*order.bounds), trust=order.trust)

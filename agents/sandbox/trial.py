@@ -1,41 +1,41 @@
-"""Parses suspicious pages in a child process (`child.py`) first, under limits of time and memory.
+"""Parses suspicious pages in a child process first, under limits of time and memory.
 
     a page ─ simple ───────────────────────────────────────────► may be parsed
            └ else: its readings ─► the child ─ succeeded ──────► may be parsed
                                              ├ too much ───────► `too_complex`
                                              └ no child ───────► `TrialError`: the caller has only its own limits
 
-The child starts at the first such page and ends with its parent. If it ends earlier, it is started again.
+A zygote (`zygote.py`) starts at the first such page, and forks a child for each. It ends with its parent. If it ends
+earlier, it is started again.
 """
 
 import asyncio
 import contextlib
 import os
+import select
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
-import selectolax
 
 from crawlog.streams import files
 from crawlog.streams.errors import TrialError
 from crawlog.streams.html import Allowances, TrialLimits, TrialOutcome, is_simple, readings
 from crawlog.streams.settings import Parse
 
-from . import child
-from .child import ANSWERED, ASKED, REFUSED
+from .zygote import REFUSED, ChildGone, PageTrial
+from .zygote_process import ZygoteProcess
 
 TOO_COMPLEX = "too_complex"
 """First word of the dead letter of a page that was not parsed."""
 
 TRIES = 3
 """Tries of a page whose process ended for an external or temporary reason."""
+
+NICE = 5
+"""Niceness of trials, which may be useless: they get a third of the CPU share of fetching and parsing."""
 
 MANY_WAIT = 16
 """With this many pages waiting, pages of a domain whose pages mostly failed are refused; a redrive tries them again."""
@@ -46,20 +46,6 @@ OUTCOMES_BYTES = 1 << 20
 PATIENCE_S = 45.0
 """Timeout of an answer in clock time, far above the CPU limit on a busy machine; it ends a stopped process. Below the
 watchdog's limit, as every wait of a worker."""
-
-
-class TrialEnded(NamedTuple):
-    """How a trial ended.
-
-    Attributes:
-        signal: The signal that ended its process; 0 if it ended by itself.
-        code: Its exit code.
-        cpu_s: CPU seconds that it took.
-    """
-
-    signal: int
-    code: int
-    cpu_s: float
 
 
 class TrialHistory:
@@ -114,8 +100,7 @@ class Trial:
         for outcome in outcomes.read() if outcomes else ():
             self._allowances.count(outcome)
         self._thread = ThreadPoolExecutor(1, "trial")  # its queue is that of the pages; the shared threads stay free
-        self._child: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
+        self._zygote: ZygoteProcess | None = None
         self._is_closed = False
         self.tried = 0
         """Pages given to the child."""
@@ -168,7 +153,7 @@ class Trial:
                 return f"{TOO_COMPLEX}: its HTML ends the parser by signal {ended.signal}"
         return f"{TOO_COMPLEX}: what parsed its HTML was killed {TRIES} times"  # for want of memory, as a rule
 
-    def _ended(self, html: bytes, limits: TrialLimits, *, is_last: bool) -> TrialEnded | None:
+    def _ended(self, html: bytes, limits: TrialLimits, *, is_last: bool) -> ChildGone | None:
         """How a trial ended; None if the child is gone and a try is left. Raises: TrialError: none is left."""
         try:
             return self._asked(html, limits)
@@ -178,36 +163,30 @@ class Trial:
                 raise TrialError(f"no trial of a page: {type(error).__name__}: {error}") from error
             return None
 
-    def _asked(self, html: bytes, limits: TrialLimits) -> TrialEnded:
-        """The child's answer. Raises: OSError: it cannot be started, is gone, or does not answer."""
+    def _asked(self, html: bytes, limits: TrialLimits) -> ChildGone:
+        """How the trial ended. Raises: OSError: the zygote cannot be started, is gone, or does not answer."""
         if self._is_closed:
             raise ConnectionAbortedError("the worker stops")
-        child = self._socket or self._start()
-        child.sendall(ASKED.pack(len(html), limits.cpu_s, limits.memory_bytes))
-        child.sendall(html)
-        answer = b""
-        while len(answer) < ANSWERED.size:
-            part = child.recv(ANSWERED.size - len(answer))
-            if not part:
-                raise ConnectionResetError("the process that tries pages ended")
-            answer += part
-        return TrialEnded(*ANSWERED.unpack(answer))
-
-    def _start(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        ours.settimeout(PATIENCE_S)
-        # Isolated, without the site's own modules: it starts in 40 ms, and our folder holds an `http.py`.
-        command = [sys.executable, "-I", "-S", child.__file__, str(Path(selectolax.__file__).parent.parent)]
+        zygote = self._zygote or self._start()
+        with zygote.try_page(PageTrial(limits.cpu_s, limits.memory_bytes)) as page:
+            page.settimeout(PATIENCE_S)
+            with contextlib.suppress(ConnectionError):  # its child died: the zygote tells of what
+                page.sendall(html)
         try:
-            with theirs:
-                self._child = subprocess.Popen(
-                    command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, start_new_session=True
-                )
-        except BaseException:
-            ours.close()
-            raise
-        self._socket = ours
-        return ours
+            while zygote.fileno() >= 0 and select.select([zygote.fileno()], [], [], PATIENCE_S)[0]:
+                for word in zygote.words():
+                    if word.gone is not None:
+                        return word.gone
+        except (EOFError, ValueError) as error:  # it is gone, or was closed
+            raise ConnectionResetError("the process that tries pages ended") from error
+        raise TimeoutError("the process that tries pages does not answer")
+
+    def _start(self) -> ZygoteProcess:
+        self._zygote = zygote = ZygoteProcess("trial of a page", tries=True)
+        nice = os.getpriority(os.PRIO_PROCESS, 0) + NICE
+        with contextlib.suppress(OSError):  # it has ended already
+            os.setpriority(os.PRIO_PROCESS, zygote.pid, min(nice, 19))
+        return zygote
 
     def close(self) -> None:
         """End the child, and try no more."""
@@ -218,13 +197,6 @@ class Trial:
 
     def _drop(self) -> None:
         """End the child; the next page that needs one starts a new child."""
-        taken, self._socket = self._socket, None
-        if taken is not None:
-            with contextlib.suppress(OSError):
-                taken.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for the answer
-            taken.close()
-        child, self._child = self._child, None
-        if child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # with its page, even if the child is dead already
-            child.wait()
+        zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.end_now()

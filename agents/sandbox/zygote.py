@@ -1,4 +1,4 @@
-"""Forks the process that runs one user's spider: `python -P -m crawlog.agents.sandbox.zygote`, its input a socket.
+"""Forks the process that runs one user's spider, or tries a page: `python -P -m crawlog.agents.sandbox.zygote`.
 
     worker ── fork, limits, a socket ─► zygote ── fork ─► spider_process: runs the user's code
            ◄─ pid; how it ended ───────┘  └─ kills it with all that it started: at an order, at its end, and `GRACE_S`
@@ -7,11 +7,15 @@
 The zygote is a fresh interpreter, so nothing of the worker is inherited: no thread, no file, no credentials. It has
 imported what each spider needs and runs no code of a user, so a child that ended is replaced in milliseconds. It is the
 parent of all orphans below it, so a process that left its session is found too.
+
+With the argument `trials` it has imported the HTML parser instead, and each child parses one page within `PageTrial`.
+Its standard input is the worker's socket in both cases.
 """
 
 import contextlib
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -25,7 +29,7 @@ import msgspec
 
 from crawlog.streams.kernel import PR_SET_CHILD_SUBREAPER, die_with, prctl
 
-from .limits import ChildLimits, Corral
+from .limits import ChildCgroup, ChildLimits, lower
 
 CONTROL = 0
 """Standard input: the worker's socket."""
@@ -72,6 +76,40 @@ class ChildGone(msgspec.Struct):
         return f"its process was ended by signal {self.signal}{memory}"
 
 
+REFUSED = 3
+"""Exit code of a trial: the parser refused the page, or got no memory."""
+
+TRIALS = "trials"
+"""The argument of a zygote that tries pages."""
+
+
+class PageTrial(msgspec.Struct, frozen=True):
+    """Limits of a child that only parses a page, which comes on its socket up to the end.
+
+    Attributes:
+        cpu_s: CPU seconds; then SIGPROF ends it.
+    """
+
+    cpu_s: float
+    memory_bytes: int
+
+    def parse(self, page: socket.socket) -> NoReturn:
+        """Parse within the limits, and end the process."""
+        code = REFUSED
+        try:
+            from selectolax.lexbor import LexborHTMLParser
+
+            html = b"".join(iter(lambda: page.recv(1 << 20), b""))
+            lower(resource.RLIMIT_DATA, self.memory_bytes)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_PROF, self.cpu_s)
+            LexborHTMLParser(html)
+            code = 0
+        finally:
+            os._exit(code)
+
+
 class ZygoteWord(msgspec.Struct, omit_defaults=True):
     """What the zygote says: one of the two."""
 
@@ -79,16 +117,17 @@ class ZygoteWord(msgspec.Struct, omit_defaults=True):
     gone: ChildGone | None = None
 
 
-class ForkOrder(msgspec.Struct, omit_defaults=True):
-    """An order of the worker.
+class ForkRequest(msgspec.Struct, omit_defaults=True):
+    """What the worker wants: a child with `fork` or `trial`; without both the child that there is ends.
 
     Attributes:
-        fork: Limits for a new child; None to kill the child that there is.
+        fork: Limits of a spider's child.
         preload: Modules of libraries to import before the fork: the child that follows a dead one starts sooner.
     """
 
     fork: ChildLimits | None = None
     preload: tuple[str, ...] = ()
+    trial: PageTrial | None = None
 
 
 def _children(pid: int) -> list[int]:
@@ -119,7 +158,7 @@ class Zygote:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._corral = Corral()
+        self._cgroup = ChildCgroup()
         self._child = 0
         self._home = ""
         self._gone: ChildGone | None = None
@@ -146,10 +185,13 @@ class Zygote:
         if not told:
             self._await_child()
             self._end_all()
-            self._corral.remove()
+            self._cgroup.remove()
             self._leave()
-        order = msgspec.json.decode(told, type=ForkOrder)
+        order = msgspec.json.decode(told, type=ForkRequest)
         limits = order.fork
+        if order.trial is not None:
+            self._try(socket.socket(fileno=files[0]), order.trial)
+            return None
         if limits is None:
             self._end_all()
             return None
@@ -158,7 +200,7 @@ class Zygote:
             with contextlib.suppress(ImportError):
                 import_module(name)
         self._home = limits.home
-        self._corral.make(limits)
+        self._cgroup.make(limits)
         self._tell_no_limit()
         parent = os.getpid()
         self._child = os.fork()
@@ -168,8 +210,18 @@ class Zygote:
         self._say(ZygoteWord(forked=ChildForked(self._child)))
         return None
 
+    def _try(self, page: socket.socket, trial: PageTrial) -> None:
+        parent = os.getpid()
+        self._child = os.fork()
+        if not self._child:
+            signal.set_wakeup_fd(-1)
+            os.setsid()
+            die_with(parent)
+            trial.parse(page)
+        page.close()
+
     def _tell_no_limit(self) -> None:
-        if not self._corral.is_there and not os.geteuid() and not self._has_told:
+        if not self._cgroup.is_there and not os.geteuid() and not self._has_told:
             self._has_told = True
             sys.stderr.write(
                 "no cgroup can be made and the user is root: nothing limits a spider that forks endlessly\n"
@@ -182,7 +234,7 @@ class Zygote:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         die_with(parent)
-        self._corral.enter()
+        self._cgroup.enter()
         number = os.dup(data.detach())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if number != DATA:
@@ -224,7 +276,7 @@ class Zygote:
 
     def _end_all(self) -> None:
         """Kill the child, and every process below this one; a fork bomb first loses its right to fork."""
-        self._corral.close()
+        self._cgroup.close()
         if self._child:
             with contextlib.suppress(OSError):
                 os.killpg(self._child, signal.SIGKILL)
@@ -259,6 +311,9 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), CONTROL)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     gc.disable()  # nothing but imports until the fork
+    if sys.argv[1:] == [TRIALS]:
+        import_module("selectolax.lexbor")
+        Zygote(control).serve()
     from . import spider_process
 
     gc.freeze()

@@ -14,7 +14,7 @@ import msgspec
 
 from .limits import ChildLimits
 from .printed import Printed
-from .zygote import GRACE_S, ForkOrder, ZygoteWord
+from .zygote import GRACE_S, TRIALS, ForkRequest, PageTrial, ZygoteWord
 
 PASSED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH"),
@@ -39,18 +39,19 @@ class ZygoteProcess:
         path: Of its spider, for the log.
         env: Names of further variables of the environment that it gets.
         job: The job that its spider works for.
+        tries: Whether it tries pages instead.
 
     Attributes:
         printed: What its child prints.
     """
 
-    def __init__(self, path: str, env: Collection[str], job: str = "") -> None:
+    def __init__(self, path: str, env: Collection[str] = (), job: str = "", *, tries: bool = False) -> None:
         self.printed = Printed(path, job)
         self._ending: threading.Thread | None = None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         environment = {name: os.environ[name] for name in (*PASSED, *env) if name in os.environ}
-        command = [sys.executable, "-P", "-m", "crawlog.agents.sandbox.zygote"]
+        command = [sys.executable, "-P", "-m", "crawlog.agents.sandbox.zygote", *([TRIALS] if tries else [])]
         try:
             with theirs, self.printed.opened() as output:
                 self._process = subprocess.Popen(
@@ -78,13 +79,20 @@ class ZygoteProcess:
         """
         ours, theirs = socket.socketpair()
         with theirs, contextlib.suppress(OSError):  # a zygote that is gone shows in `words`
-            socket.send_fds(self._control, [_encode(ForkOrder(limits, preload))], [theirs.fileno()])
+            socket.send_fds(self._control, [_encode(ForkRequest(limits, preload))], [theirs.fileno()])
+        return ours
+
+    def try_page(self, trial: PageTrial) -> socket.socket:
+        """Order a child that parses what it gets on the returned socket, up to its end."""
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.suppress(OSError):
+            socket.send_fds(self._control, [_encode(ForkRequest(trial=trial))], [theirs.fileno()])
         return ours
 
     def kill(self) -> None:
         """Order the end of the child, and of all that it started."""
         with contextlib.suppress(OSError):
-            self._control.send(_encode(ForkOrder()))
+            self._control.send(_encode(ForkRequest()))
 
     def words(self) -> Iterator[ZygoteWord]:
         """What it says. Raises: EOFError: it is gone."""
@@ -123,6 +131,20 @@ class ZygoteProcess:
         self._process.wait()
         self.printed.close()
         then()
+
+    def end_now(self) -> None:
+        """End it at once, with its child. A thread that waits for its socket is woken."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        self._process.kill()
+        self._process.wait()
+        self._control.close()
+        self.printed.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
 
     def wait(self) -> None:
         """Wait for the end, after `close`. Blocks."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from crawlog.schemas.control import Command, WorkerOrder
+from crawlog.schemas.control import Command, WorkerCommand
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import InvalidState, Misconfigured, UnknownName
 from crawlog.streams.jobs import Commands, ControlState, host_of
@@ -106,7 +106,7 @@ def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop
         raise InvalidState(f"worker {name} is of an older version, that takes no orders: end process {worker.pid}")
     if action == "drain" and worker.supervisor == "run":
         raise InvalidState(f"worker {name} belongs to a `crawlog run`, which needs it: end that command with Ctrl-C")
-    order = WorkerOrder(name, worker.pid, worker.started_at, action, at=time.time(), by=by or whoever())
+    order = WorkerCommand(name, worker.pid, worker.started_at, action, at=time.time(), by=by or whoever())
     write_control(CommandProducer(settings, "crawlog-workers"), Topics(settings.kafka.prefix), [order])
     return worker
 

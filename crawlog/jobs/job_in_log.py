@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crawlog.agents.seed import Source
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.urls import JobSpec, RequestRules
-    from crawlog.streams.log import Void
+    from crawlog.streams.log import RewoundRange
 
     from .run_request import RunRequest
 
@@ -51,7 +51,7 @@ class JobInLog:
         self.copy: JobCopy | None = None
         self.end: Finished | None = None
         self.since = 0
-        self.voids: tuple[Void, ...] = ()
+        self.voids: tuple[RewoundRange, ...] = ()
         self.start: StartEnded | None = None
         self.closed = ""
         self.was_back = 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.control import Finished
     from crawlog.streams.fleet import OutputView
-    from crawlog.streams.log import SinkSpec, Void
+    from crawlog.streams.log import RewoundRange, SinkSpec
 
 SHOWN = 5
 """URLs without rows that are named at most."""
@@ -45,7 +45,7 @@ class RunOutputs:
         job: str,
         given: tuple[str, ...],
         since: int,
-        voids: "tuple[Void, ...]",
+        voids: "tuple[RewoundRange, ...]",
         *,
         pipelines: bool,
     ) -> None:

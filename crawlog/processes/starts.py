@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from crawlog.schemas.control import JobCopy, WorkerOrder, key_of
+from crawlog.schemas.control import JobCopy, WorkerCommand, key_of
 from crawlog.streams.errors import EngineError
 
 from .starting import LogFollower, Starting, start_lines
@@ -107,7 +107,7 @@ class Starts:
 
     def _obey(self, order: "Control | None") -> None:
         """Ends this process as SIGTERM does if it was ordered to."""
-        if self._worker and isinstance(order, WorkerOrder):
+        if self._worker and isinstance(order, WorkerCommand):
             from crawlog.streams.worker import is_for_us, stop_as_ordered
 
             if is_for_us(order, self._worker):

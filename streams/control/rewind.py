@@ -32,7 +32,15 @@ from crawlog.schemas.control import JobCopy, Rewound, key
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import ControlState, after
-from crawlog.streams.log import CommandProducer, Producer, Topics, Void, log_bounds, partition_count, read_partitions
+from crawlog.streams.log import (
+    CommandProducer,
+    Producer,
+    RewoundRange,
+    Topics,
+    log_bounds,
+    partition_count,
+    read_partitions,
+)
 
 from .job_records import acknowledged, known_job, read_control, write_control, write_job
 
@@ -160,7 +168,7 @@ def mend_rewinds(settings: "Settings", producer: Producer, topics: Topics) -> No
             _carry_out(settings, producer, topics, entry)
 
 
-def counting_epochs(notes: Iterable[Rewound], job: str, copy: JobCopy | None) -> tuple[int, tuple[Void, ...]]:
+def counting_epochs(notes: Iterable[Rewound], job: str, copy: JobCopy | None) -> tuple[int, tuple[RewoundRange, ...]]:
     """The first epoch whose results of a job count, and the pages that later rewinds of the crawl cancel.
 
     A rewind cancels no pages of a job that it does not name: that one began after it, at epoch 0. It never names the
@@ -187,13 +195,15 @@ def _partitions_of(rewinds: list[Rewound]) -> list[int]:
     return sorted({partition for rewound in rewinds for partition in rewound.pages})
 
 
-def _voids(rewinds: list[Rewound], partition: int) -> list[Void]:
+def _voids(rewinds: list[Rewound], partition: int) -> list[RewoundRange]:
     """The voids of one partition. A rewind restores the voids as of its start, then adds its own; see `effective`."""
-    was: list[tuple[int, list[Void]]] = [(-1, [])]
+    was: list[tuple[int, list[RewoundRange]]] = [(-1, [])]
     for rewound in rewinds:
         start, page = rewound.start[partition], rewound.pages.get(partition)
         then = next(voids for end, voids in reversed(was) if end < start)
-        was.append((rewound.end[partition], then if page is None else [*then, Void(partition, rewound.epoch, page)]))
+        was.append(
+            (rewound.end[partition], then if page is None else [*then, RewoundRange(partition, rewound.epoch, page)])
+        )
     return was[-1][1]
 
 

@@ -20,7 +20,7 @@ REPLAY_ALL = f"{REPLAY};"
 """Metadata of a replay of all jobs."""
 
 
-class ReplayOrder(NamedTuple):
+class ReplayPlan(NamedTuple):
     """A replay of one job: before `upto`, the records of other jobs are skipped.
 
     Attributes:
@@ -80,7 +80,7 @@ class Position(NamedTuple):
 
     offset: int
     reached: int
-    only: ReplayOrder | None = None
+    only: ReplayPlan | None = None
     written: WrittenEnds = WrittenEnds()
 
     @property
@@ -136,10 +136,10 @@ def reached_offset(offset: int, metadata: str) -> int:
     return offset if found is None else max(offset, int(found[1]))
 
 
-def replay_order(metadata: str) -> ReplayOrder | None:
+def replay_order(metadata: str) -> ReplayPlan | None:
     """The replay of one job that a commit's metadata names; None where there is none."""
     found = _ONLY.match(metadata)
-    return None if found is None else ReplayOrder(found[1], int(found[2]))
+    return None if found is None else ReplayPlan(found[1], int(found[2]))
 
 
 class HeldRange(NamedTuple):
@@ -158,7 +158,7 @@ class HeldRange(NamedTuple):
     first: int
     end: int
     reached: int | None = None
-    only: ReplayOrder | None = None
+    only: ReplayPlan | None = None
     written: WrittenEnds = WrittenEnds()
 
     @property

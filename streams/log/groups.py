@@ -30,7 +30,7 @@ from crawlog.streams.errors import EngineError, Misconfigured
 
 from .admin import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin
 from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient
-from .commits import REPLAY_ALL, HeldRange, ReplayOrder
+from .commits import REPLAY_ALL, HeldRange, ReplayPlan
 from .read import is_log_end, read_error, take
 from .sink_groups import known_sinks
 from .topics import Topics, stage_group
@@ -239,7 +239,7 @@ def _described(admin: Admin, name: str, within_s: float = ANSWER_TIMEOUT_S) -> C
 def _order(move: "Move", job: str) -> str:
     """The metadata of a commit that moves a partition."""
     is_of_job = job and move.before is not None and move.after < move.before
-    return ReplayOrder(job, move.before or 0).metadata if is_of_job else REPLAY_ALL
+    return ReplayPlan(job, move.before or 0).metadata if is_of_job else REPLAY_ALL
 
 
 def move(admin: Admin, of: Group, moves: Iterable["Move"], job: str = "") -> None:

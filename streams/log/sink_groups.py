@@ -23,7 +23,7 @@ AGAIN = "again.json"
 _scheme = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 
 
-class Void(msgspec.Struct, frozen=True):
+class RewoundRange(msgspec.Struct, frozen=True):
     """The pages that a rewind of the crawl cancels: at offset `page` or later, of epochs before `epoch`."""
 
     partition: int
@@ -53,7 +53,7 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     job: str
     output: str
     epoch: int = 0
-    voids: tuple[Void, ...] = ()
+    voids: tuple[RewoundRange, ...] = ()
     formulas: bool = False
     pipelines: bool = False
     is_fleet: bool = False

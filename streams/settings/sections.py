@@ -385,8 +385,9 @@ class Spider(Section):
 class Pipelines(Section):
     """The item pipelines of your spider, which run in a process beside the sink."""
 
-    resume: Literal["anew", "continue"] = "anew"
-    """What happens when their process has ended, or a page gave other items than before. `anew`: a fresh process gets
-    all items from the first one on, and makes all rows again. `continue`: it gets the next items, and the rows stay."""
+    resume: Literal["restart", "continue"] = "restart"
+    """What happens when their process has ended, or a page gave other items than before. `restart`: a fresh process
+    gets all items from the first one on, and makes all rows again. `continue`: it gets the next items, and the rows
+    stay."""
     timeout_s: Positive = 300.0
     """Longest time for some items, at most 1 MiB of them, or for `open_spider` and `close_spider`, seconds."""

@@ -30,7 +30,7 @@ from .closing import (
 from .finish import finalise, is_complete, lacking, lose, nowhere, write_other, write_rows
 from .fleet_outputs import fleet_sink_of, outputs_folder, places_of
 from .formats import ResultRows, Sink
-from .made import MadeRows, RawBlock, summed
+from .made import PipelineRows, RawBlock, summed
 from .private import Lacking, PrivateNotes, PrivateOutputs, private_sink_of
 from .registry import NOWHERE, is_file, sink_for, sink_of
 from .state import SinkState
@@ -41,7 +41,7 @@ __all__ = [
     "CloseNote",
     "Entry",
     "Lacking",
-    "MadeRows",
+    "PipelineRows",
     "PrivateNotes",
     "PrivateOutputs",
     "RawBlock",

@@ -25,7 +25,7 @@ from crawlog.streams.recovery import LostPage, newest_pages
 from crawlog.streams.url import fingerprint, hashed_to
 
 from .formats import ResultRows, Sink
-from .made import MadeRows
+from .made import PipelineRows
 from .registry import failed, sink_class, sink_for
 from .state import SinkState
 from .state_folder import final_of
@@ -109,7 +109,7 @@ def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int], source: Sin
     return all(final.offsets.get(at, 0) >= end for at, end in ends.items())
 
 
-def _make(results: SinkState, source: SinkState | MadeRows, sink: Sink, path: Path, *, keeps: bool) -> None:
+def _make(results: SinkState, source: SinkState | PipelineRows, sink: Sink, path: Path, *, keeps: bool) -> None:
     if sink.as_kept and source.is_whole and not keeps:
         source.sync()
         _replace(results, source.path, path)
@@ -119,7 +119,7 @@ def _make(results: SinkState, source: SinkState | MadeRows, sink: Sink, path: Pa
         source.path.unlink()
 
 
-def _written(source: SinkState | MadeRows, sink: Sink, path: Path) -> Path:
+def _written(source: SinkState | PipelineRows, sink: Sink, path: Path) -> Path:
     """A new file beside FILE, with all rows."""
     made = path.with_name(f"{path.name}.new.partial")
     try:
@@ -137,7 +137,7 @@ def _written(source: SinkState | MadeRows, sink: Sink, path: Path) -> Path:
     return made
 
 
-def write_rows(source: SinkState | MadeRows, sink: Sink, out: BinaryIO) -> None:
+def write_rows(source: SinkState | PipelineRows, sink: Sink, out: BinaryIO) -> None:
     """Let the sink's class write all rows. Raises: Misconfigured: it failed. Else as `chunks`, and its own OSError."""
     try:
         sink.write(ResultRows(source.chunks), out)

@@ -16,7 +16,7 @@ from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured, RefusedOutput
-from crawlog.streams.log import STDOUT, SinkSpec, Void
+from crawlog.streams.log import STDOUT, RewoundRange, SinkSpec
 
 from .registry import NOWHERE, is_file, sink_of
 
@@ -40,7 +40,7 @@ def places_of(spec: JobSpec) -> Callable[[int, int, int], int]:
 
 
 def fleet_sink_of(
-    settings: "Settings", job: str, output: OutputSpec, epoch: int, voids: tuple[Void, ...], *, pipelines: bool
+    settings: "Settings", job: str, output: OutputSpec, epoch: int, voids: tuple[RewoundRange, ...], *, pipelines: bool
 ) -> SinkSpec:
     """The sink of an output; makes the folder of the job.
 

@@ -66,7 +66,7 @@ class RawBatch(SinkBatch):
         made: How far the pipelines are before the batch.
     """
 
-    def __init__(self, db: Rocks, meta: SinkMeta, made: "MadeRows") -> None:
+    def __init__(self, db: Rocks, meta: SinkMeta, made: "PipelineRows") -> None:
         super().__init__(db, meta)
         self.made: MadeMeta = msgspec.structs.replace(made.meta)
         self._taken = 0 if made.goes_on else made.taken
@@ -92,7 +92,7 @@ class RawBatch(SinkBatch):
             self.made.rows -= rows
 
 
-class MadeRows:
+class PipelineRows:
     """The rows of one sink of raw items, and what the pipelines still have to make.
 
     Attributes:
@@ -200,9 +200,9 @@ class MadeRows:
         self.taken = 0
         os.ftruncate(self._file, 0)
 
-    def anew(self) -> "MadeRows":
+    def anew(self) -> "PipelineRows":
         """The rows of a state that began again. It is another object, so whoever holds this one can tell."""
-        return MadeRows(self._db, self.path, self._file, self._items)
+        return PipelineRows(self._db, self.path, self._file, self._items)
 
     def go_on(self) -> None:
         """Keep the rows from now on, whatever is replaced."""

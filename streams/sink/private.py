@@ -19,7 +19,7 @@ import xxhash
 from crawlog.schemas.control import Finished, OutputNote
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import SINK_ENVIRONMENT, STDOUT, SinkSpec, Void
+from crawlog.streams.log import SINK_ENVIRONMENT, STDOUT, RewoundRange, SinkSpec
 
 from .registry import sink_of
 
@@ -134,7 +134,7 @@ class PrivateNotes:
 
 
 def private_sink_of(
-    settings: "Settings", job: str, output: str, epoch: int, voids: tuple[Void, ...], *, pipelines: bool = False
+    settings: "Settings", job: str, output: str, epoch: int, voids: tuple[RewoundRange, ...], *, pipelines: bool = False
 ) -> SinkSpec:
     """The sink of a private output. A worker has no standard output: the rows of `-` wait in the data folder.
 

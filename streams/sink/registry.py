@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crawlog.streams import files
 from crawlog.streams.errors import CrawlError, Misconfigured
-from crawlog.streams.log import STDOUT, SinkSpec, Void
+from crawlog.streams.log import STDOUT, RewoundRange, SinkSpec
 
 from .formats import Csv, JsonArray, JsonLines, Nothing, Sink, StandardOutput
 
@@ -35,7 +35,9 @@ BUILT_IN: dict[str, type[Sink]] = {
 _scheme = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
 
 
-def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = (), *, formulas: bool = False) -> SinkSpec:
+def sink_of(
+    job: str, output: str, epoch: int = 0, voids: tuple[RewoundRange, ...] = (), *, formulas: bool = False
+) -> SinkSpec:
     """The sink of `-o OUTPUT`, checked before anything is crawled.
 
     Raises: Misconfigured: no such format or store, or no place where it can write.

@@ -30,7 +30,7 @@ from crawlog.streams.log import AGAIN, SINK_FILE, LogIdentity, SinkSpec, ordered
 
 from .batch import BLOCK, LENGTH, RAW_VERSION, START, VERSION, Block, Entry, MadeMeta, SinkBatch, SinkMeta
 from .closing import CLOSE, CLOSED, ITEMS
-from .made import MadeRows, RawBatch, joined, made_length, pieces, write_at
+from .made import PipelineRows, RawBatch, joined, made_length, pieces, write_at
 from .state_folder import Final, database, final_of, final_path, lock_file, locked, replaced
 
 WRITE_FAILED = "Writer has previous error"
@@ -55,7 +55,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         self.sink = sink
         self._folder = sink.folder(data)
         self._rows = sink.partial(data)
-        self.made: MadeRows | None = None
+        self.made: PipelineRows | None = None
         files.own(self._folder.parent)
         files.own(self._folder)
         with ExitStack() as failed:
@@ -200,7 +200,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
             try:
                 os.ftruncate(file, 0)
                 if becomes_raw:
-                    self.made = MadeRows(self._db, self._rows, rows, file)
+                    self.made = PipelineRows(self._db, self._rows, rows, file)
                 elif self.made:
                     self.made = self.made.anew()
             except OSError as error:
@@ -250,7 +250,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
             return
         file = self._opened(self._rows)
         try:
-            self.made = MadeRows(self._db, self._rows, file, self._file)
+            self.made = PipelineRows(self._db, self._rows, file, self._file)
         except BaseException:
             os.close(file)
             raise

@@ -13,7 +13,7 @@ from typing import Literal
 
 import structlog
 
-from crawlog.schemas.control import WorkerOrder
+from crawlog.schemas.control import WorkerCommand
 from crawlog.schemas.progress import SUPERVISOR, Progress
 from crawlog.streams.exit_codes import DRAINED, EX_TEMPFAIL
 
@@ -104,12 +104,12 @@ _ordered: dict[Literal["drain", "stop", "restart"], str] = {}
 """What this process was told to do, and why."""
 
 
-def is_for_us(order: WorkerOrder, name: str) -> bool:
+def is_for_us(order: WorkerCommand, name: str) -> bool:
     """Whether the order is for this very process; an order for an earlier one of the name stays in the log."""
     return (order.worker, order.pid, order.started) == (name, os.getpid(), began())
 
 
-def stop_as_ordered(order: WorkerOrder) -> None:
+def stop_as_ordered(order: WorkerCommand) -> None:
     """Ends this process as SIGTERM does."""
     log.info("ordered_to_stop", action=order.action, by=order.by)
     _ordered[order.action] = order.by

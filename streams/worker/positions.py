@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from crawlog.streams import crash_points
-from crawlog.streams.log import HeldRange, Position, ReplayOrder, WrittenEnds, merged_ends
+from crawlog.streams.log import HeldRange, Position, ReplayPlan, WrittenEnds, merged_ends
 
 Start = Callable[[set[int]], Awaitable[dict[int, int]]]
 """Start offsets by partition; a partition left out starts at the group's commit."""
@@ -39,7 +39,7 @@ class Positions:
         self._began: dict[int, int] = {}
         self._said: dict[int, int] = {}
         self._committed: dict[int, Position | None] = {}
-        self._only: dict[int, ReplayOrder] = {}
+        self._only: dict[int, ReplayPlan] = {}
         self._written_before = WrittenEnds()
         self._one_at_a_time = asyncio.Lock()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.agents.sandbox.limits import ChildLimits, Corral
+from crawlog.agents.sandbox.limits import ChildCgroup, ChildLimits
 from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics
@@ -76,7 +76,7 @@ REASONS = {
 
 
 def _limits_forks() -> bool:
-    corral = Corral()
+    corral = ChildCgroup()
     corral.make(ChildLimits())
     corral.remove()
     return os.geteuid() != 0 or corral.is_there

@@ -16,7 +16,7 @@ from crawlog.agents.sandbox.child_code import ChildRules
 from crawlog.agents.sandbox.frames import LOAD, SpiderFrame
 from crawlog.agents.sandbox.frames import PAGE as PAGE_FRAME
 from crawlog.agents.sandbox.spider_child import LOADER
-from crawlog.agents.sandbox.spider_process import LoadOrder, SpiderService
+from crawlog.agents.sandbox.spider_process import LoadRequest, SpiderService
 from crawlog.schemas import items, pages, urls
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
@@ -142,7 +142,7 @@ class NearChild:
         trust = rules.trust
         folders = None if trust is None else tuple(map(str, trust.folders))
         bounds = (rules.bounds.outputs, rules.bounds.size_bytes)
-        self.order = LoadOrder(ref, loader, folders, bounds=bounds)
+        self.order = LoadRequest(ref, loader, folders, bounds=bounds)
 
     def load(self) -> None:
         """Load it."""

@@ -30,7 +30,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import EngineError, Misconfigured, RefusedOutput, RetryLater
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink import MadeRows, SinkState, fleet_sink_of, state_of
+from crawlog.streams.sink import PipelineRows, SinkState, fleet_sink_of, state_of
 from crawlog.streams.spiders import MadeItem, MadeItems, written_made
 from crawlog.streams.state import Rocks
 from crawlog.streams.worker import finish_within
@@ -670,7 +670,7 @@ async def test_a_disk_that_stays_full_for_the_rows_of_pipelines_is_noted_once(
     log.failures, child.may_open = 0, True
     child.may_work.set()
     with monkeypatch.context() as full:
-        full.setattr(MadeRows, "take", Mock(side_effect=FULL))
+        full.setattr(PipelineRows, "take", Mock(side_effect=FULL))
         await scraped(sink, rows=1)
         with_pipelines(sink, 2, "finished", ends=1)
         await noted(sink, 2, f"pipelines: {FULL}")

@@ -30,7 +30,7 @@ from crawlog.agents.sandbox import (
 from crawlog.agents.sandbox.answers import MAX_TEXT, facts_of
 from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.frames import CALL, DONE, FAILED, PAGE, FrameReader, SpiderFrame, TooLong
-from crawlog.agents.sandbox.limits import ChildLimits, Corral
+from crawlog.agents.sandbox.limits import ChildCgroup, ChildLimits
 from crawlog.agents.sandbox.spider_process import SpiderService
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
@@ -306,7 +306,7 @@ def test_processes_and_threads_that_a_spider_leaves_end_with_it(child: SpiderChi
 
 
 def _has_cgroup() -> bool:
-    corral = Corral()
+    corral = ChildCgroup()
     corral.make(ChildLimits())
     corral.remove()
     return corral.is_there

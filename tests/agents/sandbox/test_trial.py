@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from crawlog.agents.sandbox import trial as trials
-from crawlog.agents.sandbox.child import NICE
-from crawlog.agents.sandbox.trial import Trial, TrialEnded, TrialHistory
+from crawlog.agents.sandbox.trial import NICE, Trial, TrialHistory
+from crawlog.agents.sandbox.zygote import ChildGone
 from crawlog.streams.errors import TrialError
 from crawlog.streams.html.cost import FAILURES, MOST_TAGS, Allowances, TrialOutcome, is_simple
 from crawlog.streams.settings.machine import Parse
@@ -37,8 +37,8 @@ def trial() -> Iterator[Trial]:
 
 def child_of(trial: Trial) -> int:
     """The process that tries pages."""
-    assert trial._child is not None
-    return trial._child.pid
+    assert trial._zygote is not None
+    return trial._zygote.pid
 
 
 def wait_for(is_so: "object", what: str) -> None:
@@ -66,7 +66,7 @@ def children(pid: int) -> list[int]:
 def test_a_simple_page_starts_no_process(trial: Trial) -> None:
     """It costs a count of its tags."""
     assert trial.refused(b"<p>well", HTML, "a.test") == ""
-    assert trial._child is None
+    assert trial._zygote is None
 
 
 def test_an_honest_page_passes_and_its_child_stays(trial: Trial) -> None:
@@ -158,7 +158,7 @@ def test_a_closed_trial_starts_nothing_more(trial: Trial) -> None:
     trial._allowances = Allowances(600.0, 2048)
     trying = threading.Thread(target=refused)
     trying.start()
-    wait_for(lambda: trial._child is not None and children(trial._child.pid), "nothing was tried")
+    wait_for(lambda: trial._zygote is not None and children(trial._zygote.pid), "nothing was tried")
     child = child_of(trial)
     (page,) = children(child)
     trial.close()
@@ -174,7 +174,7 @@ def test_the_child_and_its_page_end_with_the_worker() -> None:
         "from crawlog.streams.settings import Parse\n"
         "trial = Trial(Parse())\ntrial._allowances._timeout_s = 6000.0\n"
         "threading.Thread(target=trial.refused, args=(b'<div>x</p>' * 700_000, 'text/html', 'a.test')).start()\n"
-        "while trial._child is None: time.sleep(0.01)\nprint(trial._child.pid, flush=True)\n"
+        "while trial._zygote is None: time.sleep(0.01)\nprint(trial._zygote.pid, flush=True)\n"
     )
     with Process([sys.executable, "-c", code], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
@@ -239,10 +239,10 @@ async def test_pages_that_wait_for_their_trial_hold_no_shared_thread(
     """Names are looked up, and pages unpacked, in those threads."""
     loop, begun, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
-    def asked(*_: object) -> TrialEnded:
+    def asked(*_: object) -> ChildGone:
         loop.call_soon_threadsafe(begun.set)
         goes_on.wait()
-        return TrialEnded(0, 0, 0.0)
+        return ChildGone(0, 0, 0.0)
 
     monkeypatch.setattr(trial, "_asked", asked)
     verdicts = [asyncio.create_task(trial.refusal(HONEST, HTML, "a.test")) for _ in range(40)]

@@ -26,7 +26,7 @@ from crawlog.streams.jobs import ControlState
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import kafka_config, log_bounds, log_identity
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.sink_groups import SinkSpec, Void
+from crawlog.streams.log.sink_groups import RewoundRange, SinkSpec
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer
@@ -423,7 +423,7 @@ def test_a_job_has_begun_again_if_its_epoch_is_not_that_of_a_rewind(
 
 def test_a_rewind_takes_back_bare_records_though_it_does_not_name_their_job() -> None:
     """The job of bare records has no record in crawl.control."""
-    assert rewinds.counting_epochs([at(3, 50, 90, 5, k=2)], u.DEFAULT_JOB, None) == (0, (Void(0, 3, 5),))
+    assert rewinds.counting_epochs([at(3, 50, 90, 5, k=2)], u.DEFAULT_JOB, None) == (0, (RewoundRange(0, 3, 5),))
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
@@ -455,7 +455,7 @@ def test_a_job_begun_after_a_rewind_may_come_to_its_epoch() -> None:
 )
 def test_a_sink_leaves_out_what_was_taken_back(epoch: int, page: tuple[int, int], wanted: bool) -> None:
     """Items of an older epoch whose page was done later than the rewind's start."""
-    sink = SinkSpec("j", "-", epoch=1, voids=(Void(0, 2, 10),))
+    sink = SinkSpec("j", "-", epoch=1, voids=(RewoundRange(0, 2, 10),))
     assert sink.wants("j", epoch, page) == wanted
     assert sink.id != SinkSpec("j", "-", epoch=1).id
 

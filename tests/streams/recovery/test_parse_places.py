@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawlog.streams.log.commits import REPLAY_ALL, Position, ReplayOrder, is_planned
+from crawlog.streams.log.commits import REPLAY_ALL, Position, ReplayPlan, is_planned
 from crawlog.streams.recovery.parse_places import parse_place, ranges_text
 
 OURS = Position(40, 50).metadata
@@ -19,7 +19,7 @@ OURS = Position(40, 50).metadata
         ((90, ""), 0, 0, 0, [], list(range(90))),
         ((20, ""), 0, 88, 20, [], []),
         ((90, REPLAY_ALL), 0, 40, 90, [], []),
-        ((20, ReplayOrder("j", 90).metadata), 0, 90, 20, [], []),
+        ((20, ReplayPlan("j", 90).metadata), 0, 90, 20, [], []),
         (None, 0, 0, 0, [], []),
         (None, 0, 40, 0, [], []),
         (None, 3, 40, 3, [], []),

@@ -25,7 +25,7 @@ from crawlog.streams.log.commits import (
     OURS,
     HeldRange,
     Position,
-    ReplayOrder,
+    ReplayPlan,
     WrittenEnds,
     is_ours,
     reached_offset,
@@ -570,13 +570,13 @@ async def test_a_commit_tells_what_was_in_the_log_before_it() -> None:
     made.done(0, 9)
     assert await made.flush()
     assert written_ends(commits[0][0].metadata) == WrittenEnds({0: 5, 3: 70}, {1: 8})
-    both = Position(5, 9, ReplayOrder("j", 20), WrittenEnds({1: 2}, {2: 3})).metadata
+    both = Position(5, 9, ReplayPlan("j", 20), WrittenEnds({1: 2}, {2: 3})).metadata
     assert (written_ends(both), replay_order(both), reached_offset(5, both)) == (
         WrittenEnds({1: 2}, {2: 3}),
-        ReplayOrder("j", 20),
+        ReplayPlan("j", 20),
         9,
     )
-    assert without_written(both) == Position(5, 9, ReplayOrder("j", 20)).metadata
+    assert without_written(both) == Position(5, 9, ReplayPlan("j", 20)).metadata
     assert written_ends(Position(5, 9).metadata) == WrittenEnds()
 
 
@@ -599,7 +599,7 @@ def test_a_list_of_ends_that_is_none_says_nothing(list_of_ends: str) -> None:
 def test_the_metadata_of_many_partitions_fits_into_a_commit() -> None:
     """What does not is left out; what is told is whole."""
     ends = {number: 10**18 + number for number in range(1000)}
-    text = Position(5, 9, ReplayOrder("j" * 100, 10**18), WrittenEnds(ends, ends)).metadata
+    text = Position(5, 9, ReplayPlan("j" * 100, 10**18), WrittenEnds(ends, ends)).metadata
     assert len(text) <= 4096
     told = written_ends(text)
     assert len(told.founds) == len(told.items) > 50
@@ -626,9 +626,9 @@ def test_a_commits_metadata_says_how_far_its_worker_is(offset: int, beyond: int,
 @pytest.mark.parametrize(
     ("metadata", "found"),
     [
-        (ReplayOrder("a.b-c_1", 20).metadata, ReplayOrder("a.b-c_1", 20)),
-        (Position(5, 5, ReplayOrder("j", 20)).metadata, ReplayOrder("j", 20)),
-        (Position(5, 9, ReplayOrder("j", 20)).metadata, ReplayOrder("j", 20)),
+        (ReplayPlan("a.b-c_1", 20).metadata, ReplayPlan("a.b-c_1", 20)),
+        (Position(5, 5, ReplayPlan("j", 20)).metadata, ReplayPlan("j", 20)),
+        (Position(5, 9, ReplayPlan("j", 20)).metadata, ReplayPlan("j", 20)),
         (Position(5, 9).metadata, None),
         ("", None),
         ("replay j", None),
@@ -636,7 +636,7 @@ def test_a_commits_metadata_says_how_far_its_worker_is(offset: int, beyond: int,
     ],
 )
 def test_a_commits_metadata_says_which_job_alone_is_replayed(
-    metadata: str, found: ReplayOrder | None, junk: str
+    metadata: str, found: ReplayPlan | None, junk: str
 ) -> None:
     """In the order, and in each commit of a worker that obeys it, whatever bytes come behind."""
     assert replay_order(metadata + junk) == found
@@ -645,7 +645,7 @@ def test_a_commits_metadata_says_which_job_alone_is_replayed(
 
 async def test_records_of_other_jobs_are_passed_over_up_to_where_they_were_done() -> None:
     """Each commit before it says so, for the successor of a killed worker; the first one beyond says so no more."""
-    replayed = ReplayOrder("j", 8)
+    replayed = ReplayPlan("j", 8)
     made, written = positions(found=Position(5, 5, replayed))
     assert [made.passes_over(0, at, job) for at, job in ((5, "k"), (5, "j"), (7, "k"), (8, "k"))] == [
         True,
@@ -666,7 +666,7 @@ async def test_records_of_other_jobs_are_passed_over_up_to_where_they_were_done(
 
 def test_a_log_that_was_made_anew_is_read_whole() -> None:
     """Reading starts over there, so what was replayed before says nothing of it."""
-    made, _ = positions(found=Position(9, 9, ReplayOrder("j", 20)))
+    made, _ = positions(found=Position(9, 9, ReplayPlan("j", 20)))
     assert not made.passes_over(0, 5, "k")
 
 
