@@ -28,27 +28,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .answers import MAX_TEXT as MAX_TEXT
-    from .answers import Fault as Fault
-    from .answers import error_line as error_line
-    from .answers import fault_of as fault_of
-    from .answers import misconfigured as misconfigured
-    from .answers import result_of as result_of
-    from .calls import Died as Died
-    from .child_code import ChildRules as ChildRules
-    from .child_user import why_root as why_root
-    from .frames import CALL as CALL
-    from .frames import DONE as DONE
-    from .frames import ENDED as ENDED
-    from .frames import FAILED as FAILED
-    from .frames import NEXT as NEXT
-    from .frames import SpiderFrame as SpiderFrame
-    from .spider_child import LOAD_S as LOAD_S
-    from .spider_child import BackgroundChild as BackgroundChild
-    from .spider_child import SpiderChild as SpiderChild
-    from .trial import TOO_COMPLEX as TOO_COMPLEX
-    from .trial import Trial as Trial
-    from .trial import TrialHistory as TrialHistory
+    from .answers import MAX_TEXT, Fault, error_line, fault_of, misconfigured, result_of
+    from .calls import Died
+    from .child_code import ChildRules
+    from .child_user import why_root
+    from .frames import CALL, DONE, ENDED, FAILED, NEXT, SpiderFrame
+    from .spider_child import LOAD_S, BackgroundChild, SpiderChild
+    from .trial import TOO_COMPLEX, Trial, TrialHistory
 
 __all__ = [
     "CALL",

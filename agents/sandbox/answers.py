@@ -110,7 +110,6 @@ class Gathered:
 
     @property
     def has_any(self) -> bool:
-        """Whether some have come."""
         return self._result is not None
 
     def taken(self) -> CallResult | None:

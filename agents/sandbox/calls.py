@@ -120,5 +120,4 @@ class Calls:
         return self.open.popleft(), answer._replace(outputs=self._gathered.taken())
 
     def close(self) -> None:
-        """Close the socket."""
         self._data.close()

@@ -70,7 +70,6 @@ class ChildCode:
         (self._home / "work").mkdir(mode=0o700)
 
     def limits(self, limits: ChildLimits) -> ChildLimits:
-        """The limits of the child, with its folder and its user."""
         return msgspec.structs.replace(limits, home=str(self._home), is_own_user=self._is_copied)
 
     def ready(self, *, waits: bool = True) -> SpiderRef:

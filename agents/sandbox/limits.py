@@ -78,7 +78,6 @@ class ChildCgroup:
 
     @property
     def is_there(self) -> bool:
-        """Whether processes are counted."""
         return self._folder is not None
 
     def make(self, limits: ChildLimits) -> None:

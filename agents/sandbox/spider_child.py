@@ -132,7 +132,6 @@ class BackgroundChild:
         self._write_soon()
 
     def submit_page(self, call: PageCall, then: Then) -> None:
-        """Send a page."""
         self.submit(_of_page(call), then, self.rules.timeout_s)
 
     def load(self) -> None:

@@ -143,7 +143,6 @@ class ZygoteProcess:
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return self._process.pid
 
     def wait(self) -> None:

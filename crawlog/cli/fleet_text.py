@@ -58,7 +58,6 @@ def job_lines(views: "Sequence[JobView]") -> list[str]:
 
 
 def state(view: "JobView") -> str:
-    """A job's state, with its reason."""
     return f"{view.state} ({view.reason})" if view.reason else view.state
 
 

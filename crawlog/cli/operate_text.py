@@ -15,7 +15,6 @@ from crawlog.terminal import hinted
 
 
 def given_text(given: Given) -> str:
-    """A command that was written to the log, and its effect."""
     return f"{described(given.command)}: {effect(given)}"
 
 
@@ -36,12 +35,10 @@ def effect(given: Given) -> str:
 
 
 def cancelled(job: str) -> str:
-    """A message about a cancelled job."""
     return f"job {job} is cancelled; its queue stays in the log, `crawlog run --job {job} --fresh` crawls it anew"
 
 
 def command_lines(commands: list[Command]) -> list[str]:
-    """The commands in force in words, a line each."""
     return [described(command) for command in commands] or ["no command is in force"]
 
 
@@ -69,7 +66,6 @@ def list_lines(listing: Listing) -> list[str]:
 
 
 def list_json(listing: Listing) -> list[str]:
-    """The shown letters, an object each."""
     return [json.dumps(_as_dict(letter)) for letter in listing.shown]
 
 

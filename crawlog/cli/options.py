@@ -97,7 +97,6 @@ class CommandGroup(click.RichGroup):
     """A group that keeps the order of its commands, and suggests a command for a misspelt one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        """The commands as they were added."""
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -130,7 +130,6 @@ class Dead:
 
     @property
     def all(self) -> dict[int, Letter]:
-        """Every letter by its offset."""
         return self.letters.all
 
     def chosen(self, choice: LetterChoice) -> list[Letter]:

@@ -71,7 +71,6 @@ class _Place(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it stands in a cursor."""
         return f"{self.offset}{GIVEN}{self.given}" if self.given else str(self.offset)
 
 

@@ -179,7 +179,6 @@ def versions(settings: "Settings", project: str = "") -> list[ProjectVersion]:
 
 
 def list_projects(settings: "Settings") -> list[str]:
-    """Names of the projects, sorted."""
     return sorted({one.project for one in versions(settings)})
 
 

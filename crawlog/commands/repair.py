@@ -40,7 +40,6 @@ class Cut(NamedTuple):
     end: int
 
     def __str__(self) -> str:
-        """For people."""
         return f"{self.topic}[{self.partition}] is cut at offset {self.offset}: records up to {self.end - 1} are lost"
 
 

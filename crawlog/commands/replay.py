@@ -98,7 +98,6 @@ class Plan(NamedTuple):
 
     @property
     def again(self) -> int:
-        """Records that will be read again."""
         return sum(move.records for move in self.moves if not move.is_skip)
 
     @property
@@ -241,7 +240,6 @@ def _until_empty(admin: Admin, found: Sequence[Group], live: list[str], report: 
 
 
 def live_words(live: Sequence[str]) -> str:
-    """Says that a group has members, and which."""
     return f"the group is live ({'; '.join(live)})"
 
 

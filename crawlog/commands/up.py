@@ -189,12 +189,10 @@ def _look(settings: "Settings", found: Status) -> None:
 
 
 def _owned(view: "FleetView") -> set[int]:
-    """The partitions of crawl.urls that have a living owner."""
     return {number for one in view.workers() if one.stage == "fetch" for number in one.partitions}
 
 
 def _reported(state: "FleetState") -> set[int]:
-    """The partitions of crawl.urls that have been reported."""
     return {report.partition for report in state.picture.of("fetch")}
 
 

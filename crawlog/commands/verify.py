@@ -27,7 +27,6 @@ class Verified(msgspec.Struct):
 
     @property
     def is_equal(self) -> bool:
-        """Whether every state equals the fold of its log."""
         return all(verdict.equal for verdict in self.verdicts)
 
 

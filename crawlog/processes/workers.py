@@ -99,7 +99,6 @@ class Forked:
         return self._reap(os.WNOHANG)
 
     def wait(self) -> int | None:
-        """Its exit code, once it has ended."""
         return self._reap(0)
 
     def send_signal(self, number: int) -> None:
@@ -175,7 +174,6 @@ class KeptProcess:
         self.process = None
 
     def is_alive(self) -> bool:
-        """Whether the name has a live process."""
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
@@ -315,7 +313,6 @@ class Workers:
             self._start_due(time.monotonic())
 
     def pids(self) -> dict[str, int]:
-        """Live processes by name."""
         return {worker.who.name: worker.process.pid for worker in self._workers if worker.process}
 
     def idle_stages(self) -> set[str]:

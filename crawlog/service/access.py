@@ -55,7 +55,6 @@ def hashed(password: str) -> str:
 
 
 def is_hash(kept: str) -> bool:
-    """Whether comparing takes long."""
     return kept.startswith(("scrypt$", "pbkdf2_sha256$"))
 
 
@@ -194,7 +193,6 @@ def is_loopback(address: str) -> bool:
 
 
 def is_allowed(role: Role, needed: Role) -> bool:
-    """Whether a role may do what another one may."""
     return ROLES.index(role) >= ROLES.index(needed)
 
 

@@ -39,7 +39,6 @@ class AnswerError(Exception):
 
 
 def as_json(value: Any, status: int = 200) -> web.Response:
-    """An answer."""
     return web.Response(body=msgspec.json.encode(value) + b"\n", status=status, content_type="application/json")
 
 

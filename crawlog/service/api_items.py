@@ -180,7 +180,6 @@ def _cursor(places: dict[int, int]) -> str:
 
 
 def _offsets(cursor: str) -> dict[int, int]:
-    """The offsets in a cursor whose rows were all given."""
     return {number: int(part.partition(GIVEN)[0]) for number, part in enumerate(cursor.split("."))}
 
 

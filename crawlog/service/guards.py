@@ -133,5 +133,4 @@ def _authority(origin: str) -> str | None:
 
 
 def is_reached(settings: "Settings") -> bool:
-    """Whether other machines reach the service."""
     return not is_loopback(settings.service.address)

@@ -94,7 +94,6 @@ class ItemsTail:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the service ends."""
         return self._stop.is_set()
 
     def after(self, places: dict[int, int]) -> list[Tailed] | None:

@@ -249,7 +249,6 @@ class LogHealth:
         self._is_ready = False
 
     async def look(self, fleet: "FleetView") -> bool:
-        """Whether it answers, or did a moment ago."""
         async with self._looking:
             if time.monotonic() - self._at >= LOOK_S:
                 self._is_ready = await asyncio.to_thread(_answers, fleet)

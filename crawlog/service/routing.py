@@ -159,12 +159,10 @@ async def in_thread(request: web.Request, command: Callable[..., T], *args: Any)
 
 
 def fleet_of(request: web.Request) -> "FleetView":
-    """The fleet's live view."""
     return request.app[FLEET]
 
 
 def user_of(request: web.Request) -> str:
-    """The name of the user or token."""
     return str(request.get(USER, ""))
 
 

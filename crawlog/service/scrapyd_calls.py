@@ -184,7 +184,6 @@ async def addversion(caller: Caller) -> Answer:
 
 
 async def listprojects(caller: Caller) -> Answer:
-    """The deployed projects."""
     return {"projects": list(await caller.fleet.projects())}
 
 

@@ -85,15 +85,12 @@ class ScrapydFleet:
 
     @property
     def node(self) -> str:
-        """Name of this machine."""
         return socket.gethostname()
 
     async def jobs(self) -> list[ScrapydJob]:
-        """All jobs."""
         return await self._do(self._app[FLEET].look, _jobs)
 
     async def job(self, name: str) -> ScrapydJob | None:
-        """One job."""
         return self._app[FLEET].look(lambda state: _job(state, name))
 
     async def projects(self) -> dict[str, dict[str, tuple[str, ...]]]:

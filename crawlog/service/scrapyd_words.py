@@ -38,11 +38,9 @@ class Arguments:
         return self.text(name) if name.encode() in self._fields else None
 
     def number(self, name: str, default: float) -> float:
-        """A parameter as a number."""
         return self._required(name, float) if name.encode() in self._fields else default
 
     def content(self, name: str) -> bytes:
-        """A file that is required."""
         return self._required(name, bytes)
 
     def texts(self, name: str) -> list[str]:

@@ -91,7 +91,6 @@ def read_key(path: Path) -> SigningKey:
 
 
 def folder_key_path(data: Path) -> Path:
-    """The file of a data folder's own key."""
     return data.absolute() / "run" / "code.key"
 
 

@@ -31,7 +31,6 @@ CLEAN_MARKS = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint")
 
 
 def note_files(folder: Path) -> None:
-    """Notes the broker's files after its clean end."""
     files.write(folder / FILES, json.dumps(_found(folder)))
 
 

@@ -102,11 +102,9 @@ class Engine:
 
     @property
     def pid(self) -> int:
-        """The broker's process id."""
         return int(self._process.pid)
 
     def alive(self) -> bool:
-        """Whether the process still runs."""
         return broker.is_alive(self._process)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -127,7 +125,6 @@ class Engine:
         return (folder_of(self.data) / UNCHECKED).exists()
 
     def checked(self) -> None:
-        """Note that the whole log was checked and is undamaged."""
         (folder_of(self.data) / UNCHECKED).unlink(missing_ok=True)
 
     @property
@@ -146,7 +143,6 @@ class Engine:
         (folder_of(self.data) / OFFER).unlink(missing_ok=True)
 
     def mended(self) -> None:
-        """Note that the damage of a power cut is repaired."""
         (folder_of(self.data) / POWER_CUT).unlink(missing_ok=True)
 
     def point(self, settings: "Settings") -> "Settings":
@@ -190,7 +186,6 @@ def start(
 
 
 def exists(data: Path) -> bool:
-    """Whether a broker was ever started on the folder."""
     return (folder_of(data) / "engine.json").exists()
 
 
@@ -226,7 +221,6 @@ def login(data: Path, bootstrap: str) -> tuple[str, str]:
 
 
 def is_at(data: Path, bootstrap: str) -> bool:
-    """Whether an address is that of the folder's broker."""
     return exists(data) and _noted_identity(folder_of(data)).bootstrap == bootstrap
 
 

@@ -52,12 +52,10 @@ class Jar(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file's name, in the cache and in a flat folder."""
         return f"{self.artifact}-{self.version}.jar"
 
     @property
     def path(self) -> str:
-        """The path in a Maven repository."""
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.name}"
 
 
@@ -74,7 +72,6 @@ def _jar(coordinates: str, sha256: str) -> Jar:
 
 
 def kafka_version() -> str:
-    """The version of Kafka that kafka.lock pins."""
     return next(jar.version for jar in locked_jars() if jar.artifact.startswith("kafka_"))
 
 

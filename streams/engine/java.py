@@ -52,7 +52,6 @@ class Java(NamedTuple):
 
     @property
     def is_linking(self) -> bool:
-        """Whether its archives hold linked classes."""
         return _major(self.version) >= LINKING_MAJOR
 
     @property
@@ -219,5 +218,4 @@ def archive(java: Java, jars: Sequence[Path], folder: Path) -> Archive:
 
 
 def class_path(jars: Sequence[Path]) -> str:
-    """The jars as java's -cp."""
     return os.pathsep.join(str(jar.resolve()) for jar in jars)

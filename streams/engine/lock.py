@@ -20,7 +20,6 @@ LOCK_AGAIN_S = 0.02
 
 
 def folder_of(data: Path) -> Path:
-    """The folder of all the broker's files, in the data folder."""
     return data.absolute() / "kafka"
 
 
@@ -83,7 +82,6 @@ def _is_held(path: Path, pid: str) -> str:
 
 
 def unwritable(data: Path, error: OSError) -> str:
-    """The message for a full disk, or a folder of another user."""
     return (
         f"Cannot write to the data folder {data}: {error.strerror or error}.\n"
         "Free some space, or use another folder with `--data DIR`."
@@ -133,5 +131,4 @@ class Users:
         return True
 
     def close(self) -> None:
-        """Releases the lock."""
         self._file.close()

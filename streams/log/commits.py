@@ -121,7 +121,6 @@ def without_written(metadata: str) -> str:
 
 
 def is_ours(metadata: str) -> bool:
-    """Whether a worker wrote a commit."""
     return metadata.startswith(OURS)
 
 

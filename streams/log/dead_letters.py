@@ -60,7 +60,6 @@ class LetterChoice(msgspec.Struct, frozen=True):
     since: float = 0.0
 
     def takes(self, letter: Letter) -> bool:
-        """Whether a letter matches."""
         return (
             (not self.stage or letter.stage == self.stage)
             and (not self.job or letter.job == self.job)
@@ -195,7 +194,6 @@ class LetterTally:
 
     @property
     def count(self) -> int:
-        """Number of failed records and items."""
         return len(self._places)
 
     @property

@@ -72,7 +72,6 @@ class ClusterView(NamedTuple):
     cluster: str = ""
 
     def min_in_sync(self, topic: str) -> int:
-        """Replicas that must have a record before it is acknowledged."""
         return int(self.configs.get(topic, {}).get("min.insync.replicas") or 1)
 
 

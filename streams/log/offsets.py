@@ -46,7 +46,6 @@ class Target(NamedTuple):
 
     @property
     def is_time(self) -> bool:
-        """Whether the log must look up the offsets of a time."""
         return self.kind in ("to-datetime", "by-duration")
 
 
@@ -69,12 +68,10 @@ class Move(NamedTuple):
 
     @property
     def records(self) -> int:
-        """Number of records that are read again or skipped."""
         return self.end - self.first
 
     @property
     def is_skip(self) -> bool:
-        """Whether the records are skipped."""
         return self.after == self.end > self.first
 
 

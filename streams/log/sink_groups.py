@@ -74,7 +74,6 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def folder(self, data: Path) -> Path:
-        """The folder of its state."""
         return data / "sinks" / self.id
 
     @property
@@ -83,7 +82,6 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.output != STDOUT and not _scheme.match(self.output)
 
     def partial(self, data: Path) -> Path:
-        """The file that rows are appended to."""
         return Path(f"{self.output}.partial") if self.is_file else self.folder(data) / "rows.partial"
 
 

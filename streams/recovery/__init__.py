@@ -12,21 +12,30 @@ newest_pages   the newest page of each URL, for what a worker finds lost: rows w
 Damaged files of the local engine are cut by `streams/engine/segments.py`, before a broker runs.
 """
 
-from .check import Check as Check
-from .check import CheckFinding as CheckFinding
-from .check import LostPage as LostPage
-from .damage import REPORTS_READ as REPORTS_READ
-from .damage import CutPartition as CutPartition
-from .damage import cuts_against as cuts_against
-from .damage import pages_named as pages_named
-from .newest_pages import newest_pages as newest_pages
-from .parse_places import ParsePlace as ParsePlace
-from .parse_places import note_skipped as note_skipped
-from .parse_places import parse_places as parse_places
-from .parse_places import passed_over as passed_over
-from .parse_places import ranges_text as ranges_text
-from .power_cut import fetch_again as fetch_again
-from .power_cut import fetch_unread as fetch_unread
-from .power_cut import sorted_out as sorted_out
-from .recovery import Recovery as Recovery
-from .recovery import note_missing as note_missing
+from .check import Check, CheckFinding, LostPage
+from .damage import REPORTS_READ, CutPartition, cuts_against, pages_named
+from .newest_pages import newest_pages
+from .parse_places import ParsePlace, note_skipped, parse_places, passed_over, ranges_text
+from .power_cut import fetch_again, fetch_unread, sorted_out
+from .recovery import Recovery, note_missing
+
+__all__ = [
+    "REPORTS_READ",
+    "Check",
+    "CheckFinding",
+    "CutPartition",
+    "LostPage",
+    "ParsePlace",
+    "Recovery",
+    "cuts_against",
+    "fetch_again",
+    "fetch_unread",
+    "newest_pages",
+    "note_missing",
+    "note_skipped",
+    "pages_named",
+    "parse_places",
+    "passed_over",
+    "ranges_text",
+    "sorted_out",
+]

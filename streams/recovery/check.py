@@ -116,7 +116,6 @@ class Unparsed(NamedTuple):
 
     @property
     def job(self) -> str:
-        """The page's job."""
         return self.meta.job
 
 
@@ -140,7 +139,6 @@ class Check:
 
     @property
     def trimmed(self) -> int:
-        """Number of dones whose page was trimmed after it was parsed."""
         return sum(one.trimmed for one in self._ledgers.values())
 
     @property

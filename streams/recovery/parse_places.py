@@ -49,12 +49,10 @@ class ParsePlace(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Where parse goes on."""
         return max(self.parsed, self.first)
 
     @property
     def gone(self) -> range:
-        """The pages that the log lost before they were parsed."""
         return range(self.parsed, min(self.first, self.end))
 
     @property

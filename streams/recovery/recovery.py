@@ -75,7 +75,6 @@ class Recovery:
             self._report(line)
 
     def founds(self, cuts: "Iterable[CutPartition]") -> "list[CutPartition]":
-        """The partitions of crawl.urls among these."""
         return [one for one in cuts if one.topic == Topics(self._settings.kafka.prefix).urls]
 
     def make_again(self, engine: "local.Engine | None", found: "Sequence[CutPartition]" = ()) -> None:

@@ -52,7 +52,6 @@ class Headers(MutableMapping[str, str]):
         return list(self._values.get(name.lower(), ("", []))[1])
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Names and values, one pair a value."""
         return tuple((name, value) for name, values in self._values.values() for value in values)
 
 

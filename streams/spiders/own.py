@@ -85,7 +85,6 @@ class OwnRunner:
 
     @property
     def facts(self) -> SpiderFacts:
-        """The spider as its job must know it."""
         return self._facts
 
     def pipelines(self) -> Pipelines:
@@ -100,7 +99,6 @@ class OwnRunner:
         return self.values.unpacked(msgspec.json.decode(raw))
 
     def has_callback(self, name: str) -> bool:
-        """Whether the spider has a method that may be a callback."""
         return is_method(self._spider, name)
 
     async def page(self, call: PageCall) -> CallResult:

@@ -67,7 +67,6 @@ class Parent(NamedTuple):
 
 
 def parent_of(page: PageMeta) -> Parent:
-    """A page as the parent of its requests."""
     return Parent(page.url, page.id or fingerprint(page.url), page.attempt)
 
 

@@ -23,7 +23,6 @@ class SharedState:
         self._known = self._seen()
 
     def next_request(self) -> None:
-        """The objects met from now on belong to another request."""
         self._request += 1
 
     def meet(self, value: object, place: str) -> None:

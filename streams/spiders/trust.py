@@ -84,7 +84,6 @@ def _installed(package: str) -> Path | None:
 
 
 def trust_of(settings: "Settings") -> Trust:
-    """The trust of the workers of a data folder."""
     return Trust(tuple(map(Path, settings.security.spider_folders)), _list(settings.run.data))
 
 

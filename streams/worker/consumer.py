@@ -89,12 +89,10 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
 
     @property
     def crawl(self) -> "App":
-        """The app, typed."""
         return cast("App", self.app)
 
     @property
     def thread(self) -> ConsumerThread:
-        """The thread that runs aiokafka."""
         return self._thread
 
     def _new_consumer_thread(self) -> ConsumerThread:
@@ -111,7 +109,6 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         return await self.crawl.positions.flush()
 
     async def write_commit(self, positions: Mapping[int, Position]) -> bool:
-        """Commit these positions in our input topic."""
         return await self._thread.run_here(
             self._thread.write_commit({self._tp(partition): position for partition, position in positions.items()})
         )
@@ -143,7 +140,6 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         await self._thread.run_here(self._thread.place({self._tp(partition): o for partition, o in starts.items()}))
 
     def partitions(self) -> set[int]:
-        """Our partitions of the input topic."""
         return {tp.partition for tp in self.assignment() if tp.topic == self.crawl.input_name}
 
     async def ranges(self, partitions: set[int], rebalance: int | None = None) -> dict[int, HeldRange]:
@@ -242,7 +238,6 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         return message.generation_id == self.app.consumer_generation_id and self.app.flow_control.is_active()
 
     def has_room(self) -> None:
-        """The agent's buffer is filled to ROOM_SHARE at most."""
         self._room.set()
 
     def resume_partitions(self, tps: Iterable[Any]) -> None:

@@ -177,7 +177,6 @@ class CrawlApp(faust.App):
                 log.exception("hook_failed", hook="on_rebalance_started", error=repr(error))
 
     async def revoking(self, partitions: set[int], limit_s: float = HOOKS_S) -> None:
-        """Run the hooks that end work in flight."""
         await asyncio.gather(
             *(finish_within(limit_s, hook(set(partitions)), "on_revoking") for hook in self.on_revoking)
         )

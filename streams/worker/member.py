@@ -143,16 +143,13 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
     @property
     def crawl(self) -> "App":
-        """The app, typed."""
         return cast("App", self.app)
 
     @property
     def ready(self) -> bool:
-        """Whether aiokafka was started, and so can leave the group."""
         return self._consumer is not None and self._consumer._coordinator is not None
 
     def client(self) -> AIOKafkaConsumer:
-        """The aiokafka consumer."""
         return self._ensure_consumer()
 
     def tell(self, call: Callable[[], None]) -> None:

@@ -62,7 +62,6 @@ class Deaths(NamedTuple):
         return Deaths(min(crashes, 255), min(kills, 255), alone)
 
     def and_those(self, others: "Deaths") -> "Deaths":
-        """With the deaths of other workers."""
         return Deaths(self.crashes + others.crashes, self.kills + others.kills, self.alone or others.alone)
 
 

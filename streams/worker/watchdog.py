@@ -101,7 +101,6 @@ class Watchdog(Service):
         """Called in a thread before a worker with a blocked event loop is ended: a key it holds may be the cause."""
 
     def beat(self) -> None:
-        """Report progress, or a deliberate wait."""
         self._beats += 1
 
     def assigned(self) -> None:

@@ -80,7 +80,6 @@ def _spider(spider: Any) -> dict[str, Any]:
 
 
 def counted(kind: type[StatsCollector], crawler: "Crawler") -> StatsCollector:
-    """A collector of this class that remembers differences."""
     return cast("StatsCollector", type(kind.__name__, (CountedStats, kind), {})(crawler))
 
 

@@ -97,7 +97,6 @@ class Downloading(DownloaderMiddlewareManager):
 
 
 def components(settings: BaseSettings) -> list[Any]:
-    """All enabled downloader middlewares, in ascending order."""
     return build_component_list(settings.get_component_priority_dict_with_base("DOWNLOADER_MIDDLEWARES"))
 
 

@@ -122,7 +122,6 @@ def has_pipelines(settings: BaseSettings) -> bool:
 
 
 def filters(settings: BaseSettings) -> bool:
-    """Whether requests are filtered by their fingerprints at all."""
     return _path(settings["DUPEFILTER_CLASS"]) != NO_FILTER
 
 

@@ -78,7 +78,6 @@ def _of_settings(settings: BaseSettings) -> Fields:
 
 
 def _is_same(one: Fields, other: Fields) -> bool:
-    """Whether rows are the same, in the same order."""
     return _listed(one) == _listed(other)
 
 

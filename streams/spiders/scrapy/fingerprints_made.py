@@ -72,7 +72,6 @@ class RefusedRequests:
         self._pages: dict[int, int] = {}
 
     def is_elsewhere(self, fingerprint: int, page: int) -> bool:
-        """Whether a request of another page was refused."""
         return self._pages.get(fingerprint, page) != page
 
     def add(self, fingerprint: int, page: int) -> None:

@@ -46,7 +46,6 @@ class ScrapyPipelines(Pipelines):
         return closes or opened
 
     async def process(self, item: Any) -> Any:
-        """The item behind all pipelines."""
         return await self._manage("process_item", item)
 
     async def close(self, reason: str) -> None:
@@ -71,7 +70,6 @@ class ScrapyPipelines(Pipelines):
             return b"null"
 
     async def scraped(self, item: Any) -> None:
-        """An item passed all pipelines."""
         await self._tell(signals.item_scraped, item=item, response=None)
 
     async def dropped(self, item: Any, error: Exception) -> None:

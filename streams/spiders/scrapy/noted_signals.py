@@ -48,7 +48,6 @@ class NotedSignals(SignalManager):
         return receivers[0] if len(receivers) == 1 else None
 
     def has_of_project(self, signal: Any) -> bool:
-        """Whether the project connected a receiver to a signal."""
         return any(map(_is_of_project, self._receivers(signal)))
 
     def in_vain(self) -> Iterator[str]:

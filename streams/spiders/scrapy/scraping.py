@@ -410,7 +410,6 @@ class Scraping:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The failure that errbacks get."""
     return Failure(error)  # type: ignore[no-untyped-call]  # Twisted's
 
 

@@ -105,7 +105,6 @@ class ScrapyRunner:
             self._scraping.opened()
 
     def pipelines(self) -> ScrapyPipelines:
-        """The item pipelines, in their own process."""
         return ScrapyPipelines(self.crawler, self.kinds)
 
     async def page(self, call: PageCall) -> CallResult:
@@ -136,7 +135,6 @@ class ScrapyRunner:
         return result
 
     def has_callback(self, name: str) -> bool:
-        """Whether the spider has a method that may be a callback."""
         return self._recorder.is_callback(name)
 
     async def _arrive(self, call: PageCall) -> None:
