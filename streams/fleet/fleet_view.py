@@ -98,7 +98,7 @@ class _LogClock:
         return self.now()
 
 
-class FleetView:
+class FleetView:  # long: each question of the service to the fleet is a method of one line or two
     """The fleet's state, read from the log.
 
     Use `read` for one look, or `start` and `close` for a live view. All methods may be called from any thread.
