@@ -55,6 +55,11 @@ log = structlog.get_logger()
 LACKING_S = 5.0  # Pause between two looks for rows that are made again, seconds
 
 
+def filled_again(why: Unusable, aside: Path) -> str:
+    """A line for the user about a state that was set aside."""
+    return f"the rows are read again from the log: the sink's state was {why} (the old one is kept: {aside})"
+
+
 async def pipelines_process(settings: "Settings", job: str) -> "PipelinesProcess":
     """A fresh child with a job's pipelines. Raises: Misconfigured: the log does not name its spider."""
     from .pipelines_child import pipelines_of  # an output without pipelines needs no child
@@ -90,6 +95,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
     Attributes:
         seen: By partition, the offset before which all records of the job were taken.
         error: Why nothing is written; empty if all is well.
+        note: A message for the user about the state; empty without one.
         goes_back: Whether the reader must go back to `seen`: the state began again.
         tries_at: When to try again after an error, by a monotonic clock.
         copies: Other outputs of the job, which get the rows that its pipelines make for this one.
@@ -104,7 +110,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
         self.spec = spec
         self.partition = partition
         self.seen = dict(places)
-        self.error = ""
+        self.error = self.note = ""
         self.goes_back = False
         self.tries_at = self.written_at = self.pending_since = 0.0
         self.pending: list[Record] = []
@@ -246,6 +252,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
             results = SinkState(self._data, self.spec, self._tools.identity)
         except Unusable as error:
             aside = empty(self._data, self.spec)
+            self.note = filled_again(error, aside)
             log.warning("sink_set_aside", why=str(error), aside=str(aside), job=self.spec.job)
             results = SinkState(self._data, self.spec, self._tools.identity)
         forget_others(self._data, self.spec)

@@ -34,7 +34,7 @@ from crawlog.streams.worker import CrawlApp
 from .completion import Completion, leave_to_others
 from .items_reader import ItemRecord, ItemsReader
 from .notes import OutputNotes
-from .output import Output, OutputTools, leading_of
+from .output import Output, OutputTools, filled_again, leading_of
 from .output_copies import led_before
 from .wanted import WantedOutput, WantedOutputs, needed_of, shares_rows
 
@@ -92,7 +92,7 @@ class OutputsWorker:
         self._turning = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._is_following = False
-        self._trouble = ""
+        self._trouble = self._note = ""
         self._read_count = self._read_bytes = 0
         self._passes_at = 0.0
 
@@ -123,7 +123,8 @@ class OutputsWorker:
         """How far the outputs of each partition are."""
         done = self._read_count, self._read_bytes
         trouble = self._trouble or next((one.trouble for one in self._outputs.values() if one.trouble), "")
-        found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble)
+        self._note = next((one.note for one in self._outputs.values() if one.note), self._note)
+        found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble, note=self._note)
         for report in found:
             report.passed, report.stuck = self._passed(report.partition)
             own = (one for one in self._outputs.values() if one.partition == report.partition)
@@ -402,7 +403,8 @@ class OutputsWorker:
         """Set a damaged state aside; it is filled from the log again."""
         log.warning("sink_set_aside", job=output.spec.job, why=str(error))
         await output.close()
-        await asyncio.to_thread(empty, self._settings.run.data, output.spec)
+        aside = await asyncio.to_thread(empty, self._settings.run.data, output.spec)
+        self._note = filled_again(error, aside)
         wanted, key = output.wanted, output.wanted.key
         await self._drop([key])
         self._wanted.changed.add(wanted.job)
