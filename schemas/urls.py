@@ -181,10 +181,20 @@ class CanonicalRules(msgspec.Struct, omit_defaults=True, frozen=True):
 
     Attributes:
         drop_params: Query parameters dropped by name; a trailing `*` is a prefix.
+        drop_sessions: Whether session ids in path and query are dropped.
+        sort_query: Whether parameters are sorted by name; those of one name keep their order.
+        index_files: Names of files that are their folder.
+        drop_www: Whether a leading `www.` of the host is dropped.
+        drop_slash: Whether slashes at the path's end are dropped.
         verbatim: Whether URLs are requested as written, without their fragment; no other rule counts then.
     """
 
     drop_params: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "msclkid")
+    drop_sessions: bool = False
+    sort_query: bool = False
+    index_files: tuple[str, ...] = ()
+    drop_www: bool = False
+    drop_slash: bool = False
     verbatim: bool = False
 
 

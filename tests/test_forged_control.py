@@ -141,7 +141,7 @@ def specs(ground: Ground) -> Iterator[JobSpec]:
     for pattern in broken:
         yield JobSpec(scope=ScopeSpec(include=(pattern,), names=(pattern,)), max_depth=-1, max_redirects=-1)
         yield JobSpec(render=RenderRules(mode="always", include=(pattern,)), fingerprint_headers=(pattern, ""))
-        yield JobSpec(canonical=CanonicalRules(drop_params=(pattern, "*", "")))
+        yield JobSpec(canonical=CanonicalRules(drop_params=(pattern, "*", ""), index_files=("", pattern, "/")))
     yield JobSpec(traps=TrapRules(-1, -1, -1, strays=-1, hosts=-1))
     yield JobSpec(links=("*", "", "a b", "]]"), token="", max_links=-1, max_url_length=-1)
 

@@ -100,10 +100,14 @@ def explained(verdict: str, rule: str, spec: u.JobSpec, found: u.FoundUrl, place
 
 
 def acting(rules: u.CanonicalRules, url: str) -> tuple[str, ...]:
-    """Names of the canonical rules that change a URL."""
-    plain = Canonicaliser(u.CanonicalRules(drop_params=())).canonical(url)
-    name = "verbatim" if rules.verbatim else "drop_params"
-    return (f"canonical.{name}",) if Canonicaliser(rules).canonical(url) != plain else ()
+    """Names of the canonical rules that change a URL, each tried alone."""
+    off = u.CanonicalRules(drop_params=())
+    plain = Canonicaliser(off).canonical(url)
+    alone = (
+        (name, Canonicaliser(msgspec.structs.replace(off, **{name: getattr(rules, name)})).canonical(url))
+        for name in u.CanonicalRules.__struct_fields__
+    )
+    return tuple(f"canonical.{name}" for name, changed in alone if changed != plain)
 
 
 # A row of the state for people who compare two states: its kind, the parts of its key, its value.

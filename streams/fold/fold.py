@@ -40,7 +40,7 @@ from .revisions import (
 )
 from .seen import SeenTable
 
-FOLD_VERSION = 16
+FOLD_VERSION = 17
 
 
 class Fold:

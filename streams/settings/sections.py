@@ -308,6 +308,16 @@ class Canonical(Section):
 
     drop_params: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "msclkid")
     """Query parameters dropped from every URL; a trailing `*` is a prefix."""
+    drop_sessions: bool = False
+    """Whether session ids are dropped: `PHPSESSID=…`, `;jsessionid=…`, `/(S(…))/` and their like."""
+    sort_query: bool = False
+    """Whether query parameters are sorted by name."""
+    index_files: tuple[str, ...] = ()
+    """File names dropped from the end of a path, such as `index.html`."""
+    drop_www: bool = False
+    """Whether `www.` is dropped from host names."""
+    drop_slash: bool = False
+    """Whether slashes are dropped from the end of a path."""
     verbatim: bool = False
     """Whether URLs are requested as they are written, as Scrapy does; the other rules do not count then."""
 

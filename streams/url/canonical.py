@@ -12,6 +12,8 @@ import xxhash
 
 from crawlog.schemas.urls import CanonicalRules
 
+from .place import registrable_domain
+
 _SCHEMES = ("http://", "https://")
 
 # A path segment such as `.git`: can_ada does not resolve `.` and `..` in a path that has one.
@@ -174,17 +176,24 @@ class Canonicaliser:
     def __init__(self, rules: CanonicalRules) -> None:
         self._rules = rules
         self._dropped = _dropped_pattern(rules.drop_params)
+        names = "|".join(re.escape(name) for name in rules.index_files)
+        self._index = re.compile(f"/(?:{names})$") if names else None
+        self._rewrites = bool(
+            rules.drop_sessions or rules.sort_query or rules.index_files or rules.drop_www or rules.drop_slash
+        )
+        self._is_plain = not (self._rewrites or rules.verbatim)
 
     def canonical(self, url: str, base: str | None = None) -> str:
         """The canonical URL.
 
         Raises: InvalidUrl: as `serialise`.
         """
-        if base is None and not self._rules.verbatim and _SERIALISED.fullmatch(url):
+        if self._is_plain and base is None and _SERIALISED.fullmatch(url):
             return self.dropped(url) if "?" in url else url
         if self._rules.verbatim:
             return verbatim(url if base is None else serialise(url, base))
-        return self.dropped(plain(serialise(url, base)))
+        href = self.dropped(plain(serialise(url, base)))
+        return self._rewritten(href) if self._rewrites else href
 
     def dropped(self, href: str) -> str:
         """A URL without the parameters that the job drops; the rest is unchanged."""
@@ -197,6 +206,28 @@ class Canonicaliser:
         rest = "&".join(kept)
         return f"{path}?{rest}" if rest else path
 
+    def _rewritten(self, href: str) -> str:
+        """Apply the rules that are off by default until none changes the URL: one rule may make another apply."""
+        while (other := self._once(href)) != href:
+            href = serialise(other)
+        return href
+
+    def _once(self, href: str) -> str:
+        rules = self._rules
+        if rules.drop_sessions:
+            href = sessionless(href)
+        if rules.drop_www:
+            href = _without_www(href)
+        path, mark, query = href.partition("?")
+        if rules.drop_slash and path.endswith("/"):
+            root = path.index("/", _HOST_FROM)
+            path = path[:root] + (path[root:].rstrip("/") or "/")
+        if self._index is not None:
+            path = self._index.sub("/", path)
+        if rules.sort_query and "&" in query:
+            query = "&".join(sorted(query.split("&"), key=_param_name))
+        return f"{path}{mark}{query}"
+
 
 def sessionless(href: str) -> str:
     """A canonical URL without session ids in parameters and path; nearly every URL is unchanged."""
@@ -208,6 +239,21 @@ def sessionless(href: str) -> str:
     path, _, query = href.partition("?")
     rest = "&".join(param for param in query.split("&") if _SESSION_PARAM.match("&" + param) is None)
     return f"{path}?{rest}" if rest else path
+
+
+def _param_name(param: str) -> str:
+    return param.partition("=")[0]
+
+
+def _without_www(href: str) -> str:
+    """A URL without a leading `www.`, unless `www` is a part of the registered name."""
+    start = href.index("/") + 2
+    if not href.startswith("www.", start):
+        return href
+    host = href[start : href.index("/", start)].partition(":")[0]
+    if host.startswith("www.."):
+        return href
+    return href if registrable_domain(host) == host else href[:start] + href[start + 4 :]
 
 
 def _dropped_pattern(names: tuple[str, ...]) -> re.Pattern[str] | None:

@@ -288,10 +288,15 @@ def test_garbage_changes_nothing(value: bytes) -> None:
         (u.CanonicalRules(), URL, ()),
         (u.CanonicalRules(), URL + "?gclid=1", ("canonical.drop_params",)),
         (u.CanonicalRules(drop_params=()), URL + "?gclid=1", ()),
+        (
+            u.CanonicalRules(sort_query=True, drop_www=True, drop_slash=True),
+            URL + "/?gclid=1",
+            ("canonical.drop_params", "canonical.drop_slash"),
+        ),
     ],
 )
 def test_only_rules_that_change_the_url_are_named(rules: u.CanonicalRules, url: str, named: tuple[str, ...]) -> None:
-    """The others are no cause of its spelling."""
+    """Each is tried alone."""
     assert acting(rules, url) == named
 
 

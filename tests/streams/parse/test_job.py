@@ -58,6 +58,11 @@ def test_a_redirect_that_a_rule_refuses_ends_its_request(location: str, hops: in
     [
         ({}, PAGE, "/p?utm_source=home", True),
         ({"drop_params": ("x",)}, PAGE, "/p?x=1", True),
+        ({"drop_slash": True}, PAGE, "/p/", True),
+        ({"drop_www": True}, "http://a.test/", "http://www.a.test/", True),
+        ({"drop_sessions": True}, "http://a.test/", "/;jsessionid=AB12CD", True),
+        ({"index_files": ("index.html",)}, "http://a.test/", "/index.html", True),
+        ({"drop_slash": True}, PAGE, "/q/", False),
         ({}, PAGE, "/q?utm_source=home", False),
         ({}, PAGE, "http://[/", False),
         ({"verbatim": True}, PAGE, "/p?utm_source=home", False),

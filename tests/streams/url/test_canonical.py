@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from crawlog.agents.client.client import sent_as
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.url.canonical import (
-    _SERIALISED,
-    Canonicaliser,
-    InvalidUrl,
-    fingerprint,
-    plain,
-    serialise,
-    sessionless,
-)
+from crawlog.streams.url.canonical import _SERIALISED, Canonicaliser, InvalidUrl, fingerprint, plain, serialise
 
 DEFAULT = Canonicaliser(CanonicalRules())
 FILES = ("urltestdata.json", "ada_long_urltestdata.json", "urltestdata-javascript-only.json")
@@ -132,23 +124,55 @@ def test_a_name_in_the_rules_is_no_expression() -> None:
     assert canonicaliser.canonical("http://a/?abc=1&a.c=2&(x=3") == "http://a/?abc=1"
 
 
+EVERY_RULE = CanonicalRules(
+    drop_sessions=True, sort_query=True, index_files=("index.html", "index.php"), drop_www=True, drop_slash=True
+)
+
+
 @pytest.mark.parametrize(
-    ("url", "bare"),
+    ("rule", "url", "canonical"),
     [
-        ("http://a/x;jsessionid=1A2B?q=1", "http://a/x?q=1"),
-        ("http://a/x?phpsessid=0a1b2c3d&q=1", "http://a/x?q=1"),
-        ("http://a/(S(lit3py55t21z5v55vlm25s55))/x", "http://a/x"),
-        ("http://a/.;jsessionid=1", "http://a/."),
-        ("http://a/x;sid=1a2b3c4d/y", "http://a/x/y"),
-        ("http://a/story;sid=7/view", "http://a/story;sid=7/view"),
-        ("http://a/x?a=1;sid=1a2b3c4d&page=2", "http://a/x?a=1;sid=1a2b3c4d&page=2"),
-        ("http://a/?sid=news&q=sid=0a1b2c3d", "http://a/?sid=news&q=sid=0a1b2c3d"),
-        ("http://a/wiki/X_(disambiguation)/y", "http://a/wiki/X_(disambiguation)/y"),
+        ("drop_sessions", "http://a/x;jsessionid=1A2B?q=1", "http://a/x?q=1"),
+        ("drop_sessions", "http://a/x?phpsessid=0a1b2c3d&q=1", "http://a/x?q=1"),
+        ("drop_sessions", "http://a/(S(lit3py55t21z5v55vlm25s55))/x", "http://a/x"),
+        ("drop_sessions", "http://a/.;jsessionid=1", "http://a/"),
+        ("drop_sessions", "http://a/x;sid=1a2b3c4d/y", "http://a/x/y"),
+        ("drop_sessions", "http://a/story;sid=7/view", "http://a/story;sid=7/view"),
+        ("drop_sessions", "http://a/x?a=1;sid=1a2b3c4d&page=2", "http://a/x?a=1;sid=1a2b3c4d&page=2"),
+        ("drop_sessions", "http://a/?sid=news&q=sid=0a1b2c3d", "http://a/?sid=news&q=sid=0a1b2c3d"),
+        ("drop_sessions", "http://a/wiki/X_(disambiguation)/y", "http://a/wiki/X_(disambiguation)/y"),
+        ("sort_query", "http://a/?b=2&a=3&a=1&", "http://a/?&a=3&a=1&b=2"),
+        ("index_files", "http://a/x/index.html?q", "http://a/x/?q"),
+        ("index_files", "http://a/myindex.html", "http://a/myindex.html"),
+        ("drop_www", "http://www.a.com:81/", "http://a.com:81/"),
+        ("drop_www", "http://www.com/", "http://www.com/"),
+        ("drop_www", "http://www../", "http://www../"),
+        ("drop_www", "http://www.co.uk/", "http://www.co.uk/"),
+        ("drop_slash", "http://a/x//?q=/", "http://a/x?q=/"),
+        ("drop_slash", "http://a/", "http://a/"),
     ],
 )
-def test_session_ids_are_told_from_other_values(url: str, bare: str) -> None:
-    """By their names and forms, in parameters and in paths."""
-    assert sessionless(url) == bare
+def test_a_rule_does_one_thing_and_is_off_by_default(rule: str, url: str, canonical: str) -> None:
+    """Each alone; without it the URL stays."""
+    alone = CanonicalRules(**{rule: getattr(EVERY_RULE, rule)})
+    assert Canonicaliser(alone).canonical(url) == canonical
+    assert DEFAULT.canonical(url) in (url, serialise(url))
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        ["/", "index.html", ";jsessionid=1", "(S(12345678))", "a", ".", "..", "?", "&", "sid=123456", "b=1"]
+    )
+)
+
+
+@given(PIECES, st.sampled_from(["a.com", "www.a.com", "www.www.a.com", "www.co.uk", "www.com:80", "1.2.3.4"]))
+def test_all_rules_together_come_to_an_end(pieces: list[str], host: str) -> None:
+    """What one leaves may concern another; asked again, nothing changes, and it is what is sent."""
+    canonicaliser = Canonicaliser(EVERY_RULE)
+    url = canonicaliser.canonical(f"http://{host}/{''.join(pieces)}")
+    assert canonicaliser.canonical(url) == url
+    assert serialise(url) == url
 
 
 @given(st.sampled_from(["http://a.com/", "https://b.com/x/y?z"]), st.text(max_size=30))
