@@ -38,8 +38,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of 200 processes co
 sys.dont_write_bytecode = False  # and each worker of pytest-xdist rewrites all asserts
 
 for name, count in {"few": 20, "many": 400}.items():  # `make test`; `make test-long`
-    # A test may wait for the processor as long as it takes.
-    examples.register_profile(name, max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    # A test may wait for the processor as long as it takes. Among few examples, some that are too large weigh much.
+    spared = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    examples.register_profile(name, max_examples=count, deadline=None, suppress_health_check=spared)
 examples.load_profile("few")
 
 
