@@ -1,4 +1,4 @@
-"""Advisories of other crawlers and of what this one is built on, tried here; the list is docs/safety.md."""
+"""Advisories of other crawlers and of what this one is built on, tried here; the list is docs/security.md."""
 
 import re
 import sys

@@ -3,7 +3,7 @@ written outside, and every reader goes on.
 
 FORGED ─► control.decode ─► parse stage, sink's outputs, `start`, coordinator, FleetState, a worker's planned stop
 
-docs/safety.md says what such a writer can do: hold, stop and end crawls, and spoil them.
+docs/security.md says what such a writer can do: hold, stop and end crawls, and spoil them.
 """
 
 import os

@@ -35,7 +35,7 @@ OPEN_S = 5.0  # A pipe that stays open for longer is told of, seconds
 
 STAYS_OPEN = (
     "{} is open still: its seeds are sent when it ends. Without an end, give each batch to a `crawlog seed` of its own,"
-    ' or write lines {{"job": NAME, "url": URL}} to crawl.urls (docs/jobs.md, "The first requests")'
+    ' or write lines {{"job": NAME, "url": URL}} to crawl.urls (docs/fleet.md, "The first requests")'
 )
 
 HEAD_BYTES = 1024  # A sitemap's first character that is no blank is among these bytes

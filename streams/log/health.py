@@ -142,7 +142,7 @@ def weaknesses(view: ClusterView, prefix: str) -> list[str]:
     found = [
         f"{_named(prefix, topics)}: {count} replica{'s' * (count > 1)} on {len(view.brokers)} brokers, so "
         + ("a lost disk loses records and a dead broker stops the crawl" if count == 1 else "two deaths stop the crawl")
-        + ". docs/cluster.md, Your own cluster, shows how to add some."
+        + ". docs/operations.md, Your own cluster, shows how to add some."
         for count in range(1, wanted)
         if (topics := [topic for topic, has in least.items() if has == count])
     ]

@@ -143,7 +143,7 @@ class Fetch(Section):
 
 
 class Render(Section):
-    """Pages that need JavaScript, rendered by a Chromium of the system (extra `browser`); see docs/browser.md."""
+    """Pages that need JavaScript, rendered by a Chromium of the system (extra `browser`); see docs/fetching.md."""
 
     mode: Literal["off", "auto", "always"] = "off"
     """Which pages are rendered; `render` alone is this setting. `auto`: those whose HTML is empty without scripts."""
