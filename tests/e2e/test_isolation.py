@@ -137,8 +137,8 @@ def test_python_m_crawlog_takes_nothing_of_the_folder(tmp_path: Path, name: str)
 
 
 def test_every_python_that_is_started_is_isolated() -> None:
-    """With -P or -I behind the interpreter's path: else the current folder is the first place to look for a module."""
+    """With -P behind the interpreter's path: else the current folder is the first place to look for a module."""
     sources = [path for folder in (*FOLDERS, "examples") for path in (ROOT / folder).rglob("*.py")]
     lists = [node for path in sources for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.List)]
     started = [node.elts[1] for node in lists if node.elts and ast.unparse(node.elts[0]) == "sys.executable"]
-    assert {ast.unparse(option) for option in started} == {"'-P'", "'-I'"}
+    assert {ast.unparse(option) for option in started} == {"'-P'"}
