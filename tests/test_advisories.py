@@ -114,7 +114,7 @@ async def test_a_body_in_parts_is_not_read_as_parts() -> None:
 
 def _rows() -> list[tuple[list[str], list[tuple[str, str]]]]:
     """(advisories, tests) of each row of the list."""
-    text = (TESTS.parent / "docs" / "safety.md").read_text()
+    text = (TESTS.parent / "docs" / "security.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("| ") and ADVISORY.search(line)]
     return [(ADVISORY.findall(line), re.findall(r"`([\w/]+\.py)::(test_\w+)`", line)) for line in lines]
 
