@@ -111,7 +111,8 @@ class Admin:
                     f"The topics created on {self.settings.kafka.bootstrap} have no leaders yet. Run it again."
                 )
             time.sleep(POLL_S)
-        self.offsets((TopicPartition(one.topic, at) for one in new for at in range(one.num_partitions)), LAST)
+        known = self.metadata().topics  # one that existed may have another number of partitions
+        self.offsets((TopicPartition(one.topic, at) for one in new for at in known[one.topic].partitions), LAST)
 
     def _have_leaders(self, names: set[str]) -> bool:
         known = self.metadata().topics
