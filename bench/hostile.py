@@ -237,6 +237,7 @@ def _command(folder: Path, bootstrap: str, plan: Plan) -> list[str]:
     settings = SETTINGS | {"politeness.delay_s": plan.delay_s, **plan.settings}
     words = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     at = ["--data", str(folder / "data"), "--bootstrap", bootstrap, "-o", str(folder / "rows.jsonl")]
+    at += ["--workers", "fetch=1,parse=1"]  # so that a stage with another process has lost one
     return [sys.executable, "-P", "-m", "crawlog", "run", "--seeds", str(folder / "seeds.txt"), *at, "--json", *words]
 
 
