@@ -48,7 +48,7 @@ def attach(app: CrawlApp) -> None:
 
     def say(what: str, **fields: Any) -> None:
         held = app.lease.held(boottime())
-        out.write(json.dumps({"what": what, "at": time.time(), "lease": held} | fields) + "\n")
+        out.write(json.dumps({"what": what, "at": time.monotonic(), "lease": held} | fields) + "\n")
 
     async def revoking(partitions: set[int]) -> None:
         await asyncio.sleep(REVOKE_S)

@@ -269,7 +269,7 @@ def test_a_planned_stop_moves_the_partitions_at_once(ready: Settings, start: Cal
     """SIGTERM ends a worker quickly, and the other one has all partitions without a session timeout."""
     stays, leaves = (start(name, with_session(ready, LONG_S)) for name in ("w-0", "w-1"))
     wait_for(lambda: len(stays.owned() or []) == len(leaves.owned() or []) == PARTITIONS / 2)
-    began = time.time()
+    began = time.monotonic()
     assert leaves.stop() < QUICK_S
     wait_for(lambda: len(stays.owned() or []) == PARTITIONS)
     assert stays.lines("owned")[-1]["at"] - began < QUICK_S
@@ -759,7 +759,7 @@ def test_a_process_that_was_stopped_comes_back_as_a_stranger(ready: Settings, st
     wait_for(lambda: len(stays.owned() or []) == PARTITIONS)
     places |= publish(ready, 1)
     wait_for(lambda: places == set(stays.offsets()) | set(sleeps.offsets()))
-    began = time.time()
+    began = time.monotonic()
     sleeps.process.send_signal(signal.SIGCONT)
     wait_for(lambda: sleeps.lines("owned")[-1]["at"] > began)
     joined = sleeps.lines("owned")[-1]["at"]
