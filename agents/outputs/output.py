@@ -18,7 +18,7 @@ from crawlog.schemas.codec import Record
 from crawlog.streams.errors import CrawlError, Misconfigured, Unusable
 from crawlog.streams.jobs import SHUTDOWN
 from crawlog.streams.log import LogIdentity, SinkSpec
-from crawlog.streams.recovery import fetch_again, sorted_out
+from crawlog.streams.recovery import fetch_again, ranges_text, sorted_out
 from crawlog.streams.sink import (
     RawItems,
     SinkState,
@@ -305,6 +305,10 @@ class Output:  # long: one state is opened, written, completed and closed by its
         """Read on behind records that are gone, by partition; `complete` waits for their rows. Raises: as `open`."""
         await self.open()
         assert self._results is not None
+        self.note = (
+            f"{self._tools.topics[0]} lost records before they were read, by its retention or by DeleteRecords"
+            f" ({ranges_text(gone)}): rows that lack at the end are made again from their pages"
+        )
         lose(self._results, gone)
         self._durable = dict(self._results.meta.offsets)
         self.seen |= {at: one.stop for at, one in gone.items()}
