@@ -111,7 +111,7 @@ class OutputNotes:
         self._wanted.noted(note)  # the tail gives it again, later
         return True
 
-    def lack(self, wanted: WantedOutput, urls: tuple[str, ...]) -> None:
-        """Note for a run which rows lack in its output."""
+    def lack(self, wanted: WantedOutput, urls: tuple[str, ...], unmade: dict[int, int]) -> None:
+        """Note for a run which rows lack in its output, as `Lacking` has them."""
         if self._private is not None:
-            self._private.lack(wanted.note_name, urls)
+            self._private.lack(wanted.note_name, urls, unmade)

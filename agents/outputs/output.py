@@ -307,7 +307,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
         assert self._results is not None
         self.note = (
             f"{self._tools.topics[0]} lost records before they were read, by its retention or by DeleteRecords"
-            f" ({ranges_text(gone)}): rows that lack at the end are made again from their pages"
+            f" ({ranges_text({**gone})}): rows that lack at the end are made again from their pages"
         )
         lose(self._results, gone)
         self._durable = dict(self._results.meta.offsets)
@@ -320,7 +320,6 @@ class Output:  # long: one state is opened, written, completed and closed by its
         assert results is not None
         lacks = await beating(self._tools.beat, asyncio.to_thread(lacking, self._settings, results))
         self.unmade = {}
-        self._tools.records.lack(self.wanted, tuple(one.result.url for one, _ in lacks))
         if lacks:
             log.warning("rows_lack", job=self.spec.job, pages=len(lacks), then="they are made again")
             gone, self.unmade = await asyncio.to_thread(sorted_out, self._settings, lacks)
@@ -328,6 +327,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
             self.tries_at = time.monotonic() + LACKING_S
         elif results.meta.gaps:
             results.move({}, [])
+        self._tools.records.lack(self.wanted, tuple(one.result.url for one, _ in lacks), self.unmade)
         return not lacks
 
     async def close(self) -> None:

@@ -127,6 +127,8 @@ class OutputsWorker:
         found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble, note=self._note)
         for report in found:
             report.passed, report.stuck = self._passed(report.partition)
+            if self._is_private:  # the run reads its note, and moves parse
+                continue
             own = (one for one in self._outputs.values() if one.partition == report.partition)
             report.unmade = dict(sorted((item for one in own for item in one.unmade.items()), reverse=True))
         return found

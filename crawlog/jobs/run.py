@@ -253,6 +253,9 @@ class PrivateFleet:
         def views() -> "list[OutputView]":
             if outputs.lacks_more() and not outputs.missing:
                 self._settle(following)
+                ends = self.supervisor.ends("sink")
+                self._wait(following, lambda: outputs.has_rows(ends))
+                outputs.made_again()
             return [] if outputs.missing else list(outputs.views(end))
 
         if not following.until_made(views):

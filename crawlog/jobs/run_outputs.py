@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from crawlog import outcome
 from crawlog.schemas.job_orders import PIPELINES_ALONE
-from crawlog.streams.errors import Unusable
+from crawlog.streams.errors import EngineError, Unusable
 from crawlog.streams.log import STDOUT
 from crawlog.terminal import rows
 
@@ -59,7 +59,7 @@ class RunOutputs:
             sink = private_sink_of(supervisor.settings, job, output, since, voids, pipelines=pipelines)
             self._sinks[sink.output if sink.is_file and output != STDOUT else output] = sink
         self._own = PrivateOutputs(job, tuple(self._sinks))
-        self._looks: dict[str, int] = {}
+        self._looks: dict[str, tuple[int, ...]] = {}
         self._lacked: float = inf
         supervisor.picture.sink = self._own.id
 
@@ -120,11 +120,13 @@ class RunOutputs:
         return final.rows if final is not None else None
 
     def lacks_more(self) -> bool:
-        """Whether the worker has found rows that lack since the last call; notes it if no fewer lack than before."""
+        """Whether the worker has found rows that lack since the last call; then parse goes back to their pages.
+
+        Those that are gone were fetched again before. If no fewer lack than before, `missing` tells that instead.
+        """
         found = {name: one for name, one in self._own.lacking(self._data).items() if one.urls}
-        if not found or all(one.looks == self._looks.get(name) for name, one in found.items()):
+        if not found or all(one.looks in self._looks.get(name, ()) for name, one in found.items()):
             return False
-        self._looks = {name: one.looks for name, one in found.items()}
         urls = sorted({url for one in found.values() for url in one.urls})
         if len(urls) >= self._lacked:
             lost = f"crawl.items lost the rows of {outcome.counted(len(urls), 'page')}"
@@ -132,7 +134,18 @@ class RunOutputs:
             named = ", ".join(urls[:SHOWN])
             self.missing = (f"{lost}, {then}: {named}; --fresh crawls the job again from its seeds",)
         self._lacked = len(urls)
+        unmade = [place for one in found.values() for place in one.unmade.items()]
+        if unmade and not self.missing:
+            try:
+                self._supervisor.parse_again(dict(sorted(unmade, reverse=True)))
+            except EngineError as error:
+                self._supervisor.report(str(error))
         return True
+
+    def made_again(self) -> None:
+        """Notes that rows were made again: looks of the worker before now do not count, nor one that it is at."""
+        looks = {name: one.looks for name, one in self._own.lacking(self._data).items()}
+        self._looks = {name: (count, count + 1) for name, count in looks.items()}
 
     def partial(self) -> str | None:
         """The files with the rows so far, if there are any."""

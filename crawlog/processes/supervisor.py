@@ -35,7 +35,7 @@ from .workers import Name, Workers, worker_counts
 if TYPE_CHECKING:
     from crawlog.streams.control import ProgressReader
     from crawlog.streams.log import CommandProducer
-    from crawlog.streams.recovery import Check, CutPartition, LostPage
+    from crawlog.streams.recovery import Check, CutPartition
     from crawlog.streams.settings import Settings
 
 WORKERS_STOP_S = 3.8
@@ -185,8 +185,8 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         finally:
             self.go(("parse",))
 
-    def parse_again(self, gone: "Sequence[LostPage]", back: Mapping[int, int]) -> None:
-        """Has pages whose items are gone fetched again, or parsed again from these offsets on.
+    def parse_again(self, back: Mapping[int, int]) -> None:
+        """Has pages whose items are gone parsed again from these offsets on.
 
         Raises: EngineError: no answer; or other commands' workers have the group of parse.
         """
@@ -194,7 +194,7 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         self.stop_stage("parse")
         self.picture.forget("parse")
         try:
-            self._care.parse_again(gone, back)
+            self._care.parse_again(back)
         finally:
             self.go(("parse",))
 
@@ -207,7 +207,7 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         if new and "parse" in self._more:
             self._unmade |= new
             try:
-                self.parse_again((), new)
+                self.parse_again(new)
             except EngineError as error:
                 self.report(str(error))
 

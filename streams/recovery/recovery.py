@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from crawlog.streams import engine as local
     from crawlog.streams.settings import Settings
 
-    from .check import Check, LostPage
+    from .check import Check
     from .damage import CutPartition
 
 
@@ -121,16 +121,13 @@ class Recovery:
         what = f"{number:,} page{'s' * (number != 1)} of {names.pages} not parsed, {ranges_text(skipped)}"
         self._report(f"{what}: another program moved the group {group} past them; {then}")
 
-    def parse_again(self, gone: "Iterable[LostPage]", back: "Mapping[int, int]") -> None:
-        """Has pages fetched again, and moves parse back to offsets.
+    def parse_again(self, back: "Mapping[int, int]") -> None:
+        """Moves parse back to offsets, for rows whose items are gone.
 
         Raises: EngineError: no answer; or parse has members.
         """
-        fetched = power_cut.fetch_again(self._settings, gone)
         parsed = power_cut.parse_again(self._settings, back)
-        self._report(
-            f"rows lack, their items are gone: pages parsed again: {parsed}; gone too, fetched again: {fetched}"
-        )
+        self._report(f"rows lack, their items are gone: pages parsed again: {parsed}; those gone too are fetched again")
 
     def mend(self, check: "Check", *, founds: bool) -> None:
         """Restores the records that a check of the log has found missing.

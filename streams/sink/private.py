@@ -37,10 +37,12 @@ class Lacking(msgspec.Struct, frozen=True):
     Attributes:
         looks: How often the worker has looked for such rows.
         urls: Of the pages.
+        unmade: By partition of crawl.pages, the first page that parse must parse again. The others are fetched again.
     """
 
     looks: int = 0
     urls: tuple[str, ...] = ()
+    unmade: dict[int, int] = {}
 
 
 class _Noted(msgspec.Struct):
@@ -122,11 +124,11 @@ class PrivateNotes:
         self._noted.notes[note.output] = note
         self._write()
 
-    def lack(self, output: str, urls: tuple[str, ...]) -> None:
-        """Keep which rows lack in an output."""
+    def lack(self, output: str, urls: tuple[str, ...], unmade: dict[int, int]) -> None:
+        """Keep which rows lack in an output, as `Lacking` has them."""
         known = self._noted.lacking.get(output, Lacking())
         if urls or known.urls:
-            self._noted.lacking[output] = Lacking(known.looks + 1, urls)
+            self._noted.lacking[output] = Lacking(known.looks + 1, urls, unmade)
             self._write()
 
     def _write(self) -> None:

@@ -139,6 +139,9 @@ class Outputs:
         """All are read."""
         return ends == (2,)
 
+    def made_again(self) -> None:
+        """Rows were made again."""
+
     def release(self, end: Finished) -> None:
         """The files may be made."""
         self.released.append(end)

@@ -20,11 +20,13 @@ class Supervised:
     def __init__(self, data: Path) -> None:
         self.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": data})})
         self.picture = FleetReports()
+        self.moved: list[dict[int, int]] = []
+        self.parse_again = self.moved.append
 
 
-def outputs_of(data: Path, *given: str, pipelines: bool = False) -> RunOutputs:
+def outputs_of(data: Path, *given: str, pipelines: bool = False, by: Supervised | None = None) -> RunOutputs:
     """The outputs of a run in this folder."""
-    supervisor: Any = Supervised(data)
+    supervisor: Any = by or Supervised(data)
     return RunOutputs(supervisor, "shop", given, 0, (), pipelines=pipelines)
 
 
@@ -58,14 +60,19 @@ def test_pipelines_without_a_file_are_an_output_too(tmp_path: Path) -> None:
 
 def test_rows_that_lack_are_given_up_once_no_fewer_lack(tmp_path: Path) -> None:
     """Each look of the worker counts once; between two looks their pages are fetched or parsed again."""
-    outputs, notes = outputs_of(tmp_path, str(tmp_path / "rows.jsonl")), PrivateNotes(tmp_path)
-    name, urls = str(tmp_path / "rows.jsonl"), tuple(f"http://a.test/{number}" for number in range(7))
+    by, notes, name = Supervised(tmp_path), PrivateNotes(tmp_path), str(tmp_path / "rows.jsonl")
+    outputs, urls = outputs_of(tmp_path, name, by=by), tuple(f"http://a.test/{number}" for number in range(7))
     assert not outputs.lacks_more()
     for lacking, is_given_up in ((urls, False), (urls[:6], False), (urls[:6], True)):
-        notes.lack(name, lacking)
+        notes.lack(name, lacking, {3: 7})
         assert outputs.lacks_more()
+        notes.lack(name, lacking, {3: 7})  # while they are made again
+        outputs.made_again()
+        assert not outputs.lacks_more()
+        notes.lack(name, lacking, {3: 7})  # it may have begun before they were
         assert not outputs.lacks_more()
         assert bool(outputs.missing) == is_given_up
+    assert by.moved == [{3: 7}, {3: 7}]
     [line] = outputs.missing
     assert line.startswith("crawl.items lost the rows of 6 pages, which could not be fetched or parsed again: ")
     assert line.endswith(f"{', '.join(urls[:5])}; --fresh crawls the job again from its seeds")

@@ -540,7 +540,7 @@ def test_parse_goes_back_once_for_rows_that_a_fleets_sink_lacks(
     reports = [Progress("w", "sink", 0, 0.0, unmade={3: 40}), Progress("w", "sink", 1, 0.0, unmade={3: 30, 5: 7})]
     with supervisor.Supervisor(load({"run.data": tmp_path}), "up", [], pytest.fail) as held:
         held.picture = SimpleNamespace(of=lambda _: reports)  # type: ignore[assignment]  # as much as is asked
-        monkeypatch.setattr(held, "parse_again", lambda _, back: moved.append({**back}))
+        monkeypatch.setattr(held, "parse_again", lambda back: moved.append({**back}))
         held._make_rows()
         assert moved == []
         held._more["parse"] = {}
