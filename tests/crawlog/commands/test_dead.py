@@ -41,7 +41,7 @@ LARGE = Settings().body_room + 1
 @pytest.fixture
 def partitions() -> int:
     """Few: most of such a test's time goes into the making of topics."""
-    return 2
+    return 4
 
 
 def letter(
