@@ -33,9 +33,9 @@ STARTS = 6
 
 LIMIT_S = 120.0
 ELSEWHERE = {
-    "rewind.": "tests/streams/log/test_rewind.py",
-    "order.": "tests/streams/log/test_job_changes.py",
-    "delete.": "tests/streams/log/test_job_changes.py",
+    "rewind.": "tests/streams/control/test_rewind.py",
+    "order.": "tests/streams/control/test_job_changes.py",
+    "delete.": "tests/streams/control/test_job_changes.py",
     "code.": "tests/crawlog/commands/test_projects.py",
     "replay.": "tests/crawlog/commands/test_replay.py",
     "redrive.": "tests/crawlog/commands/test_dead.py",
