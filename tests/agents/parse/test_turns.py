@@ -307,7 +307,7 @@ def test_a_page_that_nobody_can_try_is_parsed_under_the_workers_own_timer(
     trying: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is no page's fault that no process can be started."""
-    monkeypatch.setattr("crawlog.agents.sandbox.trial.sys.executable", "/nothing")
+    monkeypatch.setattr("crawlog.agents.sandbox.zygote_process.sys.executable", "/nothing")
     trying.take(LONG, url="http://a.test/long")
     try_page(trying)
     assert told(trying) == ["long"]
