@@ -173,7 +173,7 @@ class Trial:
             with contextlib.suppress(ConnectionError):  # its child died: the zygote tells of what
                 page.sendall(html)
         try:
-            while zygote.fileno() >= 0 and select.select([zygote.fileno()], [], [], PATIENCE_S)[0]:
+            while zygote.fileno() >= 0 and _is_readable(zygote.fileno()):
                 for word in zygote.words():
                     if word.gone is not None:
                         return word.gone
@@ -200,3 +200,10 @@ class Trial:
         zygote, self._zygote = self._zygote, None
         if zygote is not None:
             zygote.end_now()
+
+
+def _is_readable(descriptor: int) -> bool:
+    """Whether there is something to read within PATIENCE_S; `select` would refuse descriptors from 1,024 on."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(PATIENCE_S * 1000))

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -252,3 +253,16 @@ async def test_pages_that_wait_for_their_trial_hold_no_shared_thread(
     finally:
         goes_on.set()
     assert await asyncio.gather(*verdicts) == [""] * 40
+
+
+def test_a_worker_with_more_than_a_thousand_descriptors_tries_pages_too(trial: Trial) -> None:
+    """`select` takes none from 1,024 on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert trial.refused(HONEST, HTML, "a.test") == ""
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
