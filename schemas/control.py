@@ -128,6 +128,11 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     is_refused: bool = False
     machine: str = ""
 
+    @property
+    def became(self) -> str:
+        """What became of it, as `OutputView.state` names that: `failed`, `partial` or `complete`."""
+        return "failed" if self.error else "partial" if self.is_partial else "complete"
+
 
 class WorkerCommand(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """An operator's order to one process of a worker: a planned stop. Another process of that name ignores it.

@@ -121,9 +121,8 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         passed: Of a sink worker of a fleet: by partition of crawl.items, the offset that all its outputs have passed
             that belong to this partition. Output number k belongs to partition k modulo their count.
         stuck: Jobs whose required outputs of this partition are tried again after an error; `passed` leaves these out.
-        lost: Whether rows of a sink lack because crawl.items lost their records before it read them.
-        unmade: Of a sink worker of a fleet: by partition of crawl.pages, the first page that parse must parse again for
-            such rows.
+        unmade: Of a sink worker of a fleet: by partition of crawl.pages, the first page that parse must parse again,
+            because crawl.items lost the records of its rows.
         supervisor: The command that keeps the worker alive, `up` or `run`; empty for a worker without one. A fleet has
             a worker of another kind than `run`.
         host: Name of its machine.
@@ -163,7 +162,6 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     sink: str = ""
     passed: list[Whole] = []
     stuck: list[str] = []
-    lost: bool = False
     unmade: dict[int, Whole] = {}
     supervisor: str = ""
     host: str = ""

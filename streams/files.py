@@ -104,7 +104,7 @@ def append(path: Path) -> BinaryIO:
     return open(path, "ab", opener=lambda _, flags: opened(path, flags))  # pathlib's takes no opener
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, content: str | bytes) -> None:
     """Writes a file atomically, with mode 600.
 
     The temporary name has a random part: containers that share the folder may have the same process id.
@@ -113,8 +113,8 @@ def write(path: Path, text: str) -> None:
     """
     made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
-            file.write(text)
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         made.replace(path)
     except OSError:
         made.unlink(missing_ok=True)

@@ -4,7 +4,7 @@
     crawl.control, crawl.progress ─► FleetView ───────┴─► JobFollower ─► frames ─► the end ─► Summary
 
 The coordinator alone decides that a job has ended. Whoever follows reads that, and waits for outputs behind the end.
-`attached.py` follows on a fleet that is there, `run.py` on workers of its own.
+`joined.py` follows on a fleet that is there, `run.py` on workers of its own.
 """
 
 import contextlib
@@ -150,8 +150,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
     def _ends(self, stage: str) -> tuple[int, ...]:
         from crawlog.streams.log import Topics
 
-        names = Topics(self._settings.kafka.prefix)
-        topic = names.urls if stage == "fetch" else names.pages if stage == "parse" else names.items
+        topic = Topics(self._settings.kafka.prefix).read_by[stage]
         return self._admin.ends((topic,), self._count)[topic]
 
     def _renew(self) -> None:

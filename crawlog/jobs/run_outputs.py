@@ -105,8 +105,7 @@ class RunOutputs:
             if note is None or (note.epoch, note.rev) != (end.epoch, end.rev) or (note.error and not note.place):
                 yield OutputView(name, "writing", required=True)
                 continue
-            state = "failed" if note.error else "partial" if note.is_partial else "complete"
-            yield OutputView(name, state, note.rows, note.place, note.error, required=True, stats=note.stats)
+            yield OutputView(name, note.became, note.rows, note.place, note.error, required=True, stats=note.stats)
 
     def rows(self, end: "Finished | None" = None) -> int | None:
         """The number of rows in the files, made now or before; rows for standard output are written to it."""

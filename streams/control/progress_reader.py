@@ -52,7 +52,7 @@ class ProgressReader:
         self, settings: "Settings", picture: "FleetReports", login: BrokerLogin | None = None, since: float = inf
     ) -> None:
         names = Topics(settings.kafka.prefix)
-        self._inputs = {"fetch": names.urls, "parse": names.pages, "sink": names.items}
+        self._inputs = names.read_by
         self._dead = names.dead
         self._control = names.control
         self._picture = picture

@@ -265,8 +265,8 @@ class FleetState:
             if note is None or note.epoch < copy.epoch:
                 yield OutputView(spec.name, "writing", required=spec.required)
                 continue
-            became = "failed" if note.error else "partial" if note.is_partial else "complete"
-            state = became if note.rev and note.rev >= copy.spec.rev else "writing"  # an old error may be mended by now
+            is_about_now = note.rev and note.rev >= copy.spec.rev  # an old error may be mended by now
+            state = note.became if is_about_now else "writing"
             about = spec.name, state, note.rows, note.place, note.error, spec.required, note.worker, note.stats
             yield OutputView(*about, note.machine)
 

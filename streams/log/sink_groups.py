@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import xxhash
 
+from crawlog.streams import files
+
 SINK_ENVIRONMENT = "CRAWLOG_SINK"
 """Environment variable with the outputs of a run's sink worker: JSON of `PrivateOutputs`."""
 
@@ -91,10 +93,7 @@ def read_again(data: Path, sink: SinkSpec, offsets: Mapping[int, int], *, anew: 
     Args:
         anew: Whether it removes all rows first.
     """
-    path = sink.folder(data) / AGAIN
-    made = path.with_suffix(".new")
-    made.write_bytes(msgspec.json.encode(ReadAgain(dict(offsets), anew)))
-    made.replace(path)
+    files.write(sink.folder(data) / AGAIN, msgspec.json.encode(ReadAgain(dict(offsets), anew)))
 
 
 def ordered_again(folder: Path) -> ReadAgain | None:

@@ -61,6 +61,9 @@ class Topics:
         self.inputs = {"frontier": self.urls, "parse": self.pages, "sink": self.items}
         """The input topic of each stage, by the stage's name in dead letters."""
 
+        self.read_by = {"fetch": self.urls, "parse": self.pages, "sink": self.items}
+        """The same, by the stage's name as a worker."""
+
 
 def stage_group(settings: "Settings", stage: str) -> str:
     """The consumer group of a stage; topics of another prefix have groups of their own."""

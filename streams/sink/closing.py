@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from crawlog.streams import files
 from crawlog.streams.log import SinkSpec
 
 CLOSE = "close.json"
@@ -76,6 +77,4 @@ def read_note(path: Path) -> CloseNote | None:
 def write_note(path: Path, note: CloseNote) -> None:
     """Write a note, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_suffix(".new")
-    made.write_bytes(msgspec.json.encode(note))
-    made.replace(path)
+    files.write(path, msgspec.json.encode(note))

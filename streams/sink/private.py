@@ -92,7 +92,7 @@ class PrivateOutputs(msgspec.Struct, frozen=True):
 
     def release(self, data: Path, end: Finished) -> None:
         """Have the worker complete the outputs behind this end of the job."""
-        _replace(data / "sinks" / RELEASED, msgspec.json.encode((end.epoch, end.rev)))
+        _write(data / "sinks" / RELEASED, msgspec.json.encode((end.epoch, end.rev)))
 
     def released(self, data: Path) -> tuple[int, int] | None:
         """Epoch and revision of the end that was released last; None before the first."""
@@ -122,17 +122,17 @@ class PrivateNotes:
     def note(self, note: OutputNote) -> None:
         """Keep the newest note about an output."""
         self._noted.notes[note.output] = note
-        self._write()
+        self._keep()
 
     def lack(self, output: str, urls: tuple[str, ...], unmade: dict[int, int]) -> None:
         """Keep which rows lack in an output, as `Lacking` has them."""
         known = self._noted.lacking.get(output, Lacking())
         if urls or known.urls:
             self._noted.lacking[output] = Lacking(known.looks + 1, urls, unmade)
-            self._write()
+            self._keep()
 
-    def _write(self) -> None:
-        _replace(self._data / "sinks" / NOTED, msgspec.json.encode(self._noted))
+    def _keep(self) -> None:
+        _write(self._data / "sinks" / NOTED, msgspec.json.encode(self._noted))
 
 
 def private_sink_of(
@@ -157,11 +157,9 @@ def _noted(data: Path) -> _Noted:
     return _Noted()
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes) -> None:
     files.own(path.parent)
-    made = path.with_suffix(".new")
-    made.write_bytes(content)
-    made.replace(path)
+    files.write(path, content)
 
 
 def _stdout_rows(data: Path, job: str) -> Path:

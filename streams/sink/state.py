@@ -31,7 +31,7 @@ from crawlog.streams.log import AGAIN, SINK_FILE, LogIdentity, SinkSpec, ordered
 from .batch import BLOCK, LENGTH, RAW_VERSION, START, VERSION, Block, Entry, MadeMeta, SinkBatch, SinkMeta
 from .closing import CLOSE, CLOSED, ITEMS
 from .made import PipelineRows, RawBatch, joined, made_length, pieces, write_at
-from .state_folder import Final, database, final_of, final_path, lock_file, locked, replaced
+from .state_folder import Final, database, final_of, final_path, lock_file, locked
 
 WRITE_FAILED = "Writer has previous error"
 """RocksDB's error after a failed write, until the database is opened again."""
@@ -61,7 +61,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         with ExitStack() as failed:
             self._lock = locked(self._folder / "lock")
             failed.callback(os.close, self._lock)
-            replaced(self._folder / SINK_FILE, msgspec.json.encode(sink))
+            files.write(self._folder / SINK_FILE, msgspec.json.encode(sink))
             self._db = database(self._folder)
             failed.callback(self._db.close)
             self.meta = self._checked(log)
@@ -174,7 +174,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         there = made.stat()
         rows = self.made.rows if self.made else self.meta.rows
         final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, rows, (other or self.sink).formulas)
-        replaced(final_path(self._folder, other), msgspec.json.encode(final))
+        files.write(final_path(self._folder, other), msgspec.json.encode(final))
 
     def begin_again(self, *, raw: bool = False) -> None:
         """Remove all rows; crawl.items is then read from offset 0.

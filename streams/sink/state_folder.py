@@ -155,12 +155,6 @@ def final_path(folder: Path, other: SinkSpec | None) -> Path:
     return folder / (f"{other.id}.json" if other is not None else FINAL)
 
 
-def replaced(path: Path, content: bytes) -> None:
-    made = path.with_suffix(".new")
-    made.write_bytes(content)
-    made.replace(path)
-
-
 def locked(path: Path) -> int:
     file = files.opened(path, os.O_RDWR | os.O_CREAT)
     try:

@@ -8,7 +8,6 @@ page shows, numbers, times, names of jobs and paths may be others; `…` stands 
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -115,6 +114,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="transcripts-") as name:
         site = subprocess.Popen([sys.executable, str(REPO / "examples/demo_site.py")], stdout=subprocess.DEVNULL)
         try:
-            _write(Path(shlex.join(sys.argv[1:])), prepared(Path(name)))
+            _write(Path(sys.argv[1]), prepared(Path(name)))
         finally:
             site.terminate()
