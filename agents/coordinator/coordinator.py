@@ -1,4 +1,4 @@
-"""The coordinator: it answers orders, gives those that are due, and records ends.
+"""The coordinator: answers orders, writes those that are due, and records ends.
 
 Rules
 

@@ -285,7 +285,7 @@ class LostPages:
 
 
 def _meta(message: "Message") -> pg.PageMeta | None:
-    """The metadata of a page; None for a record that is none: parse tells of it."""
+    """The metadata of a page; None if the record is not a page, which parse reports."""
     try:
         return pg.meta_in(record_headers(message))
     except ValueError:

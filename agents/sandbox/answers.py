@@ -131,7 +131,7 @@ _fault = msgspec.json.Decoder(Fault)
 
 
 def result_of(answer: SpiderFrame) -> CallResult:
-    """The result in an answer to a page, or of a part of `start`; an error where it is none."""
+    """The result in an answer to a page, or to a part of `start`; a result with an error if it cannot be decoded."""
     found = _read(_result, answer)
     if isinstance(found, Fault):
         return CallResult(error=found.error, is_final=True)
@@ -158,7 +158,7 @@ def facts_of(answer: SpiderFrame, *, with_urls: bool = False) -> tuple[SpiderFac
 
 
 def fault_of(answer: SpiderFrame) -> Fault:
-    """The error in an answer of the kind FAILED, or that it is none."""
+    """The error in an answer of the kind FAILED; another error if it cannot be decoded."""
     found = _read(_fault, answer)
     return msgspec.structs.replace(found, error=found.error[:MAX_TEXT])
 

@@ -112,7 +112,7 @@ def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop
 
 
 def whoever() -> str:
-    """Who gives this command, for people."""
+    """The user and machine of this command, for people."""
     with suppress(OSError, KeyError):
         return f"{getpass.getuser()}@{platform.node() or 'host'}"
     return platform.node()

@@ -113,7 +113,7 @@ def _file(data: Path) -> Path:
 
 
 def service_note(data: Path) -> ServiceNote | None:
-    """The note; None if there is none that can be read."""
+    """The note; None if it is not there or cannot be read."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode(files.read(_file(data)), type=ServiceNote)
     return None

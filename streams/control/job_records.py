@@ -104,7 +104,7 @@ def write_finished(producer: "Producer", topics: "Topics", record: Finished) -> 
 
 
 def write_command(producer: "Producer", topics: "Topics", command: Command, within_s: float = ACKNOWLEDGED_S) -> None:
-    """Write a command. Every worker obeys it until the next command for the same target."""
+    """Write a command. It is in force on all workers until the next command for the same target."""
     write_control(producer, topics, [command.check()], within_s)
 
 

@@ -67,7 +67,7 @@ def after(order: OrderName, state: JobStateName) -> JobStateName | None:
 
 
 OPERATOR = "operator"
-"""Reason of a job that `crawlog jobs stop` stopped; a spider that closes its job gives any other text."""
+"""Reason of a job that `crawlog jobs stop` stopped. A spider that closes its job has a reason of its own."""
 
 PARTIAL_ENDS = frozenset({"stopped", "cancelled", "failed", "deleted"})
 """Ends, as `how_ended` names them, that leave rows out: they stay in FILE.partial."""

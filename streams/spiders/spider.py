@@ -124,7 +124,7 @@ def rule_requests(spider: HasRules, response: Response) -> Iterator[Request]:
 
 
 def is_searched(spider: HasRules, request: Request | None) -> bool:
-    """Whether a page is searched by the rules: one that no callback got, or whose rule says so."""
+    """Whether the rules take links from a page: no callback got it, or its own rule has `follow`."""
     if not spider.rules:
         return False
     if request is None or request.callback is None:

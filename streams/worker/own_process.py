@@ -101,7 +101,7 @@ def give_back_memory(size_bytes: int) -> None:
 log = structlog.get_logger()
 
 _ordered: dict[Literal["drain", "stop", "restart"], str] = {}
-"""What this process was told to do, and why."""
+"""The command to this process, and its reason."""
 
 
 def is_for_us(order: WorkerCommand, name: str) -> bool:
@@ -123,7 +123,7 @@ def stop_for_restart(why: str) -> None:
 
 
 def exit_code_of_stop() -> int:
-    """The exit code of a clean stop: it tells a supervisor whether to start another process."""
+    """The exit code of a clean stop. By it a supervisor decides whether to start another process."""
     if "drain" in _ordered:
         return DRAINED if os.environ.get(SUPERVISOR) else 0
     return EX_TEMPFAIL if "restart" in _ordered else 0

@@ -134,7 +134,7 @@ class CloseCounts:
         )
 
     def of_start(self, result: CallResult, now_s: float) -> str:
-        """The same for a part of `start`: that it gives no items says nothing, since pages give them elsewhere."""
+        """The same for a part of `start`. It need not have items: most come from pages."""
         self._items += len(result.items)
         self._errors += bool(result.error)
         return _reached(
@@ -149,5 +149,5 @@ class CloseCounts:
 
 
 def _reached(*counts: tuple[float, float, str]) -> str:
-    """The first reason whose count has reached its limit; empty for none. A limit of 0 is none."""
+    """The first limit that was reached, or empty; 0 means no limit."""
     return next((reason for count, most, reason in counts if most and count >= most), "")
