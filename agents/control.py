@@ -39,17 +39,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-POLL_S = 0.5
-"""Longest wait of one poll, and so the longest delay of a stop."""
+POLL_S = 0.5  # Longest wait of one poll, and so the longest delay of a stop
 
-FETCH_WAIT_MS = 1_000
-"""Wait of a fetch of crawl.control; the first record ends it."""
+FETCH_WAIT_MS = 1_000  # Wait of a fetch of crawl.control; the first record ends it
 
+# Time between two looks for bad reports in crawl.progress: each report by itself would cost a fetch of its own.
 REPORTS_EVERY_S = 5.0
-"""Time between two looks for bad reports in crawl.progress: each report by itself would cost a fetch of its own."""
 
-BEAT_S = 1.0
-"""Time between two beats with which a stage tells the watchdog that it waits on purpose."""
+BEAT_S = 1.0  # Time between two beats with which a stage tells the watchdog that it waits on purpose
 
 T = TypeVar("T")
 

@@ -360,8 +360,7 @@ _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
 _encoder = msgspec.json.Encoder()
 
 
-JOINS = b"join/"
-"""Prefix of the keys of joins."""
+JOINS = b"join/"  # Prefix of the keys of joins
 
 
 def key_of(kind: Literal["job", "finished", "start", "output", "worker", "command"], *names: str) -> bytes:

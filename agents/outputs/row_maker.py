@@ -25,17 +25,13 @@ from crawlog.streams.state import environment_error
 
 log = structlog.get_logger()
 
-LOOK_S = 0.2
-"""Time between two looks for new items, and for the end of the job."""
+LOOK_S = 0.2  # Time between two looks for new items, and for the end of the job
 
-AGAIN_S = 5.0
-"""Pause before pipelines that cannot be opened are tried again, seconds."""
+AGAIN_S = 5.0  # Pause before pipelines that cannot be opened are tried again, seconds
 
-DEATHS = 2
-"""Deaths of the child at one item, after which the item is left out; in `close`, after which the rows stay."""
+DEATHS = 2  # Deaths of the child at one item, after which the item is left out; in `close`, after which the rows stay
 
-MOST_REST_S = 60.0
-"""Longest pause before rows are made anew because items were replaced, seconds."""
+MOST_REST_S = 60.0  # Longest pause before rows are made anew because items were replaced, seconds
 
 DIED = "spider_died"
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from crawlog.streams.settings import Settings
 
-MOST_NAME = 200
-"""Longest name in a note, characters."""
+MOST_NAME = 200  # Longest name in a note, characters
 
 
 class WantedOutput(msgspec.Struct, frozen=True):

@@ -40,29 +40,21 @@ from .helper import LENGTH, MAX_JOBS, MAX_LINKS, AskedPages, BatchFacts, PageFac
 
 log = structlog.get_logger()
 
-BATCH_PAGES = 32
-"""Pages of a batch: 10 ms of parsing, longer than a turn of the owner's loop."""
+BATCH_PAGES = 32  # Pages of a batch: 10 ms of parsing, longer than a turn of the owner's loop
 
-BATCH_BYTES = 1 << 20
-"""A batch ends with the page that reaches this size."""
+BATCH_BYTES = 1 << 20  # A batch ends with the page that reaches this size
 
-BATCHES = 2
-"""Batches of one helper in flight."""
+BATCHES = 2  # Batches of one helper in flight
 
-OVERDUE_S = 2.0
-"""Time after which the owner parses the pages of a batch itself."""
+OVERDUE_S = 2.0  # Time after which the owner parses the pages of a batch itself
 
-HUNG_S = 60.0
-"""Time after which a helper that does not answer is killed."""
+HUNG_S = 60.0  # Time after which a helper that does not answer is killed
 
-TEND_S = 0.5
-"""Time between two looks at batches that may be overdue."""
+TEND_S = 0.5  # Time between two looks at batches that may be overdue
 
-AGAIN_S = 10.0
-"""Pause before another process takes the place of one that ended."""
+AGAIN_S = 10.0  # Pause before another process takes the place of one that ended
 
-MOST = 3
-"""Helpers of a worker: with more, the owner's own work for each page is what takes longest."""
+MOST = 3  # Helpers of a worker: with more, the owner's own work for each page is what takes longest
 
 
 def helper_count(wanted: int | Literal["auto"], cores: int) -> int:
@@ -101,11 +93,10 @@ class ChildProcess(Protocol):
         """Its exit code."""
 
 
-Start = Callable[[socket.socket], ChildProcess]
-"""Starts a helper on its end of a socket."""
+Start = Callable[[socket.socket], ChildProcess]  # Starts a helper on its end of a socket
 
+# Takes a page back, and what it holds; None if the owner has to parse it.
 Back = Callable[[Job, TakenPage, Parsed | None], None]
-"""Takes a page back, and what it holds; None if the owner has to parse it."""
 
 
 def starter(worker: str, partitions: int, room: int) -> Start:

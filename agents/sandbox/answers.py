@@ -16,17 +16,13 @@ from crawlog.streams.spiders import CallResult, RequestOut, SpiderFacts
 
 from .frames import DONE, ITEMS, REQUESTS, SpiderFrame, TooLong
 
-FRAME_BYTES = 1 << 20
-"""Longest text of a frame, and longest body of several outputs. One item may be longer."""
+FRAME_BYTES = 1 << 20  # Longest text of a frame, and longest body of several outputs. One item may be longer.
 
-MAX_ANSWER_BYTES = 64 << 20
-"""Longest answer: more fails the page."""
+MAX_ANSWER_BYTES = 64 << 20  # Longest answer: more fails the page
 
-MOST_OUTPUTS = 500_000
-"""Items and requests of one answer, at most: a sitemap has 50,000 URLs. More fail the page."""
+MOST_OUTPUTS = 500_000  # Items and requests of one answer, at most: a sitemap has 50,000 URLs. More fail the page.
 
-MOST_VALUES = 2_000_000
-"""Values of JSON in the requests of one answer, at most: forty for each URL of a sitemap."""
+MOST_VALUES = 2_000_000  # Values of JSON in the requests of one answer, at most: forty for each URL of a sitemap
 
 _encode = msgspec.json.Encoder().encode
 _item = msgspec.json.Decoder(msgspec.Raw).decode
@@ -121,8 +117,7 @@ class Gathered:
 
 T = TypeVar("T")
 
-MAX_TEXT = 2_000
-"""Characters kept of an error, a reason or a name: each goes into records, which have a limit."""
+MAX_TEXT = 2_000  # Characters kept of an error, a reason or a name: each goes into records, which have a limit
 
 _result = msgspec.json.Decoder(CallResult)
 _facts = msgspec.json.Decoder(SpiderFacts)

@@ -9,11 +9,9 @@ from typing import NamedTuple
 from .answers import FRAME_BYTES, MAX_ANSWER_BYTES, Gathered
 from .frames import ITEMS, MORE, REQUESTS, FrameReader, SpiderFrame
 
-TURNS = 16
-"""Reads in a row, before others get their turn."""
+TURNS = 16  # Reads in a row, before others get their turn
 
-PARTS = 64
-"""Buffers of one write."""
+PARTS = 64  # Buffers of one write
 
 
 class Died(NamedTuple):

@@ -29,11 +29,9 @@ from .limits import ChildLimits
 
 log = structlog.get_logger()
 
-MARK = "crawlog-spider-"
-"""First part of the names of these folders; the pid of the process that made it follows."""
+MARK = "crawlog-spider-"  # First part of the names of these folders; the pid of the process that made it follows
 
-AGAIN_S = 2.0
-"""Pause before the log is asked again, seconds."""
+AGAIN_S = 2.0  # Pause before the log is asked again, seconds
 
 
 class FoundFolder(Protocol):

@@ -13,36 +13,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from crawlog.streams.spiders import CallResult
 
-LOAD: Final = 1
-"""Load the spider: the text is a `LoadRequest`."""
-PAGE: Final = 2
-"""Run the spider for a page: the text is a `PageMeta`, the body the page's."""
-WHOLE: Final = 8
-"""Like `PAGE`; all requests are given whole, see `RequestOut.is_known`."""
-NEXT: Final = 3
-"""Give the next part of `Runner.start`."""
-CALL: Final = 4
-"""Call another method: the text is its name, the body its argument."""
+LOAD: Final = 1  # Load the spider: the text is a `LoadRequest`
+PAGE: Final = 2  # Run the spider for a page: the text is a `PageMeta`, the body the page's
+WHOLE: Final = 8  # Like `PAGE`; all requests are given whole, see `RequestOut.is_known`
+NEXT: Final = 3  # Give the next part of `Runner.start`
+CALL: Final = 4  # Call another method: the text is its name, the body its argument
 
-DONE: Final = 5
-"""The answer: a `SpiderFacts`, a `CallResult`, or the body of a call."""
-FAILED: Final = 6
-"""The spider cannot be loaded, or a call failed: the text is a `Fault`."""
-ENDED: Final = 7
-"""`Runner.start` has ended."""
-MORE: Final = 9
-"""No answer: the call that runs has given more outputs."""
+DONE: Final = 5  # The answer: a `SpiderFacts`, a `CallResult`, or the body of a call
+FAILED: Final = 6  # The spider cannot be loaded, or a call failed: the text is a `Fault`
+ENDED: Final = 7  # `Runner.start` has ended
+MORE: Final = 9  # No answer: the call that runs has given more outputs
 
-ITEMS: Final = 10
-"""Items of the answer that follows: the body has one on each line."""
-REQUESTS: Final = 11
-"""Its requests, each a `RequestOut`."""
+ITEMS: Final = 10  # Items of the answer that follows: the body has one on each line
+REQUESTS: Final = 11  # Its requests, each a `RequestOut`
 
-HEAD: Final = struct.Struct(">BII")
-"""Kind, length of the text, length of the body."""
+HEAD: Final = struct.Struct(">BII")  # Kind, length of the text, length of the body
 
-ROOM: Final = 1 << 17
-"""Bytes of a new buffer, and least free space for a read."""
+ROOM: Final = 1 << 17  # Bytes of a new buffer, and least free space for a read
 
 
 class SpiderFrame(NamedTuple):

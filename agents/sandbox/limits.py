@@ -17,11 +17,9 @@ from .child_user import settle
 
 CGROUPS = Path("/sys/fs/cgroup")
 
-FILE_BYTES = 1 << 30
-"""Longest file that deployed code can write: its folder lies on a disk that others need."""
+FILE_BYTES = 1 << 30  # Longest file that deployed code can write: its folder lies on a disk that others need
 
-MARK = "crawlog-spider-"
-"""First part of the names of our cgroups; the zygote's pid follows."""
+MARK = "crawlog-spider-"  # First part of the names of our cgroups; the zygote's pid follows
 
 
 class ChildLimits(msgspec.Struct, frozen=True, omit_defaults=True):

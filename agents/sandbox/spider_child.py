@@ -27,27 +27,23 @@ from .frames import CALL, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, SpiderFr
 from .spider_process import LoadRequest
 from .zygote_process import ZygoteProcess, cpu_s
 
-LOADER = "crawlog.streams.spiders:load_runner"
-"""Loads a `Runner`."""
+LOADER = "crawlog.streams.spiders:load_runner"  # Loads a `Runner`
 
+# Imported before the second process of a spider of Scrapy's: it takes a CPU second.
 SCRAPY = ("crawlog.streams.spiders.scrapy.scrapy_runner",)
-"""Imported before the second process of a spider of Scrapy's: it takes a CPU second."""
 
-TICK_S = 0.25
-"""Time between two checks of the call that runs."""
+TICK_S = 0.25  # Time between two checks of the call that runs
 
+# Most time that counts between two checks where nobody's loop makes them: a supervisor pumps twice a second, and may
+# have been stopped.
 LONGEST_TICK_S = 1.0
-"""Most time that counts between two checks where nobody's loop makes them: a supervisor pumps twice a second, and may
-have been stopped."""
 
+# Multiple of the CPU limit that a call may take by the clock: it may sleep, or get little CPU on a busy machine.
 PATIENCE = 3
-"""Multiple of the CPU limit that a call may take by the clock: it may sleep, or get little CPU on a busy machine."""
 
-CLOSED_TICKS = 4
-"""Ticks after which a child that closed its socket is killed, if it has not ended by itself."""
+CLOSED_TICKS = 4  # Ticks after which a child that closed its socket is killed, if it has not ended by itself
 
-LOAD_S = 15.0
-"""CPU seconds for loading a spider; thrice that by the clock."""
+LOAD_S = 15.0  # CPU seconds for loading a spider; thrice that by the clock
 
 _encode = msgspec.json.Encoder().encode
 

@@ -36,11 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 1 << 30
-"""Longest frame from the worker; a page's body is far smaller."""
+MOST_BYTES = 1 << 30  # Longest frame from the worker; a page's body is far smaller
 
-GATHER_S = 0.005
-"""Time in which answers gather. Each write wakes the worker, which costs as much as a short page."""
+GATHER_S = 0.005  # Time in which answers gather. Each write wakes the worker, which costs as much as a short page.
 
 _encode = msgspec.json.Encoder().encode
 

@@ -28,24 +28,20 @@ from crawlog.streams.settings import Parse
 from .zygote import REFUSED, ChildGone, PageTrial
 from .zygote_process import ZygoteProcess
 
-TOO_COMPLEX = "too_complex"
-"""First word of the dead letter of a page that was not parsed."""
+TOO_COMPLEX = "too_complex"  # First word of the dead letter of a page that was not parsed
 
-TRIES = 3
-"""Tries of a page whose process ended for an external or temporary reason."""
+TRIES = 3  # Tries of a page whose process ended for an external or temporary reason
 
-NICE = 5
-"""Niceness of trials, which may be useless: they get a third of the CPU share of fetching and parsing."""
+NICE = 5  # Niceness of trials, which may be useless: they get a third of the CPU share of fetching and parsing
 
+# With this many pages waiting, pages of a domain whose pages mostly failed are refused; a redrive tries them again.
 MANY_WAIT = 16
-"""With this many pages waiting, pages of a domain whose pages mostly failed are refused; a redrive tries them again."""
 
-OUTCOMES_BYTES = 1 << 20
-"""Size at which the history file is emptied; an outcome takes 80 bytes."""
+OUTCOMES_BYTES = 1 << 20  # Size at which the history file is emptied; an outcome takes 80 bytes
 
+# Timeout of an answer in clock time, far above the CPU limit on a busy machine; it ends a stopped process. Below the
+# watchdog's limit, as every wait of a worker.
 PATIENCE_S = 45.0
-"""Timeout of an answer in clock time, far above the CPU limit on a busy machine; it ends a stopped process. Below the
-watchdog's limit, as every wait of a worker."""
 
 
 class TrialHistory:

@@ -31,21 +31,19 @@ from crawlog.streams.kernel import PR_SET_CHILD_SUBREAPER, die_with, prctl
 
 from .limits import ChildCgroup, ChildLimits, lower
 
-CONTROL = 0
-"""Standard input: the worker's socket."""
+CONTROL = 0  # Standard input: the worker's socket
 
-DATA = 3
-"""Number of the child's socket."""
+DATA = 3  # Number of the child's socket
 
+# Time for a child to end by itself once its worker has no more for it: it writes out its files, `atexit` runs.
 GRACE_S = 1.0
-"""Time for a child to end by itself once its worker has no more for it: it writes out its files, `atexit` runs."""
 
+# Time between two looks whether it has ended: as a rule it takes a few milliseconds, and a run waits for it.
 GRACE_LOOK_S = 0.002
-"""Time between two looks whether it has ended: as a rule it takes a few milliseconds, and a run waits for it."""
 
+# Rounds of killing the processes that a child left. Each takes some milliseconds; more help only if new ones start as
+# fast as they are killed.
 SWEEPS = 200
-"""Rounds of killing the processes that a child left. Each takes some milliseconds; more help only if new ones start as
-fast as they are killed."""
 
 
 class ChildForked(msgspec.Struct):
@@ -76,11 +74,9 @@ class ChildGone(msgspec.Struct):
         return f"its process was ended by signal {self.signal}{memory}"
 
 
-REFUSED = 3
-"""Exit code of a trial: the parser refused the page, or got no memory."""
+REFUSED = 3  # Exit code of a trial: the parser refused the page, or got no memory
 
-TRIALS = "trials"
-"""The argument of a zygote that tries pages."""
+TRIALS = "trials"  # The argument of a zygote that tries pages
 
 
 class PageTrial(msgspec.Struct, frozen=True):

@@ -16,17 +16,15 @@ from .limits import ChildLimits
 from .printed import Printed
 from .zygote import GRACE_S, TRIALS, ForkRequest, PageTrial, ZygoteWord
 
+# Variables of the environment that each child gets, beside those of `spider.env`.
 PASSED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH"),
     *("SCRAPY_PROJECT", "SCRAPY_SETTINGS_MODULE"),  # which settings of a project
 )
-"""Variables of the environment that each child gets, beside those of `spider.env`."""
 
-CLOSE_S = 1.0
-"""Time for a zygote to kill what is below it, before it is killed itself."""
+CLOSE_S = 1.0  # Time for a zygote to kill what is below it, before it is killed itself
 
-LOOK_S = 0.01
-"""Time between two looks at a zygote that ends."""
+LOOK_S = 0.01  # Time between two looks at a zygote that ends
 
 _decode = msgspec.json.Decoder(ZygoteWord).decode
 _encode = msgspec.json.Encoder().encode

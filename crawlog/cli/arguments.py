@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from crawlog.streams.log import TargetKind
     from crawlog.streams.settings import Settings
 
-OF_SEED = ("kafka.", "engine.", "log.")
-"""Sections of settings that `seed` itself uses."""
+OF_SEED = ("kafka.", "engine.", "log.")  # Sections of settings that `seed` itself uses
 
-SITEMAP = "sitemap:"
-"""Prefix of an argument that stands for all URLs of a sitemap."""
+SITEMAP = "sitemap:"  # Prefix of an argument that stands for all URLs of a sitemap
 
 STAGES = {"fetch": "run.fetch_workers", "parse": "run.parse_workers"}
 

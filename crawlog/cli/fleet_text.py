@@ -179,8 +179,7 @@ def partitions(numbers: Sequence[int]) -> str:
     return ",".join(f"{first}-{last}" if first < last else str(first) for first, last in ranges) or "-"
 
 
-RARE = ("paused", "held")
-"""Counts that are left out if they are 0."""
+RARE = ("paused", "held")  # Counts that are left out if they are 0
 
 
 def status_json(found: Status) -> str:

@@ -53,8 +53,7 @@ def described(command: Command) -> str:
     return f"{command.action} {command.kind} {command.target}{delay}"
 
 
-SHOWN_BYTES = 4096
-"""Bytes of a record's value that `show` prints."""
+SHOWN_BYTES = 4096  # Bytes of a record's value that `show` prints
 
 
 def list_lines(listing: Listing) -> list[str]:

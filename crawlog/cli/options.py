@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-WHEREABOUTS = ("run.data", "kafka.bootstrap", "kafka.prefix")
-"""Settings that identify a crawl."""
+WHEREABOUTS = ("run.data", "kafka.bootstrap", "kafka.prefix")  # Settings that identify a crawl
 
 
 def settings_options(command: Command) -> Command:
@@ -33,13 +32,13 @@ def settings_options(command: Command) -> Command:
     return command
 
 
+# Option of the commands that start workers.
 accept_skipped = click.option(
     "--accept-skipped",
     "accepts_skipped",
     is_flag=True,
     help="Leave out the records that another program, such as Kafka's tools, had a consumer group skip.",
 )
-"""Option of the commands that start workers."""
 
 
 def one_file(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> str | None:

@@ -74,8 +74,7 @@ def listed(settings: "Settings") -> list[Command]:
     return read_control(settings, Topics(settings.kafka.prefix)).commands.in_force
 
 
-FIRST_S = 2.0
-"""How long to wait for the first reports, seconds; there is one a second."""
+FIRST_S = 2.0  # How long to wait for the first reports, seconds; there is one a second
 
 
 def list_workers(settings: "Settings") -> "list[WorkerView]":

@@ -42,17 +42,14 @@ if TYPE_CHECKING:
 
     from crawlog.streams.settings import Settings
 
-BATCH = 100
-"""Records sent before they are marked; a kill repeats at most this many."""
+BATCH = 100  # Records sent before they are marked; a kill repeats at most this many
 
-REDRIVEN = "redriven records"
-"""Reason of a finished job that runs again."""
+REDRIVEN = "redriven records"  # Reason of a finished job that runs again
 
+# Why a record of the sink stays.
 NEWER = "the log has newer items of its page, which it would replace; `crawlog dead drop` lays it aside"
-"""Why a record of the sink stays."""
 
-ACKNOWLEDGED_S = 60.0
-"""How long a batch may take to be acknowledged, seconds."""
+ACKNOWLEDGED_S = 60.0  # How long a batch may take to be acknowledged, seconds
 
 Report = Callable[[str], None]
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from crawlog.streams.settings import Settings
 
+# Records looked at for one page of rows. A page may then be empty though there are more rows: `is_end` says so.
 MOST_READ = 50_000
-"""Records looked at for one page of rows. A page may then be empty though there are more rows: `is_end` says so."""
 
 
+# Stands in a cursor before the rows that were given. Older versions wrote `+`, which is a blank in a URL's query.
 GIVEN = "-"
-"""Stands in a cursor before the rows that were given. Older versions wrote `+`, which is a blank in a URL's query."""
 
 
 class ItemRow(msgspec.Struct, frozen=True):

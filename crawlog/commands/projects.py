@@ -30,14 +30,12 @@ if TYPE_CHECKING:
     from crawlog.streams.log import LogIdentity, Producer
     from crawlog.streams.settings import Settings
 
-LISTING = "crawlog.streams.spiders.deployed:load_listing"
-"""Loads what lists the spiders of a folder, in the child."""
+LISTING = "crawlog.streams.spiders.deployed:load_listing"  # Loads what lists the spiders of a folder, in the child
 
-MAX_SPIDERS = 1_000
-"""Spiders of a project, at most: the manifest has their names."""
+MAX_SPIDERS = 1_000  # Spiders of a project, at most: the manifest has their names
 
+# How far ahead a time counts that no trusted key has signed: a deletion at that time hides what comes before it.
 STRANGERS_AHEAD_S = 86_400.0
-"""How far ahead a time counts that no trusted key has signed: a deletion at that time hides what comes before it."""
 
 
 class Deployed(msgspec.Struct):

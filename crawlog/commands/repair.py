@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from crawlog.streams.settings import Settings
 
+# Instructions for a damaged log on a cluster of the user's.
 ON_A_CLUSTER = """\
 Kafka removes records over the network only from a partition's front. So its operator does this, with its files:
 1. With several replicas: stop the leader, cleanly. Another replica leads then; `crawlog repair`, once more, tells
@@ -28,7 +29,6 @@ Kafka removes records over the network only from a partition's front. So its ope
    .kafka_cleanshutdown and recovery-point-offset-checkpoint, and start it: Kafka checks all batches, and cuts the
    partition before the first that is damaged.
 3. The next `crawlog run` or `crawlog up` notices what is gone, and makes it again."""
-"""Instructions for a damaged log on a cluster of the user's."""
 
 
 class Cut(NamedTuple):

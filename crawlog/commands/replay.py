@@ -40,14 +40,11 @@ from crawlog.streams.recovery import note_skipped
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-POLL_S = 0.2
-"""Pause between two looks at a group that must become empty, seconds."""
+POLL_S = 0.2  # Pause between two looks at a group that must become empty, seconds
 
-GRACE_S = 1.0
-"""Time added to the session timeout, seconds: the broker notices a dead member a little later."""
+GRACE_S = 1.0  # Time added to the session timeout, seconds: the broker notices a dead member a little later
 
-REPLAYED = "pages parsed again"
-"""Reason of a finished job that runs again."""
+REPLAYED = "pages parsed again"  # Reason of a finished job that runs again
 
 Report = Callable[[str], None]
 

@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetState, FleetView
     from crawlog.streams.settings import Settings
 
+# The counts of a job that `status` shows.
 COUNTS = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
-"""The counts of a job that `status` shows."""
 
-STOP_TIMEOUT_S = 30.0
-"""How long `down` waits; a clean stop takes at most 5 s."""
+STOP_TIMEOUT_S = 30.0  # How long `down` waits; a clean stop takes at most 5 s
 
-REPORTS_TIMEOUT_S = 3.0
-"""How long `status` waits for the workers' reports; there is one a second."""
+REPORTS_TIMEOUT_S = 3.0  # How long `status` waits for the workers' reports; there is one a second
 
 
 class Started(msgspec.Struct):

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from crawlog.streams.recovery import CheckFinding
     from crawlog.streams.settings import Settings
 
-SHOWN = 20
-"""Findings that are listed at most; `--json` lists all."""
+SHOWN = 20  # Findings that are listed at most; `--json` lists all
 
 
 class Verified(msgspec.Struct):

@@ -26,17 +26,13 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetState, FleetView, JobView, OutputView
     from crawlog.streams.settings import Settings
 
-LOOK_S = 0.1
-"""Between two looks at the job."""
+LOOK_S = 0.1  # Between two looks at the job
 
-END_LOOK_S = 0.02
-"""The same while only outputs are waited for, which take some 0.1 s."""
+END_LOOK_S = 0.02  # The same while only outputs are waited for, which take some 0.1 s
 
-END_NOTED_S = 10.0
-"""How long the note of a job's end may come after its state, seconds."""
+END_NOTED_S = 10.0  # How long the note of a job's end may come after its state, seconds
 
-LETTERS_S = 60.0
-"""How long crawl.dead may be read at the end, seconds."""
+LETTERS_S = 60.0  # How long crawl.dead may be read at the end, seconds
 
 
 class Fleet(Protocol):

@@ -25,20 +25,16 @@ SCREEN_EVERY_S = 0.5
 HOSTS_SHOWN = 5
 ERROR_CHARS = 80
 
-RATE_WINDOW_S = 5.0
-"""Pages per second are a mean over this time."""
+RATE_WINDOW_S = 5.0  # Pages per second are a mean over this time
 
-PACE_WINDOW_S = 60.0
-"""The end is estimated from a mean over this time, so that the estimate does not jump."""
+PACE_WINDOW_S = 60.0  # The end is estimated from a mean over this time, so that the estimate does not jump
 
-SAMPLE_S = 0.5
-"""Minimum time between two samples."""
+SAMPLE_S = 0.5  # Minimum time between two samples
 
-PACE_LEAST_S = 10.0
-"""A job with a shorter history gets no estimate."""
+PACE_LEAST_S = 10.0  # A job with a shorter history gets no estimate
 
+# Words for each stage's lag. The records before fetch are found links and done URLs; those before sink have rows.
 WAITING = {"fetch": ("to queue", "record"), "parse": ("to parse", "page"), "sink": ("to write", "page")}
-"""Words for each stage's lag. The records before fetch are found links and done URLs; those before sink have rows."""
 
 
 class Frame(NamedTuple):

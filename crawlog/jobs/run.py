@@ -38,11 +38,9 @@ if TYPE_CHECKING:
     from crawlog.streams.jobs import FleetReports
     from crawlog.streams.settings import Settings
 
-HURRY_S = 1.5
-"""How long an interrupted run may ask for the group's members, or read crawl.dead: Ctrl-C ends within 5 s."""
+HURRY_S = 1.5  # How long an interrupted run may ask for the group's members, or read crawl.dead: Ctrl-C ends within 5 s
 
-MOST_VAIN_CHECKS = 3
-"""Checks of the log in which the broker gave no answer, after which a run ends."""
+MOST_VAIN_CHECKS = 3  # Checks of the log in which the broker gave no answer, after which a run ends
 
 
 def run(settings: "Settings", request: RunRequest, shown: View) -> Summary:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import OutputView
     from crawlog.streams.log import RewoundRange, SinkSpec
 
-SHOWN = 5
-"""URLs without rows that are named at most."""
+SHOWN = 5  # URLs without rows that are named at most
 
 
 class RunOutputs:

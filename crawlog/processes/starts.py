@@ -19,14 +19,12 @@ from .starting import LogFollower, Starting, start_lines
 if TYPE_CHECKING:
     from crawlog.schemas.control import Control
 
+# Spiders that are loaded at a time: each takes a CPU second or more beside the workers, with a limit by the clock.
 MOST_LOADING = 4
-"""Spiders that are loaded at a time: each takes a CPU second or more beside the workers, with a limit by the clock."""
 
-JOBS_LOOK_S = 0.5
-"""Time between two looks whether crawl.control has grown: then a job's `start` may be due, seconds."""
+JOBS_LOOK_S = 0.5  # Time between two looks whether crawl.control has grown: then a job's `start` may be due, seconds
 
-BROKEN_S = 10.0
-"""Pause after an error of that look, seconds."""
+BROKEN_S = 10.0  # Pause after an error of that look, seconds
 
 
 class Starts:

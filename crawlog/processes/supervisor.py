@@ -38,23 +38,18 @@ if TYPE_CHECKING:
     from crawlog.streams.recovery import Check, CutPartition
     from crawlog.streams.settings import Settings
 
-WORKERS_STOP_S = 3.8
-"""The workers' share of the 5 s of a clean stop; they need 0.1 s, at worst 4 s."""
+WORKERS_STOP_S = 3.8  # The workers' share of the 5 s of a clean stop; they need 0.1 s, at worst 4 s
 
+# The broker's share of these 5 s; it needs 0.3 s, and recovers from a kill, after which the whole log is checked.
 ENGINE_STOP_S = 1.2
-"""The broker's share of these 5 s; it needs 0.3 s, and recovers from a kill, after which the whole log is checked."""
 
-UP_ENGINE_STOP_S = 15.0
-"""The same for `up`, which nobody waits for at a terminal, seconds; `down` waits longer."""
+UP_ENGINE_STOP_S = 15.0  # The same for `up`, which nobody waits for at a terminal, seconds; `down` waits longer
 
-INSIST_S = 1.0
-"""A further signal within this time is no second wish, seconds: a closed terminal sends SIGHUP twice."""
+INSIST_S = 1.0  # A further signal within this time is no second wish, seconds: a closed terminal sends SIGHUP twice
 
-ENGINE_TRIES = 3
-"""Attempts in a row to restart a broker that died; attempts on a full disk do not count."""
+ENGINE_TRIES = 3  # Attempts in a row to restart a broker that died; attempts on a full disk do not count
 
-WORKING_LOOK_S = 0.1
-"""Pause between two looks at starting workers, seconds."""
+WORKING_LOOK_S = 0.1  # Pause between two looks at starting workers, seconds
 
 Report = Callable[[str], None]
 

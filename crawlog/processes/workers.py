@@ -28,44 +28,38 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 FIRST_BACKOFF_S = 0.5
-MAX_BACKOFF_S = 8.0
-"""After a full disk is freed, a crawl continues within 15 s, including the start of the worker."""
+MAX_BACKOFF_S = 8.0  # After a full disk is freed, a crawl continues within 15 s, including the start of the worker
+# Longest backoff after a kill -9, which is not the worker's fault. If kills come every few seconds, a longer backoff
+# would leave each process too little time to work.
 KILLED_BACKOFF_S = 1.0
-"""Longest backoff after a kill -9, which is not the worker's fault. If kills come every few seconds, a longer backoff
-would leave each process too little time to work."""
-HEALTHY_S = 5.0
-"""A worker that lived this long was healthy: its backoff is reset."""
+HEALTHY_S = 5.0  # A worker that lived this long was healthy: its backoff is reset
 
-MAX_FAILURES = 6
-"""A worker is broken after this many exits in a row without a report, or at the same record."""
+MAX_FAILURES = 6  # A worker is broken after this many exits in a row without a report, or at the same record
 
+# Exit codes after which a restart may help. EX_TEMPFAIL: the watchdog ended the worker, its state must be reopened, or
+# Kafka is away. 3: Kafka did not answer the worker, although it answered when the run began.
 RESTART_WANTED = (exit_codes.EX_TEMPFAIL, 3)
-"""Exit codes after which a restart may help. EX_TEMPFAIL: the watchdog ended the worker, its state must be reopened, or
-Kafka is away. 3: Kafka did not answer the worker, although it answered when the run began."""
 
+# Exits in a row because the cluster denied access; fewer may be due to a change of passwords or ACLs under way.
 MAX_DENIALS = 3
-"""Exits in a row because the cluster denied access; fewer may be due to a change of passwords or ACLs under way."""
 
+# A worker that fails again within this time with the same message met the same record. Half may go to its start.
 SAME_S = 120.0
-"""A worker that fails again within this time with the same message met the same record. Half may go to its start."""
 
-MAX_LOG_BYTES = 32 << 20
-"""A longer log becomes NAME.log.1 at the next start of its worker."""
+MAX_LOG_BYTES = 32 << 20  # A longer log becomes NAME.log.1 at the next start of its worker
 
 POLL_S = 0.02
 
+# A forkserver that does not answer for this long, perhaps stopped, is killed and replaced. A fork takes 5 ms.
 FORK_S = 5.0
-"""A forkserver that does not answer for this long, perhaps stopped, is killed and replaced. A fork takes 5 ms."""
 
+# Characters shown of the last line in a worker's log: room for an error with place, cause and advice.
 LAST_WORDS = 1_000
-"""Characters shown of the last line in a worker's log: room for an error with place, cause and advice."""
 
-LOADED_S = 30.0
-"""How long the first start of workers waits for the forkserver, whose imports take a CPU second."""
+LOADED_S = 30.0  # How long the first start of workers waits for the forkserver, whose imports take a CPU second
 
 
-MOST_PARSE = 8
-"""Parse workers that `auto` starts at most: the local engine's topics have as many partitions."""
+MOST_PARSE = 8  # Parse workers that `auto` starts at most: the local engine's topics have as many partitions
 
 
 class Name(NamedTuple):

@@ -24,11 +24,9 @@ from .routing import LOGINS, ROLE, ROLES, USER, Handler, Role, route_of
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-N, R, P = 1 << 14, 8, 1
-"""Cost of a new hash: 16 MiB and some 40 ms."""
+N, R, P = 1 << 14, 8, 1  # Cost of a new hash: 16 MiB and some 40 ms
 
-SCRYPT_MEMORY = 256 << 20
-"""Most memory that a hash in the settings may ask for, bytes."""
+SCRYPT_MEMORY = 256 << 20  # Most memory that a hash in the settings may ask for, bytes
 
 
 def matches(given: str, kept: str) -> bool:
@@ -70,14 +68,12 @@ if __name__ == "__main__":
     sys.stdout.write(hashed(sys.stdin.readline().rstrip("\n")) + "\n")
 
 
-OWN = "local"
-"""Name of the user who shows the token of the data folder."""
+OWN = "local"  # Name of the user who shows the token of the data folder
 
+# Wrong credentials of one address a second, and at once; further ones are not looked at. What it has proven counts.
 WRONG_PER_S, WRONG_AT_ONCE = 0.5, 20.0
-"""Wrong credentials of one address a second, and at once; further ones are not looked at. What it has proven counts."""
 
-REMEMBERED = 1_000
-"""Right passwords that are remembered, so that a hash is computed once; wrong ones are not."""
+REMEMBERED = 1_000  # Right passwords that are remembered, so that a hash is computed once; wrong ones are not
 
 
 class Account(NamedTuple):

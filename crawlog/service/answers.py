@@ -73,13 +73,13 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error_answer(status, message)
 
 
+# The first class that fits gives the status.
 STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (
     (UnknownName, 404),
     ((InvalidState, OrderRefused), 409),
     ((Misconfigured, msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError), 400),
     (EngineError, 503),
 )
-"""The first class that fits gives the status."""
 
 UNREADABLE = "the body cannot be read\nIt is not as its Transfer-Encoding says."
 

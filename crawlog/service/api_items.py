@@ -24,14 +24,11 @@ EVENTS = "text/event-stream"
 
 CURSOR = r"^[0-9.+ -]*$"
 
-AT_ONCE = 500
-"""Rows read at a time for a stream."""
+AT_ONCE = 500  # Rows read at a time for a stream
 
-FOLLOWERS = 100
-"""Clients that follow at a time."""
+FOLLOWERS = 100  # Clients that follow at a time
 
-ALIVE_S = 15.0
-"""Interval of the comments that keep a silent stream open, seconds."""
+ALIVE_S = 15.0  # Interval of the comments that keep a silent stream open, seconds
 
 TAIL: web.AppKey["Tails"] = web.AppKey("tail")
 

@@ -18,9 +18,9 @@ from .routing import BEGUN, BELOW, BODY_BYTES, UPLOAD_BYTES, Handler, route_of
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-PREFIX = re.compile(r"(/[\w.~-]+)*", re.ASCII)
-"""What a proxy may say of the path below which it serves us."""
+PREFIX = re.compile(r"(/[\w.~-]+)*", re.ASCII)  # What a proxy may say of the path below which it serves us
 
+# Of every answer; a handler may set one otherwise.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -31,15 +31,12 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of every answer; a handler may set one otherwise."""
 
-PER_S, AT_ONCE = 200.0, 1_000.0
-"""Requests of one address a second, and at once."""
+PER_S, AT_ONCE = 200.0, 1_000.0  # Requests of one address a second, and at once
 
 REQUESTS: web.AppKey[Rates] = web.AppKey("requests", Rates)
 NAMES: web.AppKey[frozenset[str]] = web.AppKey("names", frozenset)
-REACHED: web.AppKey[bool] = web.AppKey("reached", bool)
-"""Whether other machines reach the service."""
+REACHED: web.AppKey[bool] = web.AppKey("reached", bool)  # Whether other machines reach the service
 
 
 def names_of(settings: "Settings") -> frozenset[str]:

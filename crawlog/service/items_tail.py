@@ -29,11 +29,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MOST_RECORDS = 5_000
-MOST_BYTES = 16 << 20
-"""Of the newest records that are kept."""
+MOST_BYTES = 16 << 20  # Of the newest records that are kept
 
-POLL_S = 0.2
-"""Longest wait of the thread for the next record, seconds."""
+POLL_S = 0.2  # Longest wait of the thread for the next record, seconds
 
 
 class Tailed(NamedTuple):

@@ -37,23 +37,19 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import FleetState, FleetStatus, FleetView, JobView, WorkerView
     from crawlog.streams.settings import Settings
 
-MOST_OPEN = 500
-"""Jobs that go on and have counts of their own: the last submitted ones."""
+MOST_OPEN = 500  # Jobs that go on and have counts of their own: the last submitted ones
 
-MOST_ENDED = 50
-"""Ended jobs that still have them: the last ended ones."""
+MOST_ENDED = 50  # Ended jobs that still have them: the last ended ones
 
-KEPT_S = 2.0
-"""Age up to which an answer is given again: several scrapers cost as much as one."""
+KEPT_S = 2.0  # Age up to which an answer is given again: several scrapers cost as much as one
 
 STAGES = ("fetch", "parse", "sink")
 STATES = ("pending", *(state for state in get_args(JobStateName) if state != "deleted"))
 
-OUTCOMES = ("fetched", "redirected", "failed", "refused")
-"""Counts of a job that are ends of a URL."""
+OUTCOMES = ("fetched", "redirected", "failed", "refused")  # Counts of a job that are ends of a URL
 
+# Counts of a job that are URLs in the frontier; `queued` contains the paused ones.
 FRONTIER = ("queued", "held", "paused", "in_flight")
-"""Counts of a job that are URLs in the frontier; `queued` contains the paused ones."""
 
 
 class FleetCollector(Collector):
@@ -236,8 +232,7 @@ async def _metrics(request: web.Request) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": content_type})
 
 
-LOOK_S = 1.0
-"""Time that a look at the log counts, seconds."""
+LOOK_S = 1.0  # Time that a look at the log counts, seconds
 
 
 class LogHealth:

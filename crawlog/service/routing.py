@@ -14,31 +14,24 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 Role = Literal["read", "operate", "deploy"]
-ROLES: tuple[Role, ...] = get_args(Role)
-"""Each may do what the earlier ones may, too."""
+ROLES: tuple[Role, ...] = get_args(Role)  # Each may do what the earlier ones may, too
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-THREADS = 8
-"""Commands that run at a time."""
+THREADS = 8  # Commands that run at a time
 
+# Deploys that run at a time, in threads of their own: each runs code of others, as long as it may take.
 UPLOAD_THREADS = 2
-"""Deploys that run at a time, in threads of their own: each runs code of others, as long as it may take."""
 
-SUBMIT_THREADS = 4
-"""Submissions that run at a time, in threads of their own too: each may load a deployed spider."""
+SUBMIT_THREADS = 4  # Submissions that run at a time, in threads of their own too: each may load a deployed spider
 
-LOGIN_THREADS = 2
-"""Passwords that are looked at at a time."""
+LOGIN_THREADS = 2  # Passwords that are looked at at a time
 
-WAITING = 64
-"""Commands that may wait for a thread; further requests are told to come again."""
+WAITING = 64  # Commands that may wait for a thread; further requests are told to come again
 
-BODY_BYTES = 1 << 20
-"""Largest body of a request."""
+BODY_BYTES = 1 << 20  # Largest body of a request
 
-UPLOAD_BYTES = 64 << 20
-"""Largest body of a request that deploys a project."""
+UPLOAD_BYTES = 64 << 20  # Largest body of a request that deploys a project
 
 T = TypeVar("T")
 
@@ -96,15 +89,14 @@ WORK: web.AppKey[Work] = web.AppKey("work", Work)
 UPLOADS: web.AppKey[Work] = web.AppKey("uploads", Work)
 SUBMITS: web.AppKey[Work] = web.AppKey("submits", Work)
 LOGINS: web.AppKey[Work] = web.AppKey("logins", Work)
-ROUTES: web.AppKey[dict[tuple[str, str], ServiceRoute]] = web.AppKey("routes", dict)
-"""By method and canonical path."""
+ROUTES: web.AppKey[dict[tuple[str, str], ServiceRoute]] = web.AppKey("routes", dict)  # By method and canonical path
 
 USER: "web.RequestKey[str]" = web.RequestKey("user", str)
 ROLE: "web.RequestKey[Role]" = web.RequestKey("role")
 BELOW: "web.RequestKey[str]" = web.RequestKey("prefix", str)
+# What the guards note of a request: its user's name and role, the path below which a proxy serves us, and whether its
+# answer has begun.
 BEGUN: "web.RequestKey[asyncio.Event]" = web.RequestKey("begun", asyncio.Event)
-"""What the guards note of a request: its user's name and role, the path below which a proxy serves us, and whether its
-answer has begun."""
 
 
 def add(

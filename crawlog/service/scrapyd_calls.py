@@ -20,14 +20,11 @@ from .routing import Role
 from .scrapyd_fleet import ScrapydFleet, ScrapydJob, local_time
 from .scrapyd_words import Arguments, ScrapydError
 
-FINISHED_SHOWN = 1_000
-"""Finished jobs that are listed, the last ones; Scrapyd keeps 100."""
+FINISHED_SHOWN = 1_000  # Finished jobs that are listed, the last ones; Scrapyd keeps 100
 
-MAX_PRIORITY = 1 << 31
-"""Priorities are 32-bit numbers in the log."""
+MAX_PRIORITY = 1 << 31  # Priorities are 32-bit numbers in the log
 
-_INNER_ARGS = frozenset({"_job", "_version"})
-"""Arguments that Scrapyd gives to each spider by itself."""
+_INNER_ARGS = frozenset({"_job", "_version"})  # Arguments that Scrapyd gives to each spider by itself
 
 _PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]{0,127}")
 _ALLOWED = "it takes 1 to 128 letters, digits and _.+!-, and begins with a letter, a digit or an underscore"
@@ -230,8 +227,7 @@ def listed_version(version: str) -> str:
     return _NOT_OF_A_LISTED_VERSION.sub("_", plain_version(version))
 
 
-Kept = tuple[str, tuple[str, ...]]
-"""A version's name as it was deployed, and its spiders."""
+Kept = tuple[str, tuple[str, ...]]  # A version's name as it was deployed, and its spiders
 
 
 async def _versions(caller: Caller, project: str) -> dict[str, Kept]:

@@ -28,14 +28,12 @@ if TYPE_CHECKING:
     from crawlog.schemas.log_lines import LogLine
     from crawlog.streams.fleet import FleetState
 
-Stand = Literal["pending", "running", "finished"]
-"""Scrapyd's states."""
+Stand = Literal["pending", "running", "finished"]  # Scrapyd's states
 
-NO_PROJECT = "default"
-"""Project and spider that are shown for jobs without one."""
+NO_PROJECT = "default"  # Project and spider that are shown for jobs without one
 
+# Ours to Scrapyd's; every other state is an end.
 _STANDS: dict[str, Stand] = {"pending": "pending", "running": "running", "paused": "running", "watching": "running"}
-"""Ours to Scrapyd's; every other state is an end."""
 
 
 class ScrapydJob(msgspec.Struct, frozen=True):
@@ -57,20 +55,15 @@ class ScrapydJob(msgspec.Struct, frozen=True):
     settings: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-SEEN_S = 5.0
-"""How long a new job may take to come into the live view, seconds."""
+SEEN_S = 5.0  # How long a new job may take to come into the live view, seconds
 
-ROWS = 1_000
-"""Items that are read at a time."""
+ROWS = 1_000  # Items that are read at a time
 
-LINES = 10_000
-"""Lines of a log that are shown, the last ones."""
+LINES = 10_000  # Lines of a log that are shown, the last ones
 
-SUMS = 1_000
-"""Jobs whose stats are kept, those that were asked for first go first."""
+SUMS = 1_000  # Jobs whose stats are kept, those that were asked for first go first
 
-End = tuple[str, int, int, float]
-"""A job's end: name, epoch, revision, time."""
+End = tuple[str, int, int, float]  # A job's end: name, epoch, revision, time
 
 T = TypeVar("T")
 

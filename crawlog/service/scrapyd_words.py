@@ -11,8 +11,7 @@ from aiohttp import BodyPartReader, web
 
 from .routing import BODY_BYTES
 
-MAX_FIELDS = 1_000
-"""Most parameters of a request."""
+MAX_FIELDS = 1_000  # Most parameters of a request
 
 _CHUNK_BYTES = 1 << 18
 

@@ -29,8 +29,7 @@ from crawlog.streams.errors import Misconfigured
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-KEY_BYTES = 32
-"""Length of a public key."""
+KEY_BYTES = 32  # Length of a public key
 
 
 class SigningKey:

@@ -47,11 +47,10 @@ from .job_records import acknowledged, known_job, read_control, write_control, w
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
+# First number of records read backwards to find the last page done before a rewind's start; mostly enough.
 LOOK_BACK = 1000
-"""First number of records read backwards to find the last page done before a rewind's start; mostly enough."""
 
-POLL_EVERY = 64
-"""Number of records sent between two polls."""
+POLL_EVERY = 64  # Number of records sent between two polls
 
 
 def rewind_crawl(settings: "Settings", to: Mapping[int, int]) -> int:

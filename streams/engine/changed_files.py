@@ -23,11 +23,10 @@ FILES = "files.json"
 CHANGED = "changed"
 OFFER = "offer"
 
-SHOWN = 3
-"""Changed files named in the message."""
+SHOWN = 3  # Changed files named in the message
 
+# Kafka's files that tell it which segments need no check.
 CLEAN_MARKS = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint")
-"""Kafka's files that tell it which segments need no check."""
 
 
 def note_files(folder: Path) -> None:

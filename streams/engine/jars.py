@@ -27,17 +27,13 @@ from crawlog.streams.errors import EngineError
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-PARALLEL = 8
-"""Jars fetched at a time: a repository's usual limit of connections to one client."""
+PARALLEL = 8  # Jars fetched at a time: a repository's usual limit of connections to one client
 
-TIMEOUT_S = 30.0
-"""Timeout of the repository's answer, and of each read."""
+TIMEOUT_S = 30.0  # Timeout of the repository's answer, and of each read
 
-CHUNK_BYTES = 1 << 16
-"""Bytes of one read: between two a download can be ended."""
+CHUNK_BYTES = 1 << 16  # Bytes of one read: between two a download can be ended
 
-ATTEMPTS = 3
-"""Tries for one jar; a broken download counts too."""
+ATTEMPTS = 3  # Tries for one jar; a broken download counts too
 
 Report = Callable[[str], None]
 

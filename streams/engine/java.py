@@ -25,23 +25,19 @@ from .jars import locked_jars
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-MIN_MAJOR = 17
-"""Kafka 4 brokers run on Java 17 and later."""
+MIN_MAJOR = 17  # Kafka 4 brokers run on Java 17 and later
 
-START = "with SASL"
-"""Part of the archive's name: a start without SASL loads other classes, and needs another archive."""
+START = "with SASL"  # Part of the archive's name: a start without SASL loads other classes, and needs another archive
 
+# From this Java on an archive holds classes as they are once linked (JEP 483): 0.2 CPU-seconds less a start.
 LINKING_MAJOR = 24
-"""From this Java on an archive holds classes as they are once linked (JEP 483): 0.2 CPU-seconds less a start."""
 
-FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""For a small broker: one GC thread, the quick compiler."""
+FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # For a small broker: one GC thread, the quick compiler
 
+# For what Kafka's jars do, from `LINKING_MAJOR` on: without it these JVMs warn in broker.log.
 QUIET = ("--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow")
-"""For what Kafka's jars do, from `LINKING_MAJOR` on: without it these JVMs warn in broker.log."""
 
-UNUSED_S = 30 * 86_400.0
-"""An archive that no start used for so long is removed when another one is made."""
+UNUSED_S = 30 * 86_400.0  # An archive that no start used for so long is removed when another one is made
 
 
 class Java(NamedTuple):

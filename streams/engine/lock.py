@@ -13,8 +13,8 @@ from crawlog.streams.errors import EngineError
 
 from . import broker
 
+# How long to wait for another command that starts or stops the broker; a first start fetches 44 MB, then has 60 s.
 LOCK_TIMEOUT_S = 180.0
-"""How long to wait for another command that starts or stops the broker; a first start fetches 44 MB, then has 60 s."""
 
 LOCK_AGAIN_S = 0.02
 
@@ -88,8 +88,7 @@ def unwritable(data: Path, error: OSError) -> str:
     )
 
 
-WIDTH = 20
-"""Bytes of the noted process id."""
+WIDTH = 20  # Bytes of the noted process id
 
 
 class Users:

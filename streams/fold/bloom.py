@@ -30,12 +30,12 @@ from .overlay import Rows
 BLOCK_BYTES = 512
 _BITS = 8 * BLOCK_BYTES
 
+# URLs of the first filters of all partitions together: four filters hold 100 million URLs, at 3.1 bytes each.
 FIRST_URLS = 6_670_000
-"""URLs of the first filters of all partitions together: four filters hold 100 million URLs, at 3.1 bytes each."""
 
+# Neighbouring blocks read together while memory has room: they lie in one block of the store, which is one read of the
+# disk. So a filter comes into memory in a sixteenth of the reads after a restart.
 AHEAD = 16
-"""Neighbouring blocks read together while memory has room: they lie in one block of the store, which is one read of
-the disk. So a filter comes into memory in a sixteenth of the reads after a restart."""
 
 _GOLDEN = 0x9E3779B97F4A7C15  # odd, its bits irregular: mixes all bits of a fingerprint into the upper ones
 _WORD = (1 << 64) - 1

@@ -12,15 +12,13 @@ from typing import Protocol
 from . import rows as r
 from .overlay import Rows
 
-FULL = 448
-"""Fingerprints of an exact page, at most: 3.5 KiB. With one more, its domain gets another page."""
+FULL = 448  # Fingerprints of an exact page, at most: 3.5 KiB. With one more, its domain gets another page.
 
+# The latest fingerprints of an exact page, at most: they have a row of their own, so an insert writes about 300 bytes
+# instead of some KiB. A domain with no more fingerprints than this has no page: they are in the domain's row.
 LATEST = 64
-"""The latest fingerprints of an exact page, at most: they have a row of their own, so an insert writes about 300 bytes
-instead of some KiB. A domain with no more fingerprints than this has no page: they are in the domain's row."""
 
-PER_CACHED_PAGE = 32
-"""Entries for each page that may be held: 512 bytes."""
+PER_CACHED_PAGE = 32  # Entries for each page that may be held: 512 bytes
 
 
 class RecentMarks:

@@ -13,8 +13,7 @@ from .bloom import Blocks, BloomFilter
 from .fingerprints import Domain, Exact, ExactPage, RecentMarks
 from .overlay import Rows
 
-_BLOCKS_PER_PAGE = 6
-"""Blocks of Bloom filters that take the memory of an exact page, 3 KB."""
+_BLOCKS_PER_PAGE = 6  # Blocks of Bloom filters that take the memory of an exact page, 3 KB
 
 
 class SeenTable:

@@ -22,9 +22,9 @@ from typing import Literal, NamedTuple
 
 from crawlog.schemas.job_orders import JobStateName
 
+# By people: the first five. By the coordinator: `limit` (max_pages), `close` (its spider did), `finish` (nothing is
+# left), `reopen` (new URLs of a finished job; also by a replay). `rewind` is one of the whole crawl.
 OrderName = Literal["pause", "resume", "stop", "cancel", "delete", "limit", "close", "finish", "reopen", "rewind"]
-"""By people: the first five. By the coordinator: `limit` (max_pages), `close` (its spider did), `finish` (nothing is
-left), `reopen` (new URLs of a finished job; also by a replay). `rewind` is one of the whole crawl."""
 
 
 class _Columns(NamedTuple):
@@ -53,11 +53,11 @@ _AFTER: dict[OrderName, _Columns] = {
     "rewind": _Columns("running", "paused", "running", "running", "failed", "cancelled", "deleted"),
 }
 
+# Their queue counts as queued; that of the others is held, and nobody waits for it.
 QUEUED_STATES: tuple[JobStateName, ...] = ("running", "paused", "finished")
-"""Their queue counts as queued; that of the others is held, and nobody waits for it."""
 
+# Their spider's `start` may give requests: after an error, or with another spider, it begins again.
 STARTABLE: tuple[JobStateName, ...] = ("running", "finished")
-"""Their spider's `start` may give requests: after an error, or with another spider, it begins again."""
 
 
 def after(order: OrderName, state: JobStateName) -> JobStateName | None:
@@ -66,14 +66,13 @@ def after(order: OrderName, state: JobStateName) -> JobStateName | None:
     return found
 
 
+# Reason of a job that `crawlog jobs stop` stopped. A spider that closes its job has a reason of its own.
 OPERATOR = "operator"
-"""Reason of a job that `crawlog jobs stop` stopped. A spider that closes its job has a reason of its own."""
 
+# Ends, as `how_ended` names them, that leave rows out: they stay in FILE.partial.
 PARTIAL_ENDS = frozenset({"stopped", "cancelled", "failed", "deleted"})
-"""Ends, as `how_ended` names them, that leave rows out: they stay in FILE.partial."""
 
-SHUTDOWN = "shutdown"
-"""Why Scrapy ends at a signal."""
+SHUTDOWN = "shutdown"  # Why Scrapy ends at a signal
 
 
 def how_ended(state: str, reason: str) -> tuple[str, str]:

@@ -9,15 +9,14 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+# Prefix of the metadata of each commit of a worker. A commit without it is an order: a user moved the group's offsets
+# by `crawlog replay` or Kafka's own tool. A stage that keeps its own offset obeys such a commit.
 OURS = "crawlog"
-"""Prefix of the metadata of each commit of a worker. A commit without it is an order: a user moved the group's offsets
-by `crawlog replay` or Kafka's own tool. A stage that keeps its own offset obeys such a commit."""
 
+# Prefix of the metadata of each commit of `crawlog replay`. A commit without either prefix is of another program.
 REPLAY = "replay"
-"""Prefix of the metadata of each commit of `crawlog replay`. A commit without either prefix is of another program."""
 
-REPLAY_ALL = f"{REPLAY};"
-"""Metadata of a replay of all jobs."""
+REPLAY_ALL = f"{REPLAY};"  # Metadata of a replay of all jobs
 
 
 class ReplayPlan(NamedTuple):
@@ -91,19 +90,18 @@ class Position(NamedTuple):
         return (OURS if self.reached == self.offset else f"{OURS} {self.reached};") + self.written.metadata
 
 
-MOST_ENDS = 128
-"""Largest number of a topic's partitions whose ends a commit lists."""
+MOST_ENDS = 128  # Largest number of a topic's partitions whose ends a commit lists
 
+# Largest list of a topic's ends: a broker takes 4,096 bytes of metadata. Enough for 128 offsets of nine digits.
 MOST_BYTES = 1_900
-"""Largest list of a topic's ends: a broker takes 4,096 bytes of metadata. Enough for 128 offsets of nine digits."""
 
 _WRITTEN = {
     name: re.compile(rf" {name} ([0-9]{{1,5}}:[0-9]{{1,19}}(?:,[0-9]{{1,5}}:[0-9]{{1,19}}){{0,127}});")
     for name in WrittenEnds._fields
 }
 _REACHED = re.compile(rf"{OURS} ([0-9]{{1,19}});")
+# Ends with `;`, since readers may get stray bytes after it (`client.commit_metadata`). An offset has 64 bits.
 _ONLY = re.compile(rf"(?:{OURS} [0-9]{{1,19}}; )?replay ([A-Za-z0-9._-]{{1,100}}) ([0-9]{{1,19}});")
-"""Ends with `;`, since readers may get stray bytes after it (`client.commit_metadata`). An offset has 64 bits."""
 
 
 def written_ends(metadata: str) -> WrittenEnds:

@@ -14,8 +14,7 @@ from crawlog.schemas import pages
 from crawlog.schemas.codec import decoded
 from crawlog.schemas.dead import Mark, by_name, decode_mark, from_headers, is_mark, place_of, without_item
 
-FOLD = "frontier"
-"""The stage that writes the same letter again when the log is folded again."""
+FOLD = "frontier"  # The stage that writes the same letter again when the log is folded again
 
 Headers = list[tuple[str, bytes]]
 

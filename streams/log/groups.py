@@ -44,9 +44,9 @@ STAGES = ("parse", "sink", "fetch")
 
 _SINK_ID = re.compile(r"(sink-)?[0-9a-f]{16}")
 
+# Bytes fetched from a partition to see one record; a batch is seldom larger. The broker returns a batch over the limit
+# for the first partition of a request only, so with a lower limit the other partitions would wait for their turn.
 PEEKED_BYTES = 1 << 20
-"""Bytes fetched from a partition to see one record; a batch is seldom larger. The broker returns a batch over the limit
-for the first partition of a request only, so with a lower limit the other partitions would wait for their turn."""
 
 EMPTY = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 

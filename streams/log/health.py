@@ -26,19 +26,18 @@ if TYPE_CHECKING:
 
     from .admin import Admin
 
-LOOK_S = 2.5
-"""Limit of each of the three steps of `look`: `doctor` answers within 10 s."""
+LOOK_S = 2.5  # Limit of each of the three steps of `look`: `doctor` answers within 10 s
 
+# Kafka's topic of the groups: without the leader of its partition no worker gets or keeps an assignment.
 GROUPS = "__consumer_offsets"
-"""Kafka's topic of the groups: without the leader of its partition no worker gets or keeps an assignment."""
 
+# Of a topic, where there are so many brokers: one may be down for an upgrade, and another may die meanwhile.
 REPLICAS = 3
-"""Of a topic, where there are so many brokers: one may be down for an upgrade, and another may die meanwhile."""
 
 HANGS = "takes connections and does not answer: it hangs, or another program listens there"
 
+# Answers of a broker that finds no controller; all others are the controller's.
 _UNDECIDED = frozenset({KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER, KafkaError.NETWORK_EXCEPTION})
-"""Answers of a broker that finds no controller; all others are the controller's."""
 
 
 class PartitionView(NamedTuple):

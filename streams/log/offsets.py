@@ -16,16 +16,15 @@ from crawlog.streams.errors import Misconfigured
 
 from .commits import HeldRange
 
+# The options that name a target, with Kafka's names.
 TargetKind = Literal[
     "to-earliest", "to-latest", "to-current", "to-datetime", "by-duration", "shift-by", "to-offset", "from-file"
 ]
-"""The options that name a target, with Kafka's names."""
 
+# Longest duration: a hundred years. A longer one is a typing error, and leaves the range of timestamps.
 LONGEST_MS = 36_500 * 86_400_000
-"""Longest duration: a hundred years. A longer one is a typing error, and leaves the range of timestamps."""
 
-LONGEST_TEXT = 64
-"""Longest text of a duration, characters."""
+LONGEST_TEXT = 64  # Longest text of a duration, characters
 
 _DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d+)D)?(T(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.IGNORECASE

@@ -10,17 +10,15 @@ import xxhash
 
 from crawlog.streams import files
 
+# Environment variable with the outputs of a run's sink worker: JSON of `PrivateOutputs`.
 SINK_ENVIRONMENT = "CRAWLOG_SINK"
-"""Environment variable with the outputs of a run's sink worker: JSON of `PrivateOutputs`."""
 
 STDOUT = "-"
 
-SINK_FILE = "sink.json"
-"""File with the `SinkSpec`, in the folder of the sink's state."""
+SINK_FILE = "sink.json"  # File with the `SinkSpec`, in the folder of the sink's state
 
 
-AGAIN = "again.json"
-"""File with `ReadAgain`, there too."""
+AGAIN = "again.json"  # File with `ReadAgain`, there too
 
 _scheme = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 

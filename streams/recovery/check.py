@@ -38,17 +38,15 @@ from .parse_places import parse_places
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-PROBE_TRIES = 3
-"""Number of errors after which an offset counts as unreadable."""
+PROBE_TRIES = 3  # Number of errors after which an offset counts as unreadable
 
+# Timeout after which an offset counts as unreadable, seconds: a broker that cannot read its file is silent.
 PROBE_S = 5.0
-"""Timeout after which an offset counts as unreadable, seconds: a broker that cannot read its file is silent."""
 
 POLL_S = 0.2
 
 Range = tuple[int, int]
-Take = Callable[[Message], object]
-"""Handles a record. Raises: ValueError: the record does not decode."""
+Take = Callable[[Message], object]  # Handles a record. Raises: ValueError: the record does not decode.
 
 
 class Part(msgspec.Struct):

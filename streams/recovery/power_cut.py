@@ -61,11 +61,11 @@ if TYPE_CHECKING:
 
     from .damage import CutPartition
 
+# Age up to which records may be missing on the disk, seconds; Linux writes data that is older than 30 s.
 WINDOW_S = 60.0
-"""Age up to which records may be missing on the disk, seconds; Linux writes data that is older than 30 s."""
 
+# How long to wait until a group of dead workers is empty, seconds: their session timeout, counted from the call.
 EMPTY_S = 30.0
-"""How long to wait until a group of dead workers is empty, seconds: their session timeout, counted from the call."""
 
 ACKNOWLEDGED_S = 60.0
 

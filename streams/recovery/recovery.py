@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .damage import CutPartition
 
 
+# File in the data folder's `run`: `verify --log` has found records missing, and no command has restored them.
 MISSING = "missing"
-"""File in the data folder's `run`: `verify --log` has found records missing, and no command has restored them."""
 
 
 TO_SKIP = "To leave pages out, move the group by `crawlog replay`, or start with --accept-skipped after the move."

@@ -32,11 +32,9 @@ from .batch import LENGTH, START, Block, Entry, MadeMeta, SinkBatch, SinkMeta
 _NO_STATS: Mapping[str, float] = {}
 
 MOST_BLOCKS = 200
-MOST_BYTES = 1 << 20
-"""Raw items that are given to the pipelines at a time."""
+MOST_BYTES = 1 << 20  # Raw items that are given to the pipelines at a time
 
-READ_BYTES = 1 << 20
-"""Rows are read in pieces of about this size."""
+READ_BYTES = 1 << 20  # Rows are read in pieces of about this size
 
 _origin = Layout(">IQ")
 _place = Layout(">QII")

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 
-RELEASED, NOTED = "released.json", "noted.json"
-"""Names of the notes, in the folder of the sinks' states."""
+RELEASED, NOTED = "released.json", "noted.json"  # Names of the notes, in the folder of the sinks' states
 
 
 class Lacking(msgspec.Struct, frozen=True):

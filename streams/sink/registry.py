@@ -18,11 +18,9 @@ from crawlog.streams.log import STDOUT, RewoundRange, SinkSpec
 
 from .formats import Csv, JsonArray, JsonLines, Nothing, Sink, StandardOutput
 
-GROUP = "crawlog.sinks"
-"""The entry point group; an entry point is named after a suffix with its dot, or a scheme."""
+GROUP = "crawlog.sinks"  # The entry point group; an entry point is named after a suffix with its dot, or a scheme
 
-NOWHERE = "none:"
-"""The output of a job whose pipelines alone keep its items."""
+NOWHERE = "none:"  # The output of a job whose pipelines alone keep its items
 
 BUILT_IN: dict[str, type[Sink]] = {
     ".jsonl": JsonLines,

@@ -33,8 +33,7 @@ from .closing import CLOSE, CLOSED, ITEMS
 from .made import PipelineRows, RawBatch, joined, made_length, pieces, write_at
 from .state_folder import Final, database, final_of, final_path, lock_file, locked
 
-WRITE_FAILED = "Writer has previous error"
-"""RocksDB's error after a failed write, until the database is opened again."""
+WRITE_FAILED = "Writer has previous error"  # RocksDB's error after a failed write, until the database is opened again
 
 
 class SinkState:  # long: each method is one step of a fold on one database and one file

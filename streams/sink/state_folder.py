@@ -14,17 +14,13 @@ from crawlog.streams.errors import RetryLater, Unusable
 from crawlog.streams.log import SinkSpec, known_sinks
 from crawlog.streams.state import Rocks, set_aside
 
-FINAL = "final.json"
-"""File with `Final`."""
+FINAL = "final.json"  # File with `Final`
 
-LOCK_S = 1.0
-"""Pause before the next try at a lock that another process holds, seconds."""
+LOCK_S = 1.0  # Pause before the next try at a lock that another process holds, seconds
 
-OPEN_S = 1.0
-"""Pause before opening a state again after the machine failed, such as on a full disk, seconds."""
+OPEN_S = 1.0  # Pause before opening a state again after the machine failed, such as on a full disk, seconds
 
-MEMORY_BYTES = 4 << 20
-"""Of each of RocksDB's two write buffers and of its cache: a row is 100 bytes."""
+MEMORY_BYTES = 4 << 20  # Of each of RocksDB's two write buffers and of its cache: a row is 100 bytes
 
 
 class Final(msgspec.Struct, frozen=True):

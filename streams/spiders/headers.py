@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 HeaderValues = str | bytes | int | Iterable[str | bytes]
 GivenHeaders = Mapping[str, HeaderValues | None] | Iterable[tuple[str, HeaderValues | None]]
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""RFC 9110 5.6.2: a token."""
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 5.6.2: a token
 
 
 class Headers(MutableMapping[str, str]):

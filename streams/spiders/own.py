@@ -47,11 +47,10 @@ from .spider import Spider, is_searched, rule_requests
 from .traces import user_trace
 from .values import Untravelled, Values
 
-Call = tuple[Callable[..., Any], object, Mapping[str, Any]]
-"""A method, the page or failure, and further arguments."""
+Call = tuple[Callable[..., Any], object, Mapping[str, Any]]  # A method, the page or failure, and further arguments
 
+# Outputs of `start` in one result, at most. The first results are smaller, so that a crawl begins at once.
 START_BATCH = 100
-"""Outputs of `start` in one result, at most. The first results are smaller, so that a crawl begins at once."""
 
 
 class OwnRunner:

@@ -219,8 +219,7 @@ def start_parent(job: str, epoch: int) -> Parent:
     return Parent("", fingerprint(f"start {job} {epoch}"), 0, depth=0)
 
 
-PAUSE: Final = object()
-"""Given before an async `start` waits: what it gave before need not wait with it."""
+PAUSE: Final = object()  # Given before an async `start` waits: what it gave before need not wait with it
 
 
 async def each_output(given: Any) -> AsyncIterator[object]:

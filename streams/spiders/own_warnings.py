@@ -68,8 +68,8 @@ def _growing(spider: object) -> dict[str, object]:
     }
 
 
+# Kinds whose length is asked for; that of a user's own class may be a query.
 _GROWING = (list, dict, set, deque, bytearray)
-"""Kinds whose length is asked for; that of a user's own class may be a query."""
 
 
 def _is_cache(spider: object, name: str) -> bool:

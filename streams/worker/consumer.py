@@ -44,33 +44,26 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-EVENTS_S = 0.5
-"""How long a rebalance or a stop waits for events in flight; an event takes milliseconds."""
+EVENTS_S = 0.5  # How long a rebalance or a stop waits for events in flight; an event takes milliseconds
 
-HOOKS_S = 3.5
-"""How long it then waits for the hooks of `on_revoking`, in total; the group's rebalance timeout is 20 s."""
+HOOKS_S = 3.5  # How long it then waits for the hooks of `on_revoking`, in total; the group's rebalance timeout is 20 s
 
-COMMIT_S = 1.0
-"""How long it then waits for the commit; uncommitted records are read again."""
+COMMIT_S = 1.0  # How long it then waits for the commit; uncommitted records are read again
 
-LEAVE_S = 0.5
-"""How long a stop waits for the LeaveGroup request."""
+LEAVE_S = 0.5  # How long a stop waits for the LeaveGroup request
 
-BOUNDS_S = 10.0
-"""Timeout of a request for the log's bounds; the request is then repeated."""
+BOUNDS_S = 10.0  # Timeout of a request for the log's bounds; the request is then repeated
 
+# Interval of checks for an empty agent's buffer, while a large record waits for one. A queue has no event for that;
+# parsing a large page takes longer than this.
 LARGE_LOOK_S = 0.01
-"""Interval of checks for an empty agent's buffer, while a large record waits for one. A queue has no event for that;
-parsing a large page takes longer than this."""
 
-YIELD_EVERY = 50
-"""Records handed over between two turns of the event loop."""
+YIELD_EVERY = 50  # Records handed over between two turns of the event loop
 
+# An agent with waiting records yields to the event loop this often; each turn of the loop costs a system call.
 TURN_S = 0.002
-"""An agent with waiting records yields to the event loop this often; each turn of the loop costs a system call."""
 
-ROOM_SHARE = 0.4
-"""Records are handed over again when at most this share of the agent's buffer is filled."""
+ROOM_SHARE = 0.4  # Records are handed over again when at most this share of the agent's buffer is filled
 
 
 class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overridden; the rest share its one assignment

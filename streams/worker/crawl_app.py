@@ -44,15 +44,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 HEARTBEAT_S = 1.0
+# The group's rebalance timeout: its wait for a live member to join. Giving up partitions takes 5 s at most.
 REBALANCE_S = 20.0
-"""The group's rebalance timeout: its wait for a live member to join. Giving up partitions takes 5 s at most."""
 
-REQUEST_S = 30.0
-"""Timeout of a JoinGroup, which takes up to REBALANCE_S; other requests have `hung_brokers.ANSWER_S`."""
+REQUEST_S = 30.0  # Timeout of a JoinGroup, which takes up to REBALANCE_S; other requests have `hung_brokers.ANSWER_S`
 
 COMMIT_EVERY_S = 1.0
-METADATA_MS = 10_000
-"""Interval of metadata requests: a worker sees added partitions within this time."""
+METADATA_MS = 10_000  # Interval of metadata requests: a worker sees added partitions within this time
 
 
 Owned = Callable[[set[int]], Awaitable[None]]

@@ -50,45 +50,42 @@ if TYPE_CHECKING:
     from .contract import App
 
 log = structlog.get_logger()
+# Where mode logs the life of our services, so that `logs` hides it below warnings.
 LIBRARY = logging.getLogger("mode.crawlog")
-"""Where mode logs the life of our services, so that `logs` hides it below warnings."""
 T = TypeVar("T")
 
+# Least bytes of a fetch's answer, by stage: a round trip of any size costs some 300 µs, 2 ms of CPU on a busy machine.
 FETCH_BYTES = {"fetch": 64 << 10, "parse": 512 << 10, "sink": 64 << 10}
-"""Least bytes of a fetch's answer, by stage: a round trip of any size costs some 300 µs, 2 ms of CPU on a busy
-machine."""
 
+# The broker answers after this time with fewer bytes: the longest that a new URL or page waits for a fetch.
 FETCH_WAIT_MS = {"fetch": 50, "parse": 50, "sink": 100}
-"""The broker answers after this time with fewer bytes: the longest that a new URL or page waits for a fetch."""
 
+# Most bytes of a fetch's answer; its first batch comes whole at any size (KIP-74). A worker far behind the log gets
+# full answers, which take several times their size in memory and push page data out of the processor's caches.
 FETCH_MOST_BYTES = 1 << 20
-"""Most bytes of a fetch's answer; its first batch comes whole at any size (KIP-74). A worker far behind the log gets
-full answers, which take several times their size in memory and push page data out of the processor's caches."""
 
-REFUSED_S = 0.005
-"""An empty answer within this time is a refusal: otherwise the broker waits for the first byte."""
+REFUSED_S = 0.005  # An empty answer within this time is a refusal: otherwise the broker waits for the first byte
 
 REFUSED_REST_S = 0.2
-REFUSED_TIMES = 20
-"""Refused fetches in a row after which a plain consumer checks whether the log is damaged."""
+REFUSED_TIMES = 20  # Refused fetches in a row after which a plain consumer checks whether the log is damaged
 
+# Wait of a fetch while no records come; the first byte ends it. Rare records still come at once, and an idle worker
+# asks twice a second, not 20 times. A new position waits until the fetch ends.
 REST_WAIT_MS = 500
-"""Wait of a fetch while no records come; the first byte ends it. Rare records still come at once, and an idle worker
-asks twice a second, not 20 times. A new position waits until the fetch ends."""
 
+# Records are handed to the app's loop in groups of `polled` records, or of this size; a page may have 8 MiB.
 POLLED_BYTES = 4 << 20
-"""Records are handed to the app's loop in groups of `polled` records, or of this size; a page may have 8 MiB."""
 
+# Records taken at a time until a group is full: 2 µs a record, while a hand-over costs some 200 µs. After a large
+# record one at a time: four large pages have 32 MiB.
 POLLED_PIECE = 4
-"""Records taken at a time until a group is full: 2 µs a record, while a hand-over costs some 200 µs. After a large
-record one at a time: four large pages have 32 MiB."""
 
+# A record of this size waits until the agent's buffer is empty: that counts records, and a page may have 8 MiB.
 LARGE_BYTES = 512 << 10
-"""A record of this size waits until the agent's buffer is empty: that counts records, and a page may have 8 MiB."""
 
+# aiokafka leaves the group when no records are taken for this long. Back-pressure may last for hours; the watchdog
+# distinguishes a stuck worker from a waiting one.
 NEVER_MS = 24 * 3600 * 1000
-"""aiokafka leaves the group when no records are taken for this long. Back-pressure may last for hours; the watchdog
-distinguishes a stuck worker from a waiting one."""
 
 _REBALANCE_IN_PROGRESS = 27
 _PUT_OUT = frozenset({25, 82})  # UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID

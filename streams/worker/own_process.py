@@ -63,14 +63,13 @@ def _rss() -> int:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+# Blocks of this size or more get their own mapping. They are rare: each costs a system call and its page faults.
 MAPPED_BYTES = 1 << 20
-"""Blocks of this size or more get their own mapping. They are rare: each costs a system call and its page faults."""
 
-KEPT_BYTES = 32 << 20
-"""Free memory that stays at the end of a heap. Returning it after each page cost parse 6 %."""
+KEPT_BYTES = 32 << 20  # Free memory that stays at the end of a heap. Returning it after each page cost parse 6 %.
 
+# From this size on a page's tree takes many times as much memory; parsing takes so long that a trim costs little.
 LARGE_BYTES = 1 << 20
-"""From this size on a page's tree takes many times as much memory; parsing takes so long that a trim costs little."""
 
 
 def give_back_large_blocks() -> None:
@@ -100,8 +99,7 @@ def give_back_memory(size_bytes: int) -> None:
 
 log = structlog.get_logger()
 
-_ordered: dict[Literal["drain", "stop", "restart"], str] = {}
-"""The command to this process, and its reason."""
+_ordered: dict[Literal["drain", "stop", "restart"], str] = {}  # The command to this process, and its reason
 
 
 def is_for_us(order: WorkerCommand, name: str) -> bool:

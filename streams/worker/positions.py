@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from crawlog.streams import crash_points
 from crawlog.streams.log import HeldRange, Position, ReplayPlan, WrittenEnds, merged_ends
 
+# Start offsets by partition; a partition left out starts at the group's commit.
 Start = Callable[[set[int]], Awaitable[dict[int, int]]]
-"""Start offsets by partition; a partition left out starts at the group's commit."""
 
+# Writes positions for the group; False if the broker did not accept them.
 Commit = Callable[[dict[int, Position]], Awaitable[bool]]
-"""Writes positions for the group; False if the broker did not accept them."""
 
 
 class Positions:

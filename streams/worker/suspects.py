@@ -30,11 +30,9 @@ log = structlog.get_logger()
 
 Verdict = Literal["normal", "alone", "give_up"]
 
-ALONE_AFTER = 2
-"""Deaths after which a key is handled alone."""
+ALONE_AFTER = 2  # Deaths after which a key is handled alone
 
-GIVE_UP_AFTER = 3
-"""Deaths after which a key is given up, if it was alone at the last one."""
+GIVE_UP_AFTER = 3  # Deaths after which a key is given up, if it was alone at the last one
 
 _HEADER = struct.Struct("=4sIQQ")
 _ROW = struct.Struct("=QBB?xxxxx")

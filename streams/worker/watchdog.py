@@ -53,12 +53,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# Limit without progress while records wait. Every deliberate wait of crawlog calls `beat` meanwhile, or is shorter and
+# calls it if others may follow: a worker ended during a wait would begin that wait again, for ever.
 STUCK_S = 60.0
-"""Limit without progress while records wait. Every deliberate wait of crawlog calls `beat` meanwhile, or is shorter
-and calls it if others may follow: a worker ended during a wait would begin that wait again, for ever."""
 
-HEARTBEATS = "heartbeats"
-"""Result of `_waiting` when the group's heartbeats do not get through."""
+HEARTBEATS = "heartbeats"  # Result of `_waiting` when the group's heartbeats do not get through
 
 DENIALS = (
     AuthenticationFailedError,
@@ -68,15 +67,13 @@ DENIALS = (
     TopicAuthorizationFailedError,
 )
 
-LOOK_S = 2.0
-"""Interval of the checks."""
+LOOK_S = 2.0  # Interval of the checks
 
+# A wall clock that was set back by more ends the worker. librdkafka waits until times of that clock, so that each of
+# its waits takes as much longer; less passes like any silence.
 SET_BACK_S = 5.0
-"""A wall clock that was set back by more ends the worker. librdkafka waits until times of that clock, so that each of
-its waits takes as much longer; less passes like any silence."""
 
-ASK_S = 5.0
-"""Timeout for the log's bounds from the consumer's thread."""
+ASK_S = 5.0  # Timeout for the log's bounds from the consumer's thread
 
 
 class Watchdog(Service):

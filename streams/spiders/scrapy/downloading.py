@@ -20,6 +20,7 @@ from scrapy.utils.python import global_object_name
 
 _ROOM = "scrapy.downloadermiddlewares."
 
+# Scrapy's own middlewares whose work is done by crawlog's fetch, with how it is set.
 OF_FETCH = {
     f"{_ROOM}robotstxt.RobotsTxtMiddleware": "robots.obey, robots.token",
     f"{_ROOM}downloadtimeout.DownloadTimeoutMiddleware": "fetch.timeout_s",
@@ -29,16 +30,14 @@ OF_FETCH = {
     f"{_ROOM}httpproxy.HttpProxyMiddleware": "fetch.proxies, meta['proxy']",
     f"{_ROOM}httpcache.HttpCacheMiddleware": "the log keeps all pages",
 }
-"""Scrapy's own middlewares whose work is done by crawlog's fetch, with how it is set."""
 
+# They set headers of the job, which are not in each record: they run only where other middlewares see the headers.
 DEFAULTS = (f"{_ROOM}defaultheaders.DefaultHeadersMiddleware", f"{_ROOM}useragent.UserAgentMiddleware")
-"""They set headers of the job, which are not in each record: they run only where other middlewares see the headers."""
 
-MAX_REPLACED = 50
-"""Requests that middlewares put in place of one request, one after the other, at most."""
+MAX_REPLACED = 50  # Requests that middlewares put in place of one request, one after the other, at most
 
+# Requests in a row that middlewares answer by themselves, each not for the first time, without an output, at most.
 MAX_REPEATED = 1000
-"""Requests in a row that middlewares answer by themselves, each not for the first time, without an output, at most."""
 
 
 class Downloading(DownloaderMiddlewareManager):

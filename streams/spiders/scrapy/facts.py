@@ -25,11 +25,11 @@ NO_FILTER = "scrapy.dupefilters.BaseDupeFilter"
 
 _DEFAULT = "default"
 
-_TLS = {"TLSv1.2": "1.2", "TLSv1.3": "1.3"}
-"""Scrapy's names of the versions that crawlog speaks."""
+_TLS = {"TLSv1.2": "1.2", "TLSv1.3": "1.3"}  # Scrapy's names of the versions that crawlog speaks
 
 JobSettings = dict[str, str | int | float | bool | list[str] | None]
 
+# Of every Scrapy job: which requests are sent is decided beside the spider, by Scrapy's own classes.
 ALWAYS: JobSettings = {
     "scope.kind": "any",
     "scope.include": [],
@@ -53,7 +53,6 @@ ALWAYS: JobSettings = {
     "traps.sessions": False,
     "traps.hosts": None,
 }
-"""Of every Scrapy job: which requests are sent is decided beside the spider, by Scrapy's own classes."""
 
 
 def check(settings: BaseSettings, spider: object) -> None:

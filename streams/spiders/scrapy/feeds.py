@@ -16,9 +16,9 @@ from scrapy.utils.serialize import ScrapyJSONEncoder
 from ..values import as_json
 from .kinds import Kinds
 
-Fields = Iterable[str] | Mapping[str, str] | None
-"""Names of fields, or names with those of the row; None for all."""
+Fields = Iterable[str] | Mapping[str, str] | None  # Names of fields, or names with those of the row; None for all
 
+# Keys of a feed that change what is written in Scrapy and have no effect here, with the way.
 UNUSED = {
     "batch_item_count": "an output is one file",
     "encoding": "outputs are written in UTF-8",
@@ -27,7 +27,6 @@ UNUSED = {
     "item_filter": "each item is a row; a pipeline that raises DropItem leaves items out",
     "postprocessing": "outputs are written by crawlog",
 }
-"""Keys of a feed that change what is written in Scrapy and have no effect here, with the way."""
 
 
 def fields_of(settings: BaseSettings) -> Fields:
@@ -116,8 +115,8 @@ class Exporter:
         return msgspec.Raw(text.encode())
 
 
+# Marks of what Scrapy's encoder writes and JSON does not have: such numbers, and lone surrogates.
 _NO_JSON = ("NaN", "Infinity", "\\ud")
-"""Marks of what Scrapy's encoder writes and JSON does not have: such numbers, and lone surrogates."""
 
 
 def raw_item(item: Any, kinds: Kinds) -> msgspec.Raw:

@@ -9,11 +9,9 @@ from typing import Protocol
 from scrapy.http import Request
 from scrapy.utils.request import RequestFingerprinter
 
-MOST = 200_000
-"""Fingerprints remembered, 20 MB; then all of them are forgotten, and recorded once more."""
+MOST = 200_000  # Fingerprints remembered, 20 MB; then all of them are forgotten, and recorded once more
 
-MOST_URLS = 20_000
-"""URLs whose fingerprint is remembered; then all of them are forgotten."""
+MOST_URLS = 20_000  # URLs whose fingerprint is remembered; then all of them are forgotten
 
 
 class Fingerprinter(Protocol):

@@ -6,6 +6,7 @@ from typing import Any
 from scrapy import signals
 from scrapy.signalmanager import SignalManager, dispatcher  # type: ignore[attr-defined]  # pydispatch
 
+# Signals that are sent: those of items where pipelines are in the pipelines' process, `spider_closed` there too.
 SENT = frozenset(
     {
         "engine_started",
@@ -19,18 +20,17 @@ SENT = frozenset(
         "request_scheduled",
     }
 )
-"""Signals that are sent: those of items where pipelines are in the pipelines' process, `spider_closed` there too."""
 
+# Those that are sent beside the spider only: the pipelines' process, which sends `spider_closed`, has other copies.
 OF_PAGES = ("spider_error", "response_received", "request_scheduled")
-"""Those that are sent beside the spider only: the pipelines' process, which sends `spider_closed`, has other copies."""
 
+# What to do instead of waiting for some others.
 WAYS = {
     "spider_idle": "a crawl has no moment without requests that one process sees; yield what is left from start()",
     "engine_stopped": "use spider_closed, which is sent once a job",
     "request_dropped": "what is known is filtered in the log; `crawlog why URL` says what became of a request",
     "scheduler_empty": "the queue is in the log",
 }
-"""What to do instead of waiting for some others."""
 
 NAMES = {signal: name for name, signal in vars(signals).items() if type(signal) is object}
 

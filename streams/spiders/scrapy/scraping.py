@@ -38,8 +38,7 @@ log = logging.getLogger(__name__)
 
 MAX_PRIORITY = (1 << 31) - 1
 
-MAX_WARNINGS = 100
-"""Warnings of one page, at most."""
+MAX_WARNINGS = 100  # Warnings of one page, at most
 
 NO_SLOTS = (
     "meta['download_slot'] has no effect: requests are limited by host; politeness.per_ip and politeness.ip_rate limit "
@@ -51,8 +50,7 @@ ENDLESS = (
     "not for the first time, and gave neither items nor requests"
 )
 
-MAX_HOPS = 255
-"""Rows hold no more; Scrapy's RedirectMiddleware counts redirects by itself."""
+MAX_HOPS = 255  # Rows hold no more; Scrapy's RedirectMiddleware counts redirects by itself
 
 
 class Origin(msgspec.Struct, frozen=True):

@@ -33,11 +33,9 @@ from .project import FoundSpider
 from .recorded import Recorder, Unsendable
 from .scraping import Origin, Scraping
 
-BATCH = 50
-"""Outputs of `start` in one batch, at most."""
+BATCH = 50  # Outputs of `start` in one batch, at most
 
-BATCH_S = 0.5
-"""Longest wait of a part of `start` for more of it, seconds."""
+BATCH_S = 0.5  # Longest wait of a part of `start` for more of it, seconds
 
 
 class ScrapyRunner:
