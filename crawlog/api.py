@@ -3,7 +3,7 @@
     await crawl(urls, spider=…, settings=…)
       │ checks its arguments as the command line does
       ▼
-    python -m crawlog.jobs.run_process      the run, in a process of its own
+    python -m crawlog.api PID               the run, in a process of its own
       │ standard input: the request   standard error: its messages, for the logger `crawlog`
       ▼
     standard output: the Summary, or the error that crawl() raises
@@ -20,6 +20,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,7 +28,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.jobs.run_process import Ended
 from crawlog.jobs.summary import Summary
 from crawlog.streams import errors
 from crawlog.streams.errors import CrawlError, Misconfigured
@@ -45,6 +45,18 @@ STOP_S = 10.0  # How long a cancelled crawl may take to end; a clean stop takes 
 MAX_LINE_BYTES = 1 << 20  # Longest line that the run may write to standard error
 
 log = logging.getLogger("crawlog")
+
+
+class Ended(msgspec.Struct):
+    """How a run ended: with a summary, or with an error of crawlog.
+
+    Attributes:
+        error: The name of the error's class.
+    """
+
+    summary: Summary | None = None
+    error: str = ""
+    message: str = ""
 
 
 async def crawl(
@@ -158,7 +170,7 @@ async def _run(settings: Settings, request: "RunRequest") -> Summary:
     Raises: CrawlError: the error that ended it.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "crawlog.jobs.run_process", str(os.getpid())),
+        *(sys.executable, "-P", "-m", "crawlog.api", str(os.getpid())),
         stdin=PIPE,
         stdout=PIPE,
         stderr=PIPE,
@@ -215,3 +227,37 @@ def _outcome(ended: Ended) -> Summary:
     error: CrawlError = kind.__new__(kind)  # without __init__, which may take other arguments than the message
     error.args = (ended.message,)
     raise error
+
+
+def main() -> None:
+    """Runs the request on standard input until it is finished or SIGTERM comes; dies with its parent, the caller.
+
+    Its settings come from the environment. Standard output gets one `Ended`, standard error all other text.
+    """
+    from crawlog import outcome
+    from crawlog.jobs.live import Lines
+    from crawlog.jobs.run import run
+    from crawlog.jobs.run_request import RunRequest
+    from crawlog.streams.kernel import die_with
+    from crawlog.streams.settings import NO_FILE, load
+    from crawlog.terminal import tell
+
+    die_with(int(sys.argv[1]))
+    out, sys.stdout = sys.stdout.buffer, sys.stderr
+    try:
+        with outcome.stopped_by_signals():
+            request = msgspec.json.decode(sys.stdin.buffer.read(), type=RunRequest)
+            ended = Ended(run(load(config=NO_FILE), request, Lines(sys.stderr)))
+    except CrawlError as error:
+        ended = Ended(error=type(error).__name__, message=str(error))
+    except Exception as error:  # noqa: BLE001  # a bug: the caller's process gets it as an error of crawlog
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            tell(line)
+        ended = Ended(error="CrawlError", message=f"internal error: {type(error).__name__}: {error}")
+    out.write(msgspec.json.encode(ended))
+    out.flush()
+    os._exit(0)  # skips the cleanup of this process: its answer is written
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,4 @@ run_outputs, or export ─► FILE ◄─ loss_check ◄───┘
 changes     pause, resume, stop, cancel and delete of a job that is there
 live        progress on standard error, and the estimated end
 job_closing the last lines of a job's log, and Scrapy's stats
-
-run_process the same run for `crawlog.crawl`, in a process of its own
 """

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from crawlog.jobs.live import Frame, Pace, View
+from crawlog.commands.job_logs import SpiderLines
 from crawlog.schemas.job_orders import ENDED
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import Finish, ended, is_begun, is_final, remarks_of
 
 from .job_outputs import JobOutputs
-from .spider_lines import SpiderLines
+from .live import Frame, Pace, View
 from .summary import Summary
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
         self.known: JobView | None = None
         self.outputs = JobOutputs(summary.job, shown.say)
         self._letters = DeadLetterReader(fleet.settings, summary.job, before.dead)
-        self._lines = SpiderLines(fleet.settings, summary.job, shown)
+        self._lines = SpiderLines(fleet.settings, summary.job, shown.say)
         self._view: FleetView = FleetView(self._counted(fleet.settings)).start()
         self._before, self._unreported = before.job(summary.job), before.unreported
         summary.is_clean = not before.dead or self._before is None

@@ -7,9 +7,8 @@ from typing import Any, cast
 import pytest
 
 from crawlog.agents.job_lines import MOST_OUTSTANDING, LinesSender
-from crawlog.commands.job_logs import LOST, follow_job_log, job_log_lines, lines_end
-from crawlog.jobs import spider_lines
-from crawlog.jobs.spider_lines import CLOSE_FAILED, SpiderLines
+from crawlog.commands import job_logs
+from crawlog.commands.job_logs import CLOSE_FAILED, LOST, SpiderLines, follow_job_log, job_log_lines, lines_end
 from crawlog.schemas.log_lines import LogLine
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.control import write_job
@@ -82,7 +81,7 @@ async def test_a_run_shows_what_its_spider_prints_and_the_last_lines_at_its_end(
     cluster: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the lines of other jobs or of workers, and none from before."""
-    monkeypatch.setattr(spider_lines, "LAST_S", 60.0)
+    monkeypatch.setattr(job_logs, "LAST_S", 60.0)
     ensure_topics(cluster)
     sender, said = sender_of(cluster), list[str]()
 
@@ -94,7 +93,7 @@ async def test_a_run_shows_what_its_spider_prints_and_the_last_lines_at_its_end(
         assert sender._producer.flush(20)
 
     await sent(LogLine(1.0, "before"))
-    shown = SpiderLines(cluster, "j", cast("Any", SimpleNamespace(say=lambda *lines: said.extend(lines))))
+    shown = SpiderLines(cluster, "j", lambda *lines: said.extend(lines))
     await sent(LogLine(1.0, "a page"), LogLine(1.0, "error=x", source="page_failed"), LogLine(1.0, "[own] INFO: two"))
     await sent(LogLine(1.0, "of another"), job="k")
     while not said:

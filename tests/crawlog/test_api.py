@@ -11,8 +11,7 @@ from scrapy.settings import Settings as ScrapySettings
 
 import crawlog
 from crawlog import CrawlError, EngineError, GiveUp, Misconfigured, RetryLater, Settings, Spider, Summary, crawl
-from crawlog.api import _outcome, _scrapy_apart
-from crawlog.jobs.run_process import Ended
+from crawlog.api import Ended, _outcome, _scrapy_apart
 from crawlog.streams.errors import DamagedLog
 
 PROMISED = {
