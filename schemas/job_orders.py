@@ -15,9 +15,6 @@ import msgspec
 # as its code is refused. `cancelled`: for good. `deleted`: only the tombstone is left.
 JobStateName = Literal["running", "paused", "stopped", "finished", "failed", "cancelled", "deleted"]
 
-# States in which no run waits for the job.
-ENDED: tuple[JobStateName, ...] = ("stopped", "finished", "failed", "cancelled", "deleted")
-
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams.jobs import QUEUED_STATES
+from crawlog.streams.jobs import traits
 
 if TYPE_CHECKING:
     from crawlog.agents.control import StageCommands
@@ -113,7 +113,7 @@ class JobCountsCache:
 
 
 def _has_queued(job: "JobState") -> bool:
-    return bool(job.counts.queued and job.spec.state in QUEUED_STATES and not job.awaited)
+    return bool(job.counts.queued and traits(job.spec.state).queued and not job.awaited)
 
 
 def _reported(frontier: "Frontier", owned: "OwnedPartition", job: "JobState", *, is_paused: bool) -> JobCounts:

@@ -23,12 +23,11 @@ import xxhash
 
 from crawlog.schemas import control, items
 from crawlog.schemas.control import Finished, JobCopy, Rewound
-from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.control import counting_epochs, read_control
 from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, UnknownName, Unusable
 from crawlog.streams.fleet import DEFAULT_COPY, FleetState
-from crawlog.streams.jobs import is_final
+from crawlog.streams.jobs import is_final, traits
 from crawlog.streams.log import (
     STDOUT,
     LetterChoice,
@@ -202,7 +201,7 @@ class _Export:
     def _goes_on(self, *, follow: bool) -> bool:
         """Whether to wait for the job's end: at a limit its note comes when parse has caught up, else at once."""
         is_made = is_final(self._now.state, self._now.reason)
-        if self._now.state not in ENDED or (follow and is_made and self._now.end is None):
+        if not traits(self._now.state).ended or (follow and is_made and self._now.end is None):
             self._ended_at = None
             return follow
         now = time.monotonic()

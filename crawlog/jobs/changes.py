@@ -15,10 +15,10 @@ import msgspec
 from crawlog.commands.control import whoever
 from crawlog.commands.job_logs import unknown_job
 from crawlog.schemas.control import Command, JobCopy
-from crawlog.schemas.job_orders import ENDED, JobStateName
+from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import InvalidState, OrderRefused
-from crawlog.streams.jobs import OrderName, after, is_final
+from crawlog.streams.jobs import OrderName, after, is_final, traits
 
 from .request import is_full
 from .submit import BROKEN, way_on
@@ -204,7 +204,7 @@ def _check(copy: JobCopy, state: JobStateName) -> None:
         raise InvalidState(f"job {copy.job} has ended, and its rows are whole: there is nothing to cancel")
     if after(_ORDERS[state], now) is not None:
         return
-    fresh = "; `--fresh` of `run` or `submit` begins it again" if now in ENDED else ""
+    fresh = "; `--fresh` of `run` or `submit` begins it again" if traits(now).ended else ""
     raise InvalidState(f"job {copy.job} is {now} and cannot become {state}{fresh}")
 
 

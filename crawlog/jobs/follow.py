@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from crawlog.commands.job_logs import SpiderLines
-from crawlog.schemas.job_orders import ENDED
 from crawlog.streams.errors import EngineError
-from crawlog.streams.jobs import Finish, ended, is_begun, is_final, remarks_of
+from crawlog.streams.jobs import Finish, ended, is_begun, is_final, remarks_of, traits
 
 from .job_outputs import JobOutputs
 from .live import Frame, Pace, View
@@ -84,7 +83,7 @@ def _unreported(settings: "Settings", view: "FleetView", name: str) -> int:
     from crawlog.streams.log import Topics, log_bounds, partition_count, read_partitions
 
     job = view.job(name)
-    if job is None or job.state in ENDED:
+    if job is None or traits(job.state).ended:
         return 0
     topic = Topics(settings.kafka.prefix).urls
     passed = view.look(lambda state: {one.partition: one.offset for one in state.picture.of("fetch")})
@@ -282,7 +281,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
         if end is None and self._is_open(state, job):
             self._is_left_open = self._is_finished(state, job)
             return self._is_left_open
-        if job.state not in ENDED:
+        if not traits(job.state).ended:
             return False
         if job.state != "finished":
             return end is not None or not (self._is_own or is_final(job.state, job.reason))
@@ -408,5 +407,5 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
             summary.tell_end(job.state, job.reason)
         self._sum_counts(state)
         known = self.known
-        if known is not None and known.state in ENDED and known.rev == job.rev and summary.reason != "stopped":
+        if known is not None and traits(known.state).ended and known.rev == job.rev and summary.reason != "stopped":
             summary.tell_known()

@@ -16,10 +16,9 @@ import xxhash
 
 from crawlog.schemas import items
 from crawlog.schemas.items import add_stats, named_stats
-from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.log_lines import GOES_ON, LogLine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.jobs import finish_reason
+from crawlog.streams.jobs import finish_reason, traits
 from crawlog.streams.printable import shown_time
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def last_lines(settings: "Settings", name: str) -> list[LogLine]:
 
     fleet = FleetView.read(settings)
     job = fleet.job(name)
-    if job is None or job.state not in ENDED:
+    if job is None or not traits(job.state).ended:
         return []
     try:
         stats = named(job, page_stats(settings, fleet, job))
@@ -90,7 +89,7 @@ def closing_lines(job: "JobView", stats: Mapping[str, float]) -> list[LogLine]:
     Args:
         stats: By name, as `stats_of`; without any, none are dumped.
     """
-    if job.state not in ENDED:
+    if not traits(job.state).ended:
         return []
     reason = finish_reason(job.state, job.reason)
 

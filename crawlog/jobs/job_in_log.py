@@ -7,7 +7,7 @@ import msgspec
 
 from crawlog.schemas.control import Finished, JobCopy, Rewound, StartEnded
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.jobs import STARTABLE
+from crawlog.streams.jobs import traits
 from crawlog.streams.log import Topics
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class JobInLog:
         from crawlog.streams.control import has_workers
 
         spec = self.copy.spec if self.copy is not None and self.end is None else None
-        if spec is None or spec.state in ("cancelled", "failed"):
+        if spec is None or not traits(spec.state).outputs:
             return
         outputs = [output.name for output in spec.outputs if output.required]
         is_local = self._supervisor.engine is not None
@@ -188,7 +188,7 @@ class JobInLog:
     def starts(self) -> bool:
         """Whether the spider's `start` is to give requests in this run."""
         copy = self.copy
-        return copy is not None and copy.spec.starts and copy.spec.state in STARTABLE and self.start is None
+        return copy is not None and copy.spec.starts and traits(copy.spec.state).starts and self.start is None
 
     def amend_end(self, end: Finished, dead: int) -> None:
         """Adds to the end of the job what this run alone knows: the hash of its spider's file, and its dead letters."""

@@ -9,9 +9,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from crawlog.outcome import counted
-from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.jobs import by_rule, needed
+from crawlog.streams.jobs import by_rule, needed, traits
 from crawlog.streams.printable import escaped
 from crawlog.terminal import hinted, tell
 
@@ -253,7 +252,7 @@ def table(frame: Frame) -> "Table":
         "queued", f"{counts.queued:,}", Text(escaped(", ".join(filter(None, (paused, needed(counts.needs))))))
     )
     if counts.held:
-        why = f"the job is {frame.state}" if frame.state in ENDED else "crawlog control list"
+        why = f"the job is {frame.state}" if traits(frame.state).ended else "crawlog control list"
         shown.add_row("held", f"{counts.held:,}", f"not waited for: {why}")
     for row in _ahead(frame):
         shown.add_row(*row)

@@ -20,9 +20,9 @@ import msgspec
 from crawlog.commands.control import whoever
 from crawlog.schemas import log_lines
 from crawlog.schemas.control import JobCopy, OutputNote
-from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.log_lines import MAX_LINE, LogLine, LogLines
 from crawlog.streams.errors import InvalidState, Misconfigured
+from crawlog.streams.jobs import traits
 
 from .request import Submission, checked, differences, grown, is_full, of_workers, outputs_of, text_of
 from .run_request import job_name, refused
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from crawlog.streams.spiders import SpiderFacts
 
 BROKEN = "spider_broken"  # Reason of a job that failed before its first request: its spider cannot be made
-
-HELD = ("paused", "stopped", "failed")  # States of jobs whose new URLs wait until somebody lets the job go on
 
 
 def submit(
@@ -322,7 +320,7 @@ class _Sowing:
         if larger != known.spec:
             known = self._change(known, larger, spec.by)
         known = self._want_again(known, control)
-        if known.spec.state in HELD:
+        if traits(known.spec.state).waits:
             self._say(f"job {name} is {known.spec.state}: its URLs wait; {way_on(known)} lets it go on")
         return known
 
@@ -333,7 +331,7 @@ class _Sowing:
                 f"job {name} is there already, with other {', '.join(others)}: --job gives another name,"
                 " --fresh begins it again with these"
             )
-        if self._wanted.paused and known.state not in HELD:
+        if self._wanted.paused and not traits(known.state).waits:
             raise InvalidState(
                 f"job {name} is there already, and {known.state}: --paused does not hold it, so no URL waits."
                 f" `crawlog jobs pause {name}` holds one that runs, --fresh begins it again"
@@ -343,7 +341,7 @@ class _Sowing:
         """Has the outputs of an ended job looked at, which may be lost, and a `start` that failed begin again."""
         from crawlog.streams.control import apply_change, forget_failed_start, write_control
 
-        if known.spec.state in ENDED:
+        if traits(known.spec.state).ended:
             notes = [OutputNote(known.job, one.name, time.time(), known.epoch) for one in known.spec.outputs]
             write_control(self._producer, self._topics, notes)
         if forget_failed_start(self._producer, self._topics, control, known):

@@ -12,10 +12,11 @@ from crawlog.commands.why import Story, moment, why
 from crawlog.jobs.changes import cancel_job, delete_job, listed_jobs, pause_job, resume_job, shown_job, stop_job
 from crawlog.jobs.job_closing import stats_of
 from crawlog.jobs.request import Submission
-from crawlog.jobs.submit import HELD, submit
+from crawlog.jobs.submit import submit
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams.fleet import FleetState, JobView, WorkerView
 from crawlog.streams.http import for_readers
+from crawlog.streams.jobs import traits
 from crawlog.streams.url import InvalidUrl, serialise
 
 from .answers import AnswerError
@@ -169,7 +170,7 @@ def _shows(state: FleetState, changed: JobView) -> bool:
     if found is None or (found.epoch, found.rev) > (changed.epoch, changed.rev):
         return True
     is_same = (found.epoch, found.rev) == (changed.epoch, changed.rev)
-    return is_same and (found.state in HELD) == (changed.state in HELD)  # `resume` may end a command alone
+    return is_same and traits(found.state).waits == traits(changed.state).waits  # `resume` may end a command alone
 
 
 def _delete(call: ApiCall) -> Removal:

@@ -11,7 +11,7 @@ pages are folds of the log, so they survive restarts; those of a worker begin ag
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -20,9 +20,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from crawlog import __version__
-from crawlog.schemas.job_orders import ENDED, JobStateName
 from crawlog.schemas.progress import TOOK_S
 from crawlog.streams.errors import EngineError
+from crawlog.streams.jobs import SHOWN_STATES, traits
 from crawlog.streams.log import stage_group
 
 from .answers import as_json
@@ -44,7 +44,6 @@ MOST_ENDED = 50  # Ended jobs that still have them: the last ended ones
 KEPT_S = 2.0  # Age up to which an answer is given again: several scrapers cost as much as one
 
 STAGES = ("fetch", "parse", "sink")
-STATES = ("pending", *(state for state in get_args(JobStateName) if state != "deleted"))
 
 OUTCOMES = ("fetched", "redirected", "failed", "refused")  # Counts of a job that are ends of a URL
 
@@ -105,15 +104,15 @@ def _reported(state: "FleetState") -> "tuple[dict[str, int], list[Progress]]":
 
 def shown_jobs(jobs: "Iterable[JobView]") -> "list[JobView]":
     """The jobs that have metrics of their own."""
-    going = [job for job in jobs if job.state not in ENDED]
-    gone = sorted((job for job in jobs if job.state in ENDED), key=lambda job: -job.ended_at)
+    going = [job for job in jobs if not traits(job.state).ended]
+    gone = sorted((job for job in jobs if traits(job.state).ended), key=lambda job: -job.ended_at)
     return [*going[:MOST_OPEN], *gone[:MOST_ENDED]]
 
 
 def _of_jobs(jobs: "Iterable[JobView]") -> "Iterator[Metric]":
     by_state = Counter(job.state for job in jobs)
     states = GaugeMetricFamily("crawlog_jobs", "Jobs by state.", labels=("state",))
-    for state in STATES:
+    for state in SHOWN_STATES:
         states.add_metric((state,), by_state[state])
     yield states
     pages = CounterMetricFamily("crawlog_pages", "URLs of a job that came to an end.", labels=("job", "outcome"))

@@ -16,9 +16,9 @@ from aiohttp import web
 
 from crawlog.commands import projects
 from crawlog.jobs.changes import cancel_job
-from crawlog.schemas.job_orders import ENDED
 from crawlog.streams.errors import EngineError, InvalidState
 from crawlog.streams.fleet import JobView
+from crawlog.streams.jobs import traits
 from crawlog.streams.printable import shown_time
 
 from .routing import FLEET, SETTINGS, SUBMITS, UPLOADS, WORK, TooMuchWork
@@ -135,7 +135,7 @@ class ScrapydFleet:
         from crawlog.jobs.job_closing import closing_lines, named, page_stats, unread
 
         job, is_noted = self._app[FLEET].look(lambda state: (state.job(name), _has_end(state, name)))
-        if job is None or job.state not in ENDED:
+        if job is None or not traits(job.state).ended:
             return []
         end = job.name, job.epoch, job.rev, job.ended_at
         if end not in self._sums:

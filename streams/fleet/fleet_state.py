@@ -10,7 +10,7 @@ from typing import NamedTuple
 from crawlog.schemas.control import CodeNote, Control, Finished, JobCopy
 from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
-from crawlog.streams.jobs import ControlState, FleetReports, ended, is_offered
+from crawlog.streams.jobs import ControlState, FleetReports, ended, is_offered, traits
 
 from .views import HostView, JobView, OutputView, WorkerView
 
@@ -196,7 +196,7 @@ class FleetState:
             by=spec.by,
             submitted_at=spec.at,
             started_at=spec.at if state != "pending" else 0.0,
-            ended_at=self._ended_at(copy, end) if state in ENDED_STATES else 0.0,
+            ended_at=self._ended_at(copy, end) if traits(state).ended else 0.0,
             counts=counts,
             is_counted=self.is_counted(copy, end),
             is_starting=self.is_starting(copy),
@@ -333,9 +333,6 @@ class FleetState:
     def code_notes(self) -> list[CodeNote]:
         """The versions and projects that were hidden or shown again."""
         return self.control.of(CodeNote)
-
-
-ENDED_STATES = frozenset({"finished", "stopped", "failed", "cancelled"})
 
 
 def spider_name(spec: JobSpec) -> str:

@@ -9,6 +9,7 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http import check_rules
+from crawlog.streams.jobs import traits
 from crawlog.streams.url import RULES, Canonicaliser, Place, Scope, any_of, scope_name
 
 from . import rows as r
@@ -108,7 +109,7 @@ class JobState:
 
     @property
     def running(self) -> bool:
-        return self.spec.state == "running" and not self.awaited
+        return traits(self.spec.state).fetched and not self.awaited
 
     @property
     def row(self) -> r.JobRow:

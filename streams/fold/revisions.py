@@ -1,7 +1,8 @@
 """Which record of a job counts. Every partition decides this alone, and all must agree whatever the order of records.
 
     record of the job ─► supersedes: (epoch, revision, bytes) greater than those in the state?
-    order (partition 0) ─► refusal: does `expects` name the current revision?  ─► ordered_spec: the record that it makes
+    order (partition 0) ─► refusal: is `expects` the current revision? does the table of states have the step?
+                           └► ordered_spec: the record that the order makes
     state `deleted` ─► tombstone: name, epoch and revision; records of that epoch or before do not count
 
 The owner of partition 0 copies what an order made to the other partitions, as a record of the job.
@@ -10,6 +11,7 @@ The owner of partition 0 copies what an order made to the other partitions, as a
 import msgspec
 
 from crawlog.schemas import urls as u
+from crawlog.streams.jobs import leads_to
 
 from . import rows as r
 from .jobs import JobState
@@ -69,6 +71,8 @@ def _change_refusal(job: JobState, epoch: int, order: u.JobOrder) -> str:
         return f"job {job.name} begins epoch {job.epoch} just now"
     if order.expects != job.spec.rev:
         return f"the order expects revision {order.expects}, and job {job.name} has revision {job.spec.rev}"
+    if order.state is not None and not leads_to(job.spec.state, order.state):
+        return f"job {job.name} is {job.spec.state} and cannot become {order.state}"
     return ""
 
 

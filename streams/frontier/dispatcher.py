@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.http import UNLIMITED, RequestPolicy, WorkerLimits
-from crawlog.streams.jobs import QUEUED_STATES, Commands
+from crawlog.streams.jobs import Commands, traits
 
 from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
 from .partition import OwnedPartition
@@ -123,7 +123,7 @@ class Frontier:
 
     def is_held(self, job: JobState) -> bool:
         """Whether nobody waits for a job's queue: it was stopped or has ended for good, by its record or a command."""
-        return job.spec.state not in QUEUED_STATES or self.schedule.commands.of_job(job.name).stopped
+        return not traits(job.spec.state).queued or self.schedule.commands.of_job(job.name).stopped
 
     # ------------------------------------------------------------------ dispatch
 

@@ -20,24 +20,24 @@ from .followed import Followed, FollowedJobs, JobRevision
 from .states import (
     OPERATOR,
     PARTIAL_ENDS,
-    QUEUED_STATES,
+    SHOWN_STATES,
     SHUTDOWN,
-    STARTABLE,
     OrderName,
     after,
     finish_reason,
     how_ended,
     is_final,
+    leads_to,
+    traits,
 )
 
 __all__ = [
     "FREE",
     "OPERATOR",
     "PARTIAL_ENDS",
-    "QUEUED_STATES",
     "RECENT_S",
+    "SHOWN_STATES",
     "SHUTDOWN",
-    "STARTABLE",
     "Commands",
     "ControlState",
     "DueEnd",
@@ -62,7 +62,9 @@ __all__ = [
     "is_end_of",
     "is_final",
     "is_offered",
+    "leads_to",
     "needed",
     "remarks_of",
+    "traits",
     "without_page",
 ]

@@ -9,7 +9,7 @@ from typing import TypeVar
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound, StartEnded, key_of
 
 from .commands import Commands
-from .states import STARTABLE
+from .states import traits
 
 R = TypeVar("R", bound=Control)
 
@@ -92,7 +92,7 @@ class ControlState:
         return {
             (copy.job, copy.epoch): copy
             for copy in self.of(JobCopy)
-            if copy.spec.starts and copy.spec.state in STARTABLE and not self.commands.of_job(copy.job).stopped
+            if copy.spec.starts and traits(copy.spec.state).starts and not self.commands.of_job(copy.job).stopped
         }
 
     def since(self, copy: JobCopy) -> float:

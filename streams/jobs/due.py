@@ -12,13 +12,13 @@ An order is valid only for the revision that was looked at. So a second coordina
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from crawlog.schemas.job_orders import ENDED, JobStateName
+from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.progress import JobCounts, Progress
 
 from .finished import Ends, Finish
 from .fleet_reports import FleetReports
 from .followed import Followed, JobRevision
-from .states import OrderName, after
+from .states import OrderName, after, traits
 
 
 class End(NamedTuple):
@@ -107,9 +107,9 @@ class Dues:
     def _of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | DueEnd | None:
         if self._given.get(job.job) == job.mark:
             return None
-        if job.state in ENDED:
+        if traits(job.state).ended:
             return self._end_of(job, picture, ends)
-        return self._order_of(job, picture, ends) if job.state == "running" else None
+        return self._order_of(job, picture, ends) if traits(job.state).fetched else None
 
     def _order_of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | None:
         glance = _glance(picture, job)
@@ -134,7 +134,7 @@ class Dues:
         """The steps of a job's end, begun when this revision of its record was in every partition."""
         known = self._finishes.get(job.job)
         if known is None or known[0] != job.mark:
-            required = () if job.state in ("cancelled", "failed") else job.required
+            required = job.required if traits(job.state).outputs else ()
             known = job.mark, Finish(job.job, ends("fetch"), with_sink=False, outputs=required)
             self._finishes[job.job] = known
         known[1].is_starting = job.is_starting and job.state == "running" and not job.closes

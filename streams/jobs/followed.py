@@ -9,7 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEnded
-from crawlog.schemas.job_orders import ENDED, JobStateName
+from crawlog.schemas.job_orders import JobStateName
+
+from .states import traits
 
 
 class JobRevision(NamedTuple):
@@ -128,7 +130,7 @@ class FollowedJobs:
             return
         spec, mark = known.copy.spec, copied[0]
         self.finished.pop(job, None)
-        if spec.state == "deleted" or (spec.state in ENDED and self._ends.get(job) == mark):
+        if spec.state == "deleted" or (traits(spec.state).ended and self._ends.get(job) == mark):
             if spec.state == "finished":
                 self.finished[job] = mark
             self.open.pop(job, None)

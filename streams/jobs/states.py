@@ -1,10 +1,11 @@
-"""The states of a job, and the orders that change them. Pure.
+"""The states of a job: what holds in each, and the orders that change them. Pure.
 
 Rules
 
     1  A job's state is a field of its record. The fold of partition 0 decides which revision of the record counts.
     2  An order names the state that it leads to and the revision that it was decided on. Its writer looks the order up
-       in `_AFTER`, for the state that it read. The fold refuses the order if the revision has changed since.
+       in `_AFTER`, for the state that it read. The fold refuses the order if the revision has changed since, or if no
+       order of the table leads from the job's state to that one: any client may have written it.
     3  So two writers cannot combine to a step that the table lacks: one of two orders for a revision is refused.
     4  `cancelled` ends in `deleted` alone; `deleted` ends when the name is taken again, in a later epoch.
     5  An end (`Finished` in crawl.control) is that of a revision. Any later order makes it an end of the past.
@@ -21,6 +22,47 @@ The worst race: `cancel` and `finish`.
 from typing import Literal, NamedTuple
 
 from crawlog.schemas.job_orders import JobStateName
+
+
+class StateTraits(NamedTuple):
+    """What holds in a state.
+
+    Attributes:
+        fetched: URLs are fetched.
+        queued: URLs with a queue row count as queued; otherwise they are held, and nobody waits for them.
+        starts: The spider's `start` may give requests: after an error, or with another spider, it begins again.
+        waits: New URLs wait until somebody lets the job go on.
+        ended: No command waits for the job.
+        outputs: The end waits for the required outputs.
+    """
+
+    fetched: bool = False
+    queued: bool = False
+    starts: bool = False
+    waits: bool = False
+    ended: bool = False
+    outputs: bool = False
+
+
+_TRAITS: dict[str, StateTraits] = {
+    "pending": StateTraits(fetched=True, queued=True, starts=True, outputs=True),  # shown: `running`, nothing fetched
+    "running": StateTraits(fetched=True, queued=True, starts=True, outputs=True),
+    "paused": StateTraits(queued=True, waits=True, outputs=True),
+    "stopped": StateTraits(waits=True, ended=True, outputs=True),
+    "finished": StateTraits(queued=True, starts=True, ended=True, outputs=True),  # a queued URL makes it run again
+    "failed": StateTraits(waits=True, ended=True),
+    "cancelled": StateTraits(ended=True),
+    "deleted": StateTraits(ended=True),
+}
+
+# As jobs are shown. A deleted job is not.
+SHOWN_STATES = tuple(state for state in _TRAITS if state != "deleted")
+
+
+def traits(state: str) -> StateTraits:
+    """What holds in a state of a record, or in one that is shown."""
+    return _TRAITS[state]
+
 
 # By people: the first five. By the coordinator: `limit` (max_pages), `close` (its spider did), `finish` (nothing is
 # left), `reopen` (new URLs of a finished job; also by a replay). `rewind` is one of the whole crawl.
@@ -53,17 +95,16 @@ _AFTER: dict[OrderName, _Columns] = {
     "rewind": _Columns("running", "paused", "running", "running", "failed", "cancelled", "deleted"),
 }
 
-# Their queue counts as queued; that of the others is held, and nobody waits for it.
-QUEUED_STATES: tuple[JobStateName, ...] = ("running", "paused", "finished")
-
-# Their spider's `start` may give requests: after an error, or with another spider, it begins again.
-STARTABLE: tuple[JobStateName, ...] = ("running", "finished")
-
 
 def after(order: OrderName, state: JobStateName) -> JobStateName | None:
     """The state after an order; None if a job in this state does not take it."""
     found: JobStateName | None = getattr(_AFTER[order], state)
     return found
+
+
+def leads_to(state: JobStateName, wanted: JobStateName) -> bool:
+    """Whether any order leads from a state to another one, or keeps it."""
+    return state == wanted or any(getattr(columns, state) == wanted for columns in _AFTER.values())
 
 
 # Reason of a job that `crawlog jobs stop` stopped. A spider that closes its job has a reason of its own.

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import msgspec
 
 from crawlog.schemas import control
-from crawlog.schemas.job_orders import ENDED
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, MAX_VIA_BYTES, FoundUrl, JobSpec, Source
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html import Links, Outlink, Resolved
+from crawlog.streams.jobs import traits
 from crawlog.streams.spiders import (
     SPIDER,
     Parsed,
@@ -380,4 +380,4 @@ class Jobs:
 
 def _begins_anew(known: Job, mark: JobMark, spec: JobSpec) -> bool:
     """Whether a job begins anew with a revision: in a new epoch, or after its end."""
-    return mark.epoch != known.begun.epoch or (known.spec.state in ENDED and spec.state not in ENDED)
+    return mark.epoch != known.begun.epoch or (traits(known.spec.state).ended and not traits(spec.state).ended)

@@ -6,9 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlog.schemas.control import Finished, JobCopy, key
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import JobOrder, UrlsRecord, encode
-from crawlog.streams.jobs import OPERATOR, OrderName, after, how_ended, is_final
+from crawlog.streams.jobs import (
+    OPERATOR,
+    ControlState,
+    FollowedJobs,
+    OrderName,
+    after,
+    how_ended,
+    is_final,
+    traits,
+)
 from tests.support.folding import State, job
 
 
@@ -41,45 +51,95 @@ class Step(NamedTuple):
     """What one of two writers does.
 
     Attributes:
+        order: None for a note that the job has ended, of the revision that the writer read.
         looks: Whether it reads the job again before it decides.
         late: How many records later the other partition gets the copy.
     """
 
     writer: int
-    order: OrderName
+    order: OrderName | None
     looks: bool
     late: int
 
 
-STEPS = st.lists(st.builds(Step, st.integers(0, 1), st.sampled_from(ORDERS), st.booleans(), st.integers(0, 3)))
+STEPS = st.lists(
+    st.builds(Step, st.integers(0, 1), st.none() | st.sampled_from(ORDERS), st.booleans(), st.integers(0, 3))
+)
+
+
+class Race:
+    """A job in two partitions and in crawl.control; beside them the oracle: its state, revision and noted end."""
+
+    def __init__(self) -> None:
+        self.here, self.there = State(job(rev=1)), State(job(rev=1), partition=1)
+        self.control, self.followed = ControlState(), FollowedJobs()
+        self.state: JobStateName = "running"
+        self.rev, self.ended = 1, 0
+        self.read: dict[int, tuple[int, JobStateName]] = {0: (1, "running"), 1: (1, "running")}
+        self.copies: list[tuple[int, bytes]] = []
+
+    def note(self, record: JobCopy | Finished) -> None:
+        """A record arrives in crawl.control."""
+        self.control.take(key(record), record)
+        self.followed.heard(record)
+
+    def end(self, rev: int, state: JobStateName) -> None:
+        """A writer notes the end of the revision that it has read, if that one has ended."""
+        if traits(state).ended:
+            self.ended = rev
+            self.note(Finished("j", 1.0, rev=rev, reason=state))
+
+    def order(self, order: OrderName, expects: int, seen: JobStateName, due: int) -> None:
+        """A writer gives an order that fits the state it has read; partition 1 gets the copy when that is due."""
+        wanted = after(order, seen)
+        if wanted is None:
+            return
+        (effects,) = self.here.take(encode(UrlsRecord("j", 0, order=JobOrder(expects, wanted, at=1.0))))
+        is_taken = expects == self.rev and self.state != "deleted"
+        assert [not one.refusal for one in effects.answered] == [is_taken]
+        if is_taken:
+            assert wanted == after(order, self.state)
+            spec = self.here.fold.jobs["j"].spec
+            self.state, self.rev = wanted, spec.rev
+            self.copies.append((due, job(rev=spec.rev, state=wanted)))
+            self.note(JobCopy("j", spec))
+
+    def check(self) -> None:
+        """Compares partition 0 and crawl.control with the oracle."""
+        spec, end = self.here.fold.jobs["j"].spec, self.control.end("j")
+        assert (spec.state, spec.rev) == (self.state, self.rev)
+        assert (end.rev if end is not None else 0) == (self.ended if self.ended == self.rev else 0)
+        if self.control.job("j") is not None:
+            assert ("j" in self.followed.open) == (self.state != "deleted" and end is None)
 
 
 @given(STEPS)
 def test_two_writers_take_no_step_that_the_table_lacks(steps: list[Step]) -> None:
-    """An order counts for the revision that its writer read. Copies may be late, and out of order, elsewhere."""
-    here, there = State(job(rev=1)), State(job(rev=1), partition=1)
-    state: JobStateName = "running"
-    rev, read = 1, {0: (1, state), 1: (1, state)}
-    copies: list[tuple[int, bytes]] = []
+    """An order, and an end, counts for the revision that its writer read. Copies may be late, and out of order."""
+    race = Race()
     for number, step in enumerate(steps):
         if step.looks:
-            read[step.writer] = rev, state
-        expects, seen = read[step.writer]
-        wanted = after(step.order, seen)
-        if wanted is None:
-            continue
-        (effects,) = here.take(encode(UrlsRecord("j", 0, order=JobOrder(expects, wanted, at=1.0))))
-        is_taken = expects == rev and state != "deleted"
-        assert [not one.refusal for one in effects.answered] == [is_taken]
-        known = here.fold.jobs["j"]
-        if is_taken:
-            assert wanted == after(step.order, state)
-            state, rev = wanted, known.spec.rev
-            copies.append((number + step.late, job(rev=rev, state=state)))
-        assert (known.spec.state, known.spec.rev) == (state, rev)
-    for _, record in sorted(copies, key=lambda copy: copy[0]):
-        there.take(record)
-    assert (there.fold.jobs["j"].spec.state, there.fold.jobs["j"].spec.rev) == (state, rev)
+            race.read[step.writer] = race.rev, race.state
+        rev, seen = race.read[step.writer]
+        if step.order is None:
+            race.end(rev, seen)
+        else:
+            race.order(step.order, rev, seen, number + step.late)
+        race.check()
+    for _, record in sorted(race.copies, key=lambda copy: copy[0]):
+        race.there.take(record)
+    there = race.there.fold.jobs["j"].spec
+    assert (there.state, there.rev) == (race.state, race.rev)
+
+
+@given(st.sampled_from(STATES), st.sampled_from(STATES))
+def test_the_fold_takes_the_steps_of_the_table_alone(state: JobStateName, wanted: JobStateName) -> None:
+    """Whatever a client writes: a cancelled job, or a finished one, is not stopped, and none begins to fail."""
+    folded = State(job(rev=1, state=state))
+    (effects,) = folded.take(encode(UrlsRecord("j", 0, order=JobOrder(1, wanted, at=1.0))))
+    is_taken = state != "deleted" and (state == wanted or any(after(order, state) == wanted for order in ORDERS))
+    assert [not one.refusal for one in effects.answered] == [is_taken]
+    assert folded.fold.jobs["j"].spec.state == (wanted if is_taken else state)
 
 
 @pytest.mark.parametrize("order", ORDERS)
