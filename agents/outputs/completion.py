@@ -13,7 +13,7 @@ import structlog
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.jobs import ended, finish_reason
-from crawlog.streams.sink import closed_stats, forget_output
+from crawlog.streams.sink import forget_output
 
 from .notes import MACHINE
 
@@ -47,10 +47,10 @@ class Completion:
         wanted = output.wanted
         if wanted.end is None or not wanted.is_final:
             return False
-        rows = await asyncio.to_thread(output.made, dict(enumerate(wanted.end.items)))
-        if rows is not None and notes:
-            await self._note(output, rows)
-        return rows is not None
+        final = await asyncio.to_thread(output.made, dict(enumerate(wanted.end.items)))
+        if final is not None and notes:
+            await self._note(output, final.rows, final.stats)
+        return final is not None
 
     async def complete(self, output: "Output", end: "Finished", read: Mapping[int, int]) -> bool:
         """Complete an output and its copies, with all that was read.
@@ -72,7 +72,7 @@ class Completion:
             await self._records.note(wanted, rows=rows, place=place, is_partial=True, stats=stats)
         elif not wanted.is_settled:
             crash_points.point("output.made")
-            await self._note(output, rows)
+            await self._note(output, rows, output.stats)
         crash_points.point("output.noted")
         log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)
         return not output.copies.wanted
@@ -86,9 +86,10 @@ class Completion:
     async def _rows(self, output: "Output", end: "Finished", read: Mapping[int, int]) -> int | None:
         """Make the files, unless they were made before, or leave the rows; their number, None while some lack."""
         ends, is_final = dict(enumerate(end.items)), output.wanted.is_final
-        if is_final and not output.is_open and (rows := await asyncio.to_thread(output.made, ends)) is not None:
-            await output.copies.note_made(rows)
-            return rows
+        if is_final and not output.is_open and (final := await asyncio.to_thread(output.made, ends)) is not None:
+            await output.copies.note_made(final.rows)
+            output.stats = final.stats
+            return final.rows
         await output.write(read)
         if output.goes_back:
             return None
@@ -97,8 +98,7 @@ class Completion:
         spec, is_begun = output.wanted.spec, end.counts is None or ended(end.counts) > 0
         return await output.leave(ends, finish_reason(spec.state, spec.reason), is_begun=is_begun)
 
-    async def _note(self, output: "Output", rows: int) -> None:
-        stats = output.stats or closed_stats(self._data, output.spec)
+    async def _note(self, output: "Output", rows: int, stats: dict[str, float]) -> None:
         await self._records.note(output.wanted, rows=rows, place=output.spec.output, stats=stats)
 
 

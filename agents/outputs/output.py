@@ -20,26 +20,25 @@ from crawlog.streams.jobs import SHUTDOWN
 from crawlog.streams.log import LogIdentity, SinkSpec
 from crawlog.streams.recovery import fetch_again, ranges_text, sorted_out
 from crawlog.streams.sink import (
+    Final,
     RawItems,
     SinkState,
     empty,
     final_of,
     finalise,
-    forget_close,
     forget_others,
     has_pipelines,
     is_complete,
     lacking,
     lose,
     nowhere,
-    order_close,
     state_of,
 )
 from crawlog.streams.state import environment_error
 
 from .output_copies import OutputCopies
 from .output_stage import OutputStage
-from .row_maker import RowMaker
+from .row_maker import Closing, RowMaker
 
 if TYPE_CHECKING:
     from crawlog.streams.log import Producer
@@ -183,8 +182,8 @@ class Output:  # long: one state is opened, written, completed and closed by its
 
     def want(self, wanted: "WantedOutput") -> None:
         """Go on as it is wanted now. An order to close the pipelines ends with the end that it was given for."""
-        if wanted.end is None or wanted.rev != self.wanted.rev:
-            forget_close(self._data, self.spec)
+        if self._rows is not None and (wanted.end is None or wanted.rev != self.wanted.rev):
+            self._rows.closing = None
         if wanted.rev != self.wanted.rev or (wanted.note != self.wanted.note and not wanted.has_failed):
             self._wanted_at = time.monotonic()
         self.wanted = wanted
@@ -259,7 +258,6 @@ class Output:  # long: one state is opened, written, completed and closed by its
         return results
 
     def _make_rows(self, stage: OutputStage) -> None:
-        forget_close(self._data, self.spec)
         start = partial(pipelines_process, self._settings, self.spec.job)
         rows = RowMaker(stage.results, start, stage.bury, stage.close_job, stage.original, self._tools.topics[0])
         rows.goes_on = self._settings.pipelines.resume == "continue"
@@ -344,12 +342,11 @@ class Output:  # long: one state is opened, written, completed and closed by its
             self._durable = dict(results.meta.offsets)
             await asyncio.to_thread(results.close)
 
-    def made(self, ends: Mapping[int, int]) -> int | None:
-        """Rows of FILE, if it and the copies were made with all up to `ends`, and nothing came since; else None."""
+    def made(self, ends: Mapping[int, int]) -> Final | None:
+        """The note about FILE, if it and the copies were made with all up to `ends`, and nothing came since."""
         final = final_of(self.spec.folder(self._data))
         is_made = final is not None and is_complete(self._data, self.spec, ends) and not self.partial.exists()
-        is_made = is_made and self.copies.are_made(self.spec, ends)
-        return final.rows if final is not None and is_made else None
+        return final if is_made and self.copies.are_made(self.spec, ends) else None
 
     async def complete(self, ends: Mapping[int, int], reason: str) -> int | None:
         """Write the copies and make FILE, with all rows up to `ends`.
@@ -366,7 +363,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
             made = self._results.made
             if made is not None and made.meta.is_closed and made.meta.reason == SHUTDOWN != reason:
                 made.unclose()  # the job was stopped, went on, and got no further item
-            order_close(self._data, self.spec, ends, reason)
+            self._close_pipelines(ends, reason)
             if made is not None and not made.is_done:
                 if trouble := self._pipelines_trouble():
                     raise Misconfigured(trouble)
@@ -377,6 +374,10 @@ class Output:  # long: one state is opened, written, completed and closed by its
         if self.wanted.is_settled and self.copies.wanted:
             return None
         return await beating(self._tools.beat, asyncio.to_thread(self._finalised, ends))
+
+    def _close_pipelines(self, ends: Mapping[int, int], reason: str) -> None:
+        if self._rows is not None:
+            self._rows.closing = Closing(dict(ends), reason)
 
     def _pipelines_trouble(self) -> str:
         """Why the pipelines make no row, by a try since the output was wanted as it is; empty if they may."""
@@ -404,7 +405,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
         assert self._results is not None
         made = self._results.made
         if made is not None and (is_begun or made.has_items):
-            order_close(self._data, self.spec, ends, reason)
+            self._close_pipelines(ends, reason)
             if not made.is_done:
                 if not (trouble := self._pipelines_trouble()):
                     return None

@@ -7,10 +7,9 @@
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -19,7 +18,7 @@ from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter, of_item, told_error
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError, Misconfigured, SpiderDied
-from crawlog.streams.sink import CloseNote, PipelineRows, RawBlock, SinkState, lines, read_note, summed, write_note
+from crawlog.streams.sink import PipelineRows, RawBlock, SinkState, lines, summed
 from crawlog.streams.spiders import MadeItem, MadeItems, read_made
 from crawlog.streams.state import environment_error
 
@@ -56,6 +55,18 @@ class PipelinesProcess(Protocol):
         """End the child at once."""
 
 
+class Closing(NamedTuple):
+    """The order to close the pipelines.
+
+    Attributes:
+        offsets: Of crawl.items, by partition, behind which they are closed.
+        reason: Why the job ended, as `closed(reason)` of a spider gets it.
+    """
+
+    offsets: dict[int, int]
+    reason: str
+
+
 class RowMaker:
     """The rows of one sink of raw items; does nothing for other sinks.
 
@@ -73,6 +84,7 @@ class RowMaker:
         must_write: Whether rows could not be written: it then works when some are, not when the pipelines are opened.
         needs_opening: Whether the state's database takes no write until it is opened again: one of rows has failed.
         tried_at: When the try began that met the trouble, by a monotonic clock.
+        closing: The order to close the pipelines; None while the job goes on.
     """
 
     def __init__(
@@ -88,6 +100,7 @@ class RowMaker:
         self.trouble = ""
         self.works = self.must_write = self.needs_opening = False
         self.tried_at = 0.0
+        self.closing: Closing | None = None
         self._results = results
         self._start = start
         self._bury = bury
@@ -159,17 +172,15 @@ class RowMaker:
             made.go_on()
         if self._rests(made):
             return False
-        note = self._note()
-        if made.is_done and note is not None:
-            self._say_closed(made, note)
-        if made.is_done or not (made.has_more or note is not None):
+        closing = self._due()
+        if made.is_done or not (made.has_more or closing is not None):
             self.works = not self.trouble
             return False
         await self._opened(made)
         if blocks := made.blocks():
             await self._make(made, blocks)
-        elif note is not None:
-            await self._close(made, note)
+        elif closing is not None:
+            await self._close(made, closing.reason)
         return True
 
     def _rests(self, made: PipelineRows) -> bool:
@@ -180,13 +191,13 @@ class RowMaker:
             self._rests_until_s = now + min(now - self._began_s, MOST_REST_S)
             self._child.kill()  # a fresh child may open the same files at once
             self._child = None
-        return made.meta.is_stale and self._note() is None and time.monotonic() < self._rests_until_s
+        return made.meta.is_stale and self._due() is None and time.monotonic() < self._rests_until_s
 
-    def _note(self) -> CloseNote | None:
+    def _due(self) -> Closing | None:
         """The order to close, once everything before is in the state."""
-        note = read_note(self._results.close_note)
-        at = CloseNote(self._results.meta.offsets)
-        return note if note is not None and at.reaches(note.offsets) else None
+        known = self._results.meta.offsets
+        is_due = self.closing is not None and all(known.get(at, 0) >= end for at, end in self.closing.offsets.items())
+        return self.closing if is_due else None
 
     async def _opened(self, made: PipelineRows) -> None:
         if self._child is not None:
@@ -197,7 +208,7 @@ class RowMaker:
             closes = (await self._call("open")).closes[:MAX_TEXT]
         except SpiderDied as error:
             raise Misconfigured(f"not opened: {error}") from error
-        if closes and self._note() is None:  # else the job has ended
+        if closes and self._due() is None:  # else the job has ended
             await self._close_job(closes)
         self.trouble, self.works = "", not self.must_write
         is_anew = not self.goes_on and (made.meta.at or made.meta.is_stale)
@@ -286,10 +297,10 @@ class RowMaker:
             traceback=item.trace,
         )
 
-    async def _close(self, made: PipelineRows, note: CloseNote) -> None:
+    async def _close(self, made: PipelineRows, reason: str) -> None:
         failed = ""  # as in Scrapy: the rows stay
         try:
-            await self._call("close", note.reason.encode())
+            await self._call("close", reason.encode())
         except SpiderDied as error:
             self._deaths_in_close += 1
             if self._deaths_in_close < DEATHS:
@@ -305,14 +316,7 @@ class RowMaker:
         assert child is not None
         await child.end()  # files that the pipelines left open are whole when the job has finished
         if self._results.made is made and not made.has_more and not made.meta.is_stale:
-            made.closed(self._taken_stats(), note.reason)
-            self._say_closed(made, note)
-
-    def _say_closed(self, made: PipelineRows, note: CloseNote) -> None:
-        path, note = self._results.closed_note, CloseNote(note.offsets, note.reason, made.meta.stats)
-        with contextlib.suppress(OSError):
-            if read_note(path) != note:
-                write_note(path, note)
+            made.closed(self._taken_stats(), reason)
 
 
 def _sorted(found: list[MadeItem]) -> tuple[list[bytes], dict[int, MadeItem]]:

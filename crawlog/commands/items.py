@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 MOST_READ = 50_000
 
 
-# Stands in a cursor before the rows that were given. Older versions wrote `+`, which is a blank in a URL's query.
-GIVEN = "-"
+GIVEN = "-"  # Stands in a cursor before the rows that were given; `+` would be a blank in a URL's query
 
 
 class ItemRow(msgspec.Struct, frozen=True):
@@ -187,8 +186,7 @@ def _places(cursor: str, count: int) -> list[_Place]:
     if not cursor:
         return []
     try:
-        parts = cursor.replace("+", GIVEN).replace(" ", GIVEN).split(".")
-        places = [_Place(*(_number(one) for one in part.split(GIVEN, 1))) for part in parts]
+        places = [_Place(*map(_number, part.split(GIVEN, 1))) for part in cursor.split(".")]
     except ValueError:
         places = []
     if len(places) != count:

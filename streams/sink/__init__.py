@@ -6,7 +6,6 @@
     SinkState      state: FILE.partial with all rows, RocksDB with the place of each key's newest ones
       │ state_folder   its lock, its database, the note about FILE; how it is set aside, removed, read again
       │ made       where pipelines make the rows: items.partial with raw items, FILE.partial with the rows made of them
-      │ closing    the order to close the pipelines, and the note that they are closed
       │ finish     the job is finished, and no row lacks: the newest rows, FILE by rename, whole or not at all
       ▼
     Sink.write     formats: the class to derive from, and JSON lines, JSON, CSV
@@ -17,16 +16,6 @@ runs the fold, and finishes.
 """
 
 from .batch import Entry, RawItems, entry, lines, plain_row, plain_rows
-from .closing import (
-    CloseNote,
-    closed_stats,
-    forget_close,
-    has_pipelines,
-    is_closed,
-    order_close,
-    read_note,
-    write_note,
-)
 from .finish import finalise, is_complete, lacking, lose, nowhere, write_other, write_rows
 from .fleet_outputs import fleet_sink_of, outputs_folder, places_of
 from .formats import ResultRows, Sink
@@ -34,12 +23,12 @@ from .made import PipelineRows, RawBlock, summed
 from .private import Lacking, PrivateNotes, PrivateOutputs, private_sink_of
 from .registry import NOWHERE, is_file, sink_for, sink_of
 from .state import SinkState
-from .state_folder import empty, final_of, forget_others, forget_output, offsets_of, state_of
+from .state_folder import Final, empty, final_of, forget_others, forget_output, has_pipelines, offsets_of, state_of
 
 __all__ = [
     "NOWHERE",
-    "CloseNote",
     "Entry",
+    "Final",
     "Lacking",
     "PipelineRows",
     "PrivateNotes",
@@ -49,17 +38,14 @@ __all__ = [
     "ResultRows",
     "Sink",
     "SinkState",
-    "closed_stats",
     "empty",
     "entry",
     "final_of",
     "finalise",
     "fleet_sink_of",
-    "forget_close",
     "forget_others",
     "forget_output",
     "has_pipelines",
-    "is_closed",
     "is_complete",
     "is_file",
     "lacking",
@@ -67,18 +53,15 @@ __all__ = [
     "lose",
     "nowhere",
     "offsets_of",
-    "order_close",
     "outputs_folder",
     "places_of",
     "plain_row",
     "plain_rows",
     "private_sink_of",
-    "read_note",
     "sink_for",
     "sink_of",
     "state_of",
     "summed",
-    "write_note",
     "write_other",
     "write_rows",
 ]

@@ -29,9 +29,8 @@ from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log import AGAIN, SINK_FILE, LogIdentity, SinkSpec, ordered_again
 
 from .batch import BLOCK, LENGTH, RAW_VERSION, START, VERSION, Block, Entry, MadeMeta, SinkBatch, SinkMeta
-from .closing import CLOSE, CLOSED, ITEMS
 from .made import PipelineRows, RawBatch, joined, made_length, pieces, write_at
-from .state_folder import Final, database, final_of, final_path, lock_file, locked
+from .state_folder import ITEMS, Final, database, final_of, final_path, lock_file, locked
 
 WRITE_FAILED = "Writer has previous error"  # RocksDB's error after a failed write, until the database is opened again
 
@@ -83,16 +82,6 @@ class SinkState:  # long: each method is one step of a fold on one database and 
     def path(self) -> Path:
         """The file that this fold appends to."""
         return self._folder / ITEMS if self.meta.raw else self._rows
-
-    @property
-    def close_note(self) -> Path:
-        """The run's order to close the pipelines."""
-        return self._folder / CLOSE
-
-    @property
-    def closed_note(self) -> Path:
-        """Where the run hears that they are closed."""
-        return self._folder / CLOSED
 
     @property
     def rows(self) -> int:
@@ -171,8 +160,9 @@ class SinkState:  # long: each method is one step of a fold on one database and 
     def note_final(self, made: Path, other: SinkSpec | None = None) -> None:
         """Note the file that becomes FILE next, or that of another output without a state."""
         there = made.stat()
-        rows = self.made.rows if self.made else self.meta.rows
-        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, rows, (other or self.sink).formulas)
+        rows, stats = (self.made.rows, self.made.meta.stats) if self.made else (self.meta.rows, {})
+        formulas = (other or self.sink).formulas
+        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, rows, formulas, stats)
         files.write(final_path(self._folder, other), msgspec.json.encode(final))
 
     def begin_again(self, *, raw: bool = False) -> None:

@@ -16,6 +16,8 @@ from crawlog.streams.state import Rocks, set_aside
 
 FINAL = "final.json"  # File with `Final`
 
+ITEMS = "items.partial"  # File of raw items, of a job with pipelines
+
 LOCK_S = 1.0  # Pause before the next try at a lock that another process holds, seconds
 
 OPEN_S = 1.0  # Pause before opening a state again after the machine failed, such as on a full disk, seconds
@@ -27,14 +29,16 @@ class Final(msgspec.Struct, frozen=True):
     """The file made last: size and time tell whether it is unchanged; the offsets tell which records it holds.
 
     Attributes:
-        formulas: As in the sink's `SinkSpec`. Older crawlogs did not write this field, and kept all formulas.
+        formulas: As in the sink's `SinkSpec`.
+        stats: Stats that the job's pipelines counted, by name.
     """
 
     size_bytes: int
     modified_ns: int
     offsets: dict[int, int]
     rows: int = 0
-    formulas: bool = True
+    formulas: bool = False
+    stats: dict[str, float] = {}
 
     def is_at(self, path: Path) -> bool:
         """Whether the file is unchanged since then."""
@@ -83,6 +87,11 @@ def offsets_of(data: Path, sink: SinkSpec) -> dict[int, int]:
 def state_of(folder: Path) -> Path:
     """The database in a sink's folder."""
     return folder / "state"
+
+
+def has_pipelines(data: Path, sink: SinkSpec) -> bool:
+    """Whether the sink's rows are made by pipelines."""
+    return sink.pipelines or (sink.folder(data) / ITEMS).exists()
 
 
 def empty(data: Path, sink: SinkSpec) -> Path:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from crawlog.agents.outputs import row_maker
-from crawlog.agents.outputs.row_maker import AGAIN_S, RowMaker
+from crawlog.agents.outputs.row_maker import AGAIN_S, Closing, RowMaker
 from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.items import ItemsRecord
@@ -22,10 +22,10 @@ from crawlog.streams.errors import EngineError, Misconfigured, SinkBehind, Spide
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.sink.batch import RawItems, entry
-from crawlog.streams.sink.closing import closed_stats, has_pipelines, is_closed, order_close
 from crawlog.streams.sink.finish import finalise
 from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.sink.state import SinkState
+from crawlog.streams.sink.state_folder import final_of, has_pipelines
 from crawlog.streams.spiders.pipelines import DropItem, Pipelines, PipelinesService, of_spider
 
 LOG = LogIdentity("cluster", "topic")
@@ -178,8 +178,8 @@ class Bench:
         return [row["n"] for row in self.rows()]
 
     async def close(self) -> None:
-        """The run says that the job is finished."""
-        order_close(self.data, self.sink, {0: self.offset}, "finished")
+        """The job is finished."""
+        self.maker.closing = Closing({0: self.offset}, "finished")
         await self.work()
 
 
@@ -318,7 +318,6 @@ async def test_they_are_closed_once_behind_all_items(bench: Bench) -> None:
     await bench.close()
     assert Seen.said == ["open", "open", "close", "finished"]
     assert bench.started[-1].has_ended, "files that it left open are whole when the job has finished"
-    assert is_closed(bench.data, bench.sink, {0: 1})
     bench.results.close()
     assert finalise(bench.data, bench.sink, {0: 1}, io.BytesIO()) == 1
     assert text_of(bench.sink) == '{"n":1,"by":1}\n'
@@ -347,7 +346,12 @@ async def test_what_the_pipelines_count_is_told_at_the_end(
     bench.maker.goes_on = goes_on
     bench.give("b", {"n": 3})
     await bench.close()
-    assert closed_stats(bench.data, bench.sink) == {"item_scraped_count": 3}
+    bench.results.close()
+    finalise(bench.data, bench.sink, {0: 2}, io.BytesIO())
+    final = final_of(bench.sink.folder(bench.data))
+    assert final is not None
+    assert final.stats == {"item_scraped_count": 3}
+    bench.kill_all_closed()
 
 
 async def test_a_finished_job_that_goes_on_makes_its_rows_anew(bench: Bench) -> None:
@@ -421,12 +425,13 @@ async def test_the_rows_stay_where_the_process_dies_twice_while_the_pipelines_ar
 
     monkeypatch.setattr(Process, "call", call)
     bench.give("a", {"n": 1})
-    order_close(bench.data, bench.sink, {0: bench.offset}, "finished")
+    bench.maker.closing = Closing({0: bench.offset}, "finished")
     for _ in range(10):
         await bench.maker._pause_s()
     assert calls == ["open", "rows", "close"] * 2
     assert bench.numbers() == [1]
-    assert is_closed(bench.data, bench.sink, {0: 1})
+    assert bench.results.made is not None
+    assert bench.results.made.is_done
 
 
 async def test_pipelines_that_close_the_spider_stop_a_job_that_runs(
@@ -546,9 +551,9 @@ async def test_a_kill_between_two_writes_loses_and_doubles_nothing(
     monkeypatch.setattr(crash_points, "point", point)
     for n in range(3):
         bench.give(f"u{n}", {"n": n})
-    order_close(bench.data, bench.sink, {0: 3}, "finished")
     kills = 0
     while True:
+        bench.maker.closing = Closing({0: 3}, "finished")
         bench.maker.goes_on = goes_on
         try:
             await bench.work()
