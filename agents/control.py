@@ -21,16 +21,9 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import control, progress
+from crawlog.streams.cluster import DAMAGE_CODES, DENIED_CODES, consumer_config, partition_edges
 from crawlog.streams.jobs import Commands
-from crawlog.streams.log import (
-    DAMAGE_CODES,
-    DENIED_CODES,
-    Topics,
-    consumer_config,
-    is_log_end,
-    partition_edges,
-    read_error,
-)
+from crawlog.streams.log import Topics, is_log_end, read_error
 from crawlog.streams.settings import Settings
 from crawlog.streams.worker import is_for_us, stop_as_ordered
 

@@ -29,7 +29,7 @@ from crawlog.agents.client.client import _timeout, sent_as
 from crawlog.agents.fetch.fetch_agent import Fetcher
 from crawlog.schemas import urls
 from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec, UrlsRecord
-from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.settings.machine import Run
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import NO_FILE, load

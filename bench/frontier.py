@@ -28,10 +28,10 @@ from bench.meter import measure
 from bench.peer import CRAWLOG
 from bench.results import options_of, run_as, section, table, versions
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import RobotsTask, Task
 from crawlog.streams.job_spec import own_policy
-from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.machine import State
 from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.state.partition import Partition, StateMemory

@@ -24,9 +24,9 @@ from bench.peer import CRAWLOG, install_crawlog
 from bench.replay import FAST, FOLDER, WORKED_OFF_S, Log, command
 from bench.results import options_of, run_as, section, table, versions
 from bench.speed import FLAGS, span
+from crawlog.streams import groups
 from crawlog.streams.engine import engine
-from crawlog.streams.log import groups
-from crawlog.streams.log.offsets import Target, plan
+from crawlog.streams.groups.offsets import Target, plan
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.sources import load
 from tests.support.logins import login

@@ -22,9 +22,9 @@ from confluent_kafka import Producer
 from bench.results import options_of, run_as, section, table, versions
 from bench.seen import offers, url_of
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.client import kafka_config, log_identity
 from crawlog.streams.engine import engine
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import kafka_config, log_identity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer, bounding

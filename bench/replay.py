@@ -33,14 +33,14 @@ from bench.rows import doubled, rows_of
 from bench.speed import FLAGS, HOSTS, span
 from crawlog.schemas import pages
 from crawlog.schemas.urls import DEFAULT_SPEC
+from crawlog.streams import groups
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import consumer_config
 from crawlog.streams.engine import engine
+from crawlog.streams.groups.groups import Group
+from crawlog.streams.groups.offsets import Target, plan
 from crawlog.streams.html.links import Links
 from crawlog.streams.http.coded_pages import page_of
-from crawlog.streams.log import groups
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import consumer_config
-from crawlog.streams.log.groups import Group
-from crawlog.streams.log.offsets import Target, plan
 from crawlog.streams.log.read import take
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load

@@ -27,7 +27,8 @@ from bench.results import table
 from crawlog.agents.seed import Source, plant
 from crawlog.schemas import control
 from crawlog.schemas.control import Finished
-from crawlog.streams.log import Producer, Topics, consumer_config, log_end
+from crawlog.streams.cluster import consumer_config, log_end
+from crawlog.streams.log import Producer, Topics
 from crawlog.streams.settings import load
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import crawlog

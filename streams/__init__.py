@@ -2,7 +2,7 @@
 
     THE WEB, by its standards     url ◄── http ◄── html
     THE CRAWL, pure               fold ◄── frontier     fetch     spiders ◄── parse
-    THE MACHINERY                 settings   log ◄── state, sink ◄── worker     engine
+    THE MACHINERY                 settings   cluster ◄── log ◄── groups ◄── state, sink ◄── worker     engine
 
     crawl.urls ─► fold ─► state            a record changes the rows of its partition; nothing else changes rows
                    └────► frontier ─► fetch ─► crawl.pages ─► parse (spiders, html) ─► crawl.items ─► sink

@@ -15,16 +15,10 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from crawlog.streams.cluster import commit_metadata, consumer_config, kafka_config, partition_edges
 from crawlog.streams.fetch import Pressure
-from crawlog.streams.log import (
-    commit_metadata,
-    consumer_config,
-    is_planned,
-    kafka_config,
-    partition_edges,
-    reached_offset,
-    stage_group,
-)
+from crawlog.streams.groups import is_planned, reached_offset
+from crawlog.streams.log import stage_group
 from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()

@@ -18,10 +18,11 @@ from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points, exit_codes
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, RestoreInterrupted, SnapshotsAway
 from crawlog.streams.fetch import LostDones, first_page, most_pages
 from crawlog.streams.job_spec import limits_of, own_policy
-from crawlog.streams.log import Producer, Topics, log_bounds, read_partitions, record_headers
+from crawlog.streams.log import Producer, Topics, read_partitions, record_headers
 from crawlog.streams.settings import Settings
 from crawlog.streams.state import Partition, Restorer, States, checkpoint_due, is_environment_error
 from crawlog.streams.url import Places

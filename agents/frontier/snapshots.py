@@ -16,9 +16,9 @@ from pathlib import Path
 import structlog
 from confluent_kafka import TopicPartition
 
+from crawlog.streams.cluster import Admin, log_end
 from crawlog.streams.errors import NotCopied
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log import Admin, log_end
 from crawlog.streams.state import Manifest, Partition, Snapshots, check_database, copy_database
 
 from .frontier_agent import OwnedFrontier

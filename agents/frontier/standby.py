@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import structlog
 import xxhash
 
+from crawlog.streams.cluster import committed_offsets
 from crawlog.streams.errors import EngineError, Misconfigured, NotCopied, RestoreInterrupted, Unusable
-from crawlog.streams.log import committed_offsets, stage_group
+from crawlog.streams.log import stage_group
 from crawlog.streams.state import Partition, Restorer, bounding
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from crawlog.schemas import items
-from crawlog.streams.log import consumer_config, is_log_end, is_transient, read_error
+from crawlog.streams.cluster import consumer_config, is_transient
+from crawlog.streams.log import is_log_end, read_error
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

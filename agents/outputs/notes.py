@@ -9,9 +9,10 @@ import msgspec
 
 from crawlog.schemas import control
 from crawlog.schemas.control import JobCopy, OutputNote
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.control import read_control
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import Producer, Topics, log_bounds
+from crawlog.streams.log import Producer, Topics
 from crawlog.streams.sink import PrivateNotes
 
 from .wanted import WantedOutput, WantedOutputs

@@ -15,9 +15,9 @@ import structlog
 
 from crawlog.agents.control import beating
 from crawlog.schemas.codec import Record
+from crawlog.streams.cluster import LogIdentity
 from crawlog.streams.errors import CrawlError, Misconfigured, Unusable
 from crawlog.streams.jobs import SHUTDOWN
-from crawlog.streams.log import LogIdentity, SinkSpec
 from crawlog.streams.recovery import fetch_again, ranges_text, sorted_out
 from crawlog.streams.sink import (
     Final,
@@ -34,6 +34,7 @@ from crawlog.streams.sink import (
     nowhere,
     state_of,
 )
+from crawlog.streams.sink_groups import SinkSpec
 from crawlog.streams.state import environment_error
 
 from .output_copies import OutputCopies

@@ -14,8 +14,8 @@ import structlog
 from crawlog.agents.control import beating
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError
-from crawlog.streams.log import SinkSpec
 from crawlog.streams.sink import forget_output, is_complete, state_of, write_other
+from crawlog.streams.sink_groups import SinkSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

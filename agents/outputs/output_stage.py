@@ -15,7 +15,8 @@ from crawlog.schemas import control
 from crawlog.schemas.codec import Record
 from crawlog.schemas.control import Command
 from crawlog.schemas.dead import DeadLetter
-from crawlog.streams.log import Producer, Topics, log_bounds, read_records, send_letter
+from crawlog.streams.cluster import log_bounds
+from crawlog.streams.log import Producer, Topics, read_records, send_letter
 from crawlog.streams.sink import Entry, RawItems, SinkState, entry
 
 if TYPE_CHECKING:

@@ -25,10 +25,12 @@ from crawlog.agents import progress
 from crawlog.agents.control import StageCommands, follow
 from crawlog.schemas.progress import FLEET, MAX_STUCK, Progress
 from crawlog.streams import exit_codes
+from crawlog.streams.cluster import log_bounds, log_identity
 from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
-from crawlog.streams.log import Producer, Topics, known_sinks, log_bounds, log_identity, partition_count
+from crawlog.streams.log import Producer, Topics, partition_count
 from crawlog.streams.recovery import ranges_text
 from crawlog.streams.sink import PrivateNotes, PrivateOutputs, empty, forget_output, places_of
+from crawlog.streams.sink_groups import known_sinks
 from crawlog.streams.worker import CrawlApp
 
 from .completion import Completion, leave_to_others

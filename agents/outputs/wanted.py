@@ -15,8 +15,8 @@ from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.control import counting_epochs
 from crawlog.streams.jobs import is_final
-from crawlog.streams.log import RewoundRange, SinkSpec
 from crawlog.streams.sink import PrivateOutputs, fleet_sink_of, private_sink_of
+from crawlog.streams.sink_groups import RewoundRange, SinkSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,8 @@ from typing import Protocol
 from crawlog.schemas import dead, urls
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points
-from crawlog.streams.log import Send, Topics, WrittenEnds, send_letter
+from crawlog.streams.groups import WrittenEnds
+from crawlog.streams.log import Send, Topics, send_letter
 from crawlog.streams.parse import Batch, Encoded, Founds, Job, Message, Page, PageOutputs
 from crawlog.streams.url import hashed_to
 

@@ -10,16 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams.cluster import DAMAGE_CODES, consumer_config, is_transient, partition_edges
 from crawlog.streams.http import OlderPage, older_page
-from crawlog.streams.log import (
-    DAMAGE_CODES,
-    ReadPatience,
-    consumer_config,
-    is_log_end,
-    is_transient,
-    partition_edges,
-    record_headers,
-)
+from crawlog.streams.log import ReadPatience, is_log_end, record_headers
 from crawlog.streams.settings import Settings
 
 BATCH = 256  # Pages looked up together

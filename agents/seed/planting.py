@@ -14,6 +14,7 @@ import msgspec
 
 from crawlog.schemas.control import NO_EPOCH, JobCopy, Join
 from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord, decode
+from crawlog.streams.cluster import Admin, log_bounds
 from crawlog.streams.control import (
     end_closing,
     read_control,
@@ -25,7 +26,7 @@ from crawlog.streams.control import (
 )
 from crawlog.streams.errors import InvalidState, Misconfigured
 from crawlog.streams.job_spec import NO_SPIDER, JobSpider, kept_settings, resolve_spec
-from crawlog.streams.log import Admin, Topics, log_bounds, partition_count, partition_count_if_any, read_records
+from crawlog.streams.log import Topics, partition_count, partition_count_if_any, read_records
 from crawlog.streams.url import Places, fingerprint, scope_name, serialise
 
 if TYPE_CHECKING:

@@ -1,23 +1,27 @@
 """Sends the seeds of one job, in batches by partition, no faster than running workers fold them.
 
 A line without a URL is reported with its number and counted; the other lines are sent.
+
+The key of a batch is the domain of its URLs, for display in Kafka's tools. A batch with several domains has no key. The
+partition is always set, so no partitioner uses the key.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import Progress
-from crawlog.schemas.urls import UrlsRecord, encode
+from crawlog.schemas.requests import packed
+from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl, UrlsRecord, encode
 from crawlog.streams import crash_points
 from crawlog.streams.fetch import Sown
 from crawlog.streams.http import without_login
-from crawlog.streams.log import SeedBatch, SeedBatches, Topics
-from crawlog.streams.url import Canonicaliser, Places, scope_name, serialise
+from crawlog.streams.log import Topics
+from crawlog.streams.url import Canonicaliser, Place, Places, scope_name, serialise
 
 if TYPE_CHECKING:
     from crawlog.streams.log import Producer
@@ -37,12 +41,66 @@ AHEAD_LOOK_S = 0.1  # Longest wait for a progress report while seeds wait for th
 
 TELL_AHEAD_S = 30.0  # Time between two messages about seeds that wait for the workers, seconds
 
+FRAME_BYTES = 96  # Largest size of the JSON around a seed's URL: braces, field names and numbers, bytes
+
 LOGIN = "-s fetch.logins=https://USER:PASSWORD@HOST is for that, where the workers run"
 
 Report = Callable[[str], None]  # Shows one line to the user
 
 # Waits at most this many seconds for progress reports; returns the newest one of each partition of crawl.urls.
 Look = Callable[[float], Iterable[Progress]]
+
+
+class SeedBatch(NamedTuple):
+    """URLs of one partition, and the key of their record."""
+
+    partition: int
+    key: bytes | None
+    urls: list[FoundUrl]
+
+
+class _Open:
+    """The open batch of one partition."""
+
+    __slots__ = ("domain", "shared", "size_bytes", "urls")
+
+    def __init__(self, domain: str) -> None:
+        self.urls: list[FoundUrl] = []
+        self.size_bytes = 0
+        self.domain = domain
+        self.shared = True
+
+
+class SeedBatches:
+    """Gathers URLs into batches, limited by number and by size."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Open] = {}
+
+    def add(self, found: FoundUrl, place: Place) -> SeedBatch | None:
+        """Add one URL; returns the partition's batch if it is full now, or if the URL did not fit into it."""
+        size_bytes = len(found.url) + FRAME_BYTES + len(packed(found.request)) + FRAME_BYTES * bool(found.id)
+        filling = self._open.get(place.partition)
+        full = None
+        if filling is None or filling.size_bytes + size_bytes > MAX_BATCH_BYTES:
+            full = self._close(place.partition) if filling is not None else None
+            filling = self._open[place.partition] = _Open(place.domain)
+        filling.urls.append(found)
+        filling.size_bytes += size_bytes
+        if filling.domain != place.domain:
+            filling.shared = False
+        if len(filling.urls) == MAX_BATCH_URLS:
+            return self._close(place.partition)  # never both: a batch that was just opened has one URL
+        return full
+
+    def rest(self) -> Iterator[SeedBatch]:
+        """Close and return all open batches, one a partition."""
+        for partition in list(self._open):
+            yield self._close(partition)
+
+    def _close(self, partition: int) -> SeedBatch:
+        filled = self._open.pop(partition)
+        return SeedBatch(partition, filled.domain.encode() if filled.shared else None, filled.urls)
 
 
 class Seeded(msgspec.Struct, frozen=True):

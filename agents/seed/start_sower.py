@@ -22,9 +22,11 @@ from crawlog.streams import crash_points
 from crawlog.streams.control import write_joins, write_names
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.fetch import Sown
-from crawlog.streams.log import SeedBatch, SeedBatches, Topics
+from crawlog.streams.log import Topics
 from crawlog.streams.spiders import CallResult, RequestOut
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, hashed, hashed_to, scope_name
+
+from .sower import SeedBatch, SeedBatches
 
 if TYPE_CHECKING:
     from crawlog.streams.log import Producer

@@ -30,8 +30,8 @@ from bench.faults.crawl import JOB, Crawl, Size
 from bench.faults.graph import Graph
 from bench.faults.judge import Evidence
 from bench.faults.schedule import Outcome
+from crawlog.streams.cluster.admin import Admin
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log.admin import Admin
 from crawlog.streams.settings.sources import load
 from tests.support.synthetic_site import WORK, free_port
 from tests.support.three_brokers import Cluster

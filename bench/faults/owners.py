@@ -16,7 +16,7 @@ from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from bench.faults.judge import Ownership
-from crawlog.streams.log.client import kafka_config
+from crawlog.streams.cluster.client import kafka_config
 from crawlog.streams.settings.sources import load
 
 GROUP, TOPIC = "crawlog-fetch", "crawl.urls"

@@ -11,7 +11,7 @@ from confluent_kafka import Message, Producer
 from bench.faults.crawl import JOB, Crawl
 from bench.faults.judge import Poison
 from bench.faults.schedule import Fault
-from crawlog.streams.log.client import kafka_config
+from crawlog.streams.cluster.client import kafka_config
 
 RECORDS = 1000
 BATCH = 50

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from crawlog.streams.log.client import kafka_config
+from crawlog.streams.cluster.client import kafka_config
 from crawlog.streams.settings.settings import Settings
 
 VERSION = 1

@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient
 
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
+from crawlog.streams.cluster.client import kafka_config, partition_edges
 from crawlog.streams.engine import engine
-from crawlog.streams.log.client import kafka_config, partition_edges
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
 

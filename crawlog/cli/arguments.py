@@ -15,7 +15,7 @@ from crawlog.streams.url import InvalidUrl, serialise
 if TYPE_CHECKING:
     from crawlog.commands.named_spider import NamedSpider, Pairs
     from crawlog.jobs.run_request import RunRequest
-    from crawlog.streams.log import TargetKind
+    from crawlog.streams.groups import TargetKind
     from crawlog.streams.settings import Settings
 
 OF_SEED = ("kafka.", "engine.", "log.")  # Sections of settings that `seed` itself uses
@@ -274,7 +274,7 @@ def reset_target(given: Mapping[str, Any]) -> "tuple[TargetKind, str | int]":
 
     Raises: Misconfigured: no option names a target, or several do.
     """
-    from crawlog.streams.log import TargetKind
+    from crawlog.streams.groups import TargetKind
 
     named = [(kind, given[kind.replace("-", "_")]) for kind in get_args(TargetKind)]
     chosen = [(kind, value) for kind, value in named if value is not None and value is not False]

@@ -82,7 +82,7 @@ def _choice_options(command: Command) -> Command:
 def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_json: bool, **given: Any) -> int:
     """List the open dead letters by error, the commonest first: offset, time, job, URL."""
     from crawlog.commands.dead import listed
-    from crawlog.streams.log import LetterChoice
+    from crawlog.streams.dead_letters import LetterChoice
 
     from .operate_text import list_json, list_lines
 
@@ -128,7 +128,7 @@ def dead_redrive(
 ) -> int:
     """Send the records back to the stages that could not handle them, as they were."""
     from crawlog.commands.dead import check_choice, redriven
-    from crawlog.streams.log import LetterChoice
+    from crawlog.streams.dead_letters import LetterChoice
 
     from . import arguments
     from .operate_text import redrive_lines
@@ -149,7 +149,7 @@ def dead_drop(
 ) -> int:
     """Lay dead letters aside: they stay in the log, and are listed no more."""
     from crawlog.commands.dead import check_choice, dropped
-    from crawlog.streams.log import LetterChoice
+    from crawlog.streams.dead_letters import LetterChoice
 
     from . import arguments
     from .operate_text import drop_lines

@@ -9,7 +9,7 @@ from crawlog.commands.control import Given
 from crawlog.commands.dead import Dropping, Listing, Opened, Redriving
 from crawlog.outcome import counted
 from crawlog.schemas.control import Command, encode
-from crawlog.streams.log import Letter, letter_fate, letters_by_error
+from crawlog.streams.dead_letters import Letter, letter_fate, letters_by_error
 from crawlog.streams.printable import utc_text
 from crawlog.terminal import hinted
 

@@ -12,7 +12,7 @@ from crawlog.terminal import tell
 
 if TYPE_CHECKING:
     from crawlog.schemas.progress import Progress
-    from crawlog.streams.log import BrokerLogin
+    from crawlog.streams.cluster import BrokerLogin
     from crawlog.streams.settings import Settings
 
     Look = Callable[[float], Iterable[Progress]]

@@ -28,7 +28,9 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
     """Show the topics: partitions, records, size, lag per consumer group; on a cluster the replicas too."""
     settings = settings_of(given)
     with reachable_log(settings) if create else existing_log(settings, needs_topics=False) as reached:
-        from crawlog.streams.log import Admin, ensure_topics, known_sink_groups, topic_rows
+        from crawlog.streams.cluster import Admin
+        from crawlog.streams.groups import known_sink_groups
+        from crawlog.streams.log import ensure_topics, topic_rows
 
         if create:
             ensure_topics(reached, tell)
@@ -195,7 +197,7 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     settings = settings_of(rest)
     from crawlog.commands.replay import ReplayOptions
     from crawlog.commands.replay import replay as move
-    from crawlog.streams.log import check_group_name, offsets
+    from crawlog.streams.groups import check_group_name, offsets
 
     from . import stored_text
 
@@ -221,7 +223,7 @@ def kcat_config(**given: Any) -> int:
 
     Example: kcat -F <(crawlog kcat-config) -C -t crawl.items
     """
-    from crawlog.streams.log import foreign_config
+    from crawlog.streams.cluster import foreign_config
 
     for name, value in foreign_config(running_log(settings_of(given))).items():
         answer(f"{name}={value}")

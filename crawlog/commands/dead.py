@@ -14,25 +14,20 @@ import msgspec
 
 from crawlog.schemas import dead, pages, urls
 from crawlog.streams import crash_points
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.control import renew_ends
+from crawlog.streams.dead_letters import Letter, LetterChoice, Letters, letter_mark, letters_by_place, redrive_refusal
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.http import for_readers, page_of, shown_found, shown_page, shown_result
 from crawlog.streams.log import (
     CommandProducer,
-    Letter,
-    LetterChoice,
-    Letters,
     Producer,
     Topics,
-    letter_mark,
-    letters_by_place,
-    log_bounds,
     partition_count,
     read_partitions,
     read_records,
     record_at,
     record_headers,
-    redrive_refusal,
 )
 from crawlog.streams.printable import HIDDEN
 from crawlog.streams.settings import MAX_BODY_BYTES

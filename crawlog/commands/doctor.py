@@ -206,7 +206,8 @@ def _cluster(settings: "Settings") -> Iterator[Finding]:
 
 
 def _broker(settings: "Settings") -> Iterator[Finding]:
-    from crawlog.streams.log import Admin, health
+    from crawlog.streams.cluster import Admin
+    from crawlog.streams.log import health
 
     try:
         view = health.look(Admin(settings))

@@ -24,20 +24,13 @@ import xxhash
 from crawlog.schemas import control, items
 from crawlog.schemas.control import Finished, JobCopy, Rewound
 from crawlog.schemas.urls import DEFAULT_JOB
+from crawlog.streams.cluster import log_bounds, log_identity
 from crawlog.streams.control import counting_epochs, read_control
+from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, UnknownName, Unusable
 from crawlog.streams.fleet import DEFAULT_COPY, FleetState
 from crawlog.streams.jobs import is_final, traits
-from crawlog.streams.log import (
-    STDOUT,
-    LetterChoice,
-    SinkSpec,
-    Topics,
-    log_bounds,
-    log_identity,
-    partition_count,
-    read_partitions,
-)
+from crawlog.streams.log import Topics, partition_count, read_partitions
 from crawlog.streams.sink import (
     Entry,
     SinkState,
@@ -49,6 +42,7 @@ from crawlog.streams.sink import (
     sink_of,
     write_rows,
 )
+from crawlog.streams.sink_groups import STDOUT, SinkSpec
 from crawlog.terminal import rows as standard_output
 
 from .dead import Dead

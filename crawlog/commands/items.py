@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from crawlog.schemas import items
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import Topics, log_bounds, partition_count, read_records
+from crawlog.streams.log import Topics, partition_count, read_records
 from crawlog.streams.sink import places_of, plain_rows
 
 from .export import JobNow, job_now

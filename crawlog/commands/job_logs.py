@@ -15,9 +15,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from crawlog.schemas import log_lines
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams import engine
+from crawlog.streams.cluster import consumer_config, log_bounds, log_end, offset_at
 from crawlog.streams.control import read_control
 from crawlog.streams.errors import EngineError, UnknownName
-from crawlog.streams.log import Topics, consumer_config, log_bounds, log_end, offset_at, read_records
+from crawlog.streams.log import Topics, read_records
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

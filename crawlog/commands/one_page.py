@@ -172,7 +172,8 @@ def page_at(settings: "Settings", partition: int, offset: int) -> StoredPage:
 
 def _record(settings: "Settings", partition: int, offset: int) -> tuple[list[tuple[str, bytes]], bytes | None] | None:
     """Headers and value of the record at a place of crawl.pages; None if it is not there."""
-    from crawlog.streams.log import Topics, log_bounds, record_at, record_headers
+    from crawlog.streams.cluster import log_bounds
+    from crawlog.streams.log import Topics, record_at, record_headers
 
     topic = Topics(settings.kafka.prefix).pages
     start, end = log_bounds(settings, topic, [partition])[partition]

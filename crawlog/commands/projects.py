@@ -26,8 +26,9 @@ from crawlog.streams.errors import Misconfigured, SpiderDied
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from crawlog.streams.cluster import LogIdentity
     from crawlog.streams.code import CodeLog, ProjectArchive, SigningKey
-    from crawlog.streams.log import LogIdentity, Producer
+    from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings
 
 LISTING = "crawlog.streams.spiders.deployed:load_listing"  # Loads what lists the spiders of a folder, in the child
@@ -379,8 +380,9 @@ _logs: dict["LogIdentity", "CodeLog"] = {}
 @contextlib.contextmanager
 def _code_log(settings: "Settings") -> "Iterator[CodeLog]":
     """The log's content up to now, for one caller at a time."""
+    from crawlog.streams.cluster import log_identity
     from crawlog.streams.code import CodeLog
-    from crawlog.streams.log import Topics, log_identity
+    from crawlog.streams.log import Topics
 
     with _lock:
         identity = log_identity(settings, Topics(settings.kafka.prefix).code)

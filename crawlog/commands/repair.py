@@ -67,7 +67,7 @@ def placed(settings: "Settings", found: "Iterable[Cut]") -> list[Placed]:
 
     Raises: EngineError: the cluster does not answer.
     """
-    from crawlog.streams.log import Admin
+    from crawlog.streams.cluster import Admin
 
     known = Admin(settings).metadata()
     places = []
@@ -86,7 +86,8 @@ def cuts(settings: "Settings") -> list[Cut]:
 
     Raises: EngineError: the cluster does not answer.
     """
-    from crawlog.streams.log import log_end, unreadable
+    from crawlog.streams.cluster import log_end
+    from crawlog.streams.log import unreadable
     from crawlog.streams.recovery import Check
 
     if fatal := unreadable(settings):

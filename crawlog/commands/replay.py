@@ -17,25 +17,15 @@ from crawlog.schemas import progress
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams import crash_points
+from crawlog.streams import crash_points, groups
+from crawlog.streams.cluster import Admin
 from crawlog.streams.control import acknowledged, known_job, read_control, renew_ends
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
+from crawlog.streams.groups import Group, HeldRange, Move, Target, offsets
 from crawlog.streams.jobs import ControlState
-from crawlog.streams.log import (
-    Admin,
-    CommandProducer,
-    Group,
-    HeldRange,
-    Move,
-    SinkSpec,
-    Target,
-    Topics,
-    groups,
-    known_sinks,
-    offsets,
-    read_again,
-)
+from crawlog.streams.log import CommandProducer, Topics
 from crawlog.streams.recovery import note_skipped
+from crawlog.streams.sink_groups import SinkSpec, known_sinks, read_again
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

@@ -58,7 +58,8 @@ def listed(settings: "Settings") -> list[Copied]:
 
 def _snapshots(settings: "Settings") -> "Snapshots":
     from crawlog.streams import logs
-    from crawlog.streams.log import Topics, log_identity
+    from crawlog.streams.cluster import log_identity
+    from crawlog.streams.log import Topics
     from crawlog.streams.state import Snapshots, store_of
 
     logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
@@ -70,9 +71,10 @@ def _snapshots(settings: "Settings") -> "Snapshots":
 
 
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
+    from crawlog.streams.cluster import log_end
     from crawlog.streams.errors import NotCopied, Unusable
     from crawlog.streams.fold import rows as r
-    from crawlog.streams.log import Topics, log_end
+    from crawlog.streams.log import Topics
     from crawlog.streams.state import Database, StateMemory, check_database, copy_database
 
     state, memory = settings.run.data / "state", StateMemory(settings.state.memory_mb)

@@ -124,7 +124,9 @@ def up(settings: "Settings", *, accepts_skipped: bool = False) -> Started:
 
 
 def _raise(answer: dict[str, Any], log: Path, code: int) -> NoReturn:
-    if code == EX_DATAERR:  # a supervisor that librdkafka aborted (`streams/log/aborts.py`) answers in its log alone
+    if (
+        code == EX_DATAERR
+    ):  # a supervisor that librdkafka aborted (`streams/cluster/aborts.py`) answers in its log alone
         raise Unreadable(answer.get("message") or log.read_text(errors="replace").rpartition("\ncrawlog: ")[2].strip())
     kind = Misconfigured if answer.get("kind") == "Misconfigured" else EngineError
     raise kind(answer.get("message") or f"the supervisor ended while it started; what it said is in {log}")

@@ -18,19 +18,15 @@ from crawlog.schemas import items, pages, progress
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord
+from crawlog.streams.cluster import Admin, log_bounds, offset_at
 from crawlog.streams.control import known_job, read_control
+from crawlog.streams.dead_letters import Letter, Letters, letter_fate
 from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
 from crawlog.streams.http import coding_in, named_request, page_size, shown_page
 from crawlog.streams.jobs import FREE, Orders, needed
 from crawlog.streams.log import (
-    Admin,
-    Letter,
-    Letters,
     Topics,
-    letter_fate,
-    log_bounds,
-    offset_at,
     partition_count,
     read_around,
     read_records,

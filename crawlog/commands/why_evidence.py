@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from crawlog.schemas import pages
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.fetch import robots_answer
 from crawlog.streams.fold import Event, History
 from crawlog.streams.http import RobotsRules, shown_page
-from crawlog.streams.log import Topics, log_bounds, record_at, record_headers
+from crawlog.streams.log import Topics, record_at, record_headers
 from crawlog.streams.printable import utc_text
 
 if TYPE_CHECKING:

@@ -73,8 +73,8 @@ def show_job(settings: "Settings", name: str) -> "JobView":
 def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
     """The same, from a view of the fleet. Raises: UnknownName: there is none."""
     from crawlog.commands.dead import listed
+    from crawlog.streams.dead_letters import LetterChoice
     from crawlog.streams.job_spec import job_values
-    from crawlog.streams.log import LetterChoice
     from crawlog.streams.settings import known_keys, masked
 
     found, copy = view.job(name), view.look(lambda state: state.copy(name))

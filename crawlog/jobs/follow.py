@@ -65,8 +65,9 @@ class Before(NamedTuple):
         Args:
             job: A job that no worker crawls now.
         """
+        from crawlog.streams.cluster import log_end
         from crawlog.streams.fleet import FleetView
-        from crawlog.streams.log import Topics, has_topics, log_end
+        from crawlog.streams.log import Topics, has_topics
 
         if not has_topics(settings):
             return cls()
@@ -79,8 +80,9 @@ class Before(NamedTuple):
 
 
 def _unreported(settings: "Settings", view: "FleetView", name: str) -> int:
+    from crawlog.streams.cluster import log_bounds
     from crawlog.streams.control import pages_done
-    from crawlog.streams.log import Topics, log_bounds, partition_count, read_partitions
+    from crawlog.streams.log import Topics, partition_count, read_partitions
 
     job = view.job(name)
     if job is None or traits(job.state).ended:
@@ -109,9 +111,10 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
     """
 
     def __init__(self, fleet: Fleet, summary: Summary, before: Before, shown: View, *, is_own: bool = False) -> None:
+        from crawlog.streams.cluster import Admin
         from crawlog.streams.control import DeadLetterReader
         from crawlog.streams.fleet import FleetView
-        from crawlog.streams.log import Admin, partition_count
+        from crawlog.streams.log import partition_count
 
         self._fleet = fleet
         self._count = partition_count(fleet.settings)
@@ -150,8 +153,8 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
     def _renew(self) -> None:
         """Goes on with the clients of a local engine that was stopped and started again."""
+        from crawlog.streams.cluster import Admin
         from crawlog.streams.fleet import FleetView
-        from crawlog.streams.log import Admin
 
         settings = self._fleet.settings
         if settings.kafka == self._settings.kafka:

@@ -161,7 +161,8 @@ def job_stats(
 
 def _bounds(settings: "Settings", topic: str, starts: Sequence[int], ends: Sequence[int]) -> dict[int, tuple[int, int]]:
     """First and last offset of the job's part, by partition; of a log that was made again, all of it."""
-    from crawlog.streams.log import log_bounds, partition_count
+    from crawlog.streams.cluster import log_bounds
+    from crawlog.streams.log import partition_count
 
     bounds = log_bounds(settings, topic, list(range(partition_count(settings))))
     for at, start in enumerate(starts):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crawlog.agents.seed import Source
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.urls import JobSpec, RequestRules
-    from crawlog.streams.log import RewoundRange
+    from crawlog.streams.sink_groups import RewoundRange
 
     from .run_request import RunRequest
 

@@ -17,7 +17,7 @@ from crawlog.terminal import hinted, tell
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from crawlog.streams.log import CommonestError
+    from crawlog.streams.dead_letters import CommonestError
 
 LINE_EVERY_S = 10.0
 SCREEN_EVERY_S = 0.5

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from crawlog import outcome
 from crawlog.schemas.job_orders import PIPELINES_ALONE
 from crawlog.streams.errors import EngineError, Unusable
-from crawlog.streams.log import STDOUT
+from crawlog.streams.sink_groups import STDOUT
 from crawlog.terminal import rows
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.control import Finished
     from crawlog.streams.fleet import OutputView
-    from crawlog.streams.log import RewoundRange, SinkSpec
+    from crawlog.streams.sink_groups import RewoundRange, SinkSpec
 
 SHOWN = 5  # URLs without rows that are named at most
 

@@ -204,7 +204,8 @@ class _Sowing:
         source: "Source | None",
         say: Callable[[str], None],
     ) -> None:
-        from crawlog.streams.log import CommandProducer, Topics, log_end
+        from crawlog.streams.cluster import log_end
+        from crawlog.streams.log import CommandProducer, Topics
 
         self._settings = settings
         self._wanted = wanted
@@ -285,7 +286,8 @@ class _Sowing:
 
     def _items(self) -> tuple[int, ...]:
         """The ends of crawl.items: the job's rows come behind them."""
-        from crawlog.streams.log import log_bounds, partition_count
+        from crawlog.streams.cluster import log_bounds
+        from crawlog.streams.log import partition_count
 
         numbers = list(range(partition_count(self._settings)))
         bounds = log_bounds(self._settings, self._topics.items, numbers)

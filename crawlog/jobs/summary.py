@@ -9,8 +9,8 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import PARTIAL_ENDS, how_ended
 
 if TYPE_CHECKING:
+    from crawlog.streams.dead_letters import LetterTally
     from crawlog.streams.jobs import Commands
-    from crawlog.streams.log import LetterTally
 
 
 # Ends of a run that leave rows out, so that FILE is not made.

@@ -21,11 +21,12 @@ from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, GiveUp, Misconfigured, SpiderDied
 
 if TYPE_CHECKING:
+    from crawlog.agents.job_lines import JobLines
     from crawlog.agents.sandbox import BackgroundChild, Died, SpiderFrame
     from crawlog.agents.seed import StartSower
     from crawlog.streams.control import ProgressReader
     from crawlog.streams.jobs import FleetReports
-    from crawlog.streams.log import JobLines, Producer
+    from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import CallResult, SpiderFacts
 
@@ -51,8 +52,8 @@ TRACE_LINES = 20  # Lines of a traceback that are said
 @cache
 def start_lines() -> "JobLines":
     """The lines of this process about jobs: what their `start` prints, and its errors."""
+    from crawlog.agents.job_lines import JobLines
     from crawlog.streams import logs
-    from crawlog.streams.log import JobLines
 
     lines = JobLines(socket.gethostname(), "start")
     logs.listen(lines.heard)

@@ -8,8 +8,8 @@ import msgspec
 from crawlog.commands import control, dead
 from crawlog.commands.replay import Plan, ReplayOptions, replay
 from crawlog.schemas.control import MAX_DELAY_S, Action, Command, key
+from crawlog.streams.dead_letters import Letter, LetterChoice
 from crawlog.streams.fleet import FleetState
-from crawlog.streams.log import Letter, LetterChoice
 
 from .answers import AnswerError
 from .api_jobs import SEEN_S, Limit

@@ -4,8 +4,9 @@ from typing import Any
 
 import msgspec
 
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.fleet import HostView, StageView, WorkerView, letters_of
-from crawlog.streams.log import Topics, log_bounds
+from crawlog.streams.log import Topics
 from crawlog.streams.settings import masked, values
 
 from .endpoint import ApiCall, ApiEndpoint

@@ -17,8 +17,9 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from crawlog.commands.items import ItemRow
 from crawlog.schemas import items
+from crawlog.streams.cluster import DAMAGE_CODES, consumer_config, log_bounds
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import DAMAGE_CODES, Topics, consumer_config, log_bounds, partition_count
+from crawlog.streams.log import Topics, partition_count
 from crawlog.streams.sink import plain_rows
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from crawlog.schemas import control
 from crawlog.schemas.control import CodeNote
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.streams import files
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import Topics, log_bounds, read_records
+from crawlog.streams.log import Topics, read_records
 
 from . import keys
 from .code_log import CodeLog

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from crawlog.schemas import code
 from crawlog.schemas.code import CHUNK_BYTES, MANIFEST, CodeManifest, SignedManifest
 from crawlog.streams import crash_points
+from crawlog.streams.cluster import log_bounds, log_identity
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.log import Producer, Topics, log_bounds, log_identity, read_records, record_at
+from crawlog.streams.log import Producer, Topics, read_records, record_at
 
 from . import keys
 

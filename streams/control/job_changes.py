@@ -41,24 +41,12 @@ from crawlog.schemas.control import (
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import JobOrder, JobSpec, UrlsRecord
 from crawlog.streams import crash_points
+from crawlog.streams.cluster import CLUSTER_TIMEOUT_S, Admin, consumer_config, is_transient, log_end
 from crawlog.streams.errors import EngineError, Misconfigured, NotAnswered, OrderRefused, UnknownName
 from crawlog.streams.fold import ordered_spec
+from crawlog.streams.groups import member_names
 from crawlog.streams.jobs import ControlState
-from crawlog.streams.log import (
-    CLUSTER_TIMEOUT_S,
-    Admin,
-    CommandProducer,
-    Producer,
-    Topics,
-    consumer_config,
-    is_log_end,
-    is_transient,
-    log_end,
-    member_names,
-    read_error,
-    read_records,
-    stage_group,
-)
+from crawlog.streams.log import CommandProducer, Producer, Topics, is_log_end, read_error, read_records, stage_group
 
 from .job_records import acknowledged, known_job, read_control, write_job
 from .rewind import settled_control

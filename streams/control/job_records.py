@@ -14,9 +14,10 @@ from crawlog.schemas import urls
 from crawlog.schemas.control import JOINS, NO_EPOCH, Command, Control, Finished, JobCopy, Join, StartEnded
 from crawlog.schemas.urls import MAX_BATCH_NAMES, JobSpec, UrlsRecord
 from crawlog.streams import crash_points
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import ControlState
-from crawlog.streams.log import check_readable, log_bounds, partition_count, read_records
+from crawlog.streams.log import check_readable, partition_count, read_records
 from crawlog.streams.url import Places
 
 if TYPE_CHECKING:

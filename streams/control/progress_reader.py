@@ -7,20 +7,10 @@ from typing import TYPE_CHECKING
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from crawlog.schemas import progress
+from crawlog.streams.cluster import BROKER_AWAY, DAMAGE_CODES, Admin, BrokerLogin, consumer_config, weak_callback
+from crawlog.streams.dead_letters import LetterTally
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import (
-    BROKER_AWAY,
-    DAMAGE_CODES,
-    Admin,
-    BrokerLogin,
-    LetterTally,
-    Topics,
-    consumer_config,
-    read_error,
-    record_headers,
-    stage_group,
-    weak_callback,
-)
+from crawlog.streams.log import Topics, read_error, record_headers, stage_group
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -138,7 +128,7 @@ class ProgressReader:
 
         Raises: EngineError: the broker does not answer in time.
         """
-        from crawlog.streams.log import member_names
+        from crawlog.streams.groups import member_names
 
         found = member_names(self._admin, stage_group(self._admin.settings, "fetch"), within_s)
         return any(name not in own for name in found)

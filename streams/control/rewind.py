@@ -30,17 +30,11 @@ import xxhash
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound, key
 from crawlog.streams import crash_points
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import ControlState, after
-from crawlog.streams.log import (
-    CommandProducer,
-    Producer,
-    RewoundRange,
-    Topics,
-    log_bounds,
-    partition_count,
-    read_partitions,
-)
+from crawlog.streams.log import CommandProducer, Producer, Topics, partition_count, read_partitions
+from crawlog.streams.sink_groups import RewoundRange
 
 from .job_records import acknowledged, known_job, read_control, write_control, write_job
 

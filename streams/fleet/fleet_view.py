@@ -21,20 +21,19 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from crawlog.schemas import control, progress
-from crawlog.streams.errors import EngineError
-from crawlog.streams.jobs import RECENT_S
-from crawlog.streams.log import (
+from crawlog.streams.cluster import (
     BROKER_AWAY,
     DAMAGE_CODES,
     Admin,
     BrokerLogin,
-    Topics,
     consumer_config,
-    is_log_end,
     log_bounds,
     offset_at,
     weak_callback,
 )
+from crawlog.streams.errors import EngineError
+from crawlog.streams.jobs import RECENT_S
+from crawlog.streams.log import Topics, is_log_end
 
 from .fleet_state import FleetState
 from .open_letters import OpenLetters

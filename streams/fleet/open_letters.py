@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from crawlog.streams.log import Letters, log_bounds, read_records, record_headers
+from crawlog.streams.cluster import log_bounds
+from crawlog.streams.dead_letters import Letters
+from crawlog.streams.log import read_records, record_headers
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

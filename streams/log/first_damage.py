@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from crawlog.schemas.progress import SUPERVISOR
 from crawlog.streams import exit_codes
+from crawlog.streams.cluster import aiokafka_login
 from crawlog.streams.errors import DamagedLog
 
-from .client import aiokafka_login
 from .topics import TOPIC_KINDS
 
 if TYPE_CHECKING:

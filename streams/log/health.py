@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, ResourceType  # type: ignore[attr-defined]  # it does not re-export them
 
-from .listener import address_problems
+from crawlog.streams.cluster import address_problems
+
 from .topics import TOPIC_KINDS
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import TopicMetadata  # type: ignore[attr-defined]  # so too
 
-    from .admin import Admin
+    from crawlog.streams.cluster import Admin
 
 LOOK_S = 2.5  # Limit of each of the three steps of `look`: `doctor` answers within 10 s
 

@@ -17,9 +17,16 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Librdkafka
 
 from crawlog.streams import exit_codes
+from crawlog.streams.cluster import (
+    BROKER_AWAY,
+    DENIED_CODES,
+    SILENT_S,
+    BrokerLogin,
+    access_denied,
+    kafka_config,
+    weak_callback,
+)
 from crawlog.streams.errors import AccessDenied, EngineError, GiveUp
-
-from .client import BROKER_AWAY, DENIED_CODES, SILENT_S, BrokerLogin, access_denied, kafka_config, weak_callback
 
 if TYPE_CHECKING:
     from crawlog.schemas.dead import DeadLetter

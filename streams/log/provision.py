@@ -16,10 +16,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic, ResourceType  # type: ignore[attr-defined]  # it does not re-export them
 
 from crawlog.schemas import control
+from crawlog.streams.cluster import ANSWER_TIMEOUT_S, FIRST, LAST, Admin, log_bounds
 from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured
 
-from .admin import ANSWER_TIMEOUT_S, FIRST, LAST, Admin
-from .client import log_bounds
 from .health import ClusterView, min_in_sync_for, replicas_for, view_of, weaknesses
 from .producer import CommandProducer
 from .read import read_records

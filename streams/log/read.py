@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from crawlog.streams.errors import DamagedLog, EngineError
-
-from .client import (
+from crawlog.streams.cluster import (
     CLUSTER_TIMEOUT_S,
     DAMAGE_CODES,
     DENIED_CODES,
@@ -28,6 +26,7 @@ from .client import (
     log_bounds,
     partition_edges,
 )
+from crawlog.streams.errors import DamagedLog, EngineError
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

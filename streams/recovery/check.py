@@ -16,21 +16,10 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from crawlog.schemas import control, dead, items, pages, progress
 from crawlog.schemas import urls as u
+from crawlog.streams import groups
+from crawlog.streams.cluster import Admin, consumer_config, is_transient, log_bounds
 from crawlog.streams.errors import DamagedLog
-from crawlog.streams.log import (
-    Admin,
-    ReadPatience,
-    Topics,
-    check_jump,
-    consumer_config,
-    groups,
-    is_log_end,
-    is_transient,
-    log_bounds,
-    read_error,
-    record_headers,
-    stage_group,
-)
+from crawlog.streams.log import ReadPatience, Topics, check_jump, is_log_end, read_error, record_headers, stage_group
 
 from .ledger import Ledger, page_name
 from .parse_places import parse_places

@@ -12,17 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas import progress
+from crawlog.streams import groups
+from crawlog.streams.cluster import Admin, committed_offsets, log_bounds
 from crawlog.streams.errors import DamagedLog
-from crawlog.streams.log import (
-    Admin,
-    Topics,
-    committed_offsets,
-    groups,
-    log_bounds,
-    read_around,
-    stage_group,
-    written_ends,
-)
+from crawlog.streams.groups import written_ends
+from crawlog.streams.log import Topics, read_around, stage_group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

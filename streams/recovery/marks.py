@@ -22,8 +22,9 @@ import msgspec
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicCollection, TopicPartition
 
 from crawlog.streams import files
+from crawlog.streams.cluster import FIRST, LAST, Admin, consumer_config
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import FIRST, LAST, Admin, Topics, consumer_config, is_log_end
+from crawlog.streams.log import Topics, is_log_end
 
 from .damage import CutPartition
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from crawlog.schemas import urls as u
-from crawlog.streams.log import Topics, log_bounds, read_records
+from crawlog.streams.cluster import log_bounds
+from crawlog.streams.log import Topics, read_records
 
 from .check import LostPage
 from .ledger import page_name

@@ -15,19 +15,11 @@ from confluent_kafka import TopicPartition
 
 from crawlog.schemas import control, progress
 from crawlog.schemas.control import Skipped
+from crawlog.streams import groups
+from crawlog.streams.cluster import Admin, committed_offsets, log_bounds
 from crawlog.streams.control import acknowledged
-from crawlog.streams.log import (
-    REPLAY_ALL,
-    Admin,
-    CommandProducer,
-    Topics,
-    committed_offsets,
-    groups,
-    is_planned,
-    log_bounds,
-    read_around,
-    stage_group,
-)
+from crawlog.streams.groups import REPLAY_ALL, is_planned
+from crawlog.streams.log import CommandProducer, Topics, read_around, stage_group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

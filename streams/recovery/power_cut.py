@@ -35,23 +35,13 @@ from confluent_kafka import TopicPartition
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
+from crawlog.streams import groups
+from crawlog.streams.cluster import Admin, committed_offsets, log_bounds
 from crawlog.streams.control import mend_rewinds, read_control
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import (
-    Admin,
-    CommandProducer,
-    Producer,
-    Topics,
-    committed_offsets,
-    groups,
-    known_sinks,
-    log_bounds,
-    offsets,
-    read_again,
-    read_records,
-    stage_group,
-    without_written,
-)
+from crawlog.streams.groups import offsets, without_written
+from crawlog.streams.log import CommandProducer, Producer, Topics, read_records, stage_group
+from crawlog.streams.sink_groups import known_sinks, read_again
 
 from .check import Check, LostPage, Unparsed
 from .newest_pages import lost_unread

@@ -12,8 +12,9 @@ import xxhash
 from rocksdict import WriteBatch
 
 from crawlog.schemas import items
-from crawlog.streams.log import LogIdentity, SinkSpec
+from crawlog.streams.cluster import LogIdentity
 from crawlog.streams.printable import one_line
+from crawlog.streams.sink_groups import SinkSpec
 from crawlog.streams.state import Rocks
 
 VERSION = 1  # Of a sink's state, counted up where an older crawlog could not read it

@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from crawlog.schemas import dead, items
 from crawlog.streams import crash_points
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.errors import CrawlError, SinkBehind
-from crawlog.streams.log import (
-    SinkSpec,
-    Topics,
-    log_bounds,
-    ordered_again,
-    partition_count,
-    read_records,
-    record_headers,
-)
+from crawlog.streams.log import Topics, partition_count, read_records, record_headers
 from crawlog.streams.recovery import LostPage, newest_pages
+from crawlog.streams.sink_groups import SinkSpec, ordered_again
 from crawlog.streams.url import fingerprint, hashed_to
 
 from .formats import ResultRows, Sink

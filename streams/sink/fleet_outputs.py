@@ -16,7 +16,7 @@ from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured, RefusedOutput
-from crawlog.streams.log import STDOUT, RewoundRange, SinkSpec
+from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
 
 from .registry import NOWHERE, is_file, sink_of
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, ClassVar
 
 import msgspec
 
-from crawlog.streams.log import SinkSpec
+from crawlog.streams.sink_groups import SinkSpec
 
 FORMULA = tuple("=+-@\t\r\n")  # First characters of texts that spreadsheets calculate; some programs trim blanks first
 

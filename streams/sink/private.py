@@ -19,7 +19,7 @@ import xxhash
 from crawlog.schemas.control import Finished, OutputNote
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import SINK_ENVIRONMENT, STDOUT, RewoundRange, SinkSpec
+from crawlog.streams.sink_groups import SINK_ENVIRONMENT, STDOUT, RewoundRange, SinkSpec
 
 from .registry import sink_of
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crawlog.streams import files
 from crawlog.streams.errors import CrawlError, Misconfigured
-from crawlog.streams.log import STDOUT, RewoundRange, SinkSpec
+from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
 
 from .formats import Csv, JsonArray, JsonLines, Nothing, Sink, StandardOutput
 

@@ -25,8 +25,9 @@ import xxhash
 from rocksdict import WriteBatch
 
 from crawlog.streams import crash_points, files
+from crawlog.streams.cluster import LogIdentity
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.log import AGAIN, SINK_FILE, LogIdentity, SinkSpec, ordered_again
+from crawlog.streams.sink_groups import AGAIN, SINK_FILE, SinkSpec, ordered_again
 
 from .batch import BLOCK, LENGTH, RAW_VERSION, START, VERSION, Block, Entry, MadeMeta, SinkBatch, SinkMeta
 from .made import PipelineRows, RawBatch, joined, made_length, pieces, write_at

@@ -11,7 +11,7 @@ from rocksdict import BlockBasedOptions, Cache, Options
 
 from crawlog.streams import files
 from crawlog.streams.errors import RetryLater, Unusable
-from crawlog.streams.log import SinkSpec, known_sinks
+from crawlog.streams.sink_groups import SinkSpec, known_sinks
 from crawlog.streams.state import Rocks, set_aside
 
 FINAL = "final.json"  # File with `Final`

@@ -28,9 +28,10 @@ from pathlib import Path
 import structlog
 
 from crawlog.streams import files
+from crawlog.streams.cluster import LogIdentity, log_bounds, log_identity
 from crawlog.streams.errors import EngineError, NotCopied, RestoreInterrupted, StateLocked
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log import LogIdentity, log_bounds, log_identity, partition_count
+from crawlog.streams.log import partition_count
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
 

@@ -24,10 +24,10 @@ from rocksdict import (
 )
 
 from crawlog.streams import crash_points
+from crawlog.streams.cluster import LogIdentity
 from crawlog.streams.errors import HalfFolded, Misconfigured, SnapshotsAway, Unusable
 from crawlog.streams.fold import FOLD_VERSION, Changes, Effects, Fold, Rows, digest, effective
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log import LogIdentity
 from crawlog.streams.url import Places
 
 from .database import Rocks, is_environment_error, set_aside

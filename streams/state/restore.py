@@ -14,9 +14,10 @@ import structlog
 import xxhash
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from crawlog.streams.cluster import consumer_config, is_transient, partition_edges
 from crawlog.streams.errors import EngineError, RestoreInterrupted
 from crawlog.streams.fold import Effects
-from crawlog.streams.log import ReadPatience, check_jump, consumer_config, is_transient, partition_edges, read_error
+from crawlog.streams.log import ReadPatience, check_jump, read_error
 from crawlog.streams.settings import Settings
 
 from .partition import Partition

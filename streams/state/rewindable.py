@@ -7,8 +7,9 @@ that cannot follow it could never go on.
 
 from collections.abc import Mapping
 
+from crawlog.streams.cluster import log_bounds, log_identity
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.log import Topics, log_bounds, log_identity
+from crawlog.streams.log import Topics
 from crawlog.streams.settings import Settings
 
 from .partition import fold_version

@@ -19,9 +19,9 @@ import msgspec
 import structlog
 import xxhash
 
+from crawlog.streams.cluster import LogIdentity
 from crawlog.streams.errors import DamagedSnapshot, Unusable
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log import LogIdentity
 
 from .stores import CHUNK_BYTES, SnapshotStore
 

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
+from crawlog.streams.cluster import LogIdentity, log_bounds, log_identity
 from crawlog.streams.errors import NotCopied, Unusable
 from crawlog.streams.fold import DescribedRow, decoded, digest
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log import LogIdentity, Topics, log_bounds, log_identity, partition_count
+from crawlog.streams.log import Topics, partition_count
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
 

@@ -32,7 +32,7 @@ from mode import Service
 
 from crawlog.streams.errors import EngineError
 from crawlog.streams.exit_codes import is_for_good
-from crawlog.streams.log import HeldRange, Position, WrittenEnds, merged_ends
+from crawlog.streams.groups import HeldRange, Position, WrittenEnds, merged_ends
 
 from .member import LARGE_BYTES, LIBRARY, ConsumerThread, RebalanceListener
 from .positions import first_offset

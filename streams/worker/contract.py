@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from crawlog.streams.log import HeldRange
+from crawlog.streams.groups import HeldRange
 from crawlog.streams.settings import Settings
 from crawlog.streams.stages import Stage
 

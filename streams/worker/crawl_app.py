@@ -26,9 +26,11 @@ from faust.tables.recovery import Recovery
 from faust.topics import Topic
 from faust.utils import venusian
 
+from crawlog.streams.cluster import aiokafka_credentials
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.exit_codes import EX_SOFTWARE, EX_TEMPFAIL
-from crawlog.streams.log import Position, Topics, aiokafka_credentials, stage_group
+from crawlog.streams.groups import Position
+from crawlog.streams.log import Topics, stage_group
 from crawlog.streams.settings import Settings
 from crawlog.streams.stages import STAGES, Stage
 

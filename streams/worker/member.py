@@ -41,7 +41,7 @@ from faust.types import TP
 from crawlog.schemas.progress import SUPERVISOR
 from crawlog.streams.batches import take_any_names
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import HeldRange, Position, WrittenEnds, reached_offset, replay_order, written_ends
+from crawlog.streams.groups import HeldRange, Position, WrittenEnds, reached_offset, replay_order, written_ends
 
 from .hung_brokers import ANSWER_S, prompt
 from .lease import Lease, Namesakes, boottime

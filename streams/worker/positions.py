@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from crawlog.streams import crash_points
-from crawlog.streams.log import HeldRange, Position, ReplayPlan, WrittenEnds, merged_ends
+from crawlog.streams.groups import HeldRange, Position, ReplayPlan, WrittenEnds, merged_ends
 
 # Start offsets by partition; a partition left out starts at the group's commit.
 Start = Callable[[set[int]], Awaitable[dict[int, int]]]

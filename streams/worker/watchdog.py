@@ -35,9 +35,10 @@ from aiokafka.errors import (
 from mode import Service
 
 from crawlog.streams import exit_codes
+from crawlog.streams.cluster import Admin, access_denied
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.log import Admin, access_denied, check_readable, health
+from crawlog.streams.log import check_readable, health
 
 from .lease import boottime
 from .member import LIBRARY
@@ -46,7 +47,7 @@ from .own_process import stop_for_restart
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crawlog.streams.log import HeldRange
+    from crawlog.streams.groups import HeldRange
     from crawlog.streams.settings import Settings
 
     from .contract import App

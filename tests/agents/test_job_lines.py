@@ -6,14 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from crawlog.agents.job_lines import MOST_OUTSTANDING, LinesSender
+from crawlog.agents.job_lines import BURST, MOST_OUTSTANDING, JobLines, LinesSender
 from crawlog.commands import job_logs
 from crawlog.commands.job_logs import CLOSE_FAILED, LOST, SpiderLines, follow_job_log, job_log_lines, lines_end
 from crawlog.schemas.log_lines import LogLine
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.control import write_job
 from crawlog.streams.log import Producer, Topics, ensure_topics
-from crawlog.streams.log.job_lines import BURST, JobLines
 from crawlog.streams.settings.settings import Settings
 from tests.support.fetching import Log
 

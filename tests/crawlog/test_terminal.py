@@ -28,8 +28,8 @@ from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams import logs
+from crawlog.streams.dead_letters import Letter, letter_fate
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.dead_letters import Letter, letter_fate
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import TopicRow, ensure_topics
 from crawlog.streams.log.topics import TOPIC_KINDS, Topics

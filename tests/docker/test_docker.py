@@ -16,9 +16,9 @@ import yaml
 
 from crawlog.cli.main import cli
 from crawlog.streams.engine.jars import kafka_version
-from crawlog.streams.log.sink_groups import SINK_ENVIRONMENT
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.settings.sources import load
+from crawlog.streams.sink_groups import SINK_ENVIRONMENT
 from tests.support.processes import Process, crawlog
 
 ROOT = Path(__file__).parents[2]

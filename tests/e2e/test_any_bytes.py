@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.engine import engine
-from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import TOPIC_KINDS
 from crawlog.streams.settings.settings import Settings

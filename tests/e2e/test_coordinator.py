@@ -12,9 +12,9 @@ from crawlog.agents.seed.planting import plant
 from crawlog.agents.seed.source import Source
 from crawlog.schemas import control, items
 from crawlog.schemas.control import Finished, JobCopy
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.control import known_job, read_control
 from crawlog.streams.crash_points import POINTS, VARIABLE
-from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics

@@ -14,8 +14,10 @@ from crawlog.schemas import items
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import FoundUrl, JobSpec, RequestRules, ScopeSpec, UrlsRecord, encode
 from crawlog.streams import engine
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.control import write_job
-from crawlog.streams.log import LetterChoice, Producer, Topics, log_bounds, partition_count, read_partitions
+from crawlog.streams.dead_letters import LetterChoice
+from crawlog.streams.log import Producer, Topics, partition_count, read_partitions
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
 from tests.support.deployed import allowed

@@ -11,9 +11,9 @@ import pytest
 from crawlog.schemas import control, items, pages, urls
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
-from crawlog.streams.log import groups
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import log_bounds
+from crawlog.streams import groups
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_records

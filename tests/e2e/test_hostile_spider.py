@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crawlog.agents.sandbox.limits import ChildCgroup, ChildLimits
-from crawlog.streams.log.client import log_bounds
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Message
 
 from crawlog.schemas import dead
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.engine import engine
-from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load

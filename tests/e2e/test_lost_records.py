@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import kafka_config
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import kafka_config
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.recovery.check import Check

@@ -13,8 +13,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]  # it does not re-export them
 
 from crawlog.streams import engine
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import log_bounds
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load

@@ -10,11 +10,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # not re-exported
 
 from crawlog.schemas import control
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import kafka_config, log_bounds
 from crawlog.streams.control import read_control
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import provision
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import kafka_config, log_bounds
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import crawlog, done, ended, until

@@ -16,13 +16,13 @@ from crawlog.agents.seed.planting import plant
 from crawlog.agents.seed.source import Source
 from crawlog.commands.dead import redriven
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import kafka_config, log_bounds
 from crawlog.streams.control import apply_change, known_job, rewind_crawl, write_job
+from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.engine import engine
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import kafka_config, log_bounds
-from crawlog.streams.log.dead_letters import LetterChoice
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
+from crawlog.streams.cluster import listener
+from crawlog.streams.cluster.admin import Admin
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import listener
-from crawlog.streams.log.admin import Admin
 from crawlog.streams.settings.sources import load
 from tests.support.certificates import authority, signed
 from tests.support.cluster import Cluster, needs_site

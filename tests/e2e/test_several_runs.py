@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from crawlog.streams import groups
 from crawlog.streams.control import ProgressReader
 from crawlog.streams.jobs import FleetReports
-from crawlog.streams.log import groups
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import LIMIT_S, Process, crawlog, ended, until

@@ -8,8 +8,9 @@ from crawlog.commands.control import list_workers, order_worker
 from crawlog.schemas import urls
 from crawlog.schemas.control import StartEnded
 from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.control import read_control, write_job
-from crawlog.streams.log import Producer, Topics, ensure_topics, log_bounds, read_partitions
+from crawlog.streams.log import Producer, Topics, ensure_topics, read_partitions
 from crawlog.streams.settings.settings import Settings
 from tests.support.crawls import data, there
 from tests.support.processes import crawlog, until

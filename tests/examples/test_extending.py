@@ -14,7 +14,7 @@ import pytest
 
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
-from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.finish import finalise
 from crawlog.streams.sink.registry import sink_of

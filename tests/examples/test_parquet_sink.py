@@ -14,8 +14,8 @@ import pytest
 
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.finish import finalise, is_complete

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import kafka_config
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log import provision
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load

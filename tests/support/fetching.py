@@ -26,9 +26,9 @@ from crawlog.agents.frontier.frontier_agent import OwnedFrontier
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.requests import RequestRecord
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.validators import of_headers
-from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import partition
 from crawlog.streams.url.place import Places

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from crawlog.agents.fetch import backlog
 from crawlog.agents.fetch.backlog import PagesLog
+from crawlog.streams.cluster.client import consumer_config, log_bounds
 from crawlog.streams.fetch.back_pressure import Pressure
-from crawlog.streams.log.client import consumer_config, log_bounds
-from crawlog.streams.log.commits import Position
+from crawlog.streams.groups.commits import Position
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics, stage_group

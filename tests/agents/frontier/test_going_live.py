@@ -7,9 +7,9 @@ import pytest
 
 from crawlog.agents.frontier import restoring
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import EngineError, SnapshotsAway
 from crawlog.streams.frontier import partition as owned_partition
-from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.url.place import Places

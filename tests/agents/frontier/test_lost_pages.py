@@ -11,9 +11,9 @@ from crawlog.agents.frontier import restoring
 from crawlog.agents.frontier.restoring import LostPages
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.client import kafka_config
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places

@@ -9,9 +9,10 @@ import pytest
 from crawlog.agents.frontier.outgoing import MAX_ERROR, Forwarding, Outbox
 from crawlog.schemas import dead
 from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec, UrlsRecord, decode, encode
+from crawlog.streams.cluster import LogIdentity
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.fold import Effects
-from crawlog.streams.log import LogIdentity, Topics
+from crawlog.streams.log import Topics
 from crawlog.streams.settings import Settings
 from crawlog.streams.state import Partition, StateMemory
 from crawlog.streams.url.place import Places

@@ -12,9 +12,9 @@ import pytest
 
 from crawlog.agents.frontier import snapshots
 from crawlog.agents.frontier.snapshots import Snapshotter
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
-from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.partition import Database, StateMemory

@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from crawlog.agents.frontier import standby as standbys
 from crawlog.agents.frontier.standby import Standby, chosen
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.client import LogIdentity, kafka_config
 from crawlog.streams.errors import NotCopied, Unusable
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import LogIdentity, kafka_config
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import newest_copy
 from crawlog.streams.state.newest_copy import States

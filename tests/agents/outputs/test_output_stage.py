@@ -12,7 +12,7 @@ from crawlog.agents.outputs.output_stage import OutputStage
 from crawlog.schemas import control, items
 from crawlog.schemas.control import Command
 from crawlog.schemas.items import ItemsRecord
-from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.registry import sink_of

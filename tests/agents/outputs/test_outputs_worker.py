@@ -18,18 +18,18 @@ from crawlog.schemas.control import Finished, JobCopy, OutputNote
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.control import read_control, write_control
 from crawlog.streams.fleet import FleetView
-from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics, partition_count
 from crawlog.streams.log.read import read_records
-from crawlog.streams.log.sink_groups import known_sinks
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.sink.private import PrivateOutputs
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.sink.state_folder import state_of
+from crawlog.streams.sink_groups import known_sinks
 from tests.support.forked import Forked, Server
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -27,8 +27,8 @@ from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import EngineError, Misconfigured, RefusedOutput, RetryLater
-from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import PipelineRows, SinkState, fleet_sink_of, state_of
 from crawlog.streams.spiders import MadeItem, MadeItems, written_made

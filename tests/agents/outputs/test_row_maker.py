@@ -18,14 +18,14 @@ from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams import crash_points
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import EngineError, Misconfigured, SinkBehind, SpiderDied
-from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.sink.batch import RawItems, entry
 from crawlog.streams.sink.finish import finalise
 from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.sink.state_folder import final_of, has_pipelines
+from crawlog.streams.sink_groups import SinkSpec
 from crawlog.streams.spiders.pipelines import DropItem, Pipelines, PipelinesService, of_spider
 
 LOG = LogIdentity("cluster", "topic")

@@ -21,7 +21,7 @@ from crawlog.agents.seed import planting, source
 from crawlog.agents.seed.line import Seed, found_on
 from crawlog.agents.seed.planting import keep_seeds, kept_seeds, plant, scope_names
 from crawlog.agents.seed.source import Source, lines_of
-from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower
+from crawlog.agents.seed.sower import FRAME_BYTES, MAX_NAMES, POLL_EVERY, TOLD, SeedBatch, SeedBatches, Seeded, Sower
 from crawlog.cli.arguments import existing_file
 from crawlog.jobs import run_request
 from crawlog.jobs.run_request import RunRequest, job_name
@@ -40,14 +40,13 @@ from crawlog.schemas.urls import (
     encode,
 )
 from crawlog.streams import job_spec
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.control import job_records
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch import back_pressure
-from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics, partition_count
 from crawlog.streams.log.read import read_records
-from crawlog.streams.log.seed_batches import FRAME_BYTES, SeedBatch, SeedBatches
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.machine import Run
 from crawlog.streams.settings.sections import Scope

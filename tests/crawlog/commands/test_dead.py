@@ -12,11 +12,9 @@ from crawlog.commands import dead as command
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.job_orders import OutputSpec
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.control import known_job, write_job
-from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fleet.open_letters import OpenLetters
-from crawlog.streams.log.client import log_bounds
-from crawlog.streams.log.dead_letters import (
+from crawlog.streams.dead_letters import (
     CommonestError,
     Letter,
     LetterChoice,
@@ -27,6 +25,8 @@ from crawlog.streams.log.dead_letters import (
     letters_by_place,
     redrive_refusal,
 )
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.fleet.open_letters import OpenLetters
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_records

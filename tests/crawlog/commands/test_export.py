@@ -22,16 +22,16 @@ from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.service.items_tail import Tailed
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.control import write_control, write_job
 from crawlog.streams.errors import EngineError, Misconfigured, UnknownName
-from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics, partition_count
-from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.formats import Csv, StandardOutput
 from crawlog.streams.sink.state import SinkState
+from crawlog.streams.sink_groups import SinkSpec
 
 pytestmark = pytest.mark.broker
 

@@ -20,9 +20,10 @@ from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import JobSpec
 from crawlog.service.answers import AnswerError
 from crawlog.service.api_code import ENDPOINTS, RemovalQuery
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.code import CodeCache, CodeLog, folder_key, make_key
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import Producer, Topics, ensure_topics, log_bounds, read_records
+from crawlog.streams.log import Producer, Topics, ensure_topics, read_records
 from crawlog.streams.settings import Settings
 from crawlog.streams.spiders import SpiderRef, trust_of
 from tests.support.dying import dying

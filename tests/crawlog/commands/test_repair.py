@@ -11,12 +11,12 @@ from confluent_kafka import Producer
 
 from crawlog.commands.repair import ON_A_CLUSTER, Placed, cut
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.client import kafka_config, log_bounds
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.engine.segments import founds, write_down
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import kafka_config, log_bounds
 from crawlog.streams.log.read import read_records
 from crawlog.streams.recovery.power_cut import offer_again
 from crawlog.streams.settings.machine import Kafka

@@ -15,12 +15,12 @@ from crawlog.schemas import items, progress
 from crawlog.schemas.control import Finished
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.cluster import Admin
+from crawlog.streams.cluster.client import committed_offsets, kafka_config, log_bounds
 from crawlog.streams.control import known_job, write_control, write_job
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import Admin
-from crawlog.streams.log.client import committed_offsets, kafka_config, log_bounds
-from crawlog.streams.log.commits import REPLAY_ALL
-from crawlog.streams.log.offsets import TargetKind
+from crawlog.streams.groups.commits import REPLAY_ALL
+from crawlog.streams.groups.offsets import TargetKind
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_records

@@ -22,10 +22,10 @@ from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import fleet, log
+from crawlog.streams.dead_letters import LetterTally
 from crawlog.streams.errors import EngineError, InvalidState
 from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.jobs import Finish
-from crawlog.streams.log import LetterTally
 from crawlog.streams.settings import Settings
 from tests.support.finalizing import signal_in_a_finalizer
 

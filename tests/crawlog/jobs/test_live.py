@@ -8,7 +8,7 @@ from rich.console import Console
 
 from crawlog.jobs.live import Frame, line, table
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.log.dead_letters import CommonestError
+from crawlog.streams.dead_letters import CommonestError
 
 
 def shown(frame: Frame) -> str:

@@ -10,9 +10,10 @@ from crawlog.jobs.planting import Planting
 from crawlog.jobs.run_request import RunRequest
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.control import write_job
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import Producer, Topics, ensure_topics, log_bounds, read_partitions
+from crawlog.streams.log import Producer, Topics, ensure_topics, read_partitions
 from crawlog.streams.settings.settings import Settings
 from tests.support.folding import ANY, State
 

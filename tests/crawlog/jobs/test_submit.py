@@ -18,6 +18,7 @@ from crawlog.schemas import urls
 from crawlog.schemas.control import NO_EPOCH, Command, JobCopy, OutputNote, StartEnded
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, UrlsRecord
+from crawlog.streams.cluster.client import log_bounds
 from crawlog.streams.control import (
     job_changes,
     known_job,
@@ -28,7 +29,6 @@ from crawlog.streams.control import (
     write_job,
 )
 from crawlog.streams.errors import InvalidState, Misconfigured
-from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_partitions

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from crawlog.agents.job_lines import JobLines
 from crawlog.processes import starts
 from crawlog.processes.starts import Starts
 from crawlog.schemas.control import JobCopy, key_of
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.jobs import ControlState
-from crawlog.streams.log import JobLines
 from crawlog.streams.settings.settings import Settings
 from tests.support.control_records import control_of
 

@@ -9,7 +9,7 @@ from crawlog.commands.dead import Opened
 from crawlog.service import api_control
 from crawlog.service.endpoint import ApiCall
 from crawlog.service.routing import ROLES
-from crawlog.streams.log import Letter
+from crawlog.streams.dead_letters import Letter
 from crawlog.streams.settings import Settings
 
 

@@ -13,6 +13,7 @@ from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join, StartEnded
 from crawlog.schemas.job_orders import OutputSpec
+from crawlog.streams.cluster import consumer_config, log_bounds
 from crawlog.streams.control import (
     apply_change,
     change_job,
@@ -28,7 +29,7 @@ from crawlog.streams.control import (
 from crawlog.streams.errors import NotAnswered, OrderRefused, UnknownName
 from crawlog.streams.fold import Answered, Fold
 from crawlog.streams.jobs import Commands
-from crawlog.streams.log import Producer, Topics, consumer_config, ensure_topics, log_bounds, read_partitions
+from crawlog.streams.log import Producer, Topics, ensure_topics, read_partitions
 from crawlog.streams.settings.settings import Settings
 from tests.support.control_records import control_of
 from tests.support.dying import dying

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from crawlog.agents.seed.planting import kept_seeds
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound
+from crawlog.streams.cluster.client import kafka_config, log_bounds, log_identity
 from crawlog.streams.control import job_records
 from crawlog.streams.control import rewind as rewinds
 from crawlog.streams.errors import Misconfigured
@@ -24,10 +25,9 @@ from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.fold.revisions import effective
 from crawlog.streams.jobs import ControlState
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import kafka_config, log_bounds, log_identity
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.sink_groups import RewoundRange, SinkSpec
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.sink_groups import RewoundRange, SinkSpec
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places

@@ -19,12 +19,12 @@ from crawlog.agents.parse.stored_bodies import Bodies
 from crawlog.schemas import control, pages, progress
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams.cluster.client import kafka_config, log_identity
 from crawlog.streams.control import ProgressReader
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import kafka_config, log_identity
 from crawlog.streams.log.read import read_partitions, read_records
 from crawlog.streams.recovery.damage import find_cuts
 from crawlog.streams.settings.machine import Kafka

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
+from crawlog.streams.cluster.listener import address_problems
 from crawlog.streams.log import health
 from crawlog.streams.log.health import GROUPS, HANGS, ClusterView, PartitionView
-from crawlog.streams.log.listener import address_problems
 from crawlog.streams.log.topics import TOPIC_KINDS
 
 BROKERS = {1: "a:9092", 2: "b:9092", 3: "c:9092"}

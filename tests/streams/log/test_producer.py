@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from crawlog.schemas.dead import FIELDS, DeadLetter, by_name, from_headers
+from crawlog.streams.cluster.client import aiokafka_credentials, consumer_config, kafka_config
 from crawlog.streams.errors import AccessDenied, EngineError, GiveUp, Misconfigured
 from crawlog.streams.log import producer as producing
-from crawlog.streams.log.client import aiokafka_credentials, consumer_config, kafka_config
 from crawlog.streams.log.producer import CommandProducer, Producer, send_letter
 from crawlog.streams.log.read import read_records, record_headers
 from crawlog.streams.settings.machine import Kafka

@@ -11,11 +11,12 @@ from aiokafka.record import MemoryRecords
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not re-exported
 
+from crawlog.streams.cluster import admin
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import kafka_config, log_identity
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import admin, producer, provision, read, topics
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import kafka_config, log_identity
+from crawlog.streams.log import producer, provision, read, topics
 from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings

@@ -18,13 +18,14 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.streams import groups
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import consumer_config, kafka_config
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
+from crawlog.streams.groups.commits import OURS
 from crawlog.streams.jobs import FleetReports
-from crawlog.streams.log import groups, provision, topics
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import consumer_config, kafka_config
-from crawlog.streams.log.commits import OURS
+from crawlog.streams.log import provision, topics
 from crawlog.streams.recovery import power_cut
 from crawlog.streams.recovery.check import Check
 from crawlog.streams.recovery.damage import CutPartition, Known, cuts_against

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawlog.streams.log.commits import REPLAY_ALL, Position, ReplayPlan, is_planned
+from crawlog.streams.groups.commits import REPLAY_ALL, Position, ReplayPlan, is_planned
 from crawlog.streams.recovery.parse_places import parse_place, ranges_text
 
 OURS = Position(40, 50).metadata

@@ -8,11 +8,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
+from crawlog.streams import groups
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import consumer_config, kafka_config, log_bounds, log_identity
 from crawlog.streams.engine import broker
-from crawlog.streams.log import groups, provision, topics
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import consumer_config, kafka_config, log_bounds, log_identity
-from crawlog.streams.log.commits import OURS
+from crawlog.streams.groups.commits import OURS
+from crawlog.streams.log import provision, topics
 from crawlog.streams.log.read import read_records
 from crawlog.streams.recovery import power_cut
 from crawlog.streams.recovery.power_cut import after_power_cut, fetch_unread

@@ -8,14 +8,14 @@ import pytest
 from crawlog.schemas import items
 from crawlog.schemas import urls as u
 from crawlog.schemas.items import ItemsRecord
-from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.sink_groups import SinkSpec
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import finish
 from crawlog.streams.sink.batch import Entry, entry
 from crawlog.streams.sink.finish import lacking, lose
 from crawlog.streams.sink.state import SinkState
+from crawlog.streams.sink_groups import SinkSpec
 from crawlog.streams.url import hashed_to
 from tests.support.kept_log import KeptLog
 

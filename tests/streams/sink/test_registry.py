@@ -14,9 +14,8 @@ import pytest
 import crawlog
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import Misconfigured, Unusable
-from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.sink import registry
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.finish import finalise, is_complete
@@ -24,6 +23,7 @@ from crawlog.streams.sink.formats import ResultRows, Sink
 from crawlog.streams.sink.registry import BUILT_IN, is_file, sink_class, sink_of
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.sink.state_folder import forget_others
+from crawlog.streams.sink_groups import SinkSpec
 
 Install = Callable[..., None]
 

@@ -19,9 +19,8 @@ from rocksdict import WriteBatch
 
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, read_again
 from crawlog.streams.sink import made as made_module
 from crawlog.streams.sink import registry
 from crawlog.streams.sink import state_folder as results
@@ -31,6 +30,7 @@ from crawlog.streams.sink.private import PrivateOutputs
 from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.sink.state_folder import offsets_of
+from crawlog.streams.sink_groups import SinkSpec, known_sinks, read_again
 
 LOG = LogIdentity("cluster", "topic")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.streams.log.job_lines import PRINTED, line_of
+from crawlog.agents.job_lines import PRINTED, line_of
 
 LOADING = """
 import sys

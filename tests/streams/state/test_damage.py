@@ -10,9 +10,9 @@ from confluent_kafka import Producer, TopicPartition
 
 from crawlog.commands import snapshot
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.admin import Admin
+from crawlog.streams.cluster.client import LogIdentity, kafka_config, log_identity
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import LogIdentity, kafka_config, log_identity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.newest_copy import States
 from crawlog.streams.state.partition import Partition, StateMemory

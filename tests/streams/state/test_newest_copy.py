@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import Misconfigured, NotCopied, RestoreInterrupted, Unusable
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import newest_copy
 from crawlog.streams.state.copies import copy_database

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import Misconfigured, StateLocked, Unusable
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
-from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import database as databases_of
 from crawlog.streams.state import partition as partition_of

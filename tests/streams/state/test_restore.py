@@ -10,9 +10,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster import Admin
+from crawlog.streams.cluster.client import LogIdentity, kafka_config
 from crawlog.streams.errors import Misconfigured, RestoreInterrupted
-from crawlog.streams.log import Admin, provision, topics
-from crawlog.streams.log.client import LogIdentity, kafka_config
+from crawlog.streams.log import provision, topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import restore
 from crawlog.streams.state.partition import Partition, StateMemory

@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import rewindable
 from crawlog.streams.state.partition import fold_version

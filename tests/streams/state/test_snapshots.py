@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import DamagedSnapshot, Misconfigured, SnapshotsAway
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
-from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.state import partition as partition_of
 from crawlog.streams.state import snapshots
 from crawlog.streams.state.copies import copy_database

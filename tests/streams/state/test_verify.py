@@ -12,12 +12,12 @@ from crawlog import outcome
 from crawlog.cli import stored_text
 from crawlog.commands.verify import verify
 from crawlog.schemas import urls as u
+from crawlog.streams.cluster.client import LogIdentity, kafka_config, log_identity
 from crawlog.streams.errors import NotCopied
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.explained import decoded
 from crawlog.streams.fold.overlay import Changes, digest
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import LogIdentity, kafka_config, log_identity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import copies
 from crawlog.streams.state.copies import copy_database

@@ -17,11 +17,11 @@ from confluent_kafka import Consumer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlog.streams.cluster.client import commit_metadata, committed_offsets, kafka_config
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.exit_codes import EX_DATAERR, EX_SOFTWARE, heard
-from crawlog.streams.log.client import commit_metadata, committed_offsets, kafka_config
-from crawlog.streams.log.commits import (
+from crawlog.streams.groups.commits import (
     OURS,
     HeldRange,
     Position,

@@ -22,10 +22,10 @@ from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import SUPERVISOR
 from crawlog.streams import app
+from crawlog.streams.cluster import client
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.exit_codes import DRAINED, EX_TEMPFAIL
-from crawlog.streams.log import client
-from crawlog.streams.log.commits import HeldRange
+from crawlog.streams.groups.commits import HeldRange
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics

@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, os, sys, threading
-from crawlog.streams.log.aborts import explain_aborts
+from crawlog.streams.cluster.aborts import explain_aborts
 from crawlog.streams.settings import Kafka, Settings
 
 explain_aborts(Settings.model_construct(kafka=Kafka(bootstrap="127.0.0.1:1")))

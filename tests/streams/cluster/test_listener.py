@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from crawlog.streams.log import listener
-from crawlog.streams.log.listener import KafkaListener, listener_at
+from crawlog.streams.cluster import listener
+from crawlog.streams.cluster.listener import KafkaListener, listener_at
 
 Serve = Callable[[bytes], str]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
+from crawlog.streams.cluster.admin import LAST, Admin
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log.admin import LAST, Admin
 from crawlog.streams.recovery.marks import EndMark, Marks
 from crawlog.streams.settings import Settings
 from crawlog.streams.settings.machine import Kafka

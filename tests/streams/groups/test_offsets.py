@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.commits import HeldRange
-from crawlog.streams.log.offsets import Move, Target, chosen, duration_ms, exported, imported, moment_ms, plan
+from crawlog.streams.groups.commits import HeldRange
+from crawlog.streams.groups.offsets import Move, Target, chosen, duration_ms, exported, imported, moment_ms, plan
 
 HELD = HeldRange(committed=50, first=10, end=80)
 

@@ -26,14 +26,21 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
     OffsetSpec,
 )
 
+from crawlog.streams.cluster import (
+    ANSWER_TIMEOUT_S,
+    CLUSTER_TIMEOUT_S,
+    FIRST,
+    LAST,
+    POLL_S,
+    Admin,
+    consumer_config,
+    is_transient,
+)
 from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.log import Topics, is_log_end, read_error, stage_group, take
+from crawlog.streams.sink_groups import known_sinks
 
-from .admin import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin
-from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient
 from .commits import REPLAY_ALL, HeldRange, ReplayPlan
-from .read import is_log_end, read_error, take
-from .sink_groups import known_sinks
-from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import structlog
 
+from crawlog.agents import job_lines
+from crawlog.agents.job_lines import BURST, LINES_S, WORKER_BURST, JobLines
 from crawlog.schemas.log_lines import MAX_LINE, MAX_LINES, LogLine, encode
 from crawlog.streams import logs
-from crawlog.streams.log import job_lines
-from crawlog.streams.log.job_lines import BURST, LINES_S, WORKER_BURST, JobLines
 
 
 class Time:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from crawlog.streams.cluster import client
+from crawlog.streams.cluster.admin import Admin
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import client
-from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.producer import CommandProducer
 from crawlog.streams.log.provision import partition_count
 from crawlog.streams.settings.machine import Kafka
