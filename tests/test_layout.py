@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import crawlog
+from tests.support.transcripts import blocks
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("schemas", "streams", "agents", "crawlog")
@@ -251,6 +252,27 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     """Relative ones, from the folder of the page that has them."""
     links = [(path, link) for path, text in _prose() for link in re.findall(r"\]\(([\w./-]+\.md)\)", text)]
     assert [(path, link) for path, link in links if not (path.parent / link).exists()] == []
+
+
+def test_every_block_of_a_page_is_a_transcript_or_another_kind_that_is_named() -> None:
+    """The words of CONTRIBUTING.md; a block with `$ ` is a transcript, which is run, and so is no other block."""
+    kind = re.compile(r"console|sh|text|(?:python|ini|json|diff)(?: [\w./-]+\.\w+)?")
+    wrong = [
+        f"{page.name}: {' '.join(block.words)}, {block.lines[0]}"
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")]
+        for block in blocks(page.read_text())
+        if not kind.fullmatch(" ".join(block.words))
+        or (block.words == ("console",)) != any(line.startswith("$ ") for line in block.lines)
+    ]
+    assert wrong == []
+
+
+def test_no_block_of_a_page_is_only_indented() -> None:
+    """Such a block has no word that says what it is; within a list it belongs to the list."""
+    indented = re.compile(r"(?:^|\n)(?![-*] | )[^\n]*\n\n {4,}\S[^\n]*")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    prose = {page.name: re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE) for page in pages}
+    assert {name: found for name, text in prose.items() if (found := indented.findall(text))} == {}
 
 
 def test_no_page_has_a_heading_twice() -> None:

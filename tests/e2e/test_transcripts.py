@@ -1,35 +1,25 @@
-"""The README and the tutorial show what their commands print."""
+"""The pages of the documentation show what their commands print."""
 
-import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Process, until
-from tests.support.transcripts import REPO, is_shown, prepared, printed, steps
+from tests.support.transcripts import REPO, blocks, is_shown, session, steps, taken
+
+PAGES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+WITH_TRANSCRIPTS = [
+    str(page.relative_to(REPO)) for page in PAGES if any(step.command for step in steps(page.read_text()))
+]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", WITH_TRANSCRIPTS)
 def test_each_command_of_the_page_prints_what_the_page_shows(page: str, tmp_path: Path) -> None:
     """All in one folder, one after the other, on the demo site."""
-    folder = prepared(tmp_path)
-    with Process([sys.executable, REPO / "examples/demo_site.py"]):
-        until(_is_up, "the demo site")
+    with session(tmp_path) as folder:
         for step in steps((REPO / page).read_text()):
-            out = printed(step.command, folder)
+            out = taken(step, folder)
             assert is_shown(step.shown, out), f"$ {step.command}\n" + "\n".join(out)
-
-
-def _is_up() -> bool:
-    try:
-        with urllib.request.urlopen("http://127.0.10.1:8800/", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        time.sleep(0.1)
-        return False
 
 
 @pytest.mark.parametrize(
@@ -50,7 +40,12 @@ def test_only_what_varies_may_differ_from_the_page(shown: list[str], printed: li
     assert is_shown(shown, printed) is is_same
 
 
-def test_a_page_is_read_as_commands_with_their_output() -> None:
-    """Other blocks are no transcripts."""
-    page = "x\n```\n$ a\n1\n2\n$ b\n```\n```python\na = 1\n```\n```\nno\n```\n"
-    assert [(one.command, one.shown) for one in steps(page)] == [("a", ("1", "2")), ("b", ())]
+def test_a_page_is_read_as_commands_with_their_output_and_files() -> None:
+    """A command may have several lines; what is neither is not run."""
+    page = "x\n```console\n$ a\n1\n2\n$ b \\\n  c\n```\n```python d.py\na = 1\n```\n```sh\nno\n```\n"
+    assert [(one.command, one.shown, one.file) for one in steps(page)] == [
+        ("a", ("1", "2"), ""),
+        ("b \\\n  c", (), ""),
+        ("", ("a = 1",), "d.py"),
+    ]
+    assert [block.words for block in blocks(page)] == [("console",), ("python", "d.py"), ("sh",)]

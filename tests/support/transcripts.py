@@ -1,18 +1,31 @@
 """The transcripts of the documentation: commands of a page are run, and compared with what the page shows.
 
-A transcript is a block of a page that begins with `$ `. The blocks of a page are one session in one folder. In what a
-page shows, numbers, times, names of jobs and paths may be others; `…` stands for any words, alone on a line for lines.
+The word behind the three backticks tells the blocks of a page apart; CONTRIBUTING.md lists the words.
+
+    console          a transcript: commands after `$ `, and what each one printed on both streams; all are run
+    python FILE      a file that the reader writes; so does the test, before the next command. Likewise for other words
+    sh, text, …      everything else: not run
+
+The transcripts of a page are one session in one folder, in which its files are. In what a page shows, numbers, times,
+names of jobs and paths may be others; `…` stands for any words, alone on a line for lines.
 
     python -m tests.support.transcripts docs/tutorial.md        writes the page's transcripts anew
 """
 
+import fcntl
 import os
 import re
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.support.deployed import ENVIRON
+from tests.support.processes import Process, until
 
 REPO = Path(__file__).parents[2]
 LIMIT_S = 240.0
@@ -26,8 +39,21 @@ _VARIES = (
 )
 
 
+class Block(NamedTuple):
+    """A fenced block of a page.
+
+    Attributes:
+        words: Behind its three backticks: what it is, and the name of its file.
+        start: Number of its first line in the page, from 0.
+    """
+
+    words: tuple[str, ...]
+    start: int
+    lines: tuple[str, ...]
+
+
 class Step(NamedTuple):
-    """A command and what it printed, on both streams.
+    """A command and what it printed, on both streams; or a file and its text.
 
     Attributes:
         lines: Numbers of the page's lines that show its output: the first one, and the one behind the last.
@@ -36,21 +62,39 @@ class Step(NamedTuple):
     command: str
     shown: tuple[str, ...]
     lines: tuple[int, int]
+    file: str = ""
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    lines = page.splitlines()
+    fences = [at for at, line in enumerate(lines) if line.startswith("```")]
+    for opened, closed in zip(fences[::2], fences[1::2], strict=True):
+        yield Block(tuple(lines[opened][3:].split()), opened + 1, tuple(lines[opened + 1 : closed]))
 
 
 def steps(page: str) -> Iterator[Step]:
-    """The commands of a page, in order."""
-    lines = page.splitlines()
-    is_block = is_transcript = False
-    for at, line in enumerate(lines):
-        if line.startswith("```"):
-            is_block = not is_block
-            is_transcript = is_block and at + 1 < len(lines) and lines[at + 1].startswith("$ ")
-        elif is_transcript and line.startswith("$ "):
-            end = at + 1
-            while not lines[end].startswith(("$ ", "```")):
-                end += 1
-            yield Step(line[2:], tuple(lines[at + 1 : end]), (at + 1, end))
+    """The commands and files of a page, in order. A command goes on behind a backslash at the end of its line."""
+    for block in blocks(page):
+        if block.words == ("console",):
+            yield from _commands(block)
+        elif len(block.words) == 2:
+            yield Step("", block.lines, (block.start, block.start + len(block.lines)), block.words[1])
+
+
+def _commands(block: Block) -> Iterator[Step]:
+    at = 0
+    while at < len(block.lines):
+        first = at
+        while block.lines[at].endswith("\\"):
+            at += 1
+        at += 1
+        end = at
+        while end < len(block.lines) and not block.lines[end].startswith("$ "):
+            end += 1
+        command = "\n".join(block.lines[first:at]).removeprefix("$ ")
+        yield Step(command, block.lines[at:end], (block.start + at, block.start + end))
+        at = end
 
 
 def normal(line: str) -> str:
@@ -77,7 +121,7 @@ def printed(command: str, folder: Path) -> list[str]:
     ran = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env=os.environ | {"PATH": search, "COLUMNS": "120"},
+        env=os.environ | ENVIRON | {"PATH": search, "COLUMNS": "120"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
@@ -88,10 +132,41 @@ def printed(command: str, folder: Path) -> list[str]:
     return ran.stdout.replace(str(folder), "…").splitlines()
 
 
-def prepared(folder: Path) -> Path:
-    """A folder in which a reader of the documentation would stand: that of a clone, without its data."""
+def taken(step: Step, folder: Path) -> list[str]:
+    """Runs a command, or writes a file; what it printed."""
+    if not step.file:
+        return printed(step.command, folder)
+    path = folder / step.file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in step.shown))
+    return list(step.shown)
+
+
+@contextmanager
+def session(folder: Path) -> Iterator[Path]:
+    """A folder in which a reader of the documentation would stand, that of a clone without its data, and the demo site.
+
+    The site has fixed addresses, so sessions wait for each other. A fleet that a command left is stopped at the end.
+    """
     (folder / "examples").symlink_to(REPO / "examples")
-    return folder
+    script = REPO / "examples/demo_site.py"
+    with script.open() as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        with Process([sys.executable, script], stdout=subprocess.DEVNULL):
+            until(_is_up, "the demo site")
+            try:
+                yield folder
+            finally:
+                printed("crawlog down", folder)
+
+
+def _is_up() -> bool:
+    try:
+        with urllib.request.urlopen("http://127.0.10.1:8800/", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        time.sleep(0.1)
+        return False
 
 
 def _write(path: Path, folder: Path) -> None:
@@ -100,8 +175,8 @@ def _write(path: Path, folder: Path) -> None:
     new: list[str] = []
     done = 0
     for step in steps(page):
-        sys.stdout.write(f"$ {step.command}\n")
-        out = [line for line in printed(step.command, folder) if not _PROGRESS.match(line)]
+        sys.stdout.write(f"$ {step.command or step.file}\n")
+        out = [line for line in taken(step, folder) if not _PROGRESS.match(line)]
         sys.stdout.writelines(f"{line}\n" for line in out)
         new += [*lines[done : step.lines[0]], *(step.shown if is_shown(step.shown, out) else out)]
         done = step.lines[1]
@@ -111,9 +186,5 @@ def _write(path: Path, folder: Path) -> None:
 if __name__ == "__main__":
     import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="transcripts-") as name:
-        site = subprocess.Popen([sys.executable, str(REPO / "examples/demo_site.py")], stdout=subprocess.DEVNULL)
-        try:
-            _write(Path(sys.argv[1]), prepared(Path(name)))
-        finally:
-            site.terminate()
+    with tempfile.TemporaryDirectory(prefix="transcripts-") as name, session(Path(name)) as here:
+        _write(Path(sys.argv[1]), here)
