@@ -217,7 +217,7 @@ async def pages(world: World, *urls: str) -> dict[str, tuple[PageMeta, bytes]]:
 @pytest.mark.slow
 async def test_pages_that_need_javascript_give_their_content(browser: Chromium, site: Site, tmp_path: Path) -> None:
     """Text and links that no HTML holds; each document and each script is asked for once."""
-    urls = [f"http://127.0.0.1:{site.port}/page{n}" for n in range(8)]
+    urls = [f"http://127.0.0.1:{site.port}/page{n}" for n in range(3)]
     async with crawling(browser, tmp_path, RenderRules("auto")) as world:
         found = await pages(world, *urls)
     for n, url in enumerate(urls):
@@ -228,7 +228,7 @@ async def test_pages_that_need_javascript_give_their_content(browser: Chromium, 
     asked = site.paths()
     assert asked.count("/app.js") == 1
     assert sorted(asked) == sorted(
-        ["/app.js", *(f"/page{n}" for n in range(8)), *(f"/data?of=/page{n}" for n in range(8))]
+        ["/app.js", *(f"/page{n}" for n in range(3)), *(f"/data?of=/page{n}" for n in range(3))]
     )
 
 
@@ -439,13 +439,15 @@ async def test_a_script_reads_what_its_own_origin_says_in_headers(browser: Chrom
     assert b'<p id="p">42|||</p>' in answer.body
 
 
-async def test_a_page_from_a_public_address_has_nothing_from_a_private_one(browser: Chromium, site: Site) -> None:
-    """By address, by name and by redirect, though the crawl itself may go there."""
-    targets = [f"http://{name}:{site.port}/told?Access-Control-Allow-Origin=*" for name in ("127.0.0.1", "localhost")]
+@pytest.mark.parametrize("name", ["localhost", pytest.param("127.0.0.1", marks=pytest.mark.long)])
+async def test_a_page_from_a_public_address_has_nothing_from_a_private_one(
+    browser: Chromium, site: Site, name: str
+) -> None:
+    """By name and by address, though the crawl itself may go there."""
+    target = f"http://{name}:{site.port}/told?Access-Control-Allow-Origin=*&"
     async with stage(browser, render__block=()) as one:
-        for target in targets:
-            answer = await one.show(WAYS % {"target": target + "&", "address": "127.0.0.1:9"}, "http://example.com/")
-            assert b"shown" in answer.body
+        answer = await one.show(WAYS % {"target": target, "address": "127.0.0.1:9"}, "http://example.com/")
+        assert b"shown" in answer.body
     assert site.asked == []
 
 
@@ -578,6 +580,7 @@ async def test_a_page_that_reloads_itself_is_shown_again(browser: Chromium, site
     assert site.asked == []
 
 
+@pytest.mark.long
 async def test_two_pages_at_a_time_take_less_than_700_mb(browser: Chromium, site: Site) -> None:
     """All processes of Chromium together, shared memory counted once."""
     html = "<script>window.kept = []; for (let n = 0; n < 3000; n++) { const e = document.createElement('p');"
@@ -625,6 +628,7 @@ async def test_a_browser_that_dies_is_started_again_and_its_page_tried_once_more
     await until(lambda: not any(process.is_running() for process in processes))
 
 
+@pytest.mark.long
 async def test_a_driver_that_dies_is_started_again_with_its_browser(site: Site) -> None:
     """The next page is rendered by the second browser."""
     async with stage(None) as one:
