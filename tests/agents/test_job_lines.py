@@ -17,40 +17,57 @@ from crawlog.streams.settings.settings import Settings
 from tests.support.fetching import Log
 
 
-def sender_of(settings: Settings) -> LinesSender:
-    """Of a worker that is nothing else."""
-    app = SimpleNamespace(crawl=settings, worker_name="parse-0", stage="parse")
-    return LinesSender(cast("Any", app), JobLines("parse-0", "parse"))
+class Sender(LinesSender):
+    """Of a worker that is nothing else.
+
+    Attributes:
+        lines: Those that wait.
+    """
+
+    def __init__(self, settings: Settings, producer: object = None) -> None:
+        app = SimpleNamespace(crawl=settings, worker_name="parse-0", stage="parse")
+        self.lines = JobLines("parse-0", "parse")
+        super().__init__(cast("Any", app), self.lines)
+        self._producer = cast("Any", producer)
+
+    @property
+    def has_producer(self) -> bool:
+        """Whether one is open."""
+        return self._producer is not None
+
+    async def deliver(self) -> None:
+        """All lines that wait, however long the broker takes."""
+        await self.revoking(set())
+        assert self._producer is not None
+        assert self._producer.flush(20)
 
 
 def test_a_worker_without_lines_has_no_producer() -> None:
     """An idle producer costs CPU."""
-    sender = sender_of(Settings())
+    sender = Sender(Settings())
     sender.send()
-    assert sender._producer is None
+    assert not sender.has_producer
 
 
 def test_a_broker_that_is_away_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records in flight are bounded; further lines wait, then are lost."""
-    sender, log = sender_of(Settings()), Log()
+    log = Log()
     log.outstanding = MOST_OUTSTANDING
-    sender._producer = cast("Any", log)
-    sender._lines.add("j", LogLine(1.0, "x"))
+    sender = Sender(Settings(), log)
+    sender.lines.add("j", LogLine(1.0, "x"))
     sender.send()
-    assert sender._lines.take()
+    assert sender.lines.take()
 
 
 @pytest.mark.broker
 async def test_lines_of_a_job_are_read_from_the_log(cluster: Settings) -> None:
     """Those of this job alone, the newest, from some time on; lines that were left out are counted."""
     ensure_topics(cluster)
-    sender = sender_of(cluster)
+    sender = Sender(cluster)
     for number in range(BURST + 5):
-        sender._lines.add("j", LogLine(100.0 + number, f"line {number}"))
-    sender._lines.add("other", LogLine(1.0, "not this one"))
-    await sender.revoking(set())
-    assert sender._producer is not None
-    assert sender._producer.flush(20)
+        sender.lines.add("j", LogLine(100.0 + number, f"line {number}"))
+    sender.lines.add("other", LogLine(1.0, "not this one"))
+    await sender.deliver()
     lines = job_log_lines(cluster, "j")
     assert [line.text for line in lines if line.source != LOST] == [f"line {number}" for number in range(BURST)]
     assert [line.text for line in lines if line.source == LOST] == ["5 lines of parse-0 were left out"]
@@ -65,12 +82,10 @@ async def test_lines_of_a_job_are_read_from_the_log(cluster: Settings) -> None:
 async def test_lines_of_a_deleted_job_are_not_those_of_the_next_one_of_its_name(cluster: Settings) -> None:
     """Their key is the same: the job's record says when it was submitted."""
     ensure_topics(cluster)
-    sender = sender_of(cluster)
+    sender = Sender(cluster)
     for at, text in ((100.0, "of the deleted one"), (201.0, "of the new one")):
-        sender._lines.add("j", LogLine(at, text))
-    await sender.revoking(set())
-    assert sender._producer is not None
-    assert sender._producer.flush(20)
+        sender.lines.add("j", LogLine(at, text))
+    await sender.deliver()
     write_job(cluster, Producer(cluster, "test"), Topics(cluster.kafka.prefix), "j", JobSpec(at=200.0), epoch=1)
     assert [line.text for line in job_log_lines(cluster, "j")] == ["of the new one"]
 
@@ -82,14 +97,12 @@ async def test_a_run_shows_what_its_spider_prints_and_the_last_lines_at_its_end(
     """Not the lines of other jobs or of workers, and none from before."""
     monkeypatch.setattr(job_logs, "LAST_S", 60.0)
     ensure_topics(cluster)
-    sender, said = sender_of(cluster), list[str]()
+    sender, said = Sender(cluster), list[str]()
 
     async def sent(*lines: LogLine, job: str = "j") -> None:
         for line in lines:
-            sender._lines.add(job, line)
-        await sender.revoking(set())
-        assert sender._producer is not None
-        assert sender._producer.flush(20)
+            sender.lines.add(job, line)
+        await sender.deliver()
 
     await sent(LogLine(1.0, "before"))
     shown = SpiderLines(cluster, "j", lambda *lines: said.extend(lines))
@@ -109,14 +122,12 @@ async def test_a_run_shows_what_its_spider_prints_and_the_last_lines_at_its_end(
 async def test_whoever_follows_misses_no_line_and_gets_none_twice(cluster: Settings) -> None:
     """A line's own time says nothing: it may have waited, or come from a machine whose clock is behind."""
     ensure_topics(cluster)
-    sender = sender_of(cluster)
+    sender = Sender(cluster)
     ends = []
     for text in ("before", "after"):
-        sender._lines.add("j", LogLine(1.0, text))
+        sender.lines.add("j", LogLine(1.0, text))
         ends.append(lines_end(cluster))
-        await sender.revoking(set())
-        assert sender._producer is not None
-        assert sender._producer.flush(20)
+        await sender.deliver()
     assert [line.text for line in job_log_lines(cluster, "j", upto=ends[1])] == ["before"]
     with contextlib.closing(follow_job_log(cluster, "j", ends[1])) as followed:
         assert next(line for line in followed if line is not None).text == "after"

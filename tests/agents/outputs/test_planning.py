@@ -33,7 +33,7 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import PipelineRows, SinkState, fleet_sink_of, state_of
 from crawlog.streams.spiders import MadeItem, MadeItems, written_made
 from crawlog.streams.state import Rocks
-from crawlog.streams.worker import finish_within
+from crawlog.streams.worker import CrawlApp, finish_within
 
 
 class EmptyLog:
@@ -81,6 +81,43 @@ def jobs_with_file(data: Path) -> set[str]:
     return {path.parent.name for path in data.glob("outputs/*/rows.jsonl")}
 
 
+class TurnedWorker(OutputsWorker):
+    """Owns the one partition of crawl.items. Its test takes each turn, and hands it the records of crawl.control."""
+
+    def __init__(self, app: CrawlApp) -> None:
+        super().__init__(app)
+        self._owned = {0}
+        self._passes_at = inf  # crawl.items without an output is not passed
+        self.settings, self.data = self._settings, self._settings.run.data
+        self.turn, self.plan, self.turning = self._turn, self._plan, self._turning
+        self.heard, self.note, self.wanted_of = self._wanted.heard, self._wanted.note, self._wanted.of
+
+    @property
+    def outputs(self) -> dict[tuple[str, str], Output]:
+        """Those that are written."""
+        return self._outputs
+
+    def follows_nothing(self) -> None:
+        """There is no crawl.control to be read."""
+        self._is_following = True
+
+    def own(self, *partitions: int) -> None:
+        """As after a rebalance whose time ran out."""
+        self._owned = set(partitions)
+
+    def passed(self) -> tuple[list[int], list[str]]:
+        """What it reports of the partition."""
+        return self._passed(0)
+
+    def look_again(self, job: str) -> None:
+        """As if something was heard of a job."""
+        self._wanted.changed.add(job)
+
+    async def drop_all(self) -> None:
+        """Its state in memory goes, as with a process that dies."""
+        await self._drop(list(self._outputs))
+
+
 @pytest.fixture
 def log() -> EmptyLog:
     """Does not answer the first question."""
@@ -88,7 +125,7 @@ def log() -> EmptyLog:
 
 
 @pytest.fixture
-def sink(log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OutputsWorker:
+def sink(log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TurnedWorker:
     """Owns the one partition of crawl.items."""
     for name in ("Producer", "ItemsReader"):
         monkeypatch.setattr(outputs_worker, name, lambda *_: log)
@@ -102,51 +139,49 @@ def sink(log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Outp
         positions=SimpleNamespace(done=lambda *_: None, cuts={}),
         watchdog=SimpleNamespace(beat=log.beats.release),
     )
-    sink = OutputsWorker(app)  # type: ignore[arg-type]  # as much of an app as it needs
-    sink._owned = {0}
-    sink._passes_at = inf
+    sink = TurnedWorker(app)  # type: ignore[arg-type]  # as much of an app as it needs
     sink.orders.caught_up()
     return sink
 
 
 async def test_an_end_that_was_heard_while_the_log_did_not_answer_makes_file(
-    sink: OutputsWorker, tmp_path: Path
+    sink: TurnedWorker, tmp_path: Path
 ) -> None:
     """crawl.control is not read again: the worker would learn of the end at its next start only."""
     for job in ("a", "b"):
         spec = msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=2, state="finished")
-        sink._wanted.heard(JobCopy(job, spec))
-        sink._wanted.heard(Finished(job, 1.0, items=(0,), rev=2))
+        sink.heard(JobCopy(job, spec))
+        sink.heard(Finished(job, 1.0, items=(0,), rev=2))
     with pytest.raises(EngineError):
-        await sink._turn()
+        await sink.turn()
     for _ in range(2):
-        await sink._turn()
+        await sink.turn()
     assert jobs_with_file(tmp_path) == {"a", "b"}
 
 
 async def test_a_file_that_was_lost_is_made_again_when_a_command_asks_for_it(
-    sink: OutputsWorker, log: EmptyLog, tmp_path: Path
+    sink: TurnedWorker, log: EmptyLog, tmp_path: Path
 ) -> None:
     """It is complete otherwise, and is not made anew."""
     log.failures = 0
     spec = msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=2, state="finished")
-    sink._wanted.heard(JobCopy("j", spec))
-    sink._wanted.heard(Finished("j", 1.0, items=(0,), rev=2))
-    await sink._turn()
+    sink.heard(JobCopy("j", spec))
+    sink.heard(Finished("j", 1.0, items=(0,), rev=2))
+    await sink.turn()
     made = tmp_path / "outputs" / "j" / "rows.jsonl"
     was = made.stat().st_ino
-    sink._wanted.heard(OutputNote("j", "rows.jsonl", 2.0))
-    await sink._turn()
+    sink.heard(OutputNote("j", "rows.jsonl", 2.0))
+    await sink.turn()
     assert made.stat().st_ino == was
     made.unlink()
-    sink._wanted.heard(OutputNote("j", "rows.jsonl", 3.0))
-    await sink._turn()
+    sink.heard(OutputNote("j", "rows.jsonl", 3.0))
+    await sink.turn()
     assert made.exists()
 
 
-def running(sink: OutputsWorker, job: str, rev: int = 1) -> None:
+def running(sink: TurnedWorker, job: str, rev: int = 1) -> None:
     """Tell the worker of a job that goes on."""
-    sink._wanted.heard(JobCopy(job, msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=rev)))
+    sink.heard(JobCopy(job, msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=rev)))
 
 
 def row(n: int) -> ItemRecord:
@@ -155,17 +190,17 @@ def row(n: int) -> ItemRecord:
     return ItemRecord(0, n, items.key("j", f"http://a.example/{n}"), record)
 
 
-async def test_a_revocation_opens_no_output_to_write_its_rows(sink: OutputsWorker, log: EmptyLog) -> None:
+async def test_a_revocation_opens_no_output_to_write_its_rows(sink: TurnedWorker, log: EmptyLog) -> None:
     """It has little time, and who gets the output reads the rows again."""
     log.failures = 0
     output = await begun(sink)
     output.take(row(0))
     await sink.revoking({0})
-    assert not state_of(output.spec.folder(sink._settings.run.data)).exists()
+    assert not state_of(output.spec.folder(sink.data)).exists()
 
 
 async def test_an_output_is_closed_though_the_time_ran_out_while_it_was_opened(
-    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its locks would shut out each other worker, and this one too, until the process ends."""
     log.failures = 0
@@ -196,31 +231,31 @@ async def test_an_output_is_closed_though_the_time_ran_out_while_it_was_opened(
     await output.close()
 
 
-async def test_a_partition_has_passed_nothing_until_its_outputs_are_planned(sink: OutputsWorker, log: EmptyLog) -> None:
+async def test_a_partition_has_passed_nothing_until_its_outputs_are_planned(sink: TurnedWorker, log: EmptyLog) -> None:
     """The reader of a worker that had no output is at the end; the owner before may have died with rows behind."""
-    sink._is_following = True
+    sink.follows_nothing()
     log.failures, log.at = 0, {0: 100}
     running(sink, "j")
     await sink.owned({0})
-    assert sink._passed(0) == ([0], [])
-    await sink._plan()
-    assert sink._passed(0) == ([0], [])
-    await sink._drop(list(sink._outputs))
-    assert sink._passed(0) == ([100], [])
+    assert sink.passed() == ([0], [])
+    await sink.plan()
+    assert sink.passed() == ([0], [])
+    await sink.drop_all()
+    assert sink.passed() == ([100], [])
 
 
 async def test_what_a_revocation_left_open_is_closed_though_nothing_is_assigned(
-    sink: OutputsWorker, log: EmptyLog
+    sink: TurnedWorker, log: EmptyLog
 ) -> None:
     """Another worker waits for its locks."""
     log.failures = 0
     output = await begun(sink)
     await output.open()
-    async with sink._turning:
+    async with sink.turning:
         assert not await finish_within(0.01, sink.revoking({0}), "on_revoking")
     assert output.is_open
-    await sink._turn()
-    assert (output.is_open, sink._outputs) == (False, {})
+    await sink.turn()
+    assert (output.is_open, sink.outputs) == (False, {})
 
 
 def hurried(log: EmptyLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,11 +265,11 @@ def hurried(log: EmptyLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.failures = 0
 
 
-async def begun(sink: OutputsWorker) -> Output:
+async def begun(sink: TurnedWorker) -> Output:
     """The output of job j, which goes on."""
     running(sink, "j")
-    await sink._turn()
-    [output] = sink._outputs.values()
+    await sink.turn()
+    [output] = sink.outputs.values()
     return output
 
 
@@ -242,7 +277,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 async def test_a_full_disk_is_noted_once_and_the_note_is_taken_back_by_the_next_good_write(
-    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`jobs show` says so for as long as it is so; the log does not grow by each try."""
     hurried(log, monkeypatch)
@@ -251,17 +286,17 @@ async def test_a_full_disk_is_noted_once_and_the_note_is_taken_back_by_the_next_
     with monkeypatch.context() as full:
         full.setattr(SinkState, "fold", Mock(side_effect=FULL))
         for _ in range(3):
-            await sink._turn()
-    note = sink._wanted.note("j", "rows.jsonl")
+            await sink.turn()
+    note = sink.note("j", "rows.jsonl")
     assert (note and note.rev, note and note.error, log.sent) == (1, f"{output.partial}: {FULL.strerror}", 1)
     for _ in range(3):
-        await sink._turn()
-    note = sink._wanted.note("j", "rows.jsonl")
+        await sink.turn()
+    note = sink.note("j", "rows.jsonl")
     assert (note and note.rev, note and note.error, log.sent) == (0, "", 2)
 
 
 async def test_an_output_goes_on_after_a_full_disk_where_its_database_met_it(
-    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocksDB takes no write after a failed one: it was tried for ever, and outputs of other jobs waited."""
     hurried(log, monkeypatch)
@@ -269,11 +304,11 @@ async def test_an_output_goes_on_after_a_full_disk_where_its_database_met_it(
     await output.open()
     fill_disk(output, monkeypatch)
     output.take(row(0))
-    await sink._turn()
-    note = sink._wanted.note("j", "rows.jsonl")
+    await sink.turn()
+    note = sink.note("j", "rows.jsonl")
     assert note is not None
     assert note.error == f"{output.partial}: {FULL.strerror}"
-    await sink._turn()
+    await sink.turn()
     assert (output.pending, output.partial.read_text()) == ([], '{"n": 1}\n')
 
 
@@ -299,39 +334,39 @@ def closed_with(database: Rocks, error: str) -> Callable[[], None]:
 
 @pytest.mark.parametrize("rev", [1, 2])
 async def test_the_note_of_a_worker_that_died_is_taken_back_by_the_next_one(
-    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, rev: int
+    sink: TurnedWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, rev: int
 ) -> None:
     """Of a former revision of the job, too: its error stands beside `writing`."""
     monkeypatch.setattr(outputs_worker, "FLUSH_S", 0.0)
     log.failures = 0
     running(sink, "j", rev=rev)
-    sink._wanted.heard(OutputNote("j", "rows.jsonl", 1.0, rev=1, error=str(FULL)))
-    await sink._turn()
-    assert (note := sink._wanted.note("j", "rows.jsonl")) is not None
+    sink.heard(OutputNote("j", "rows.jsonl", 1.0, rev=1, error=str(FULL)))
+    await sink.turn()
+    assert (note := sink.note("j", "rows.jsonl")) is not None
     assert note.error
-    [output] = sink._outputs.values()
+    [output] = sink.outputs.values()
     output.take(row(0))
-    await sink._turn()
-    assert (note := sink._wanted.note("j", "rows.jsonl")) is not None
+    await sink.turn()
+    assert (note := sink.note("j", "rows.jsonl")) is not None
     assert (note.rev, note.error) == (0, "")
 
 
 async def test_a_state_that_cannot_be_opened_on_a_full_disk_is_noted(
-    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker began again meanwhile; one that another process has yet is no news."""
     log.failures = 0
     running(sink, "j")
     for error, told in ((RetryLater("it is locked"), ""), (FULL, str(FULL))):
         monkeypatch.setattr(Output, "begin", Mock(side_effect=error))
-        sink._wanted.changed.add("j")
-        await sink._turn()
-        note = sink._wanted.note("j", "rows.jsonl")
+        sink.look_again("j")
+        await sink.turn()
+        note = sink.note("j", "rows.jsonl")
         assert (note.error if note else "") == told
 
 
 async def test_a_write_that_fails_while_the_output_is_handed_over_is_noted_by_its_next_worker(
-    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is little time, and the disk may be that of another machine."""
     log.failures = 0
@@ -340,17 +375,17 @@ async def test_a_write_that_fails_while_the_output_is_handed_over_is_noted_by_it
     output.take(row(0))
     monkeypatch.setattr(SinkState, "fold", Mock(side_effect=FULL))
     await sink.revoking({0})
-    assert sink._wanted.note("j", "rows.jsonl") is None
+    assert sink.note("j", "rows.jsonl") is None
 
 
 @pytest.mark.parametrize("slow", ["SinkState", "finalise"])
 async def test_an_output_that_takes_long_to_open_or_to_make_is_no_stuck_worker(
-    sink: OutputsWorker, log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+    sink: TurnedWorker, log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
 ) -> None:
     """The watchdog hears of it all the while: the next worker would begin the same again, and so for ever."""
     log.failures = 0
     running(sink, "j")
-    await sink._turn()
+    await sink.turn()
     done = getattr(output_module, slow)
 
     def slowly(*args: Any, **more: Any) -> Any:
@@ -359,7 +394,7 @@ async def test_an_output_that_takes_long_to_open_or_to_make_is_no_stuck_worker(
 
     monkeypatch.setattr(control, "BEAT_S", 0.01)
     monkeypatch.setattr(output_module, slow, slowly)
-    [output] = sink._outputs.values()
+    [output] = sink.outputs.values()
     output.take(row(0))
     assert await output.complete({}, "finished") == 0
     await output.write({})
@@ -423,7 +458,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Child:
 
 
 def with_pipelines(
-    sink: OutputsWorker,
+    sink: TurnedWorker,
     rev: int,
     state: str = "running",
     ends: int | None = None,
@@ -435,33 +470,33 @@ def with_pipelines(
     """Tell the worker of the job j, whose items pass pipelines unless it has none; and of its end."""
     made = {"rev": rev, "state": state, "outputs": tuple(map(OutputSpec, outputs)), "pipelines": has_pipelines}
     spec = msgspec.structs.replace(JobSpec(), **made)
-    sink._wanted.heard(JobCopy("j", spec))
+    sink.heard(JobCopy("j", spec))
     if ends is not None:
-        sink._wanted.heard(Finished("j", 1.0, items=(ends,), rev=rev, reason=state, counts=counts))
+        sink.heard(Finished("j", 1.0, items=(ends,), rev=rev, reason=state, counts=counts))
 
 
-async def scraped(sink: OutputsWorker, *, rows: int, outputs: tuple[str, ...] = ("rows.jsonl",)) -> Output:
+async def scraped(sink: TurnedWorker, *, rows: int, outputs: tuple[str, ...] = ("rows.jsonl",)) -> Output:
     """The output of a job with pipelines that goes on, and has scraped some items; the first one of several."""
     with_pipelines(sink, 1, outputs=outputs)
-    await sink._turn()
-    [output] = sink._outputs.values()
+    await sink.turn()
+    [output] = sink.outputs.values()
     for number in range(rows):
         output.take(row(number))
     await output.write({})
     return output
 
 
-async def noted(sink: OutputsWorker, rev: int, error: str = "", *, of: str = "rows.jsonl") -> OutputNote:
+async def noted(sink: TurnedWorker, rev: int, error: str = "", *, of: str = "rows.jsonl") -> OutputNote:
     """What became of an output of j, behind the end of a revision."""
     async with asyncio.timeout(30):
-        while (note := sink._wanted.note("j", of)) is None or (note.rev, note.error) != (rev, error):
-            await sink._turn()
+        while (note := sink.note("j", of)) is None or (note.rev, note.error) != (rev, error):
+            await sink.turn()
             await asyncio.sleep(0.01)
     return note
 
 
 async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made_them(
-    sink: OutputsWorker, log: EmptyLog, child: Child, tmp_path: Path
+    sink: TurnedWorker, log: EmptyLog, child: Child, tmp_path: Path
 ) -> None:
     """A process that is ended before has made some, and the next one would begin with none. They stay then.
 
@@ -470,8 +505,8 @@ async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made
     log.failures = 0
     output = await scraped(sink, rows=2)
     with_pipelines(sink, 2, "cancelled", ends=2)
-    await sink._turn()
-    assert sink._wanted.note("j", "rows.jsonl") is None
+    await sink.turn()
+    assert sink.note("j", "rows.jsonl") is None
     child.may_work.set()
     for rev in (2, 3):
         with_pipelines(sink, rev, "cancelled", ends=2)
@@ -483,7 +518,7 @@ async def test_the_rows_of_a_cancelled_job_are_left_once_its_pipelines_have_made
 
 @pytest.mark.parametrize(("fetched", "calls"), [(0, []), (3, ["open", "close"])])
 async def test_pipelines_of_a_cancelled_job_without_items_are_closed_if_it_had_begun(
-    sink: OutputsWorker, log: EmptyLog, child: Child, fetched: int, calls: list[str]
+    sink: TurnedWorker, log: EmptyLog, child: Child, fetched: int, calls: list[str]
 ) -> None:
     """Its spider's `closed` may tell that nothing was found. Scrapyd starts nothing for a pending job."""
     log.failures = 0
@@ -495,7 +530,7 @@ async def test_pipelines_of_a_cancelled_job_without_items_are_closed_if_it_had_b
 
 
 async def test_a_state_is_opened_again_whatever_the_pipelines_have_counted(
-    sink: OutputsWorker, log: EmptyLog, child: Child
+    sink: TurnedWorker, log: EmptyLog, child: Child
 ) -> None:
     """They run a user's code. An error of one state would hold up all outputs of this worker."""
     log.failures = 0
@@ -507,16 +542,16 @@ async def test_a_state_is_opened_again_whatever_the_pipelines_have_counted(
         await output.write({})
         async with asyncio.timeout(30):
             while child.calls.count("rows") <= number:
-                await sink._turn()
+                await sink.turn()
                 await asyncio.sleep(0.01)
     with_pipelines(sink, 2, "finished", ends=2)
-    await sink._drop(list(sink._outputs))
-    sink._wanted.changed.add("j")
+    await sink.drop_all()
+    sink.look_again("j")
     assert (await noted(sink, 2)).rows == 2
 
 
 async def test_items_of_a_start_pass_the_pipelines_of_a_cancelled_job_that_has_fetched_nothing(
-    sink: OutputsWorker, log: EmptyLog, child: Child
+    sink: TurnedWorker, log: EmptyLog, child: Child
 ) -> None:
     """A spider's `start` may give items before its first page."""
     log.failures = 0
@@ -528,7 +563,7 @@ async def test_items_of_a_start_pass_the_pipelines_of_a_cancelled_job_that_has_f
 
 
 async def test_pipelines_of_a_stopped_job_are_closed_again_when_it_has_finished(
-    sink: OutputsWorker, log: EmptyLog, child: Child
+    sink: TurnedWorker, log: EmptyLog, child: Child
 ) -> None:
     """With its own reason, also if it got no further item: some act on `finished` alone."""
     log.failures = 0
@@ -538,26 +573,26 @@ async def test_pipelines_of_a_stopped_job_are_closed_again_when_it_has_finished(
     await noted(sink, 2)
     assert (child.calls, child.reason) == (ONCE, b"shutdown")
     with_pipelines(sink, 3)
-    await sink._turn()
+    await sink.turn()
     with_pipelines(sink, 4, "finished", ends=2)
     assert (await noted(sink, 4)).rows == 2
     assert (child.calls, child.reason) == (ONCE * 2, b"finished")
 
 
 async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(
-    sink: OutputsWorker, log: EmptyLog, child: Child
+    sink: TurnedWorker, log: EmptyLog, child: Child
 ) -> None:
     """They would be closed whenever they have made all rows, and each fresh process gets all items again."""
     log.failures = 0
     output = await scraped(sink, rows=1)
     with_pipelines(sink, 2, "finished", ends=1)
-    await sink._turn()
+    await sink.turn()
     with_pipelines(sink, 3)
-    await sink._turn()
+    await sink.turn()
     child.may_work.set()
     async with asyncio.timeout(30):
         while "rows" not in child.calls:
-            await sink._turn()
+            await sink.turn()
             await asyncio.sleep(0.01)
     output.take(row(1))
     await output.write({})
@@ -568,7 +603,7 @@ async def test_pipelines_of_a_job_that_goes_on_are_not_closed_by_its_former_end(
 
 @pytest.mark.parametrize("ends", [None, 2])
 async def test_pipelines_go_on_after_a_full_disk_where_the_write_of_their_rows_met_it(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, ends: int | None
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, ends: int | None
 ) -> None:
     """The job may get no other item, and have ended: they tried the same closed database for ever."""
     monkeypatch.setattr(outputs_worker, "FLUSH_S", 0.0)
@@ -582,7 +617,7 @@ async def test_pipelines_go_on_after_a_full_disk_where_the_write_of_their_rows_m
     await noted(sink, 2, told if ends else f"{output.partial}: {told}")
     async with asyncio.timeout(30):
         while "rows" not in child.calls[2:]:
-            await sink._turn()
+            await sink.turn()
             await asyncio.sleep(0.01)
     if ends is None:
         with_pipelines(sink, 3, "finished", ends=2)
@@ -591,31 +626,31 @@ async def test_pipelines_go_on_after_a_full_disk_where_the_write_of_their_rows_m
 
 @pytest.mark.parametrize("with_rows", [False, True], ids=["without pipelines", "with pipelines"])
 async def test_the_note_of_a_worker_that_died_behind_its_good_write_is_taken_back_once(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, with_rows: bool
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, with_rows: bool
 ) -> None:
     """Or that handed the output over. Nothing waits, and the job may get no other item for hours."""
     log.failures, log.at = 0, {0: 1}
     monkeypatch.setattr(outputs_worker, "log_bounds", lambda *_: {0: (0, 1)})
     child.may_work.set()
     with_pipelines(sink, 1) if with_rows else running(sink, "j")
-    await sink._turn()
-    [output] = sink._outputs.values()
+    await sink.turn()
+    [output] = sink.outputs.values()
     output.take(row(0))
     await output.write({})
     async with asyncio.timeout(30):
         while not output.partial.exists() or not output.partial.read_text():  # noqa: ASYNC110  # a file has no event
             await asyncio.sleep(0.01)
-    await sink._drop(list(sink._outputs))
-    sink._wanted.heard(OutputNote("j", "rows.jsonl", 1.0, rev=1, error=str(FULL)))
+    await sink.drop_all()
+    sink.heard(OutputNote("j", "rows.jsonl", 1.0, rev=1, error=str(FULL)))
     await noted(sink, 0)
     for _ in range(5):
-        await sink._turn()
+        await sink.turn()
     assert log.sent == 1
 
 
 @pytest.mark.parametrize("with_rows", [False, True], ids=["without pipelines", "with pipelines"])
 async def test_an_output_whose_file_cannot_be_made_stays_failed_when_its_worker_changes(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, with_rows: bool
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, with_rows: bool
 ) -> None:
     """The next worker has nothing to write; that it can open the state says nothing of FILE."""
     monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
@@ -623,8 +658,8 @@ async def test_an_output_whose_file_cannot_be_made_stays_failed_when_its_worker_
     monkeypatch.setattr(outputs_worker, "log_bounds", lambda *_: {0: (0, 1)})
     child.may_work.set()
     with_pipelines(sink, 1, has_pipelines=with_rows)
-    await sink._turn()
-    [output] = sink._outputs.values()
+    await sink.turn()
+    [output] = sink.outputs.values()
     output.take(row(0))
     await output.write({})
     with monkeypatch.context() as refused:
@@ -632,17 +667,17 @@ async def test_an_output_whose_file_cannot_be_made_stays_failed_when_its_worker_
         with_pipelines(sink, 2, "finished", ends=1, has_pipelines=with_rows)
         await noted(sink, 2, "[Errno 30] Read-only file system")
         for _ in range(2):
-            await sink._drop(list(sink._outputs))
+            await sink.drop_all()
             log.is_open = False  # the next worker reads from where its outputs are
-            sink._wanted.changed.add("j")
+            sink.look_again("j")
             for _ in range(5):
-                await sink._turn()
+                await sink.turn()
         assert log.sent == 1
     assert (await noted(sink, 2)).rows == 1
 
 
 async def test_an_output_with_pipelines_is_no_failed_one_any_more_when_it_is_written_again(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are opened a while behind the good write, and nothing else is written then."""
     hurried(log, monkeypatch)
@@ -651,18 +686,18 @@ async def test_an_output_with_pipelines_is_no_failed_one_any_more_when_it_is_wri
     output.take(row(1))
     await noted(sink, 1, f"{output.partial}: {FULL.strerror}")
     for _ in range(3):
-        await sink._turn()
-    assert (note := sink._wanted.note("j", "rows.jsonl")) is not None
+        await sink.turn()
+    assert (note := sink.note("j", "rows.jsonl")) is not None
     assert (output.pending, bool(note.error)) == ([], True), "the pipelines are not opened yet"
     child.may_work.set()
     await noted(sink, 0)
     for _ in range(5):
-        await sink._turn()
+        await sink.turn()
     assert log.sent == 2
 
 
 async def test_a_disk_that_stays_full_for_the_rows_of_pipelines_is_noted_once(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They can be opened at each try; that is no news."""
     monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
@@ -677,7 +712,7 @@ async def test_a_disk_that_stays_full_for_the_rows_of_pipelines_is_noted_once(
         tries = len(child.calls)
         async with asyncio.timeout(30):
             while len(child.calls) < tries + 10:
-                await sink._turn()
+                await sink.turn()
                 await asyncio.sleep(0.001)
         assert log.sent == 1
     assert (await noted(sink, 2)).rows == 1
@@ -685,7 +720,7 @@ async def test_a_disk_that_stays_full_for_the_rows_of_pipelines_is_noted_once(
 
 @pytest.mark.parametrize("error", [RefusedOutput("behind a link"), Misconfigured("cannot write")])
 async def test_an_output_that_cannot_be_had_any_more_is_noted_once(
-    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, error: Exception
+    sink: TurnedWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """A link in its place, a folder that may not be written. What is open could be written again."""
     hurried(log, monkeypatch)
@@ -694,19 +729,19 @@ async def test_an_output_that_cannot_be_had_any_more_is_noted_once(
     with monkeypatch.context() as full:
         full.setattr(SinkState, "fold", Mock(side_effect=FULL))
         for _ in range(2):
-            await sink._turn()
+            await sink.turn()
     monkeypatch.setattr(wanted_module, "fleet_sink_of", Mock(side_effect=error))
-    sink._wanted.changed.add("j")
+    sink.look_again("j")
     for _ in range(5):
-        await sink._turn()
-    note = sink._wanted.note("j", "rows.jsonl")
+        await sink.turn()
+    note = sink.note("j", "rows.jsonl")
     assert (note and note.error, log.sent) == (str(error), 2)
 
 
 NOT_OPENED = "pipelines: open_spider: OSError: no database"
 
 
-async def not_opened(sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch) -> Output:
+async def not_opened(sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch) -> Output:
     """The output of j, which goes on: it has an item, and its pipelines cannot be opened."""
     monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
     monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
@@ -714,13 +749,13 @@ async def not_opened(sink: OutputsWorker, log: EmptyLog, child: Child, monkeypat
     output = await scraped(sink, rows=1)
     async with asyncio.timeout(30):
         while not output.trouble:
-            await sink._turn()
+            await sink.turn()
             await asyncio.sleep(0.01)
     return output
 
 
 async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_outputs_note(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`status` and `jobs show` say so; the output is completed once they can be opened."""
 
@@ -739,7 +774,7 @@ async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_ou
 
 
 async def test_an_output_is_no_failed_one_any_more_when_its_pipelines_are_opened(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may work for hours, and `submit --wait` waits for no failed output."""
     await not_opened(sink, log, child, monkeypatch)
@@ -753,7 +788,7 @@ async def test_an_output_is_no_failed_one_any_more_when_its_pipelines_are_opened
 
 @pytest.mark.parametrize("state", ["stopped", "cancelled"])
 async def test_the_rows_of_a_job_that_was_stopped_are_left_though_its_pipelines_cannot_be_opened(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, state: str
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     """They would be tried for ever, and nobody waits for them. Once they can be opened they make the rest."""
     monkeypatch.setattr(row_maker, "AGAIN_S", 0.01)
@@ -765,8 +800,8 @@ async def test_the_rows_of_a_job_that_was_stopped_are_left_though_its_pipelines_
     for rev, error, rows in ((3, "open_spider: OSError: no database", 1), (4, "", 2)):
         child.error = error
         with_pipelines(sink, rev)
-        await sink._turn()
-        [output] = sink._outputs.values()
+        await sink.turn()
+        [output] = sink.outputs.values()
         output.take(row(1))
         await output.write({})
         with_pipelines(sink, rev, state, ends=2)
@@ -776,19 +811,19 @@ async def test_the_rows_of_a_job_that_was_stopped_are_left_though_its_pipelines_
 
 
 async def test_the_same_command_is_told_of_a_try_since_it_was_given(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its user has mended the cause; that the pipelines are opened may take as long as it likes."""
     await not_opened(sink, log, child, monkeypatch)
     with_pipelines(sink, 2, "finished", ends=1)
     await noted(sink, 2, NOT_OPENED)
-    sink._wanted.heard(OutputNote("j", "rows.jsonl", 2.0))
+    sink.heard(OutputNote("j", "rows.jsonl", 2.0))
     await noted(sink, 2, NOT_OPENED)
     child.error = ""
-    sink._wanted.heard(OutputNote("j", "rows.jsonl", 3.0))
+    sink.heard(OutputNote("j", "rows.jsonl", 3.0))
     for _ in range(3):
-        await sink._turn()
-    assert (note := sink._wanted.note("j", "rows.jsonl")) is not None
+        await sink.turn()
+    assert (note := sink.note("j", "rows.jsonl")) is not None
     assert not note.error
     child.may_work.set()
     assert (await noted(sink, 2)).rows == 1
@@ -798,9 +833,9 @@ TWO = ("rows.jsonl", "table.csv")
 ONCE = ["open", "rows", "close"]
 
 
-def made_files(sink: OutputsWorker) -> dict[str, str]:
+def made_files(sink: TurnedWorker) -> dict[str, str]:
     """What lies in the folder of j, by name."""
-    return {path.name: path.read_text() for path in (sink._settings.run.data / "outputs" / "j").iterdir()}
+    return {path.name: path.read_text() for path in (sink.data / "outputs" / "j").iterdir()}
 
 
 def without(name: str) -> Callable[..., Any]:
@@ -819,7 +854,7 @@ BOTH = {"rows.jsonl": '{"n": 1}\n{"n": 1}\n', "table.csv": "n\n1\n1\n"}
 
 @pytest.mark.parametrize("outputs", [TWO, TWO[::-1]])
 async def test_items_pass_the_pipelines_once_for_all_outputs_of_a_job(
-    sink: OutputsWorker, log: EmptyLog, child: Child, outputs: tuple[str, ...]
+    sink: TurnedWorker, log: EmptyLog, child: Child, outputs: tuple[str, ...]
 ) -> None:
     """What a pipeline does outside, such as a row in a database, happened as often as there are outputs."""
     log.failures = 0
@@ -828,11 +863,11 @@ async def test_items_pass_the_pipelines_once_for_all_outputs_of_a_job(
     assert output.wanted.output.name == outputs[0]
     with_pipelines(sink, 2, "finished", ends=2, outputs=outputs)
     assert [(await noted(sink, 2, of=name)).rows for name in outputs] == [2, 2]
-    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+    assert (made_files(sink), child.calls, sink.outputs) == (BOTH, ONCE, {})
 
 
 async def test_an_output_that_cannot_be_written_keeps_the_rows_for_itself_and_no_other_output_waits(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that is away: the pipelines would have to make all rows again."""
     monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
@@ -845,16 +880,16 @@ async def test_an_output_that_cannot_be_written_keeps_the_rows_for_itself_and_no
         assert (await noted(sink, 2)).rows == 2
         await noted(sink, 2, "no answer", of="table.csv")
         for _ in range(5):
-            await sink._turn()
+            await sink.turn()
         assert made_files(sink)["rows.jsonl"] == BOTH["rows.jsonl"]
         assert log.sent == 2
     assert (await noted(sink, 2, of="table.csv")).rows == 2
-    await sink._turn()
-    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+    await sink.turn()
+    assert (made_files(sink), child.calls, sink.outputs) == (BOTH, ONCE, {})
 
 
 async def test_an_output_that_cannot_be_had_gets_the_rows_once_it_can(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No worker declared it; others of the job are complete meanwhile."""
     monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
@@ -864,19 +899,19 @@ async def test_an_output_that_cannot_be_had_gets_the_rows_once_it_can(
     with monkeypatch.context() as lacking:
         lacking.setattr(wanted_module, "fleet_sink_of", without(TWO[1]))
         await scraped(sink, rows=2, outputs=TWO)
-        await sink._turn()
-        assert sink._passed(0)[1] == ["j"], "the job waits for it"
+        await sink.turn()
+        assert sink.passed()[1] == ["j"], "the job waits for it"
         with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
         assert (await noted(sink, 2)).rows == 2
         for _ in range(5):
-            await sink._turn()
+            await sink.turn()
     assert (await noted(sink, 2, of="table.csv")).rows == 2
-    await sink._turn()
-    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+    await sink.turn()
+    assert (made_files(sink), child.calls, sink.outputs) == (BOTH, ONCE, {})
 
 
 async def test_no_other_output_leads_while_the_worker_before_has_the_state(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The items would pass the pipelines for the other one, too."""
     monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
@@ -884,15 +919,15 @@ async def test_no_other_output_leads_while_the_worker_before_has_the_state(
     with monkeypatch.context() as held:
         held.setattr(Output, "begin", Mock(side_effect=RetryLater("another worker has it")))
         with_pipelines(sink, 1, outputs=TWO)
-        await sink._turn()
-        assert sink._outputs == {}
-    await sink._turn()
-    [output] = sink._outputs.values()
+        await sink.turn()
+        assert sink.outputs == {}
+    await sink.turn()
+    [output] = sink.outputs.values()
     assert (output.wanted.output.name, [one.output.name for one in output.copies]) == (TWO[0], [TWO[1]])
 
 
 async def test_all_outputs_of_a_cancelled_job_with_pipelines_name_the_rows_that_are_left(
-    sink: OutputsWorker, log: EmptyLog, child: Child
+    sink: TurnedWorker, log: EmptyLog, child: Child
 ) -> None:
     """Only the first one has a file of its own."""
     log.failures = 0
@@ -905,7 +940,7 @@ async def test_all_outputs_of_a_cancelled_job_with_pipelines_name_the_rows_that_
 
 
 async def test_an_output_of_a_finished_job_that_is_wanted_again_gets_the_rows_of_the_first_one(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file was lost, and the same `submit` came again."""
     log.failures = 0
@@ -914,15 +949,15 @@ async def test_an_output_of_a_finished_job_that_is_wanted_again_gets_the_rows_of
     await scraped(sink, rows=2, outputs=TWO)
     with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
     await noted(sink, 2)
-    (sink._settings.run.data / "outputs" / "j" / TWO[1]).unlink()
-    sink._wanted.heard(OutputNote("j", TWO[1], 3.0))
+    (sink.data / "outputs" / "j" / TWO[1]).unlink()
+    sink.heard(OutputNote("j", TWO[1], 3.0))
     assert (await noted(sink, 2, of=TWO[1])).rows == 2
-    await sink._turn()
-    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+    await sink.turn()
+    assert (made_files(sink), child.calls, sink.outputs) == (BOTH, ONCE, {})
 
 
 async def test_outputs_whose_rows_cannot_be_made_are_all_noted_as_failed(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`submit --wait` waited for ever for one of which nothing was said."""
     monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
@@ -934,7 +969,7 @@ async def test_outputs_whose_rows_cannot_be_made_are_all_noted_as_failed(
     for name in TWO:
         await noted(sink, 2, NOT_OPENED, of=name)
     for _ in range(5):
-        await sink._turn()
+        await sink.turn()
     assert log.sent == 2
     child.error = ""
     assert [(await noted(sink, 2, of=name)).rows for name in TWO] == [2, 2]
@@ -943,7 +978,7 @@ async def test_outputs_whose_rows_cannot_be_made_are_all_noted_as_failed(
 
 @pytest.mark.parametrize("when", ["the job has ended", "the job goes on", "its worker begins anew"])
 async def test_the_output_that_leads_in_place_of_the_first_one_keeps_the_rows_for_it(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, when: str
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """The first one cannot be had until then: all items passed the pipelines again for it."""
     monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
@@ -959,18 +994,18 @@ async def test_the_output_that_leads_in_place_of_the_first_one_keeps_the_rows_fo
             with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
             assert (await noted(sink, 2, of=TWO[1])).rows == 2
             for _ in range(5):
-                await sink._turn()
+                await sink.turn()
             assert not output.is_open
         if when == "its worker begins anew":
-            await sink._drop(list(sink._outputs))
+            await sink.drop_all()
     with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
     assert [(await noted(sink, 2, of=name)).rows for name in TWO] == [2, 2]
-    await sink._turn()
-    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+    await sink.turn()
+    assert (made_files(sink), child.calls, sink.outputs) == (BOTH, ONCE, {})
 
 
 async def test_a_full_disk_is_noted_once_for_each_output_that_shares_the_rows(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the error of its own file; two errors in turns would be a note with each try."""
     monkeypatch.setattr(outputs_worker, "AGAIN_S", 0.0)
@@ -986,20 +1021,20 @@ async def test_a_full_disk_is_noted_once_for_each_output_that_shares_the_rows(
         with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
         async with asyncio.timeout(30):
             while log.sent < 2:
-                await sink._turn()
+                await sink.turn()
                 await asyncio.sleep(0.01)
         for _ in range(20):
-            await sink._turn()
+            await sink.turn()
         assert log.sent == 2
         for name in TWO:
-            assert (note := sink._wanted.note("j", name)) is not None
+            assert (note := sink.note("j", name)) is not None
             assert f"/{name}'" in note.error
     assert [(await noted(sink, 2, of=name)).rows for name in TWO] == [2, 2]
     assert (made_files(sink), child.calls) == (BOTH, ONCE)
 
 
 async def test_the_output_that_leads_still_has_its_copies_in_a_new_epoch(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All states are other ones then; the first output, a copy, was forgotten with the old leading one."""
     log.failures = 0
@@ -1009,15 +1044,15 @@ async def test_the_output_that_leads_still_has_its_copies_in_a_new_epoch(
         output = await scraped(sink, rows=1, outputs=TWO)
         assert output.wanted.output.name == TWO[1]
     made = {"rev": 2, "outputs": tuple(map(OutputSpec, TWO)), "pipelines": True}
-    sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), **made), epoch=1))
-    await sink._turn()
-    [leads] = sink._outputs.values()
+    sink.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), **made), epoch=1))
+    await sink.turn()
+    [leads] = sink.outputs.values()
     assert (leads.wanted.output.name, [one.output.name for one in leads.copies]) == (TWO[1], [TWO[0]])
 
 
 @pytest.mark.parametrize("leads", TWO)
 async def test_a_refused_output_does_not_have_the_finished_ones_made_again(
-    sink: OutputsWorker, log: EmptyLog, child: Child, leads: str
+    sink: TurnedWorker, log: EmptyLog, child: Child, leads: str
 ) -> None:
     """Nor does the next worker, nor the same `submit`: items pass the pipelines once."""
     log.failures = 0
@@ -1027,52 +1062,52 @@ async def test_a_refused_output_does_not_have_the_finished_ones_made_again(
     with_pipelines(sink, 2, "finished", ends=2, outputs=outputs)
     for name in TWO:
         await noted(sink, 2, of=name)
-    were = {path: path.stat().st_ino for path in (sink._settings.run.data / "outputs" / "j").iterdir()}
+    were = {path: path.stat().st_ino for path in (sink.data / "outputs" / "j").iterdir()}
     for notes in ((), outputs[:2], outputs[:1]):
-        await sink._drop(list(sink._outputs))
-        sink._wanted.changed.add("j")
+        await sink.drop_all()
+        sink.look_again("j")
         for name in notes:
-            sink._wanted.heard(OutputNote("j", name, 3.0))
+            sink.heard(OutputNote("j", name, 3.0))
         for name in TWO:
             assert (await noted(sink, 2, of=name)).rows == 2
-        await sink._turn()
-    assert (made_files(sink), child.calls, sink._outputs) == (BOTH, ONCE, {})
+        await sink.turn()
+    assert (made_files(sink), child.calls, sink.outputs) == (BOTH, ONCE, {})
     assert {path: path.stat().st_ino for path in were} == were
 
 
 async def test_a_report_amid_a_plan_does_not_forget_a_required_copy(
-    sink: OutputsWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows are with an output that is not required; the job would end before they are durable."""
     log.failures, log.at = 0, {0: 100}
     outputs = OutputSpec(TWO[0], required=False), OutputSpec(TWO[1])
     made = {"outputs": outputs, "pipelines": True}
-    sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), rev=1, **made)))
-    await sink._turn()
-    [output] = sink._outputs.values()
+    sink.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), rev=1, **made)))
+    await sink.turn()
+    [output] = sink.outputs.values()
     output.take(row(3))
-    assert sink._passed(0) == ([3], [])
-    sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), rev=2, **made)))
+    assert sink.passed() == ([3], [])
+    sink.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), rev=2, **made)))
     monkeypatch.setattr(outputs_worker, "log_bounds", Mock(side_effect=EngineError("no answer")))
     with pytest.raises(EngineError):
-        await sink._plan()
-    assert sink._passed(0) == ([3], [])
+        await sink.plan()
+    assert sink.passed() == ([3], [])
 
 
 async def test_a_job_waits_for_a_required_copy_whose_leading_output_another_worker_has_yet(
-    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The leading one is not required."""
     log.failures = 0
     outputs = OutputSpec(TWO[0], required=False), OutputSpec(TWO[1])
     monkeypatch.setattr(Output, "begin", Mock(side_effect=RetryLater("another worker has it")))
-    sink._wanted.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), outputs=outputs, pipelines=True)))
-    await sink._turn()
-    assert sink._passed(0)[1] == ["j"]
+    sink.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), outputs=outputs, pipelines=True)))
+    await sink.turn()
+    assert sink.passed()[1] == ["j"]
 
 
 async def test_an_output_without_pipelines_begins_though_another_worker_has_the_one_before_it(
-    sink: OutputsWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
+    sink: TurnedWorker, log: EmptyLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They have nothing in common."""
     log.failures, real = 0, Output.begin
@@ -1084,8 +1119,8 @@ async def test_an_output_without_pipelines_begins_though_another_worker_has_the_
 
     monkeypatch.setattr(Output, "begin", begin)
     with_pipelines(sink, 1, has_pipelines=False, outputs=TWO)
-    await sink._turn()
-    assert [key[1] for key in sink._outputs] == [TWO[1]]
+    await sink.turn()
+    assert [key[1] for key in sink.outputs] == [TWO[1]]
 
 
 @pytest.mark.parametrize(
@@ -1099,23 +1134,23 @@ async def test_an_output_without_pipelines_begins_though_another_worker_has_the_
     ids=["another machine's", "another folder's", "of this folder", "its own"],
 )
 async def test_rows_so_far_go_once_another_machine_has_made_the_file(
-    worker: str, machine: str, place: str, stays: bool, sink: OutputsWorker, log: EmptyLog, tmp_path: Path
+    worker: str, machine: str, place: str, stays: bool, sink: TurnedWorker, log: EmptyLog, tmp_path: Path
 ) -> None:
     """A worker that lost the output keeps FILE.partial meanwhile: it may get the output back."""
     log.failures = 0
     spec = msgspec.structs.replace(JobSpec(), outputs=(OutputSpec("rows.jsonl"),), rev=2)
-    sink._wanted.heard(JobCopy("a", spec))
-    [wanted] = sink._wanted.of("a")
-    made = fleet_sink_of(sink._settings, "a", wanted.output, wanted.since, wanted.voids, pipelines=False)
+    sink.heard(JobCopy("a", spec))
+    [wanted] = sink.wanted_of("a")
+    made = fleet_sink_of(sink.settings, "a", wanted.output, wanted.since, wanted.voids, pipelines=False)
     SinkState(tmp_path, made, LogIdentity("cluster", "topic")).close()
     partial = made.partial(tmp_path)
     assert partial.exists()
-    sink._owned = set()
-    sink._wanted.heard(JobCopy("a", msgspec.structs.replace(spec, state="finished")))
-    sink._wanted.heard(Finished("a", 1.0, items=(0,), rev=2))
-    await sink._plan()
+    sink.own()
+    sink.heard(JobCopy("a", msgspec.structs.replace(spec, state="finished")))
+    sink.heard(Finished("a", 1.0, items=(0,), rev=2))
+    await sink.plan()
     assert partial.exists()
     place = place or made.output
-    sink._wanted.heard(OutputNote("a", "rows.jsonl", 2.0, rev=2, place=place, worker=worker, machine=machine))
-    await sink._plan()
+    sink.heard(OutputNote("a", "rows.jsonl", 2.0, rev=2, place=place, worker=worker, machine=machine))
+    await sink.plan()
     assert partial.exists() is stays
