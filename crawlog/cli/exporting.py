@@ -27,7 +27,8 @@ def export(job: str, output: str, follow: bool, as_json: bool, **given: Any) -> 
     """Write the rows of a job so far; while it goes on, to FILE.partial.
 
     Exit code 0: the job has ended and FILE is complete. 8: the rows are in FILE.partial, and the job goes on or was
-    stopped. It needs no worker. Items of a job with pipelines are written as they were scraped.
+    stopped. It needs no worker. Of a job with pipelines that has ended these are the rows that they made in this data
+    folder; else its items as they were scraped, and a line says so.
 
     Example: crawlog export --job news -o news.csv --follow
     """
@@ -50,6 +51,10 @@ def _tell(made: "Exported", *, as_json: bool) -> None:
     if made.dead:
         lost = outcome.counted(made.dead, "record")
         then = f"complete; {lost} of the job could not be handled, see `crawlog dead list --job {made.job}`"
+    if made.as_scraped:
+        from crawlog.commands.export import as_scraped
+
+        tell(as_scraped(made))
     if as_json:
         answer(msgspec.json.encode(made).decode())
     else:

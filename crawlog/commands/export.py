@@ -3,28 +3,26 @@
     crawl.control ─► the job, its epoch, its end            crawl.items ─► state in a folder beside FILE ─► FILE
                                                                              └ the job goes on: FILE.partial
 
-No worker is needed. Rows are the newest ones of each URL, as in the file of `run -o`. Items of a job with pipelines are
-exported as they were scraped.
+No worker is needed. Rows are the newest ones of each URL, as in the file of `run -o`. Of a job with pipelines they are
+those that a sink worker has kept in this data folder, once the job has ended; else the items as they were scraped.
 """
 
 import errno
 import fcntl
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
-import xxhash
 
-from crawlog.schemas import control, items
+from crawlog.schemas import control
 from crawlog.schemas.control import Finished, JobCopy, Rewound
 from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams.cluster import log_bounds, log_identity
+from crawlog.streams.cluster import LogIdentity, log_bounds, log_identity
 from crawlog.streams.control import counting_epochs, read_control
 from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.errors import EngineError, Misconfigured, RetryLater, UnknownName, Unusable
@@ -33,13 +31,14 @@ from crawlog.streams.jobs import is_final, traits
 from crawlog.streams.log import Topics, partition_count, read_partitions
 from crawlog.streams.sink import (
     Entry,
+    RowSource,
     SinkState,
     entry,
-    lines,
+    pipeline_rows,
     places_of,
-    plain_row,
     sink_for,
     sink_of,
+    write_file,
     write_rows,
 )
 from crawlog.streams.sink_groups import STDOUT, SinkSpec
@@ -74,6 +73,7 @@ class Exported(msgspec.Struct):
         state: Of the job: `running`, `finished` …
         reason: Why it is so, if there is more to say.
         dead: Open dead letters of a job whose rows are complete: what they would have given is not in it.
+        as_scraped: Whether they are the items of a job with pipelines as they were scraped.
     """
 
     job: str
@@ -83,6 +83,7 @@ class Exported(msgspec.Struct):
     state: str
     reason: str = ""
     dead: int = 0
+    as_scraped: bool = False
 
 
 class JobNow(msgspec.Struct):
@@ -98,6 +99,11 @@ class JobNow(msgspec.Struct):
     state: str
     reason: str
     end: Finished | None
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """The ends of crawl.items behind which it ended, by partition; empty while it goes on."""
+        return dict(enumerate(self.end.items)) if self.end is not None else {}
 
 
 def export_job(
@@ -129,6 +135,14 @@ def export_job(
             export.close()
 
 
+def as_scraped(made: Exported) -> str:
+    """A line for the user about the rows of a job with pipelines."""
+    return (
+        f"{made.output} has the items of {made.job} as they were scraped: no rows of its pipelines lie in this data"
+        " folder. `crawlog submit -o NAME` writes what they give"
+    )
+
+
 def job_now(settings: "Settings", job: str, output: str) -> JobNow:
     """The job, and the sink that its rows are for.
 
@@ -148,13 +162,6 @@ def job_now(settings: "Settings", job: str, output: str) -> JobNow:
     return JobNow(copy, spec, "running" if is_open else view.state, view.reason, state.end(copy))
 
 
-class _Read(NamedTuple):
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-
-
 class _Export:
     """One export under way: its state is a fold of crawl.items that only this command sees."""
 
@@ -164,7 +171,8 @@ class _Export:
         self._say = say
         self._topic = Topics(settings.kafka.prefix).items
         self._own = msgspec.structs.replace(now.spec, output=str(folder / "rows.jsonl"))
-        self._state = _opened(folder, self._own, settings, self._topic)
+        self._log = log_identity(settings, self._topic)
+        self._state = _opened(folder, self._own, self._log)
         self._count = partition_count(settings)
         self._starts_at = places_of(now.copy.spec)
         self._told_at = 0.0
@@ -222,32 +230,24 @@ class _Export:
             number: (max(first, at.get(number, self._starts_at(number, first, end))), end)
             for number, (first, end) in bounds.items()
         }
-        batch: list[_Read] = []
+        batch: list[tuple[int, int, Entry | None]] = []
         for record in read_partitions(self._settings, self._topic, ranges):
-            batch.append(_Read(record.partition() or 0, record.offset() or 0, record.key(), record.value()))
+            batch.append((record.partition() or 0, record.offset() or 0, self._entry(record.key(), record.value())))
             if len(batch) >= BATCH:
-                self._fold(batch)
+                self._state.fold(batch)
+                batch.clear()
                 self._tell()
-        self._fold(batch)
-        self._state.fold([(number, end - 1, None) for number, (_, end) in ranges.items() if end])
-        end = self._now.end
+        self._state.fold([*batch, *((number, end - 1, None) for number, (_, end) in ranges.items() if end)])
         passed = self._state.meta.offsets
-        return end is not None and all(passed.get(number, 0) >= until for number, until in enumerate(end.items))
+        return self._now.end is not None and all(passed.get(at, 0) >= end for at, end in self._now.ends.items())
 
-    def _fold(self, batch: list[_Read]) -> None:
-        self._state.fold([(one.partition, one.offset, self._entry(one)) for one in batch])
-        batch.clear()
-
-    def _entry(self, record: _Read) -> Entry | None:
+    def _entry(self, key: bytes | None, value: bytes | None) -> Entry | None:
         """The rows of a record, as scraped; None for another job's. Garbage is left out: the sink buries it."""
-        named, space, _ = (record.key or b"").partition(b" ")
+        named, space, _ = (key or b"").partition(b" ")
         if space and named != self._own.job.encode():
             return None
         try:
-            found = entry(record.value, self._own, raw=True)
-            if found is None or not (decoded := items.decode(record.value)).raw:
-                return found and _unmarked(found, decoded.items)
-            return _unmarked(found, [msgspec.Raw(plain_row(bytes(item))) for item in decoded.items])
+            return entry(value, self._own, plain=True)
         except ValueError:
             return None
 
@@ -258,34 +258,30 @@ class _Export:
         self._say(f"{self._now.copy.job} is {self._now.state}: {self._state.rows:,} rows so far")
 
     def _write(self, *, is_complete: bool) -> Exported:
-        spec, rows = self._now.spec, self._state.rows
-        if spec.is_file:
-            path = Path(spec.output if is_complete else f"{spec.output}.partial")
-            self._write_file(path)
-            if is_complete:
-                _remove_partial(Path(f"{spec.output}.partial"))
-            output = str(path)
-        else:
+        now, spec = self._now, self._now.spec
+        has_pipelines = now.copy.spec.pipelines
+        with ExitStack() as opened:
+            source: RowSource | None = None
+            if has_pipelines and now.end is not None:
+                source = opened.enter_context(pipeline_rows(self._settings.run.data, spec, self._log, now.ends))
+            as_scraped, source = has_pipelines and source is None, source or self._state
+            output = self._write_to(source, is_complete=is_complete)
+            return Exported(spec.job, output, source.rows, is_complete, now.state, now.reason, as_scraped=as_scraped)
+
+    def _write_to(self, source: RowSource, *, is_complete: bool) -> str:
+        """Writes the rows, a file whole or not at all; returns where they are."""
+        spec = self._now.spec
+        sink, partial = sink_for(spec), Path(f"{spec.output}.partial")
+        if not spec.is_file:
             with _room("standard output" if spec.output == STDOUT else spec.output):
-                self._pour(standard_output())
-            output = spec.output
-        return Exported(spec.job, output, rows, is_complete, self._now.state, self._now.reason)
-
-    def _write_file(self, path: Path) -> None:
-        """Makes the file, whole or not at all."""
-        made = path.with_name(f"{path.name}.{os.getpid()}.new")
-        try:
-            with made.open("wb") as file:
-                self._pour(file)
-                file.flush()
-                os.fsync(file.fileno())
-            with _unheld(Path(f"{self._now.spec.output}.partial")):
-                made.replace(path)
-        finally:
-            made.unlink(missing_ok=True)
-
-    def _pour(self, out: BinaryIO) -> None:
-        write_rows(self._state, sink_for(self._now.spec), out)
+                write_rows(source, sink, standard_output())
+            return spec.output
+        path = Path(spec.output) if is_complete else partial
+        with _unheld(partial):
+            write_file(source, sink, path)
+            if is_complete:
+                partial.unlink(missing_ok=True)
+        return str(path)
 
 
 @contextmanager
@@ -305,18 +301,13 @@ def _room(place: str) -> Iterator[None]:
 @contextmanager
 def _folder(spec: SinkSpec) -> Iterator[Path]:
     """A folder for the state, beside FILE: the disk that the rows go to. It is removed afterwards."""
-    if not spec.is_file:
-        with tempfile.TemporaryDirectory(prefix="crawlog-export-") as made:
-            yield Path(made)
-        return
-    with _unheld(Path(f"{spec.output}.partial")):
-        pass
-    path = Path(spec.output)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.export-", dir=path.parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    path, prefix, parent = Path(spec.output), "crawlog-export-", None
+    if spec.is_file:
+        prefix, parent = f".{path.name}.export-", path.parent
+        with _unheld(Path(f"{path}.partial")):
+            pass
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 @contextmanager
@@ -341,19 +332,8 @@ def _unheld(partial: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _remove_partial(partial: Path) -> None:
-    with suppress(OSError):
-        partial.unlink()
-
-
-def _opened(folder: Path, spec: SinkSpec, settings: "Settings", topic: str) -> SinkState:
+def _opened(folder: Path, spec: SinkSpec, log: LogIdentity) -> SinkState:
     try:
-        return SinkState(folder, spec, log_identity(settings, topic))
+        return SinkState(folder, spec, log)
     except (RetryLater, Unusable) as error:
         raise EngineError(f"the rows cannot be gathered in {folder}: {error}") from error
-
-
-def _unmarked(found: Entry, rows: list[msgspec.Raw]) -> Entry:
-    """The entry with rows instead of marked raw items."""
-    block = lines(rows)
-    return found._replace(block=block, digest=xxhash.xxh3_64_intdigest(block))

@@ -174,10 +174,10 @@ def _held(admin: Admin, of: Group, partitions: Sequence[int]) -> Mapping[int, He
     held = groups.held(admin, of, partitions)
     if of.stage != "sink":
         return held
-    from crawlog.streams.sink import offsets_of
+    from crawlog.streams.sink import meta_of
 
     try:
-        known = offsets_of(admin.settings.run.data, _sink(admin, of))
+        known = meta_of(admin.settings.run.data, _sink(admin, of)).offsets
     except RetryLater as error:
         raise Misconfigured(f"{error}: stop that command, then replay") from None
     except Unusable:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from crawlog import outcome
 from crawlog.processes.hold import holder
-from crawlog.schemas.job_orders import PIPELINES_ALONE
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError, InvalidState
 
@@ -32,12 +31,6 @@ RENEW_S = 1.0  # Time between two looks whether the local engine was started aga
 
 # How long to wait for a report of a fleet that seems to be gone, seconds: the broker's clock may differ from ours.
 SIGN_S = 3.0
-
-# What is said of FILE: the command makes it from the log, which has no rows of pipelines.
-AS_SCRAPED = (
-    "{} will have the items as they were scraped: the job's pipelines run beside the fleet's sink worker."
-    " `crawlog submit -o NAME` writes what they give"
-)
 
 
 def has_fleet(settings: "Settings") -> bool:
@@ -107,14 +100,12 @@ def follow(
         following = None
         try:
             shown.say(f"job {job.name}, on the workers that run already")  # from here on Ctrl-C detaches
-            if outputs and _has_pipelines(job):
-                shown.say(AS_SCRAPED.format(summary.output))
             following = JobFollower(fleet, summary, before, shown)
             following.until_ended()
             following.sum_stats()
             for file in outputs if not summary.is_gone else ():
                 shown.close()
-                _write(fleet.settings, summary, file)
+                _write(fleet.settings, summary, file, shown)
             following.outputs.check()
         except Detach as detach:
             shown.close()
@@ -128,13 +119,8 @@ def follow(
             if following is not None:
                 following.close()
     if summary.reason == "cancelled":
-        _write_partials(fleet.settings, summary, outputs)
+        _write_partials(fleet.settings, summary, outputs, shown)
     return summary
-
-
-def _has_pipelines(job: "JobView") -> bool:
-    """Whether the items of a job without outputs of its own pass pipelines."""
-    return [one.name for one in job.outputs] == [PIPELINES_ALONE.name]
 
 
 def _leave_off(settings: "Settings", summary: Summary, signals: "Signals", shown: View) -> None:
@@ -160,24 +146,26 @@ def _cancel(settings: "Settings", summary: Summary, shown: View) -> None:
         summary.signal, summary.reason = 0, "cancelled"
 
 
-def _write(settings: "Settings", summary: Summary, output: str) -> None:
+def _write(settings: "Settings", summary: Summary, output: str, shown: View) -> None:
     """Writes FILE. That of a stopped job has the rows so far, as a `run` has them."""
-    from crawlog.commands.export import export_job
+    from crawlog.commands.export import as_scraped, export_job
 
     written = export_job(settings, summary.job, output)
+    if written.as_scraped:
+        shown.say(as_scraped(written))
     if written.is_complete:
         summary.rows = written.rows
     else:
         summary.partial = written.output
 
 
-def _write_partials(settings: "Settings", summary: Summary, outputs: tuple[str, ...]) -> None:
+def _write_partials(settings: "Settings", summary: Summary, outputs: tuple[str, ...], shown: View) -> None:
     """Writes the rows of a cancelled job to each FILE.partial, as a `run` leaves them; a signal ends that at once."""
     from crawlog.streams.sink import is_file
 
     with contextlib.suppress(KeyboardInterrupt, SystemExit), outcome.stopped_by_signals():
         for output in filter(is_file, outputs):
-            _write(settings, summary, output)
+            _write(settings, summary, output, shown)
 
 
 class Detach(BaseException):

@@ -5,6 +5,7 @@
 The worker is that of a fleet. Only the environment of its process names the files (`streams/sink/private.py`).
 """
 
+import time
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from crawlog.streams.sink_groups import RewoundRange, SinkSpec
 
 SHOWN = 5  # URLs without rows that are named at most
+
+# How long rows cannot be written, behind the job's end, until the run gives up, seconds: three tries of the worker.
+GIVE_UP_S = 15.0
 
 
 class RunOutputs:
@@ -60,6 +64,7 @@ class RunOutputs:
         self._own = PrivateOutputs(job, tuple(self._sinks))
         self._looks: dict[str, tuple[int, ...]] = {}
         self._lacked: float = inf
+        self._fails_since: float | None = None
         supervisor.picture.sink = self._own.id
 
     def start(self) -> None:
@@ -79,8 +84,20 @@ class RunOutputs:
         self._supervisor.go(("sink",), self._own.environ())
 
     def has_rows(self, ends: tuple[int, ...]) -> bool:
-        """Whether the worker has read crawl.items up to these ends."""
-        return self._supervisor.picture.has_passed("sink", ends)
+        """Whether the worker has read crawl.items up to these ends.
+
+        Raises: EngineError: it has not been able to write rows for some time, as on a full disk.
+        """
+        if self._supervisor.picture.has_passed("sink", ends):
+            return True
+        error = next((note.error for note in self._own.notes(self._data).values() if note.error), "")
+        now = time.monotonic()
+        self._fails_since = (self._fails_since or now) if error else None
+        if self._fails_since is not None and now > self._fails_since + GIVE_UP_S:
+            raise EngineError(
+                f"{error}\nAll rows are in the log: once that is mended, the same command has them written."
+            )
+        return False
 
     def are_complete(self, ends: tuple[int, ...]) -> bool:
         """Whether all files are unchanged since they were made, with all rows up to these ends of crawl.items."""

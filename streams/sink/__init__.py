@@ -16,14 +16,25 @@ runs the fold, and finishes.
 """
 
 from .batch import Entry, RawItems, entry, lines, plain_row, plain_rows
-from .finish import finalise, is_complete, lacking, lose, nowhere, write_other, write_rows
+from .finish import (
+    RowSource,
+    finalise,
+    is_complete,
+    lacking,
+    lose,
+    nowhere,
+    pipeline_rows,
+    write_file,
+    write_other,
+    write_rows,
+)
 from .fleet_outputs import fleet_sink_of, outputs_folder, places_of
 from .formats import ResultRows, Sink
 from .made import PipelineRows, RawBlock, summed
 from .private import Lacking, PrivateNotes, PrivateOutputs, private_sink_of
 from .registry import NOWHERE, is_file, sink_for, sink_of
 from .state import SinkState
-from .state_folder import Final, empty, final_of, forget_others, forget_output, has_pipelines, offsets_of, state_of
+from .state_folder import Final, empty, final_of, forget_others, forget_output, has_pipelines, meta_of, state_of
 
 __all__ = [
     "NOWHERE",
@@ -36,6 +47,7 @@ __all__ = [
     "RawBlock",
     "RawItems",
     "ResultRows",
+    "RowSource",
     "Sink",
     "SinkState",
     "empty",
@@ -51,9 +63,10 @@ __all__ = [
     "lacking",
     "lines",
     "lose",
+    "meta_of",
     "nowhere",
-    "offsets_of",
     "outputs_folder",
+    "pipeline_rows",
     "places_of",
     "plain_row",
     "plain_rows",
@@ -62,6 +75,7 @@ __all__ = [
     "sink_of",
     "state_of",
     "summed",
+    "write_file",
     "write_other",
     "write_rows",
 ]

@@ -115,11 +115,12 @@ class MadeMeta(msgspec.Struct):
     reason: str = ""
 
 
-def entry(value: bytes | None, sink: SinkSpec, *, raw: bool = False) -> Entry | None:
+def entry(value: bytes | None, sink: SinkSpec, *, raw: bool = False, plain: bool = False) -> Entry | None:
     """The rows of a record; None when the sink leaves the record out.
 
     Args:
         raw: Whether the sink keeps raw items.
+        plain: Whether raw items become rows as they are, without pipelines.
 
     Raises: ValueError: not an item record, or an item is not a JSON object. RawItems: of raw items, for other sinks.
     """
@@ -128,10 +129,10 @@ def entry(value: bytes | None, sink: SinkSpec, *, raw: bool = False) -> Entry | 
         raise ValueError(f"no such page: {record.page}")
     if not sink.wants(record.job, record.epoch, record.page):
         return None
-    if record.raw and not raw:
+    if record.raw and not (raw or plain):
         raise RawItems
     mark = b"" if not raw else TAGGED if record.raw else PLAIN
-    block = lines(record.items, mark)
+    block = lines(plain_rows(record) if plain else record.items, mark)
     return Entry(_key(record), record.page, block, xxhash.xxh3_64_intdigest(block), len(record.items))
 
 

@@ -5,27 +5,38 @@ No FILE is made while rows lack whose records crawl.items lost (`lacking`).
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from crawlog.schemas import dead, items
 from crawlog.streams import crash_points
-from crawlog.streams.cluster import log_bounds
+from crawlog.streams.cluster import LogIdentity, log_bounds
 from crawlog.streams.errors import CrawlError, SinkBehind
 from crawlog.streams.log import Topics, partition_count, read_records, record_headers
 from crawlog.streams.recovery import LostPage, newest_pages
-from crawlog.streams.sink_groups import SinkSpec, ordered_again
+from crawlog.streams.sink_groups import SinkSpec, known_sinks, ordered_again
 from crawlog.streams.url import fingerprint, hashed_to
 
 from .formats import ResultRows, Sink
-from .made import PipelineRows
+from .made import PipelineRows, pieces
 from .registry import failed, sink_class, sink_for
 from .state import SinkState
-from .state_folder import final_of
+from .state_folder import final_of, has_pipelines, meta_of
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
+
+
+class RowSource(Protocol):
+    """Rows of a job, to be written in any format."""
+
+    @property
+    def rows(self) -> int:
+        """Their number."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """The rows, JSON lines, in pieces that end with a row."""
 
 
 def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO, *, keeps: bool = False) -> int:
@@ -76,6 +87,50 @@ def write_other(data: Path, spec: SinkSpec, other: SinkSpec, ends: Mapping[int, 
 
 
 @contextmanager
+def pipeline_rows(data: Path, job: SinkSpec, log: LogIdentity, ends: Mapping[int, int]) -> Iterator[RowSource | None]:
+    """The rows that pipelines made of all items up to `ends`, for an output of the job with its state in this folder.
+
+    They lie in FILE.partial, or in a FILE that has them as they were kept. None if there are none here, or a worker has
+    them.
+
+    Args:
+        job: With the name of the job, its epoch and its voids.
+        log: The crawl.items that they must be of.
+    """
+    with ExitStack() as opened:
+        found = None
+        for sink in known_sinks(data):
+            if (sink.job, sink.epoch, sink.voids) == (job.job, job.epoch, job.voids) and has_pipelines(data, sink):
+                with suppress(CrawlError, OSError):
+                    found = found or _kept_rows(opened, data, sink, log, ends)
+        yield found
+
+
+def _kept_rows(
+    opened: ExitStack, data: Path, sink: SinkSpec, log: LogIdentity, ends: Mapping[int, int]
+) -> RowSource | None:
+    if meta_of(data, sink).log != log or ordered_again(sink.folder(data)) is not None:
+        return None
+    if sink.partial(data).exists():  # a state is emptied when it is opened without its rows
+        return opened.enter_context(_whole(data, sink, ends)).made
+    final = final_of(sink.folder(data))
+    is_there = final is not None and sink_class(sink.output).as_kept and is_complete(data, sink, ends)
+    return _FileRows(Path(sink.output), final.rows) if final is not None and is_there else None
+
+
+class _FileRows:
+    """The rows in a FILE of JSON lines."""
+
+    def __init__(self, path: Path, rows: int) -> None:
+        self.rows = rows
+        self._path = path
+
+    def chunks(self) -> Iterator[bytes]:
+        with self._path.open("rb") as file:
+            yield from pieces(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+
+
+@contextmanager
 def _whole(data: Path, spec: SinkSpec, ends: Mapping[int, int]) -> Iterator[SinkState]:
     """The state of a sink, with all rows up to `ends`. Raises: as `finalise`."""
     with SinkState(data, spec, None) as results:
@@ -113,7 +168,7 @@ def _make(results: SinkState, source: SinkState | PipelineRows, sink: Sink, path
         source.path.unlink()
 
 
-def _written(source: SinkState | PipelineRows, sink: Sink, path: Path) -> Path:
+def _written(source: RowSource, sink: Sink, path: Path) -> Path:
     """A new file beside FILE, with all rows."""
     made = path.with_name(f"{path.name}.new.partial")
     try:
@@ -121,17 +176,21 @@ def _written(source: SinkState | PipelineRows, sink: Sink, path: Path) -> Path:
             write_rows(source, sink, file)
             file.flush()
             os.fsync(file.fileno())
-    except CrawlError:
-        made.unlink(missing_ok=True)
-        raise
-    except OSError as error:
+    except BaseException as error:
         made.unlink(missing_ok=True)  # half a file is of no use, and the disk may be full
+        if not isinstance(error, OSError):
+            raise
         then = "nothing is lost, and the same command makes it once it can be written"
         raise OSError(error.errno, f"{error.strerror}; {then}", str(path)) from error
     return made
 
 
-def write_rows(source: SinkState | PipelineRows, sink: Sink, out: BinaryIO) -> None:
+def write_file(source: RowSource, sink: Sink, path: Path) -> None:
+    """Let the sink's class make a file, whole or not at all. Raises: as `write_rows`; OSError: as on a full disk."""
+    _written(source, sink, path).replace(path)
+
+
+def write_rows(source: RowSource, sink: Sink, out: BinaryIO) -> None:
     """Let the sink's class write all rows. Raises: Misconfigured: it failed. Else as `chunks`, and its own OSError."""
     try:
         sink.write(ResultRows(source.chunks), out)

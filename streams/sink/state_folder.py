@@ -10,9 +10,12 @@ import msgspec
 from rocksdict import BlockBasedOptions, Cache, Options
 
 from crawlog.streams import files
+from crawlog.streams.cluster import LogIdentity
 from crawlog.streams.errors import RetryLater, Unusable
 from crawlog.streams.sink_groups import SinkSpec, known_sinks
 from crawlog.streams.state import Rocks, set_aside
+
+from .batch import SinkMeta
 
 FINAL = "final.json"  # File with `Final`
 
@@ -23,6 +26,9 @@ LOCK_S = 1.0  # Pause before the next try at a lock that another process holds, 
 OPEN_S = 1.0  # Pause before opening a state again after the machine failed, such as on a full disk, seconds
 
 MEMORY_BYTES = 4 << 20  # Of each of RocksDB's two write buffers and of its cache: a row is 100 bytes
+
+
+_NEW = msgspec.json.encode(SinkMeta(LogIdentity("", "")))
 
 
 class Final(msgspec.Struct, frozen=True):
@@ -48,10 +54,6 @@ class Final(msgspec.Struct, frozen=True):
         return False
 
 
-class _Offsets(msgspec.Struct):
-    offsets: dict[int, int] = {}
-
-
 def database(folder: Path) -> Rocks:
     table = BlockBasedOptions()
     table.set_block_cache(Cache(MEMORY_BYTES))
@@ -70,8 +72,8 @@ def database(folder: Path) -> Rocks:
         raise RetryLater(f"the sink's state in {folder} cannot be opened: {error}", OPEN_S) from error
 
 
-def offsets_of(data: Path, sink: SinkSpec) -> dict[int, int]:
-    """The next input offset of each partition, of a state that no worker has.
+def meta_of(data: Path, sink: SinkSpec) -> SinkMeta:
+    """The position of a state that no worker has.
 
     Raises: RetryLater: another process has it. Unusable: it is damaged.
     """
@@ -79,7 +81,7 @@ def offsets_of(data: Path, sink: SinkSpec) -> dict[int, int]:
     lock = locked(folder / "lock")
     try:
         with closing(database(folder)) as opened:
-            return msgspec.json.decode(opened.get(b"m") or b"{}", type=_Offsets).offsets
+            return msgspec.json.decode(opened.get(b"m") or _NEW, type=SinkMeta)
     finally:
         os.close(lock)
 

@@ -22,13 +22,15 @@ from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.service.items_tail import Tailed
-from crawlog.streams.cluster.client import log_bounds
+from crawlog.streams.cluster.client import log_bounds, log_identity
 from crawlog.streams.control import write_control, write_job
 from crawlog.streams.errors import EngineError, Misconfigured, UnknownName
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics, partition_count
+from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.formats import Csv, StandardOutput
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.sink_groups import SinkSpec
@@ -263,13 +265,24 @@ def test_a_full_disk_is_told_with_its_place_and_the_way_on(
     assert not list(tmp_path.glob("*rows*"))
 
 
-def test_items_of_a_job_with_pipelines_are_exported_as_scraped(log: Log, tmp_path: Path) -> None:
-    """Their values are plain, without the spider's classes."""
-    log.job("j")
+def test_items_of_a_job_with_pipelines_are_exported_as_scraped_while_it_goes_on(log: Log, tmp_path: Path) -> None:
+    """Their values are plain, without the spider's classes. Behind its end its FILE has the pipelines' rows."""
+    log.job("j", pipelines=True)
     log.row(1, raw=b'{"$item": {"$object": ["shop:Book", {"price": {"$decimal": "1.50"}, "tags": {"$set": ["a"]}}]}}')
-    export_job(log.settings, "j", str(tmp_path / "rows.jsonl"))
+    assert export_job(log.settings, "j", str(tmp_path / "rows.jsonl")).as_scraped
     assert json.loads((tmp_path / "rows.jsonl.partial").read_text()) == {"price": "1.50", "tags": ["a"]}
     assert item(items_of(log.settings, "j").rows[0]) == {"price": "1.50", "tags": ["a"]}
+    log.end("j")
+    sink, topic = SinkSpec("j", "none:", pipelines=True), log.topics.items
+    with SinkState(log.settings.run.data, sink, log_identity(log.settings, topic)) as state:
+        [record] = read_partitions(log.settings, topic, {1: (0, 1)})  # the row number 1
+        state.fold([(1, 0, entry(record.value(), sink, raw=True))])
+        assert state.made is not None
+        state.made.take([(state.made.blocks()[0], [b'{"price":2}'])])
+        state.made.closed()
+    made = export_job(log.settings, "j", str(tmp_path / "rows.json"))
+    assert (made.is_complete, made.rows, made.as_scraped) == (True, 1, False)
+    assert json.loads((tmp_path / "rows.json").read_text()) == [{"price": 2}]
 
 
 def item(row: ItemRow) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from crawlog.jobs import run_outputs
 from crawlog.jobs.run_outputs import RunOutputs
 from crawlog.schemas.control import Finished, OutputNote
+from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.settings import Settings
 from crawlog.streams.sink import PrivateNotes
@@ -49,6 +51,22 @@ def test_an_output_is_as_the_newest_note_says(tmp_path: Path, note: dict[str, An
     [view] = outputs.views(END)
     assert (view.state, view.name) == (state, name)
     assert view.rows == (0 if state == "writing" else 7)
+
+
+def test_a_run_gives_up_on_rows_that_cannot_be_written_for_some_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker tries again for ever. Rows that are written again in between count as progress."""
+    outputs, notes, name = outputs_of(tmp_path, str(tmp_path / "rows.jsonl")), PrivateNotes(tmp_path), "rows.jsonl"
+    full = OutputNote("shop", name, 1.0, rev=4, error="rows.jsonl.partial: No space left on device")
+    notes.note(full)
+    assert not outputs.has_rows((1,))
+    monkeypatch.setattr(run_outputs, "GIVE_UP_S", -1.0)
+    notes.note(OutputNote("shop", name, 1.0))
+    assert not outputs.has_rows((1,))
+    notes.note(full)
+    with pytest.raises(EngineError, match=r"No space left on device\nAll rows are in the log: .* the same command"):
+        outputs.has_rows((1,))
 
 
 def test_pipelines_without_a_file_are_an_output_too(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""Which rows a sink lacks because their records were deleted before it read them."""
+"""Which rows a sink lacks because their records were deleted before it read them; where rows of pipelines lie."""
 
+import io
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import finish
 from crawlog.streams.sink.batch import Entry, entry
-from crawlog.streams.sink.finish import lacking, lose
+from crawlog.streams.sink.finish import finalise, lacking, lose, pipeline_rows
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.sink_groups import SinkSpec
 from crawlog.streams.url import hashed_to
@@ -107,3 +108,63 @@ def test_a_gap_is_noted_with_the_offset_behind_it(state: SinkState, tmp_path: Pa
     with SinkState(tmp_path, state.sink, None) as again:
         assert again.meta.offsets == {0: 12, 1: 1}
         assert again.meta.gaps == [(0, 2, 4), (0, 9, 12), (1, 0, 1)]
+
+
+LOG = LogIdentity("cluster", "topic")
+
+
+def made_by_pipelines(data: Path, sink: SinkSpec, *, is_closed: bool = True) -> None:
+    """A sink's state, with the row that the pipelines of its job made of one item."""
+    with SinkState(data, sink, LOG) as state:
+        record = ItemsRecord("j", f"{SITE}/a", (0, 0), [msgspec.Raw(b'{"n":1}')], raw=True)
+        state.fold([(0, 0, entry(items.encode(record), sink, raw=True))])
+        assert state.made is not None
+        state.made.take([(state.made.blocks()[0], [b'{"n":2}'])])
+        if is_closed:
+            state.made.closed()
+
+
+def found_rows(data: Path, job: SinkSpec, log: LogIdentity = LOG, end: int = 1) -> bytes | None:
+    """The rows that are found for an export."""
+    with pipeline_rows(data, job, log, {0: end}) as source:
+        return None if source is None else b"".join(source.chunks())
+
+
+@pytest.mark.parametrize("name", ["none:", "rows.jsonl", "rows.csv"])
+def test_rows_of_pipelines_are_found_before_and_behind_the_end_of_their_output(tmp_path: Path, name: str) -> None:
+    """A FILE of another form does not have them as they were made; and no look changes what is there."""
+    sink = SinkSpec("j", name if name == "none:" else str(tmp_path / name), pipelines=True)
+    job = SinkSpec("j", str(tmp_path / "export.csv"))
+    made_by_pipelines(tmp_path, sink)
+    assert [found_rows(tmp_path, job) for _ in range(2)] == [b'{"n":2}\n'] * 2
+    assert finalise(tmp_path, sink, {0: 1}, io.BytesIO()) == 1
+    expected = None if name == "rows.csv" else b'{"n":2}\n'
+    assert [found_rows(tmp_path, job) for _ in range(2)] == [expected] * 2
+    assert sink.partial(tmp_path).exists() == (name == "none:")
+
+
+@pytest.mark.parametrize(
+    ("job", "log", "end", "is_closed"),
+    [
+        (SinkSpec("other", "-"), LOG, 1, True),
+        (SinkSpec("j", "-", epoch=1), LOG, 1, True),
+        (SinkSpec("j", "-"), LogIdentity("cluster", "made again"), 1, True),
+        (SinkSpec("j", "-"), LOG, 2, True),
+        (SinkSpec("j", "-"), LOG, 1, False),
+    ],
+    ids=["job", "epoch", "log", "behind", "open"],
+)
+def test_rows_of_other_pipelines_and_unfinished_ones_are_not_found(
+    tmp_path: Path, job: SinkSpec, log: LogIdentity, end: int, is_closed: bool
+) -> None:
+    """FILE of an export has all rows of the job's end, or the items as they were scraped."""
+    made_by_pipelines(tmp_path, SinkSpec("j", "none:", pipelines=True), is_closed=is_closed)
+    assert found_rows(tmp_path, job, log, end) is None
+
+
+def test_rows_that_a_worker_has_open_are_not_found(tmp_path: Path) -> None:
+    """It may write them."""
+    sink = SinkSpec("j", "none:", pipelines=True)
+    made_by_pipelines(tmp_path, sink)
+    with SinkState(tmp_path, sink, LOG):
+        assert found_rows(tmp_path, SinkSpec("j", "-")) is None

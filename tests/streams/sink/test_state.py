@@ -29,7 +29,7 @@ from crawlog.streams.sink.finish import finalise, is_complete
 from crawlog.streams.sink.private import PrivateOutputs
 from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.sink.state import SinkState
-from crawlog.streams.sink.state_folder import offsets_of
+from crawlog.streams.sink.state_folder import meta_of
 from crawlog.streams.sink_groups import SinkSpec, known_sinks, read_again
 
 LOG = LogIdentity("cluster", "topic")
@@ -668,16 +668,16 @@ def test_a_replay_has_rows_read_again_by_whoever_opens_the_state_next(tmp_path: 
     fold(tmp_path, sink, *[(0, n, found(f"u{n}", (0, n), {"n": n})) for n in range(4)])
     finalise(tmp_path, sink, {0: 4}, io.BytesIO())
     assert is_complete(tmp_path, sink, {0: 4})
-    assert offsets_of(tmp_path, sink) == {0: 4}
+    assert meta_of(tmp_path, sink).offsets == {0: 4}
     read_again(tmp_path, sink, {0: 2})
     assert not is_complete(tmp_path, sink, {0: 4})
     with SinkState(tmp_path, sink, None) as state:
         assert (state.meta.offsets, state.rows) == ({0: 2}, 4)
     with SinkState(tmp_path, sink, None) as state:
         state.fold([(0, 2, None), (0, 3, None)])
-    assert offsets_of(tmp_path, sink) == {0: 4}, "it is done once"
+    assert meta_of(tmp_path, sink).offsets == {0: 4}, "it is done once"
     read_again(tmp_path, sink, {0: 0}, anew=True)
     with SinkState(tmp_path, sink, None) as state:
         assert (state.meta.offsets, state.rows) == ({0: 0}, 0)
         with pytest.raises(RetryLater):
-            offsets_of(tmp_path, sink)
+            meta_of(tmp_path, sink)
