@@ -362,8 +362,8 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
     def _rest_s(self, copy: "JobCopy") -> float:
         """The job's delay between two requests to a host, seconds."""
-        from crawlog.streams.http import policy_of
         from crawlog.streams.job_spec import limits_of, own_policy
+        from crawlog.streams.requests import policy_of
 
         rules = policy_of(copy.spec, own_policy(self._settings), limits_of(self._settings)).rules
         return rules.delay_s / rules.per_host
