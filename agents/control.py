@@ -1,6 +1,6 @@
 """Follows crawl.control from its beginning, and finds bad records on it and on crawl.progress.
 
-    crawl.control  ─► ControlTail ─┬─► commands ─► StageCommands: may the stage work?
+    crawl.control  ─► ControlThread ─┬─► commands ─► StageCommands: may the stage work?
                                    ├─► an order to this process ─► it ends as at SIGTERM
     crawl.progress ─►              ├─► jobs, joins, probes ─► the stage
                                    └─► bad records ─► the parse stage ─► crawl.dead
@@ -15,15 +15,17 @@ import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from contextlib import closing
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
-from crawlog.schemas import control, progress
-from crawlog.streams.cluster import DAMAGE_CODES, DENIED_CODES, consumer_config, partition_edges
+from crawlog.schemas import control
+from crawlog.streams.errors import AccessDenied
+from crawlog.streams.fleet import AtEnd, BadRecord, ControlRecord, Item, ReadFault, Tail
 from crawlog.streams.jobs import Commands
-from crawlog.streams.log import Topics, is_log_end, read_error
+from crawlog.streams.log import Topics
 from crawlog.streams.settings import Settings
 from crawlog.streams.worker import is_for_us, stop_as_ordered
 
@@ -44,21 +46,11 @@ BEAT_S = 1.0  # Time between two beats with which a stage tells the watchdog tha
 T = TypeVar("T")
 
 
-class Garbage(NamedTuple):
-    """A record that cannot be decoded, and the error."""
-
-    topic: str
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    error: str
-
-
 Told = Callable[[control.Control], None]
-Found = Callable[[Garbage], None]
+Found = Callable[[BadRecord], None]
 
 
-class ControlTail:
+class ControlThread:
     """Reads crawl.control in a thread, and passes its records to the event loop.
 
     Args:
@@ -91,7 +83,7 @@ class ControlTail:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the thread. Call this once, from the loop."""
-        self._thread = threading.Thread(target=self._run, args=(loop,), name="control-tail", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="control", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -106,102 +98,45 @@ class ControlTail:
                 self._failed(error)
 
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        config = {"enable.partition.eof": True, "fetch.wait.max.ms": FETCH_WAIT_MS}
-        consumer = Consumer(consumer_config(self._settings) | config)
-        try:
-            past = self._assign(consumer)
-            if not past:
-                self._tell_caught_up(loop)
+        names = self._topics
+        places = {names.control: OFFSET_BEGINNING} | ({names.progress: OFFSET_END} if self._found is not None else {})
+        with closing(Tail(self._settings, places, joins=True, batch=1, fetch_wait_ms=FETCH_WAIT_MS)) as tail:
             while not self._stop.is_set():
-                self._poll(consumer, loop, past)
+                for item in tail.poll(POLL_S):
+                    self._take(item, tail, loop)
                 if self._found is not None and time.monotonic() >= self._reports_at:
                     self._reports_at = time.monotonic() + REPORTS_EVERY_S
-                    consumer.resume([TopicPartition(self._topics.progress, 0)])
-        finally:
-            consumer.close()
+                    tail.go_on(names.progress)
 
-    def _assign(self, consumer: Consumer) -> int:
-        """Start reading; returns the end offset of crawl.control at this time, 0 if it was empty."""
-        while not self._stop.is_set():
-            try:
-                first, past = partition_edges(consumer, self._topics.control, [0])[0]
-                places = [TopicPartition(self._topics.control, 0, OFFSET_BEGINNING)]
-                if self._found is not None:
-                    _, end = partition_edges(consumer, self._topics.progress, [0])[0]
-                    places.append(TopicPartition(self._topics.progress, 0, end))
-            except KafkaException as error:
-                log.warning("control_unread", error=str(error))
-                self._stop.wait(POLL_S)
-                continue
-            consumer.assign(places)
-            return past if past > first else 0
-        return 0
-
-    def _poll(self, consumer: Consumer, loop: asyncio.AbstractEventLoop, past: int) -> None:
-        record = consumer.poll(POLL_S)
-        if record is None:
-            return
-        error = record.error()
-        is_control = record.topic() == self._topics.control
-        if error is not None and not is_log_end(error):
-            self._meet(consumer, record, error)
-            return
-        if error is not None and not is_control:
-            consumer.pause([TopicPartition(self._topics.progress, 0)])  # until the next look
-        if error is None and not is_control:
-            if record.value() and progress.decode(record.value()) is None:
-                self._tell_garbage(loop, record, "no report of progress")
-        elif error is None:
-            self._read(loop, record, past)
-        if is_control and (error is not None or (record.offset() or 0) + 1 >= past):
-            self._tell_caught_up(loop)  # if compaction removed the last record, the end of the log comes in its place
-
-    def _meet(self, consumer: Consumer, record: Message, error: KafkaError) -> None:
-        """Handle an error that came in place of a record.
+    def _take(self, item: Item, tail: Tail, loop: asyncio.AbstractEventLoop) -> None:
+        """Passes one item on.
 
         Raises:
             DamagedLog: A command or a job cannot be read.
             AccessDenied: This user may not read the topic.
-            KafkaException: The position in crawl.control was lost; the next worker reads it from the beginning.
+            KafkaException: The place in crawl.control was lost; the next worker reads it from the beginning.
         """
-        if error.code() in DENIED_CODES and record.topic():
-            raise read_error(record, self._settings)
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            if record.topic() == self._topics.control:
-                raise KafkaException(error)
-            consumer.incremental_unassign([TopicPartition(self._topics.progress, 0)])  # it refuses a `seek` now
-            consumer.incremental_assign([TopicPartition(self._topics.progress, 0, OFFSET_END)])
-            return
-        if error.code() not in DAMAGE_CODES:
-            log.warning("control_unread", error=error.str())
-            self._stop.wait(POLL_S)
-        elif record.topic() == self._topics.control:
-            raise read_error(record)
-        else:
-            consumer.seek(TopicPartition(self._topics.progress, 0, OFFSET_END))  # the next report replaces it
-
-    def _read(self, loop: asyncio.AbstractEventLoop, record: Message, past: int) -> None:
-        try:
-            heard = control.decode(record.key(), record.value())
-        except Exception as failure:  # noqa: BLE001  # one bad record must not end every worker
-            why = str(failure) if isinstance(failure, ValueError) else f"{type(failure).__name__}: {failure}"
-            log.warning("control_record_bad", offset=record.offset(), error=why)
-            if (record.offset() or 0) >= past:  # workers that ran then found the older ones
-                self._tell_garbage(loop, record, why)
-            return
-        if heard is not None:
-            loop.call_soon_threadsafe(self._told, heard)
-
-    def _tell_caught_up(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._is_caught_up:
+        if isinstance(item, ControlRecord) and item.record is not None:
+            loop.call_soon_threadsafe(self._told, item.record)
+        elif isinstance(item, BadRecord):
+            self._bury(item, loop)
+        elif isinstance(item, ReadFault) and (
+            item.topic == self._topics.control or isinstance(item.error, AccessDenied)
+        ):
+            raise item.error
+        elif isinstance(item, AtEnd) and item.topic == self._topics.progress:
+            tail.pause(item.topic)  # until the next look
+        elif isinstance(item, AtEnd) and not self._is_caught_up:
             self._is_caught_up = True
             loop.call_soon_threadsafe(self._caught_up)
 
-    def _tell_garbage(self, loop: asyncio.AbstractEventLoop, record: Message, error: str) -> None:
-        if self._found is None:
-            return
-        garbage = Garbage(record.topic() or "", record.offset() or 0, record.key(), record.value(), error)
-        loop.call_soon_threadsafe(self._found, garbage)
+    def _bury(self, bad: BadRecord, loop: asyncio.AbstractEventLoop) -> None:
+        """Passes a bad record on; of those that are older than this worker, the workers that ran then did so."""
+        is_control = bad.topic == self._topics.control
+        if is_control:
+            log.warning("control_record_bad", offset=bad.offset, error=bad.error)
+        if self._found is not None and (self._is_caught_up or not is_control):
+            loop.call_soon_threadsafe(self._found, bad)
 
 
 class StageCommands:
@@ -315,5 +250,5 @@ def follow(app: "CrawlApp", obedience: StageCommands, told: Told | None = None, 
         app.watchdog.end("control_unread", error, error=repr(error))
 
     names = Topics(app.crawl.kafka.prefix)
-    following = ControlTail(app.crawl, names, hear, found, obedience.caught_up, failed=failed)
+    following = ControlThread(app.crawl, names, hear, found, obedience.caught_up, failed=failed)
     following.start(asyncio.get_running_loop())

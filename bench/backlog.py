@@ -31,8 +31,8 @@ import uvloop
 
 from bench.results import options_of, run_as, section, table, versions
 from crawlog.processes.hold import holder
-from crawlog.streams.control import ProgressReader
 from crawlog.streams.engine import engine
+from crawlog.streams.fleet import ProgressReader
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.settings.settings import Settings
 from tests.support.synthetic_site import WORK, free_port

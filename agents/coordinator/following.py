@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from crawlog.schemas.progress import FLEET
-from crawlog.streams.control import ProgressReader
 from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import ProgressReader
 from crawlog.streams.jobs import RECENT_S, DueEnd, DueOrder, Dues, FleetReports, FollowedJobs
 
 if TYPE_CHECKING:

@@ -24,11 +24,12 @@ from typing import Any
 import structlog
 
 from crawlog.agents import progress
-from crawlog.agents.control import Garbage, StageCommands, beating, follow
+from crawlog.agents.control import StageCommands, beating, follow
 from crawlog.agents.sandbox import BackgroundChild, ChildRules
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
 from crawlog.streams.errors import RetryLater
+from crawlog.streams.fleet import BadRecord
 from crawlog.streams.kernel import usable_cores
 from crawlog.streams.log import Producer, Topics, partition_count, send_letter
 from crawlog.streams.parse import Job, TakenPage
@@ -149,7 +150,7 @@ class ParseWorker:
         self._stage.came_back(job, lent, parsed)
         self._flush_soon()
 
-    def _found_garbage(self, garbage: Garbage) -> None:
+    def _found_garbage(self, garbage: BadRecord) -> None:
         """Send a bad record of a side topic to crawl.dead. Every worker sees it; the owner of partition 0 sends it."""
         if self._founds is None or 0 not in self._app.positions.owned:
             return

@@ -144,7 +144,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     arguments.seeds(sources, from_log)
     arguments.seed_settings(given["pairs"], sources)
     from crawlog.agents.seed import Source, collect, old_seeds, plant
-    from crawlog.streams.control import ProgressReader
+    from crawlog.streams.fleet import ProgressReader
     from crawlog.streams.job_spec import said_rules
     from crawlog.streams.jobs import FleetReports
     from crawlog.streams.log import CommandProducer, ensure_topics

@@ -22,7 +22,7 @@ from .summary import Summary
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Finished, JobCopy
-    from crawlog.streams.fleet import FleetState, FleetView, JobView, OutputView
+    from crawlog.streams.fleet import FleetState, FleetView, JobView, OutputView, ProgressReader
     from crawlog.streams.settings import Settings
 
 LOOK_S = 0.1  # Between two looks at the job
@@ -40,6 +40,10 @@ class Fleet(Protocol):
     @property
     def settings(self) -> "Settings":
         """With the address and the password of the log; those of a local engine change with each start."""
+
+    @property
+    def watch(self) -> "ProgressReader | None":
+        """This command's own reader of the workers' reports; None if it has none."""
 
     def look(self, wait_s: float) -> None:
         """Waits a moment, and keeps alive what this command has started. May raise the end of the command."""
@@ -112,8 +116,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
     def __init__(self, fleet: Fleet, summary: Summary, before: Before, shown: View, *, is_own: bool = False) -> None:
         from crawlog.streams.cluster import Admin
-        from crawlog.streams.control import DeadLetterReader
-        from crawlog.streams.fleet import FleetView
+        from crawlog.streams.fleet import DeadLetterReader, FleetView
         from crawlog.streams.log import partition_count
 
         self._fleet = fleet
@@ -131,7 +134,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
         self.outputs = JobOutputs(summary.job, shown.say)
         self._letters = DeadLetterReader(fleet.settings, summary.job, before.dead)
         self._lines = SpiderLines(fleet.settings, summary.job, shown.say)
-        self._view: FleetView = FleetView(self._counted(fleet.settings)).start()
+        self._view: FleetView = FleetView(self._counted(fleet.settings), reports=fleet.watch).start()
         self._before, self._unreported = before.job(summary.job), before.unreported
         summary.is_clean = not before.dead or self._before is None
         self.seeded_again()
@@ -161,7 +164,9 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
             return
         with contextlib.suppress(EngineError):  # it is being started
             with contextlib.ExitStack() as opened:
-                view = opened.enter_context(contextlib.closing(FleetView(self._counted(settings)))).start()
+                view = FleetView(self._counted(settings), reports=self._fleet.watch)
+                opened.enter_context(contextlib.closing(view))
+                view.start()
                 opened.pop_all()
             self._view.close()
             self._settings, self._admin, self._view = settings, Admin(settings), view
@@ -362,8 +367,8 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
     def _rest_s(self, copy: "JobCopy") -> float:
         """The job's delay between two requests to a host, seconds."""
+        from crawlog.streams.http import policy_of
         from crawlog.streams.job_spec import limits_of, own_policy
-        from crawlog.streams.requests import policy_of
 
         rules = policy_of(copy.spec, own_policy(self._settings), limits_of(self._settings)).rules
         return rules.delay_s / rules.per_host

@@ -62,6 +62,8 @@ class JoinedFleet:
         settings: With the address and the password of the log; those of the local engine change with each start.
     """
 
+    watch = None  # it reads no reports beside the follower's view
+
     def __init__(self, settings: "Settings", signals: "Signals") -> None:
         self.settings = settings
         self._signals = signals

@@ -166,7 +166,7 @@ def _check_priority(priority: int) -> None:
 
 def _check_url(url: str) -> None:
     from crawlog.streams.files import is_utf_8
-    from crawlog.streams.requests import without_login
+    from crawlog.streams.http import without_login
     from crawlog.streams.url import InvalidUrl, serialise
 
     if not is_utf_8(url):

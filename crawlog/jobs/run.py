@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from crawlog.schemas.control import Finished
-    from crawlog.streams.fleet import OutputView
+    from crawlog.streams.fleet import OutputView, ProgressReader
     from crawlog.streams.jobs import FleetReports
     from crawlog.streams.settings import Settings
 
@@ -115,6 +115,11 @@ class PrivateFleet:
     def settings(self) -> "Settings":
         """With the address of the log now."""
         return self.supervisor.settings
+
+    @property
+    def watch(self) -> "ProgressReader | None":
+        """That of the supervisor, which polls it."""
+        return self.supervisor.watch
 
     def look(self, wait_s: float) -> None:
         """Keeps engine, workers and `start` alive.

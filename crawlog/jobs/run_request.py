@@ -137,7 +137,7 @@ def _collected(settings: "Settings", url: str, say: Callable[[str], None]) -> Bi
 
 def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:
     """Lines about seeds that are refused by their host name alone, with the setting that allows them, if any."""
-    from crawlog.streams.requests import literal_refusal
+    from crawlog.streams.http import literal_refusal
     from crawlog.streams.url import serialise
 
     told: dict[str, str] = {}

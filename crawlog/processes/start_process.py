@@ -24,7 +24,7 @@ from crawlog.streams.jobs import RECENT_S, FleetReports
 from .starts import Starts
 
 if TYPE_CHECKING:
-    from crawlog.streams.control import ProgressReader
+    from crawlog.streams.fleet import ProgressReader
     from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings
 
@@ -80,7 +80,7 @@ def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
     """
     from crawlog.streams import logs
     from crawlog.streams.app import own_name
-    from crawlog.streams.control import ProgressReader
+    from crawlog.streams.fleet import ProgressReader
     from crawlog.streams.log import Producer
 
     os.umask(files.OTHERS)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from crawlog.agents.job_lines import JobLines
     from crawlog.agents.sandbox import BackgroundChild, Died, SpiderFrame
     from crawlog.agents.seed import StartSower
-    from crawlog.streams.control import ProgressReader
+    from crawlog.streams.fleet import ProgressReader
     from crawlog.streams.jobs import FleetReports
     from crawlog.streams.log import Producer
     from crawlog.streams.settings import Settings

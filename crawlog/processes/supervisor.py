@@ -33,7 +33,7 @@ from .hold import Hold
 from .workers import Name, Workers, worker_counts
 
 if TYPE_CHECKING:
-    from crawlog.streams.control import ProgressReader
+    from crawlog.streams.fleet import ProgressReader
     from crawlog.streams.log import CommandProducer
     from crawlog.streams.recovery import Check, CutPartition
     from crawlog.streams.settings import Settings
@@ -135,7 +135,7 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
                 self._start_again()
 
     def _reach(self, *, accepts_skipped: bool) -> None:
-        from crawlog.streams.control import ProgressReader
+        from crawlog.streams.fleet import ProgressReader
         from crawlog.streams.log import ensure_topics
 
         ensure_topics(self.settings, self.report)
@@ -363,12 +363,8 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
 
     def _begin_again(self) -> None:
         """Starts new workers with the environment of the old ones."""
-        from crawlog.streams.control import ProgressReader
-
         assert self.watch is not None
-        watch = ProgressReader(self.settings, self.picture)
-        self.watch.close()
-        self.watch = watch
+        self.watch.at(self.settings)
         self._workers.restart({stage: self._told(stage) | more for stage, more in self._more.items()})
         self._must_begin = False
 
@@ -419,7 +415,7 @@ def _left_behind(settings: "Settings") -> engine.Engine | None:
 
 def _load() -> None:
     """Imports, while the broker starts, the modules needed afterwards; they take a quarter of a second."""
-    for module in ("streams.control.progress_reader", "streams.sink", "streams.control.rewind", "agents.seed.planting"):
+    for module in ("streams.fleet.readers", "streams.sink", "streams.control.rewind", "agents.seed.planting"):
         import_module(f"crawlog.{module}")
 
 

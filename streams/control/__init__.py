@@ -1,7 +1,6 @@
-"""crawl.control and crawl.progress: what reads them, and the commands' writes of jobs.
+"""What commands write about jobs, in crawl.urls and crawl.control, and what they read before.
 
 crawl.control ──► read_control ─► ControlState (streams/jobs/)     settled_control: after completing rewinds
-crawl.progress ─► ProgressReader ─► FleetReports (streams/jobs/)   crawl.dead ─► DeadLetterReader
 job_records ────► every partition of crawl.urls ─► acknowledged ─► crawl.control ─► acknowledged ─► the first seed
 job_changes ────► an order in partition 0 ─► its answer in crawl.control
 job_creation ───► of several commands that create a job, one has the name
@@ -32,13 +31,10 @@ from .job_records import (
     write_joins,
     write_names,
 )
-from .progress_reader import DeadLetterReader, ProgressReader
 from .rewind import counting_epochs, has_begun_again, mend_rewinds, rewind_crawl, rewind_job, settled_control
 
 __all__ = [
     "ANSWERED_S",
-    "DeadLetterReader",
-    "ProgressReader",
     "acknowledged",
     "apply_change",
     "change_job",

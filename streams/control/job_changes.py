@@ -23,7 +23,6 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from confluent_kafka import Consumer, TopicPartition
 
 from crawlog.schemas import control as records
 from crawlog.schemas import urls
@@ -41,12 +40,13 @@ from crawlog.schemas.control import (
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import JobOrder, JobSpec, UrlsRecord
 from crawlog.streams import crash_points
-from crawlog.streams.cluster import CLUSTER_TIMEOUT_S, Admin, consumer_config, is_transient, log_end
+from crawlog.streams.cluster import CLUSTER_TIMEOUT_S, Admin, log_end
 from crawlog.streams.errors import EngineError, Misconfigured, NotAnswered, OrderRefused, UnknownName
+from crawlog.streams.fleet import ControlRecord, ReadFault, Tail
 from crawlog.streams.fold import ordered_spec
 from crawlog.streams.groups import member_names
 from crawlog.streams.jobs import ControlState
-from crawlog.streams.log import CommandProducer, Producer, Topics, is_log_end, read_error, read_records, stage_group
+from crawlog.streams.log import CommandProducer, Producer, Topics, read_records, stage_group
 
 from .job_records import acknowledged, known_job, read_control, write_job
 from .rewind import settled_control
@@ -267,30 +267,16 @@ def _answer(settings: "Settings", topics: Topics, given: _Order, start: int, wai
     Args:
         start: An offset in crawl.control before the order.
     """
-    consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
     end = time.monotonic() + wait_s
-    try:
-        consumer.assign([TopicPartition(topics.control, 0, start)])
+    with closing(Tail(settings, {topics.control: start}, batch=1)) as tail:
         while (left_s := end - time.monotonic()) > 0:
-            record = consumer.poll(min(left_s, POLL_S))
-            if record is None:
-                continue
-            error = record.error()
-            if error is not None and not is_log_end(error) and not is_transient(error):
-                raise read_error(record, settings)
-            copy = _decoded(record.key(), record.value()) if error is None else None
-            if isinstance(copy, JobCopy) and copy.job == given.before.job and copy.answers >= given.offset:
-                return copy
-    finally:
-        consumer.close()
+            for item in tail.poll(min(left_s, POLL_S)):
+                if isinstance(item, ReadFault):
+                    raise item.error
+                copy = item.record if isinstance(item, ControlRecord) else None
+                if isinstance(copy, JobCopy) and copy.job == given.before.job and copy.answers >= given.offset:
+                    return copy
     return None
-
-
-def _decoded(key: bytes | None, value: bytes | None) -> Control | None:
-    try:
-        return records.decode(key, value)
-    except ValueError:
-        return None  # another client wrote it
 
 
 def _is_taken(given: _Order, answer: JobCopy) -> bool:

@@ -1,10 +1,15 @@
-"""The fleet as commands and the service show it: jobs, workers, lag.
+"""The fleet and its jobs as the log shows them: who follows crawl.control, crawl.progress and crawl.dead.
 
-    crawl.control, crawl.progress ─► FleetView ─► FleetState ─► JobView, WorkerView, StageView, HostView
+    crawl.control, crawl.progress ─► Tail ─┬─► FleetView ─► FleetState ─► JobView, WorkerView, StageView, HostView
+                                           ├─► ProgressReader ─► FleetReports (streams/jobs/)
+                                           └─► the workers (agents/control.py), the answer to an order
+    crawl.dead ─► DeadLetterReader: of one job, from now on      OpenLetters: of all jobs
 
-`fleet_view.py` reads topics, and is loaded when it is needed; all else is pure.
+`FleetState` and the views are pure. The other names load a Kafka client, which `--help` does not need, so they are
+loaded when they are asked for.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .fleet_state import DEFAULT_COPY, FleetState
@@ -12,25 +17,41 @@ from .views import FleetStatus, HostView, JobView, OutputView, StageView, Worker
 
 if TYPE_CHECKING:
     from .fleet_view import FleetView, letters_of
+    from .readers import DeadLetterReader, ProgressReader
+    from .tail import AtEnd, BadRecord, ControlRecord, Item, ReadFault, Report, Tail
 
 __all__ = [
     "DEFAULT_COPY",
+    "AtEnd",
+    "BadRecord",
+    "ControlRecord",
+    "DeadLetterReader",
     "FleetState",
     "FleetStatus",
     "FleetView",
     "HostView",
+    "Item",
     "JobView",
     "OutputView",
+    "ProgressReader",
+    "ReadFault",
+    "Report",
     "StageView",
+    "Tail",
     "WorkerView",
     "letters_of",
 ]
 
+_MODULES = {
+    "FleetView": "fleet_view",
+    "letters_of": "fleet_view",
+    "DeadLetterReader": "readers",
+    "ProgressReader": "readers",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Names of `fleet_view`: it loads a Kafka client, which `--help` does not need."""
-    if name in ("FleetView", "letters_of"):
-        from . import fleet_view
-
-        return getattr(fleet_view, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Loads a name of a module with a Kafka client."""
+    if name.startswith("__") or name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES.get(name, 'tail')}", __name__), name)

@@ -1,7 +1,7 @@
 """Reads crawl.control and crawl.progress into a `FleetState`: once for a command, or all the time for the service.
 
 crawl.control, from its beginning ─┐
-crawl.progress, its end ───────────┴─► one plain consumer ─► FleetState ─► views
+crawl.progress, its end ───────────┴─► Tail ─► FleetState ─► views
 
 Of crawl.progress, as much of the end is read as has the counts of all partitions. Workers may have been away for long,
 or be restoring their partitions: a partition's newest report holds until its next one. If that takes too long, the view
@@ -18,36 +18,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING
 
-from crawlog.schemas import control, progress
-from crawlog.streams.cluster import (
-    BROKER_AWAY,
-    DAMAGE_CODES,
-    Admin,
-    BrokerLogin,
-    consumer_config,
-    log_bounds,
-    offset_at,
-    weak_callback,
-)
+from crawlog.streams.cluster import Admin, BrokerLogin, log_bounds, offset_at
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import RECENT_S
-from crawlog.streams.log import Topics, is_log_end
+from crawlog.streams.log import Topics
 
 from .fleet_state import FleetState
-from .open_letters import OpenLetters
+from .readers import OpenLetters, ProgressReader
+from .tail import AtEnd, ControlRecord, Item, ReadFault, Report, Tail
 from .views import FleetStatus, JobView, StageView, WorkerView
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
-
     from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
-
-BATCH = 1_000  # Records taken at a time
-
 
 READ_S = 20.0  # How long a view may take to read what is there, seconds
 
@@ -106,31 +92,42 @@ class FleetView:  # long: each question of the service to the fleet is a method 
         letters: Counts the open dead letters of each job.
 
     Args:
-        login: Returns a new user and password when the cluster is away or refuses those of the settings.
+        login: As that of `Tail`.
+        reports: A reader of this process, which polls it: the view takes the reports from there.
     """
 
-    def __init__(self, settings: "Settings", login: BrokerLogin | None = None) -> None:
+    def __init__(
+        self, settings: "Settings", login: BrokerLogin | None = None, reports: ProgressReader | None = None
+    ) -> None:
         self._settings = settings
         self._topics = Topics(settings.kafka.prefix)
-        self._login = login
         self._admin = Admin(settings)
-        self._is_away = False
-        self._at_end: set[str] = set()
         self._state = FleetState()
         self._anew: FleetState | None = None
         self._further: FleetState | None = None
-        self._next = 0
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._next = 0
         self._ends: tuple[float, dict[str, tuple[int, ...]]] = (0.0, {})
-        config = {"error_cb": weak_callback(self._error), "enable.partition.eof": True}
-        self._consumer = Consumer(consumer_config(settings) | config)
         self.letters = OpenLetters(settings, self._topics.dead)
         self._age_s = RECENT_S
         self._clock = _LogClock()
-        self._upto = self._assign()
+        names = self._topics
+        begin, end = log_bounds(settings, names.control, [0])[0]
+        places, self._upto = {names.control: begin}, {names.control: end}
+        self._first = self._start = self._end = 0
+        if reports is None:
+            self._first, self._end = log_bounds(settings, names.progress, [0])[0]
+            places[names.progress] = self._start = self._since(self._age_s)
+            self._upto[names.progress] = self._end
+        self._tail = Tail(settings, places, login)
+        self._reports = reports
+        if reports is not None:
+            for report in reports.reports.newest.values():
+                self._take(Report(report, self._clock.now(), 0))
+            reports.listeners.append(self._heard)
 
     # ------------------------------------------------------------------ reading
 
@@ -167,9 +164,11 @@ class FleetView:  # long: each question of the service to the fleet is a method 
     def close(self) -> None:
         """Ends the thread and the consumer; the state stays as it is."""
         self._stop.set()
+        if self._reports is not None and self._heard in self._reports.listeners:
+            self._reports.listeners.remove(self._heard)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(5)
-        self._consumer.close()
+        self._tail.close()
 
     def catch_up(self) -> None:
         """Reads what was in the log when the view began.
@@ -182,7 +181,7 @@ class FleetView:  # long: each question of the service to the fleet is a method 
         while (partitions := self._lacks_counts_of()) and self._go_back():
             if not self._reads_to_ends(deadline) or self._further is None:
                 self._further = None
-                self._go_to(self._topics.progress, max(self._end, self._next))
+                self._tail.go_to(self._topics.progress, self._read_to())
                 self._state.reporting = partitions
                 return
             self._state.take_reports_of(self._further)
@@ -190,18 +189,15 @@ class FleetView:  # long: each question of the service to the fleet is a method 
 
     def _reads_to_ends(self, deadline: float) -> bool:
         """Reads the topics to the ends that they had; False if that takes too long."""
-        places = [TopicPartition(topic, 0) for topic in self._upto]
-
-        def unread() -> set[str]:
-            read_to = self._consumer.position(places)
-            found = {one.topic for one in read_to if one.offset < self._upto[one.topic]}
-            return found - self._at_end  # a compacted topic may have no record just before its end
-
-        while unread():
+        while not self._tail.has_read(self._upto):
             if time.monotonic() > deadline:
                 return False
             self.poll(0.1)
         return True
+
+    def _read_to(self) -> int:
+        """How far crawl.progress was read before the view went back in it."""
+        return max(self._end, self._next)
 
     def _lacks_counts_of(self) -> int:
         """The number of partitions if earlier reports may have counts that those read so far have not; else 0."""
@@ -212,16 +208,17 @@ class FleetView:  # long: each question of the service to the fleet is a method 
         return 0 if self._state.has_all_counts(partitions) else partitions
 
     def poll(self, wait_s: float) -> None:
-        """Takes the records that are there; waits at most `wait_s` for the first one."""
-        records = self._consumer.consume(BATCH, wait_s)
-        if records:
+        """Takes the records that come within `wait_s`."""
+        if items := self._tail.poll(wait_s):
             with self._changed:
-                for record in records:
-                    self._take(record)
+                for item in items:
+                    self._take(item)
                 self._changed.notify_all()
-        if self._is_away and self._login is not None:
-            self._is_away = False
-            self._consumer.set_sasl_credentials(*self._login())
+
+    def _heard(self, report: Report) -> None:
+        with self._changed:
+            self._take(report)
+            self._changed.notify_all()
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -230,16 +227,6 @@ class FleetView:  # long: each question of the service to the fleet is a method 
             except Exception as error:
                 log.exception("fleet_unread", error=repr(error))
                 self._stop.wait(POLL_S)
-
-    def _assign(self) -> dict[str, int]:
-        """Begins at the start of crawl.control and near the end of crawl.progress; returns the ends to be read to."""
-        names = self._topics
-        begin, end = log_bounds(self._settings, names.control, [0])[0]
-        self._first, self._end = log_bounds(self._settings, names.progress, [0])[0]
-        self._start = start = self._since(self._age_s)
-        self._consumer.assign([TopicPartition(names.control, 0, begin), TopicPartition(names.progress, 0, start)])
-        ranges = ((names.control, begin, end), (names.progress, start, self._end))
-        return {topic: upto for topic, begun, upto in ranges if begun < upto}
 
     def _since(self, age_s: float) -> int:
         """The offset of the first report that is no older."""
@@ -254,56 +241,27 @@ class FleetView:  # long: each question of the service to the fleet is a method 
             if (start := self._since(self._age_s)) < self._start:
                 self._start = start
                 self._further = FleetState()
-                self._upto[topic] = max(self._end, self._next)
-                self._at_end.discard(topic)
-                self._go_to(topic, start)
+                self._upto[topic] = self._read_to()
+                self._tail.go_to(topic, start)
                 return True
         return False
 
-    def _take(self, record: "Message") -> None:
-        if (error := record.error()) is not None:
-            self._meet(error, record.topic() or "")
-            return
-        if record.topic() == self._topics.progress:
-            offset, report = record.offset() or 0, progress.decode(record.value())
-            self._next = max(self._next, offset + 1)
-            if report is not None:
-                at = record.timestamp()[1] / 1000
-                state = self._further or self._state
-                state.report(report, self._clock.arrived_at(at) if offset >= self._end else at)
-            return
-        key = record.key() or b""
-        if key.startswith(control.JOINS):
-            return
-        try:
-            entry = control.decode(key, record.value())
-            (self._anew or self._state).hear(key, entry, record.timestamp()[1] / 1000)
-        except ValueError:
-            return  # the live reader of crawl.control sends it to crawl.dead
-
-    def _meet(self, error: KafkaError, topic: str) -> None:
-        """Handles an error that came in place of a record."""
-        if is_log_end(error):
-            self._at_end.add(topic)
-            if topic == self._topics.control and self._anew is not None:
-                known, anew = self._state, self._anew
-                known.control = anew.control
-                self._anew = None
-        elif error.code() == KafkaError._AUTO_OFFSET_RESET and topic == self._topics.control:
-            log.warning("control_read_again", error=error.str())  # jobs stay as they are until it was read
-            self._anew = FleetState()
-            self._go_to(topic, OFFSET_BEGINNING)
-        elif error.code() in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE_CODES} and topic == self._topics.progress:
+    def _take(self, item: Item) -> None:
+        control = self._topics.control
+        if isinstance(item, Report):
+            self._next = max(self._next, item.offset + 1)
+            at = self._clock.arrived_at(item.at) if item.offset >= self._end else item.at
+            (self._further or self._state).report(item.report, at)
+        elif isinstance(item, ControlRecord):
+            (self._anew or self._state).hear(item.key, item.record, item.at)
+        elif isinstance(item, AtEnd) and item.topic == control and self._anew is not None:
+            self._state.control, self._anew = self._anew.control, None
+        elif isinstance(item, ReadFault) and item.topic != control:
             self._further = None
-            self._go_to(topic, OFFSET_END)  # the next report replaces the lost one
-
-    def _go_to(self, topic: str, offset: int) -> None:
-        """Reads a topic on from there. A position that was lost cannot be sought: librdkafka answers with _STATE."""
-        self._consumer.incremental_unassign([TopicPartition(topic, 0)])
-        self._consumer.incremental_assign([TopicPartition(topic, 0, offset)])
-
-    def _error(self, error: KafkaError) -> None:
-        self._is_away |= error.code() in BROKER_AWAY
+        elif isinstance(item, ReadFault) and item.is_lost:
+            log.warning("control_read_again", error=str(item.error))  # jobs stay as they are until it was read
+            self._anew = FleetState()
+            self._tail.go_to(control, OFFSET_BEGINNING)
 
     # ------------------------------------------------------------------ views
 

@@ -2,8 +2,7 @@
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from crawlog.streams.requests import origin_of
-from crawlog.streams.session import Form
+from crawlog.streams.http import Form, origin_of
 from crawlog.streams.url import InvalidUrl, serialise
 
 from . import charset

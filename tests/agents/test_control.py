@@ -20,6 +20,8 @@ from crawlog.schemas.control import Command
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.fleet import BadRecord
+from crawlog.streams.fleet import tail as tails
 from crawlog.streams.jobs import Finish, FleetReports
 from crawlog.streams.jobs.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.log.topics import Topics
@@ -378,14 +380,16 @@ class Reading:
     def __init__(self, *_: object) -> None:
         self.left = [Message(topic="crawl.control", partition=0, offset=0, key=b"command/job/x", value=b"{}")]
 
-    def poll(self, _timeout_s: float) -> Message:
+    def consume(self, _count: int, _timeout_s: float) -> list[Message]:
         """The record, then what nobody expects."""
         if self.left:
-            return self.left.pop()
+            return [self.left.pop()]
         raise ZeroDivisionError
 
     def assign(self, _places: object) -> None:
         """Nothing."""
+
+    pause = resume = assign
 
     def close(self) -> None:
         """Nothing."""
@@ -393,8 +397,7 @@ class Reading:
 
 async def test_a_worker_that_can_hear_no_more_commands_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its supervisor starts one that can; it would go on, and obey no pause, no block and no stop."""
-    monkeypatch.setattr(tail, "Consumer", Reading)
-    monkeypatch.setattr(tail, "partition_edges", lambda *_: {0: (0, 1)})
+    monkeypatch.setattr(tails, "Consumer", Reading)
     ends: list[tuple[str, str]] = []
     watchdog = SimpleNamespace(end=lambda why, _cause, **fields: ends.append((why, fields["error"])))
     app: Any = SimpleNamespace(crawl=Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), watchdog=watchdog)
@@ -415,19 +418,15 @@ async def test_a_worker_whose_position_in_crawl_control_is_lost_is_ended(monkeyp
             names = "crawl.control", "crawl.progress"  # the last one comes first
             self.left = [Message(topic=name, partition=0, error=error) for name in names]
 
-        def resume(self, _places: object) -> None:
-            """Nothing."""
-
-        incremental_unassign = resume
+        incremental_unassign = Reading.assign
 
         def incremental_assign(self, places: list[TopicPartition]) -> None:
             positions.extend((place.topic, place.offset) for place in places)
 
-    monkeypatch.setattr(tail, "Consumer", Lost)
-    monkeypatch.setattr(tail, "partition_edges", lambda *_: {0: (0, 1)})
+    monkeypatch.setattr(tails, "Consumer", Lost)
     ends: list[Exception] = []
     settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
-    following = tail.ControlTail(settings, Topics("crawl."), lambda _: None, lambda _: None, failed=ends.append)
+    following = tail.ControlThread(settings, Topics("crawl."), lambda _: None, lambda _: None, failed=ends.append)
     following.start(asyncio.get_running_loop())
     assert following._thread is not None
     await asyncio.to_thread(following._thread.join, 60)
@@ -437,13 +436,19 @@ async def test_a_worker_whose_position_in_crawl_control_is_lost_is_ended(monkeyp
 
 async def test_no_record_of_crawl_control_ends_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever breaks its reader: each worker would read it again, from the beginning, and end."""
-    monkeypatch.setattr(tail, "Consumer", Reading)
-    monkeypatch.setattr(tail, "partition_edges", lambda *_: {0: (0, 0)})
-    monkeypatch.setattr("crawlog.agents.control.control.decode", lambda *_: 1 // 0)
-    found: list[tail.Garbage] = []
+
+    class AfterTheEnd(Reading):
+        def __init__(self, *_: object) -> None:
+            super().__init__()
+            end = KafkaError(KafkaError._PARTITION_EOF)
+            self.left.append(Message(topic="crawl.control", partition=0, error=end))  # the last one comes first
+
+    monkeypatch.setattr(tails, "Consumer", AfterTheEnd)
+    monkeypatch.setattr("crawlog.streams.fleet.tail.control.decode", lambda *_: 1 // 0)
+    found: list[BadRecord] = []
     ends: list[Exception] = []
     settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
-    tail.ControlTail(settings, Topics("crawl."), lambda _: None, found.append, failed=ends.append).start(
+    tail.ControlThread(settings, Topics("crawl."), lambda _: None, found.append, failed=ends.append).start(
         asyncio.get_running_loop()
     )
     async with asyncio.timeout(60):
@@ -454,12 +459,11 @@ async def test_no_record_of_crawl_control_ends_a_worker(monkeypatch: pytest.Monk
 
 def test_a_worker_that_has_ended_needs_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its loop is closed before the thread that reads them hears of it."""
-    monkeypatch.setattr(tail, "Consumer", Reading)
-    monkeypatch.setattr(tail, "partition_edges", lambda *_: {0: (0, 1)})
+    monkeypatch.setattr(tails, "Consumer", Reading)
     loop, ends = asyncio.new_event_loop(), list[Exception]()
     loop.close()
     settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
-    following = tail.ControlTail(settings, Topics("crawl."), lambda _: None, failed=ends.append)
+    following = tail.ControlThread(settings, Topics("crawl."), lambda _: None, failed=ends.append)
     following.start(loop)
     assert following._thread is not None
     following._thread.join(60)

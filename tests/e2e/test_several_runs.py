@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from crawlog.streams import groups
-from crawlog.streams.control import ProgressReader
+from crawlog.streams.fleet import ProgressReader
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.settings.settings import Settings

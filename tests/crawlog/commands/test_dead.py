@@ -26,7 +26,7 @@ from crawlog.streams.dead_letters import (
     redrive_refusal,
 )
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fleet.open_letters import OpenLetters
+from crawlog.streams.fleet.readers import OpenLetters
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_records

@@ -21,7 +21,7 @@ from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputN
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams import fleet, log
+from crawlog.streams import cluster, fleet, log
 from crawlog.streams.dead_letters import LetterTally
 from crawlog.streams.errors import EngineError, InvalidState
 from crawlog.streams.fleet import FleetState, JobView
@@ -332,12 +332,14 @@ def test_dead_letters_count_from_before_the_job_was_submitted(monkeypatch: pytes
     """The first pages fail before this command begins to follow."""
     began: list[int] = []
     monkeypatch.setattr(log, "partition_count", lambda _: 1)
-    monkeypatch.setattr(log, "Admin", lambda _: SimpleNamespace(ends=lambda topics, _: dict.fromkeys(topics, (5,))))
-    monkeypatch.setattr(fleet, "FleetView", lambda _: SimpleNamespace(start=lambda: None), raising=False)
+    monkeypatch.setattr(cluster, "Admin", lambda _: SimpleNamespace(ends=lambda topics, _: dict.fromkeys(topics, (5,))))
+    monkeypatch.setattr(fleet, "FleetView", lambda *_, **__: SimpleNamespace(start=lambda: None), raising=False)
     monkeypatch.setattr(
-        "crawlog.streams.control.DeadLetterReader", lambda _settings, _job, start: began.append(start), raising=False
+        "crawlog.streams.fleet.DeadLetterReader", lambda _settings, _job, start: began.append(start), raising=False
     )
     monkeypatch.setattr(follow, "SpiderLines", lambda *_: None)
     before = follow.Before(dead=3)
-    follow.JobFollower(SimpleNamespace(settings=Settings()), Summary("shop"), before, SimpleNamespace(say=print))
+    follow.JobFollower(
+        SimpleNamespace(settings=Settings(), watch=None), Summary("shop"), before, SimpleNamespace(say=print)
+    )
     assert began == [3]

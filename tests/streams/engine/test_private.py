@@ -25,11 +25,11 @@ from crawlog.schemas.progress import Progress
 from crawlog.streams import engine as front
 from crawlog.streams.cluster.admin import Admin
 from crawlog.streams.cluster.client import kafka_config
-from crawlog.streams.control import DeadLetterReader, ProgressReader
 from crawlog.streams.engine import broker
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import DeadLetterReader, ProgressReader
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics

@@ -12,6 +12,7 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.fleet import FleetView, fleet_view
+from crawlog.streams.fleet import tail as tails
 from crawlog.streams.log import Topics
 from crawlog.streams.settings import Settings
 from crawlog.streams.settings.machine import Kafka
@@ -55,10 +56,6 @@ class Log(Consumer):
     def incremental_unassign(self, *_: object) -> None:
         """Read no more."""
 
-    def position(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        """How far it has read."""
-        return [TopicPartition(one.topic, 0, 0 if self.said else self.next) for one in places]
-
     def bounds(self, _: object, topic: str, __: object) -> dict[int, tuple[int, int]]:
         """The first and the next offset."""
         return {0: (0, len(self.reports) if topic == TOPICS.progress else 1)}
@@ -74,13 +71,13 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     made = Log()
     urls = SimpleNamespace(topics={TOPICS.urls: SimpleNamespace(partitions=(0, 1))})
     fakes: dict[str, Any] = {
-        "Consumer": lambda _: made,
         "Admin": lambda _: SimpleNamespace(metadata=lambda _: urls),
         "log_bounds": made.bounds,
         "offset_at": made.first_since,
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(fleet_view, name, fake)
+    monkeypatch.setattr(tails, "Consumer", lambda _: made)
     return made
 
 

@@ -4,11 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
-from crawlog.schemas import progress
 from crawlog.schemas.progress import Progress
-from crawlog.streams.fleet import FleetView, fleet_view
+from crawlog.streams.fleet import FleetView, Report, fleet_view
+from crawlog.streams.fleet import tail as tails
 from crawlog.streams.settings import Settings
 from crawlog.streams.settings.machine import Kafka
 
@@ -41,22 +40,20 @@ def began(monkeypatch: pytest.MonkeyPatch, clocks: Clocks) -> FleetView:
     """A view on this machine."""
     fakes: dict[str, Any] = {
         "time": clocks,
-        "Consumer": lambda _: SimpleNamespace(assign=lambda _: None),
         "Admin": lambda _: SimpleNamespace(),
         "log_bounds": lambda *_: {0: (0, END)},
         "offset_at": lambda *_: 0,
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(fleet_view, name, fake)
+    monkeypatch.setattr(tails, "Consumer", lambda _: SimpleNamespace(assign=lambda _: None))
     return FleetView(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")))
 
 
 def tell(view: FleetView, offset: int, at: float, **fields: Any) -> None:
     """A report with this time in the log."""
     given: dict[str, Any] = {"worker": "fetch-0", "stage": "fetch", "partition": 0, "at": 0.0, "pid": 7} | fields
-    value = progress.encode(Progress(**given))
-    time = TIMESTAMP_LOG_APPEND_TIME, int(at * 1000)
-    view._take(Message(topic=view._topics.progress, partition=0, offset=offset, value=value, timestamp=time))
+    view._take(Report(Progress(**given), at, offset))
 
 
 @pytest.mark.parametrize("ahead_s", [-3600.0, 0.0, 20.0, 3600.0])

@@ -59,10 +59,10 @@ def test_a_view_goes_on_after_its_positions_were_lost(cluster: Settings) -> None
             view.poll(0.1)
             return name in view.look(lambda state: [*state.names(), *(one.id for one in state.workers(time.time()))])
 
-        view._go_to(topics.control, 100_000)
+        view._tail.go_to(topics.control, 100_000)
         write_control(producer, topics, [JobCopy("k", JobSpec())])
         until(lambda: shows("k"), "the job")
-        view._go_to(topics.progress, 100_000)
+        view._tail.go_to(topics.progress, 100_000)
 
         def reports() -> bool:
             producer.send(topics.progress, progress.encode(report(0, 2)), key=b"0", partition=0)

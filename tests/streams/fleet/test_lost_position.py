@@ -11,6 +11,7 @@ from crawlog.schemas import control
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.fleet import FleetView, fleet_view
+from crawlog.streams.fleet import tail as tails
 from crawlog.streams.log import Topics
 from crawlog.streams.settings import Settings
 from crawlog.streams.settings.machine import Kafka
@@ -56,13 +57,13 @@ def test_a_view_that_lost_its_position_reads_all_of_control_again(monkeypatch: p
     """It showed no change any more. Meanwhile it shows the jobs that it knew; those deleted in between go then."""
     consumer = Told()
     fakes: dict[str, Any] = {
-        "Consumer": lambda _: consumer,
         "Admin": lambda _: SimpleNamespace(),
         "log_bounds": lambda *_: {0: (0, 0)},
         "offset_at": lambda *_: 0,
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(fleet_view, name, fake)
+    monkeypatch.setattr(tails, "Consumer", lambda _: consumer)
     view = FleetView(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")))
 
     def names(records: Iterable[Message]) -> list[str]:

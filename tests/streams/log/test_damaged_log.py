@@ -12,17 +12,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, Message, Producer, TopicPartition
 
-from crawlog.agents.control import ControlTail
+from crawlog.agents.control import ControlThread
 from crawlog.agents.parse.stored_bodies import Bodies
 from crawlog.schemas import control, pages, progress
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.cluster.client import kafka_config, log_identity
-from crawlog.streams.control import ProgressReader
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import DamagedLog
+from crawlog.streams.fleet import ProgressReader, ReadFault, Tail
+from crawlog.streams.fleet import tail as tails
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.read import read_partitions, read_records
@@ -115,7 +116,7 @@ async def test_a_worker_does_not_go_on_behind_a_damaged_command(cluster: Setting
     flip_record(batches(engine, names.control, 0)[1])
     failures: list[Exception] = []
 
-    ControlTail(cluster, names, lambda _: None, failed=failures.append).start(asyncio.get_running_loop())
+    ControlThread(cluster, names, lambda _: None, failed=failures.append).start(asyncio.get_running_loop())
     async with asyncio.timeout(60):
         while not failures:  # noqa: ASYNC110  # a thread tells it
             await asyncio.sleep(0.01)
@@ -123,34 +124,37 @@ async def test_a_worker_does_not_go_on_behind_a_damaged_command(cluster: Setting
     assert (failures[0].topic, failures[0].offset) == (names.control, 1)
 
 
-class OneReport(Consumer):
+class OneReport:
     """A consumer of crawl.progress whose next report is damaged."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.began_at: list[int] = []
 
-    def poll(self, *_: object) -> Message:
-        """The error."""
-        return Message(topic=self.topic, partition=0, offset=7, error=KafkaError(KafkaError._BAD_MSG))
-
     def consume(self, *_: object) -> list[Message]:
-        """The same."""
-        return [self.poll()]
+        """The error."""
+        return [Message(topic=self.topic, partition=0, offset=7, error=KafkaError(KafkaError._BAD_MSG))]
 
-    def seek(self, place: TopicPartition) -> None:
+    def assign(self, places: list[TopicPartition]) -> None:
         """Read on from there."""
-        self.began_at.append(place.offset)
+        self.began_at += [place.offset for place in places]
+
+    incremental_assign = assign
+
+    def incremental_unassign(self, *_: object) -> None:
+        """Read no more."""
 
 
-async def test_a_damaged_report_is_passed_over() -> None:
+def test_a_damaged_report_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one replaces it within a second, so no worker and no run ends for it."""
-    settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
     names = topics.Topics("crawl.")
     consumer = OneReport(names.progress)
-    tail = ControlTail(settings, names, lambda _: None, failed=lambda error: pytest.fail(str(error)))
-    tail._poll(consumer, asyncio.get_running_loop(), 0)
-    assert consumer.began_at == [OFFSET_END]
+    monkeypatch.setattr(tails, "Consumer", lambda _: consumer)
+    tail = Tail(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), {names.progress: 7})
+    (fault,) = tail.poll(0.0)
+    assert isinstance(fault, ReadFault)
+    assert isinstance(fault.error, DamagedLog)
+    assert consumer.began_at == [7, OFFSET_END]
 
 
 def report(settings: Settings, partition: int) -> None:
@@ -187,7 +191,7 @@ def test_reports_are_heard_behind_damage_that_the_broker_cannot_read(
     cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is silent from each place before its next index entry, so the newest ones are asked for."""
-    monkeypatch.setattr("crawlog.streams.control.progress_reader.SILENT_S", 1.0)
+    monkeypatch.setattr("crawlog.streams.fleet.tail.SILENT_S", 1.0)
     provision.ensure_topics(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     for partition in range(3):
