@@ -35,7 +35,7 @@ from crawlog.streams.settings import Settings, Sources, resolve, to_environ
 
 if TYPE_CHECKING:
     from crawlog.commands.named_spider import NamedSpider, Pairs
-    from crawlog.jobs.run_request import RunRequest
+    from crawlog.jobs.request import JobRequest, LocalParts
     from crawlog.streams.spiders import Spider
 
 __all__ = ["Summary", "crawl"]
@@ -110,9 +110,11 @@ async def crawl(
     if output is not None and str(output) == "-":
         raise Misconfigured("output='-': name a file; standard output is the script's own")
     outputs = [str(output)] if output is not None else []
-    in_force, request = checks.ordered(in_force, list(urls), outputs=outputs, spider=named, job=job, fresh=fresh)
+    in_force, request, parts = checks.requested(
+        in_force, list(urls), outputs=outputs, spider=named, job=job, fresh=fresh
+    )
     prepare(in_force.run.data)
-    return await _run(in_force, request)
+    return await _run(in_force, request, parts)
 
 
 def _named(spider: "type[Spider] | str | Path") -> str:
@@ -164,7 +166,7 @@ def _settings(given: Settings | Mapping[str, object] | None, named: "NamedSpider
     return resolve(Sources(flags=dict(given or {}), spider=named.facts.settings if named else {})).settings
 
 
-async def _run(settings: Settings, request: "RunRequest") -> Summary:
+async def _run(settings: Settings, request: "JobRequest", parts: "LocalParts") -> Summary:
     """Runs the request in a process of its own.
 
     Raises: CrawlError: the error that ended it.
@@ -178,7 +180,7 @@ async def _run(settings: Settings, request: "RunRequest") -> Summary:
         start_new_session=True,  # the terminal sends Ctrl-C to the script alone, which cancels
         limit=MAX_LINE_BYTES,
     )
-    ending = asyncio.ensure_future(_talk(process, msgspec.json.encode(request)))
+    ending = asyncio.ensure_future(_talk(process, msgspec.json.encode((request, parts))))
     try:
         answer = await asyncio.shield(ending)
     except BaseException:  # cancelled, or a message that cannot be read: no run is left behind
@@ -236,18 +238,20 @@ def main() -> None:
     """
     from crawlog import outcome
     from crawlog.jobs.live import Lines
+    from crawlog.jobs.request import JobRequest, LocalParts
     from crawlog.jobs.run import run
-    from crawlog.jobs.run_request import RunRequest
     from crawlog.streams.kernel import die_with
     from crawlog.streams.settings import NO_FILE, load
+    from crawlog.streams.spiders import SpiderFacts
     from crawlog.terminal import tell
 
     die_with(int(sys.argv[1]))
     out, sys.stdout = sys.stdout.buffer, sys.stderr
     try:
         with outcome.stopped_by_signals():
-            request = msgspec.json.decode(sys.stdin.buffer.read(), type=RunRequest)
-            ended = Ended(run(load(config=NO_FILE), request, Lines(sys.stderr)))
+            given = tuple[JobRequest, tuple[tuple[str, ...], SpiderFacts | None]]
+            request, parts = msgspec.json.decode(sys.stdin.buffer.read(), type=given)
+            ended = Ended(run(load(config=NO_FILE), request, LocalParts(*parts), Lines(sys.stderr)))
     except CrawlError as error:
         ended = Ended(error=type(error).__name__, message=str(error))
     except Exception as error:  # noqa: BLE001  # a bug: the caller's process gets it as an error of crawlog

@@ -14,7 +14,7 @@ from crawlog.streams.url import InvalidUrl, serialise
 
 if TYPE_CHECKING:
     from crawlog.commands.named_spider import NamedSpider, Pairs
-    from crawlog.jobs.run_request import RunRequest
+    from crawlog.jobs.request import JobRequest, LocalParts
     from crawlog.streams.groups import TargetKind
     from crawlog.streams.settings import Settings
 
@@ -25,7 +25,7 @@ SITEMAP = "sitemap:"  # Prefix of an argument that stands for all URLs of a site
 STAGES = {"fetch": "run.fetch_workers", "parse": "run.parse_workers"}
 
 
-def ordered(
+def requested(
     settings: "Settings",
     urls: Sequence[str],
     *,
@@ -34,47 +34,40 @@ def ordered(
     spider: "NamedSpider | None" = None,
     job: str | None = None,
     fresh: bool = False,
-) -> "tuple[Settings, RunRequest]":
-    """Checks the arguments of a run; returns its settings, with the logins in the URLs, and its request.
+) -> "tuple[Settings, JobRequest, LocalParts]":
+    """Checks the arguments of a run; returns its settings, with the logins in the URLs, and what it asks for.
 
     Raises: Misconfigured: there is nothing to crawl, or an argument is invalid.
     """
-    from crawlog.jobs.run_request import RunRequest
-    from crawlog.streams.spiders import SpiderFacts
+    from crawlog.jobs.request import JobRequest, LocalParts
 
-    facts = spider.facts if spider else SpiderFacts("", "")
-    starts = facts.starts and not urls and not seeds_file
-    if not urls and not seeds_file and not starts:
+    facts = spider.facts if spider else None
+    starts = facts is not None and facts.starts and not urls and not seeds_file
+    if facts is not None and not urls and not seeds_file and not starts:
         urls = facts.start_urls
     if job is not None:
         job_name(job)
     if not urls and not seeds_file and not job and not starts:
         its = ", or give the spider start_urls" if spider else ""
-        notes = "".join(f"\n{note}" for note in facts.notes)
+        notes = "".join(f"\n{note}" for note in facts.notes) if facts else ""
         raise Misconfigured(f"nothing to crawl: give a URL, or --seeds FILE{its}\nSee `crawlog run --help`.{notes}")
     urls, sitemaps = sitemaps_apart(urls)
     checked, logins = logins_apart(checked_urls(urls))
-    checked += sitemaps
     for output in outputs:
         result_output(output)
     if seeds_file:
         existing_file(seeds_file, "--seeds")
-    request = RunRequest(
-        checked,
-        seeds_file,
-        facts.path,
-        job,
-        tuple(dict.fromkeys(outputs)),
-        fresh,
-        facts.digest,
-        args=spider.ref.args if spider else (),
-        scrapy=spider.ref.scrapy if spider else (),
-        starts=starts,
-        pipelines=facts.has_pipelines,
-        dumps_stats=facts.dumps_stats,
-        notes=facts.notes,
+    request = JobRequest(
+        urls=tuple(checked),
+        args=dict(spider.ref.args) if spider else {},
+        settings=dict(spider.ref.scrapy) if spider else {},
+        outputs=tuple(dict.fromkeys(outputs)),
+        job=job or "",
+        fresh=fresh,
     )
-    return settings.with_logins(logins) if logins else settings, request
+    files = (str(seeds_file),) if seeds_file else ()
+    parts = LocalParts((*checked, *sitemaps, *files), facts)
+    return settings.with_logins(logins) if logins else settings, request, parts
 
 
 def sitemaps_apart(urls: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -83,10 +83,9 @@ def run(
     flags |= arguments.worker_counts(workers) if workers else {}
     named = arguments.spider(spider, args, scrapy, lambda: settings_of(given, flags))
     settings = settings_of(given, flags, named.facts.settings if named else None)
-    settings, request = arguments.ordered(
+    settings, request, parts = arguments.requested(
         settings, urls, seeds_file=seeds, outputs=outputs, spider=named, job=job, fresh=fresh
     )
-    request.accepts_skipped = accepts_skipped
     prepare(settings.run.data)
     from crawlog.jobs import run as command
     from crawlog.jobs.live import view
@@ -94,7 +93,7 @@ def run(
     from . import summary_text
 
     shown = view()
-    summary = command.run(settings, request, shown)
+    summary = command.run(settings, request, parts, shown, accepts_skipped=accepts_skipped)
     feed = named.facts.feed if named and not outputs else ""
     for line in (*summary_text.lines(summary), *summary_text.no_file(summary, feed)):
         shown.say(line)
@@ -173,7 +172,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
     """Names the seeds that the job's record refuses by their host names alone."""
-    from crawlog.jobs.run_request import refused
+    from crawlog.jobs.request import refused
     from crawlog.streams.control import known_job
     from crawlog.streams.log import Topics
 

@@ -1,7 +1,6 @@
 """`crawlog submit` and `jobs`: the jobs of a fleet."""
 
 import time
-from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -107,10 +106,11 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
 
     Raises: Misconfigured: an option is wrong, or the fleet cannot run the spider.
     """
-    from crawlog.agents.seed import Source, collect
     from crawlog.commands.named_spider import arguments_in
     from crawlog.jobs.follow import Before
-    from crawlog.jobs.request import Submission, checked, outputs_of
+    from crawlog.jobs.record import outputs_of
+    from crawlog.jobs.request import JobRequest, LocalParts, checked
+    from crawlog.jobs.run_checks import allow_spider
     from crawlog.jobs.submit import submit as act
 
     from . import arguments
@@ -121,7 +121,7 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
     own, of_job = _apart(given, is_run=is_run)
     settings = settings_of(own)
     wanted = checked(
-        Submission(
+        JobRequest(
             urls=urls,
             spider=given["spider"] or "",
             project=given["project"],
@@ -149,17 +149,12 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
             if not wanted.spider.isidentifier():
                 raise
             raise Misconfigured(f"{error}\n{DEPLOYED}") from None
-        _allow(settings, named.ref.path if named else "")
-    with ExitStack() as stack:
-        source = None
-        files = [str(given["seeds"])] if given["seeds"] else []
-        for file in files:
-            arguments.existing_file(Path(file), "--seeds")
-        if files or sitemaps:
-            collected = partial(collect, settings_of(given), report=tell)
-            source = stack.enter_context(Source([*wanted.urls, *sitemaps, *files], collect=collected, say=tell))
-        before = Before.read(reached) if is_followed else Before()
-        return reached, act(reached, wanted, named=named, source=source, say=tell), before
+        allow_spider(settings, named.ref.path if named else "")
+    files = (str(arguments.existing_file(given["seeds"], "--seeds")),) if given["seeds"] else ()
+    seeds = (*wanted.urls, *sitemaps, *files) if files or sitemaps else ()
+    before = Before.read(reached) if is_followed else Before()
+    parts = LocalParts(seeds, named.facts if named else None)
+    return reached, act(reached, wanted, parts=parts, say=tell), before
 
 
 def _apart(given: dict[str, Any], *, is_run: bool) -> "tuple[dict[str, Any], dict[str, Value]]":
@@ -213,14 +208,6 @@ def _check_local(settings: "Settings", spider: str) -> None:
             f"--spider {spider}: workers of other machines have no such file: `crawlog deploy` puts its project into"
             " the log, then `crawlog submit --project P --spider NAME`"
         )
-
-
-def _allow(settings: "Settings", path: str) -> None:
-    """Allows the workers of this data folder to run the spider's code."""
-    from crawlog.streams.spiders import allow, code_of
-
-    if (code := code_of(path)) is not None:
-        allow(settings.run.data, code)
 
 
 @click.command()

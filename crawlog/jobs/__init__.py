@@ -1,11 +1,12 @@
 """A job from its request to its summary, for `run`, `submit`, `crawl()` and the service.
 
-RunRequest ─► run: workers of its own ─► job_in_log, planting ─┐
-Submission ─► submit ─► joined: workers that run already ──────┴─► JobFollower ─► the end ─► Summary
-│
-run_outputs, or export ─► FILE ◄─ loss_check ◄───┘
+JobRequest ─► submit.wanted_of: spider, seeds, name ─► Wanted ─► record.plan ─► JobWriter: record, seeds
+                                                                                    │
+run: workers of its own ──────────────┐                                             ▼
+joined: those of a fleet that is there ┴─► JobFollower ─► the end ─► run_checks ─► Summary
+                                                                      └─► run_outputs, or export ─► FILE
 
-changes     pause, resume, stop, cancel and delete of a job that is there
-live        progress on standard error, and the estimated end
-job_closing the last lines of a job's log, and Scrapy's stats
+changes      pause, resume, stop, cancel and delete of a job that is there
+live         progress on standard error, and the estimated end
+job_closing  the last lines of a job's log, and Scrapy's stats
 """

@@ -13,22 +13,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from crawlog.commands.control import whoever
+from crawlog.commands.dead import listed
 from crawlog.commands.job_logs import unknown_job
-from crawlog.schemas.control import Command, JobCopy
+from crawlog.schemas.control import Command, JobCopy, key
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.urls import DEFAULT_JOB
+from crawlog.streams.control import apply_change, known_job, remove_notes, settled_control, write_command
+from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.errors import InvalidState, OrderRefused
-from crawlog.streams.jobs import OrderName, after, is_final, traits
+from crawlog.streams.fleet import FleetState, FleetView, JobView, WorkerView, letters_of
+from crawlog.streams.job_spec import job_values
+from crawlog.streams.jobs import OPERATOR, OrderName, after, is_final, traits
+from crawlog.streams.log import CommandProducer, Producer, Topics
+from crawlog.streams.settings import Settings, known_keys, masked
 
-from .request import is_full
-from .submit import BROKEN, way_on
+from .record import BROKEN, is_full, way_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from crawlog.streams.fleet import FleetView, JobView, WorkerView
-    from crawlog.streams.log import Producer, Topics
-    from crawlog.streams.settings import Settings
 
 
 # Reason of a job that waits for its first requests.
@@ -39,23 +41,17 @@ TRIES = 3  # Tries to change a job while others change it
 
 def list_jobs(settings: "Settings") -> "list[JobView]":
     """All jobs, the last submitted first, with the numbers of their open dead letters."""
-    from crawlog.streams.fleet import FleetView
-
     return listed_jobs(FleetView.read(settings))
 
 
 def listed_jobs(view: "FleetView") -> "list[JobView]":
     """The same, from a view of the fleet."""
-    from crawlog.streams.fleet import letters_of
-
     dead = letters_of(view)
     return [msgspec.structs.replace(one, dead=dead[one.name]) for one in view.jobs()]
 
 
 def check_job(settings: "Settings", name: str) -> None:
     """Raises: UnknownName: there is no such job."""
-    from crawlog.streams.fleet import FleetView
-
     if FleetView.read(settings).job(name) is None:
         raise unknown_job(name)
 
@@ -65,18 +61,11 @@ def show_job(settings: "Settings", name: str) -> "JobView":
 
     Raises: UnknownName: there is none.
     """
-    from crawlog.streams.fleet import FleetView
-
     return shown_job(settings, FleetView.read(settings), name)
 
 
 def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
     """The same, from a view of the fleet. Raises: UnknownName: there is none."""
-    from crawlog.commands.dead import listed
-    from crawlog.streams.dead_letters import LetterChoice
-    from crawlog.streams.job_spec import job_values
-    from crawlog.streams.settings import known_keys, masked
-
     found, copy = view.job(name), view.look(lambda state: state.copy(name))
     if found is None or copy is None:
         raise unknown_job(name)
@@ -119,8 +108,6 @@ def stop_job(settings: "Settings", name: str, by: str = "") -> "JobView":
 
     Raises: UnknownName, InvalidState: it has ended. EngineError: no worker answers.
     """
-    from crawlog.streams.jobs import OPERATOR
-
     return _change(settings, name, "stopped", by, reason=OPERATOR)
 
 
@@ -139,9 +126,6 @@ def delete_job(settings: "Settings", name: str, by: str = "") -> None:
 
     Raises: UnknownName: there is none. EngineError: no worker answers.
     """
-    from crawlog.streams.control import known_job, remove_notes
-    from crawlog.streams.log import CommandProducer, Topics
-
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
     copy = known_job(settings, topics, name)
     is_deleted = copy is not None and copy.spec.state == "deleted"
@@ -171,9 +155,6 @@ def _change(settings: "Settings", name: str, state: JobStateName, by: str, reaso
 
 def _ordered(settings: "Settings", name: str, state: JobStateName, by: str, reason: str) -> JobCopy:
     """The job's record with the change. Raises: OrderRefused: it is not the one any more that was looked at."""
-    from crawlog.streams.control import apply_change, settled_control
-    from crawlog.streams.log import CommandProducer, Topics
-
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
     control = settled_control(settings, producer, topics)
     copy = control.job(name)
@@ -210,16 +191,11 @@ def _check(copy: JobCopy, state: JobStateName) -> None:
 
 def _resume_commands(producer: "Producer", topics: "Topics", name: str, command: Command | None) -> None:
     """Ends the command in force for the job: `resume` means both kinds of pauses."""
-    from crawlog.streams.control import write_command
-
     if command is not None and command.holds and command.action != "slow":
         write_command(producer, topics, Command("resume", job=name, at=time.time()))
 
 
 def _view(settings: "Settings", copy: JobCopy) -> "JobView":
-    from crawlog.schemas.control import key
-    from crawlog.streams.fleet import FleetState, FleetView
-
     if copy.spec.state != "deleted" and (found := FleetView.read(settings).job(copy.job)) is not None:
         return found
     state = FleetState()

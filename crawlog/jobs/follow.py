@@ -13,16 +13,22 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from crawlog.commands.job_logs import SpiderLines
+from crawlog.schemas.control import Finished, JobCopy, Rewound
+from crawlog.streams.cluster import Admin, log_bounds, log_end
+from crawlog.streams.control import has_begun_again, pages_done
 from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import DeadLetterReader, FleetState, FleetView, JobView, OutputView, ProgressReader
+from crawlog.streams.http import policy_of
+from crawlog.streams.job_spec import limits_of, own_policy
 from crawlog.streams.jobs import Finish, ended, is_begun, is_final, remarks_of, traits
+from crawlog.streams.log import Topics, has_topics, partition_count, read_partitions
 
+from .job_closing import stats_of
 from .job_outputs import JobOutputs
 from .live import Frame, Pace, View
 from .summary import Summary
 
 if TYPE_CHECKING:
-    from crawlog.schemas.control import Finished, JobCopy
-    from crawlog.streams.fleet import FleetState, FleetView, JobView, OutputView, ProgressReader
     from crawlog.streams.settings import Settings
 
 LOOK_S = 0.1  # Between two looks at the job
@@ -69,10 +75,6 @@ class Before(NamedTuple):
         Args:
             job: A job that no worker crawls now.
         """
-        from crawlog.streams.cluster import log_end
-        from crawlog.streams.fleet import FleetView
-        from crawlog.streams.log import Topics, has_topics
-
         if not has_topics(settings):
             return cls()
         view = FleetView.read(settings)
@@ -84,10 +86,6 @@ class Before(NamedTuple):
 
 
 def _unreported(settings: "Settings", view: "FleetView", name: str) -> int:
-    from crawlog.streams.cluster import log_bounds
-    from crawlog.streams.control import pages_done
-    from crawlog.streams.log import Topics, partition_count, read_partitions
-
     job = view.job(name)
     if job is None or traits(job.state).ended:
         return 0
@@ -115,10 +113,6 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
     """
 
     def __init__(self, fleet: Fleet, summary: Summary, before: Before, shown: View, *, is_own: bool = False) -> None:
-        from crawlog.streams.cluster import Admin
-        from crawlog.streams.fleet import DeadLetterReader, FleetView
-        from crawlog.streams.log import partition_count
-
         self._fleet = fleet
         self._count = partition_count(fleet.settings)
         self._settings = fleet.settings
@@ -149,16 +143,11 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
         self._finish = Finish(self._summary.job, self._seeded, with_sink=False)
 
     def _ends(self, stage: str) -> tuple[int, ...]:
-        from crawlog.streams.log import Topics
-
         topic = Topics(self._settings.kafka.prefix).read_by[stage]
         return self._admin.ends((topic,), self._count)[topic]
 
     def _renew(self) -> None:
         """Goes on with the clients of a local engine that was stopped and started again."""
-        from crawlog.streams.cluster import Admin
-        from crawlog.streams.fleet import FleetView
-
         settings = self._fleet.settings
         if settings.kafka == self._settings.kafka:
             return
@@ -237,8 +226,6 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
         Raises: EngineError: not all could be read in time; the summary has those that were.
         """
-        from crawlog.streams.log import Topics
-
         dead = Topics(self._settings.kafka.prefix).dead
         try:
             self._letters.catch_up(self._admin.ends((dead,), 1)[dead][0], within_s)
@@ -247,8 +234,6 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
     def sum_stats(self) -> None:
         """Adds Scrapy's stats to the summary, those of its pages and those of its pipelines."""
-        from .job_closing import stats_of
-
         self._summary.stats = stats_of(self._settings, self._view, self._summary.job)
 
     # ------------------------------------------------------------------ the end
@@ -298,9 +283,6 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
     def _has_begun_again(self, state: "FleetState") -> bool:
         """Whether another command has begun the job again: its rows are not those of what was submitted."""
-        from crawlog.schemas.control import Rewound
-        from crawlog.streams.control import has_begun_again
-
         return has_begun_again(state.control.of(Rewound), state.control.job(self._summary.job), self._summary.epoch)
 
     def _is_open(self, state: "FleetState", job: "JobView") -> bool:
@@ -367,9 +349,6 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
     def _rest_s(self, copy: "JobCopy") -> float:
         """The job's delay between two requests to a host, seconds."""
-        from crawlog.streams.http import policy_of
-        from crawlog.streams.job_spec import limits_of, own_policy
-
         rules = policy_of(copy.spec, own_policy(self._settings), limits_of(self._settings)).rules
         return rules.delay_s / rules.per_host
 

@@ -17,12 +17,14 @@ import xxhash
 from crawlog.schemas import items
 from crawlog.schemas.items import add_stats, named_stats
 from crawlog.schemas.log_lines import GOES_ON, LogLine
+from crawlog.streams.cluster import log_bounds
 from crawlog.streams.errors import EngineError
+from crawlog.streams.fleet import FleetView, JobView
 from crawlog.streams.jobs import finish_reason, traits
+from crawlog.streams.log import Topics, partition_count, read_partitions
 from crawlog.streams.printable import shown_time
 
 if TYPE_CHECKING:
-    from crawlog.streams.fleet import FleetView, JobView
     from crawlog.streams.settings import Settings
 
 _MARK = b'"stats":{'  # Only records with this text are decoded
@@ -41,8 +43,6 @@ def last_lines(settings: "Settings", name: str) -> list[LogLine]:
 
     Raises: EngineError: the cluster does not answer.
     """
-    from crawlog.streams.fleet import FleetView
-
     fleet = FleetView.read(settings)
     job = fleet.job(name)
     if job is None or not traits(job.state).ended:
@@ -130,8 +130,6 @@ def job_stats(
 
     Raises: EngineError: crawl.items cannot be read.
     """
-    from crawlog.streams.log import Topics, read_partitions
-
     topic = Topics(settings.kafka.prefix).items
     bounds = _bounds(settings, topic, starts, ends)
     begins, without = f"{job} ".encode(), 0
@@ -161,9 +159,6 @@ def job_stats(
 
 def _bounds(settings: "Settings", topic: str, starts: Sequence[int], ends: Sequence[int]) -> dict[int, tuple[int, int]]:
     """First and last offset of the job's part, by partition; of a log that was made again, all of it."""
-    from crawlog.streams.cluster import log_bounds
-    from crawlog.streams.log import partition_count
-
     bounds = log_bounds(settings, topic, list(range(partition_count(settings))))
     for at, start in enumerate(starts):
         first, end = bounds.get(at, (0, 0))

@@ -16,13 +16,15 @@ from crawlog import outcome
 from crawlog.processes.hold import holder
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError, InvalidState
+from crawlog.streams.fleet import FleetView, JobView
+from crawlog.streams.log import has_topics
+from crawlog.streams.sink import is_file
 
 from .follow import LOOK_S, Before, JobFollower
 from .live import View
 from .summary import Summary
 
 if TYPE_CHECKING:
-    from crawlog.streams.fleet import JobView
     from crawlog.streams.settings import Settings
 
 AGAIN_S = 3.0  # How long a second Ctrl-C cancels the job after the first one, seconds
@@ -38,9 +40,6 @@ def has_fleet(settings: "Settings") -> bool:
 
     A command with workers of its own (`--workers`, `run.fetch_workers`) works by itself on a cluster.
     """
-    from crawlog.streams.fleet import FleetView
-    from crawlog.streams.log import has_topics
-
     if not settings.kafka.bootstrap:
         held = holder(settings.run.data)
         return held is not None and held.what == "up"
@@ -163,8 +162,6 @@ def _write(settings: "Settings", summary: Summary, output: str, shown: View) -> 
 
 def _write_partials(settings: "Settings", summary: Summary, outputs: tuple[str, ...], shown: View) -> None:
     """Writes the rows of a cancelled job to each FILE.partial, as a `run` leaves them; a signal ends that at once."""
-    from crawlog.streams.sink import is_file
-
     with contextlib.suppress(KeyboardInterrupt, SystemExit), outcome.stopped_by_signals():
         for output in filter(is_file, outputs):
             _write(settings, summary, output, shown)

@@ -1,49 +1,54 @@
-"""A submission: a job for a fleet, as a user or a program describes it. Checks what needs no log.
+"""A request for a job, as a user or a program describes it; its default name; checks that need no log.
 
-crawlog submit, POST /api/v1/jobs, schedule.json ─► Submission ─► `checked` ─► submit.py ─► the job's record
+POST /api/v1/jobs, schedule.json ─► JobRequest ─────────────┬─► submit.py ─► Wanted ─► writer.py ─► the log
+run, crawl(), submit ─────────────► JobRequest, LocalParts ─┘
 """
 
+import heapq
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
+import xxhash
 
-from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB, MAX_PRIORITY
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.files import is_utf_8
+from crawlog.streams.http import literal_refusal, without_login
+from crawlog.streams.job_spec import job_keys
+from crawlog.streams.settings import SHORT, known_keys, suggestion
+from crawlog.streams.url import InvalidUrl, serialise
 
 if TYPE_CHECKING:
-    from crawlog.schemas.urls import JobSpec
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.spiders import SpiderFacts
 
 # Job names are parts of keys (`JOB URL`, `job/NAME`) and of file names.
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+TOLD = 3  # Refused seeds that are named at most
+
+CHUNK = 200_000  # Seeds whose name is made in memory, some 40 MB
 
 MAX_URLS = 10_000  # URLs of one submission; more come by `--seeds FILE` or `crawlog seed`
 
 # Value of a setting: as in a configuration file, or the text of `-s`.
 Value = str | int | float | bool | None | list[str | int]
 
+_LINE = msgspec.json.Decoder(str)
+
+_OPENS = "; -s network.allow_private=true has it asked, with --fresh once the job has refused it"
+
 OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")  # Names of Scrapy's settings
 
-# Fields of a job's record in which two submissions of one job may differ; its scope's names are those of its seeds.
-_OWN = ("rev", "state", "reason", "by", "at", "changed_at", "items")
 
-# Options that fields of a job's record are made of; most others are made of settings.
-_OPTIONS = {
-    "spider": "--spider",
-    "args": "-a",
-    "outputs": "-o",
-    "code": "--version",
-    "scrapy": "-s of Scrapy",
-    "priority": "--priority",
-}
-
-
-class Submission(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job for a fleet.
+class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job that anybody may ask for who may submit: it reads no file of the machine that takes it.
 
     Attributes:
         urls: Seeds; without them the spider's `start` or `start_urls`.
@@ -88,9 +93,7 @@ class Submission(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
 
     @property
     def given(self) -> set[str]:
-        """What it gives itself, in the words of `differences`."""
-        from crawlog.streams.settings import SHORT
-
+        """What it gives itself, in the words of `record.plan`."""
         options = {
             "--spider": self.spider,
             "-a": self.args,
@@ -104,6 +107,21 @@ class Submission(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
         return {SHORT.get(key, key) for key in self.own} | {name for name, value in options.items() if value}
 
 
+class LocalParts(NamedTuple):
+    """What a command of this machine adds to a request: its files.
+
+    Attributes:
+        seeds: All seeds in place of `urls`: URLs, `sitemap:URL`, files, `-` for standard input.
+        facts: Of its spider, in place of `spider`; None for the default spider, and for deployed code.
+    """
+
+    seeds: tuple[str, ...] = ()
+    facts: "SpiderFacts | None" = None
+
+
+NO_PARTS = LocalParts()
+
+
 def text_of(value: Value) -> str:
     """The value of a setting as `-s` takes it."""
     if isinstance(value, str):
@@ -111,7 +129,7 @@ def text_of(value: Value) -> str:
     return "none" if value is None else json.dumps(value)
 
 
-def checked(wanted: Submission) -> Submission:
+def checked(wanted: JobRequest) -> JobRequest:
     """The submission, if all that needs no log is valid in it.
 
     Raises: Misconfigured: it is not; the message says what is wrong.
@@ -165,10 +183,6 @@ def _check_priority(priority: int) -> None:
 
 
 def _check_url(url: str) -> None:
-    from crawlog.streams.files import is_utf_8
-    from crawlog.streams.http import without_login
-    from crawlog.streams.url import InvalidUrl, serialise
-
     if not is_utf_8(url):
         raise Misconfigured(f"{url!r:.200} is not UTF-8; write such bytes as %FF")
     try:
@@ -182,7 +196,7 @@ def _check_url(url: str) -> None:
         )
 
 
-def _check_remote(wanted: Submission) -> None:
+def _check_remote(wanted: JobRequest) -> None:
     """Raises: Misconfigured: a setting of Scrapy's that may only come from the project's own settings."""
     from crawlog.streams.spiders import wire_refusal
 
@@ -194,8 +208,6 @@ def _check_remote(wanted: Submission) -> None:
 
 def _check_of_job(own: Mapping[str, Value]) -> None:
     """Raises: Misconfigured: a setting that no job has."""
-    from crawlog.streams.settings import SHORT, suggestion
-
     keys = [SHORT.get(key, key) for key in own]
     if unknown := [f"unknown setting {key!r:.100}; {suggestion(key)}" for key in keys if not _is_known(key)]:
         raise Misconfigured("\n".join(unknown))
@@ -208,74 +220,50 @@ def _check_of_job(own: Mapping[str, Value]) -> None:
 
 def of_workers(keys: Iterable[str]) -> list[str]:
     """The settings among these that workers and commands have, and no job."""
-    from crawlog.streams.job_spec import job_keys
-    from crawlog.streams.settings import SHORT, known_keys
-
     return sorted({SHORT.get(key, key) for key in keys} & (known_keys().keys() - job_keys()))
 
 
 def _is_known(key: str) -> bool:
-    from crawlog.streams.settings import known_keys
-
     return key in known_keys()
 
 
-def outputs_of(settings: "Settings", names: Iterable[str], *, pipelines: bool = False) -> tuple[OutputSpec, ...]:
-    """The outputs of these names, without doubles; without names the built-in one of a job with pipelines.
-
-    Raises: Misconfigured: a name is a path or an address, or has a suffix that no format has.
-    """
-    outputs = tuple(_output(settings, name) for name in dict.fromkeys(names))
-    return outputs or ((PIPELINES_ALONE,) if pipelines else ())
-
-
-def is_full(spec: "JobSpec") -> bool:
-    """Whether a job was stopped at its limit of pages: with that limit it would stop again."""
-    return (spec.state, spec.reason) == ("stopped", "max_pages") and spec.max_pages is not None
+def job_name(seeds: Iterable[str], spider: str = "", args: Iterable[tuple[str, str]] = ()) -> str:
+    """The default name of a job: equal seeds in any order, with the same spider and arguments."""
+    digest = xxhash.xxh3_64()
+    with ExitStack() as files:
+        for seed in _sorted_once((seed.strip() for seed in seeds), files):
+            digest.update(f"{seed}\n".encode())
+    rest = [spider, *(f"{name}={value}" for name, value in sorted(args))]
+    digest.update("\n".join(rest).encode())
+    return "job-" + digest.hexdigest()[:10]
 
 
-def grown(known: "JobSpec", wanted: "JobSpec") -> "JobSpec":
-    """The record of a known job, with what a submission adds to it: a larger limit of pages, the pipelines' output."""
-    if not known.outputs and wanted.outputs == (PIPELINES_ALONE,):  # `run` made it, whose sink is its own
-        known = msgspec.structs.replace(known, outputs=wanted.outputs)
-    if known.max_pages is not None and (wanted.max_pages or 0) > known.max_pages:
-        known = msgspec.structs.replace(known, max_pages=wanted.max_pages)
-    return known
+def _sorted_once(lines: Iterable[str], files: ExitStack) -> Iterator[str]:
+    """The different lines, sorted. Beyond `CHUNK` they lie in temporary files, which `files` closes."""
+    chunks: list[Iterable[str]] = []
+    lines = iter(lines)
+    while chunk := list(islice(lines, CHUNK)):
+        own = sorted(set(chunk))
+        if len(chunk) == CHUNK:
+            file = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
+            file.writelines(msgspec.json.encode(line) + b"\n" for line in own)  # a line may hold any character
+            file.seek(0)
+            chunks.append(map(_LINE.decode, file))
+        else:
+            chunks.append(own)
+    return (line for line, _ in groupby(heapq.merge(*chunks)))
 
 
-def differences(known: "JobSpec", spec: "JobSpec", wanted: Submission | None = None) -> list[str]:
-    """In what two submissions differ that one job cannot have: options, and settings by their dotted names.
-
-    Args:
-        wanted: The second one, if it has no requests: only what it gives counts, for the job keeps the rest.
-    """
-    from crawlog.streams.job_spec import job_values
-
-    known = msgspec.structs.replace(known, scope=msgspec.structs.replace(known.scope, names=spec.scope.names))
-    fields = [one for one in spec.__struct_fields__ if one not in _OWN and getattr(known, one) != getattr(spec, one)]
-    before, after = job_values(known), job_values(spec)
-    keys = [key for key in after if (fields or wanted) and before.get(key) != after[key]]
-    found = [_OPTIONS[one] for one in fields if one in _OPTIONS] + keys or fields
-    return found if wanted is None else [one for one in found if one in wanted.given]
-
-
-def _output(settings: "Settings", name: str) -> OutputSpec:
-    from crawlog.streams.sink import is_file
-
-    sink = settings.sink
-    try:
-        if name in sink.outputs:
-            return OutputSpec(name, declared=True, required=name not in sink.optional).check()
-        spec = OutputSpec(name).check()
-    except ValueError as error:
-        raise Misconfigured(
-            f"-o {name!r:.200}: outputs of a fleet are plain names or declared in [sink] outputs: {error}.\n"
-            "`crawlog export --job NAME -o FILE` writes a job's rows to any file of this machine."
-        ) from None
-    try:
-        is_file(name)
-    except Misconfigured as error:
-        if "." in name:  # meant as a file: an output that nobody declares would hold up the job for ever
-            raise Misconfigured(f"{error}\nOutputs that only the workers declare have names without a dot.") from None
-        return OutputSpec(name, declared=True, required=name not in sink.optional)
-    return spec
+def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:
+    """Lines about seeds that are refused by their host name alone, with the setting that allows them, if any."""
+    told: dict[str, str] = {}
+    for seed in seeds:
+        try:
+            host = urlsplit(serialise(seed)).hostname or ""
+        except ValueError:
+            continue  # no URL: it is told as a bad line
+        reason = literal_refusal(host, allow_private)
+        if reason is not None:
+            is_open = literal_refusal(host, allow_private=True) is None
+            told[host] = f"{seed} is not asked: {reason}" + (_OPENS * is_open)
+    return list(told.values())[:TOLD]

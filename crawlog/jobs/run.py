@@ -1,7 +1,7 @@
 """`crawlog run`: a fleet of its own for one job, in the foreground, that ends with the job.
 
-    Supervisor: engine and workers ─┐
-    JobInLog, Planting: the job ────┴─► JobFollower ─► the coordinator has noted the end
+    Supervisor: engine and workers ──┐
+    JobWriter: its record, its seeds ┴► JobFollower ─► the coordinator has noted the end
                                           ▲                   │
                                           └─ restored ◄─ LossCheck ─► RunOutputs: FILE ─► Summary
 
@@ -10,60 +10,72 @@ the job and its seeds are written. After any kill the same command goes on: the 
 """
 
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
+from crawlog.commands.control import whoever
 from crawlog.processes.starts import Starts
 from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.schemas.items import named_stats
-from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import Finish
-from crawlog.streams.settings import find_browser, wants_browser
+from crawlog.streams.settings import Settings, find_browser, wants_browser
+from crawlog.streams.sink import summed
 
 from .follow import END_LOOK_S, LETTERS_S, LOOK_S, Before, JobFollower
-from .job_in_log import JobInLog
+from .job_closing import job_stats
 from .live import View
-from .loss_check import LossCheck
-from .planting import Planting
+from .record import Wanted
+from .request import JobRequest, LocalParts, refused
+from .run_checks import LossCheck, Trouble, allow_spider, amend_end, check_outputs, check_spider, note_new_spider
 from .run_outputs import RunOutputs
-from .run_request import RunRequest, refused
+from .submit import wanted_of
 from .summary import Summary
+from .writer import JobWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from crawlog.schemas.control import Finished
+    from crawlog.schemas.control import Finished, JobCopy
     from crawlog.streams.fleet import OutputView, ProgressReader
-    from crawlog.streams.jobs import FleetReports
-    from crawlog.streams.settings import Settings
 
 HURRY_S = 1.5  # How long an interrupted run may ask for the group's members, or read crawl.dead: Ctrl-C ends within 5 s
 
 MOST_VAIN_CHECKS = 3  # Checks of the log in which the broker gave no answer, after which a run ends
 
 
-def run(settings: "Settings", request: RunRequest, shown: View) -> Summary:
+def run(
+    settings: "Settings", request: JobRequest, parts: LocalParts, shown: View, *, accepts_skipped: bool = False
+) -> Summary:
     """Crawls until the job is finished, or a signal ends the run.
+
+    Args:
+        accepts_skipped: Whether records stay unread that another program had a group skip.
 
     Raises: EngineError, Misconfigured: the run cannot go on.
     """
     if wants_browser(settings):
         find_browser(settings)  # reports a missing browser before anything is started
-    request.read_seeds(settings, shown.say)
-    summary = Summary(request.name(), request.example(), output=", ".join(request.outputs) or None)
-    started = time.monotonic()
-    shown.say(f"job {summary.job}")
-    for line in request.notes:
-        shown.say(line)
-    for line in refused(request.seeds, allow_private=settings.network.allow_private):
-        shown.say(line)
-    try:
-        own = for_job(settings, summary.job)
-        with Supervisor(own, "run", names(own, with_sink=request.may_need_sink), shown.say) as supervisor:
-            _crawl(request, summary, supervisor, shown, started)
-    except Stop as stop:
-        summary.signal = stop.number
+    with ExitStack() as opened:
+        wanted = wanted_of(settings, request, parts, shown.say, opened, by=whoever(), may_change=True)
+        summary = Summary(wanted.name, wanted.example, output=", ".join(request.outputs) or None)
+        started = time.monotonic()
+        shown.say(f"job {summary.job}")
+        for line in parts.facts.notes if parts.facts is not None else ():
+            shown.say(line)
+        for line in refused(wanted.urls, allow_private=settings.network.allow_private):
+            shown.say(line)
+        try:
+            own = for_job(settings, summary.job)
+            may_need_sink = bool(request.outputs) or wanted.spider.pipelines or parts.facts is None
+            with Supervisor(own, "run", names(own, with_sink=may_need_sink), shown.say) as supervisor:
+                supervisor.launch()
+                dumps_stats = parts.facts is not None and parts.facts.dumps_stats
+                fleet = PrivateFleet(wanted, summary, supervisor, shown, dumps_stats=dumps_stats)
+                _crawl(fleet, shown, started, accepts_skipped=accepts_skipped)
+        except Stop as stop:
+            summary.signal = stop.number
     return summary
 
 
@@ -77,36 +89,38 @@ def for_job(settings: "Settings", job: str) -> "Settings":
     return settings.model_copy(update={"run": settings.run.model_copy(update={"job": job})})
 
 
-def _crawl(request: RunRequest, summary: Summary, supervisor: Supervisor, shown: View, started: float) -> None:
+def _crawl(fleet: "PrivateFleet", shown: View, started: float, *, accepts_skipped: bool) -> None:
     """Crawls until the job is finished or a signal comes; fills the summary."""
-    fleet = None
+    is_connected = False
     try:
-        supervisor.launch()
-        supervisor.connect(accepts_skipped=request.accepts_skipped)
-        fleet = PrivateFleet(request, summary, supervisor, shown)
+        fleet.supervisor.connect(accepts_skipped=accepts_skipped)
+        is_connected = True
         fleet.until_finished()
     except Stop as stop:
-        summary.signal = stop.number
+        fleet.summary.signal = stop.number
     finally:
         shown.close()
-        summary.took_s = time.monotonic() - started
-    if fleet is not None:
+        fleet.summary.took_s = time.monotonic() - started
+    if is_connected:
         fleet.sum_up()
 
 
 class PrivateFleet:
     """The workers of one run, and its job."""
 
-    def __init__(self, request: RunRequest, summary: Summary, supervisor: Supervisor, shown: View) -> None:
+    def __init__(
+        self, wanted: Wanted, summary: Summary, supervisor: Supervisor, shown: View, *, dumps_stats: bool = False
+    ) -> None:
         self.summary = summary
         self.supervisor = supervisor
-        self.job = JobInLog(request, summary.job, supervisor, shown.say)
+        self.job = JobWriter(supervisor, wanted, shown.say, self._folds)
         self.outputs: RunOutputs | None = None
-        self._request = request
+        self._wanted = wanted
+        self._dumps_stats = dumps_stats
         self._shown = shown
-        self._planting = Planting(self.job, supervisor, shown.say)
         self._trouble = Trouble(supervisor.picture, shown.say)
         self._losses = LossCheck(supervisor, shown.say)
+        self._lost_founds = 0
         self._starts: Starts | None = None
         self._following: JobFollower | None = None
         self._vain_checks = 0
@@ -129,23 +143,36 @@ class PrivateFleet:
         self.supervisor.look(wait_s)
         if self._starts is not None:
             self._starts.look()
-        if self._planting.again() and self._following is not None:
-            self._following.seeded_again()
+        self._seed_again()
         self._trouble.tell()
         self._trouble.tell_needs(self.supervisor.picture.counts(self.job.name).needs)
 
+    def _folds(self, wait_s: float) -> "Iterable[Progress]":
+        """The progress of the folds, while seeds are sent."""
+        self.supervisor.look(wait_s)
+        return self.supervisor.picture.of("fetch")
+
+    def _seed_again(self) -> None:
+        """Sends this command's seeds again if the log may have lost some since the last look."""
+        if self._following is None or self._lost_founds == len(self.supervisor.lost_founds):
+            return
+        self._lost_founds = len(self.supervisor.lost_founds)
+        self.job.write_again()
+        self._following.seeded_again()
+
     def until_finished(self) -> None:
         """Seeds the job, follows it to the end, and makes its files."""
-        self.job.allow_spider()
-        self._recall()
-        if self._has_nothing_to_do():
-            self._end_at_once()
+        allow_spider(self.settings, self._wanted.spider.path)
+        copy = self._recall()
+        if self._has_nothing_to_do(copy):
+            self._end_at_once(copy)
             return
-        self.job.check_spider()
-        self.job.check_outputs()
+        check_spider(self.supervisor, copy)
+        check_outputs(self.supervisor, copy, self.job.end)
         before = self._before()
         self.supervisor.go(("fetch", "parse"))
-        self._planting.plant()
+        self._lost_founds = len(self.supervisor.lost_founds)
+        self.job.write()
         if self.outputs:
             self.outputs.start()
         self._starts = Starts(self.supervisor, self._shown.say, job=self.job.name)
@@ -160,42 +187,39 @@ class PrivateFleet:
             return Before.read(self.settings, self.job.name)
         return Before(self.supervisor.watch.dead_end())
 
-    def _recall(self) -> None:
-        """Reads the job from the log, and prepares its files."""
-        job = self.job
-        job.recall()
-        self._losses = LossCheck(self.supervisor, self._shown.say, job.was_back)
-        self.summary.resumed = job.is_known
-        self.summary.epoch = job.copy.epoch if job.copy else 0
-        pipelines = self._request.pipelines or (job.copy is not None and job.copy.spec.pipelines)
-        if self._request.outputs or pipelines:
-            given = self._request.outputs
+    def _recall(self) -> "JobCopy":
+        """Reads the job from the log, and prepares its files; returns its record as this command will have it."""
+        job, given = self.job, self._wanted.request.outputs
+        copy = job.recall(has_lost_founds=self.supervisor.has_lost_founds).copy
+        self.summary.resumed, self.summary.epoch = job.is_known, copy.epoch
+        pipelines = self._wanted.spider.pipelines or copy.spec.pipelines
+        if given or pipelines:
             self.outputs = RunOutputs(self.supervisor, job.name, given, job.since, job.voids, pipelines=pipelines)
+        return copy
 
     # ------------------------------------------------------------------ a job that has ended before
 
-    def _has_nothing_to_do(self) -> bool:
+    def _has_nothing_to_do(self, copy: "JobCopy") -> bool:
         """Whether the job is finished, its pages are parsed and its files unchanged; or cancelled, without a file."""
-        job, watch = self.job, self.supervisor.watch
+        is_cancelled, watch = copy.spec.state == "cancelled", self.supervisor.watch
         assert watch is not None
-        if job.is_cancelled and self.outputs is None:
+        if is_cancelled and self.outputs is None:
             return True
-        may_have_more_seeds = self._request.job and not job.is_cancelled
-        if self.supervisor.is_unchecked or job.end is None or may_have_more_seeds:
+        may_have_more_seeds = self._wanted.request.job and not is_cancelled
+        if self.supervisor.is_unchecked or self.job.end is None or may_have_more_seeds:
             return False
         if watch.lag("parse"):
             return False
         return self.outputs is None or self.outputs.are_complete(watch.ends("sink"))
 
-    def _end_at_once(self) -> None:
+    def _end_at_once(self, copy: "JobCopy") -> None:
         """Fills the summary of a job that has ended from the log."""
-        assert self.job.copy is not None
-        self.summary.tell_end(self.job.copy.spec.state, self.job.copy.spec.reason)
+        self.summary.tell_end(copy.spec.state, copy.spec.reason)
         if self.summary.reason != "stopped":
             self.summary.tell_known()
         self.summary.counts = self.job.end.counts if self.job.end else None  # no fold is open to report them
-        self.summary.rows = self.outputs.rows() if self.outputs and self._request.outputs else None
-        self.job.note_new_spider()
+        self.summary.rows = self.outputs.rows() if self.outputs and self._wanted.request.outputs else None
+        note_new_spider(self.supervisor, self.job.end, self._wanted.digest)
 
     # ------------------------------------------------------------------ the end
 
@@ -229,15 +253,22 @@ class PrivateFleet:
     def _holds(self, end: "Finished | None") -> bool:
         """As `LossCheck.holds`; False too if the broker died meanwhile: following the job starts it again."""
         try:
-            holds = self._losses.holds(end, self.summary.counts or JobCounts())
+            holds = self._losses.holds(end, self.summary.counts or JobCounts(), self.job.was_back)
         except EngineError as error:
             self._vain_checks += 1
             if self._vain_checks == MOST_VAIN_CHECKS:
                 raise
             self._shown.say(str(error).splitlines()[0])
             return False
-        self.summary.missing = self._losses.missing + self._planting.lost()
+        self.summary.missing = self._losses.missing + self._lost_seeds()
         return holds
+
+    def _lost_seeds(self) -> tuple[str, ...]:
+        """Lines about seeds that may be lost if this command has none: it cannot send those of `crawlog seed` again."""
+        if self._wanted.has_requests or (self.job.plan is not None and self.job.plan.copy.spec.starts):
+            return ()
+        then = "seeds that `crawlog seed` gave may be among what is gone: give them again, it does no harm"
+        return tuple(f"{one}; {then}" for one in self.supervisor.lost_founds)
 
     def _makes_files(self, following: JobFollower) -> bool:
         """Makes the files, or leaves the rows in their partial files; False if the job goes on meanwhile."""
@@ -265,7 +296,7 @@ class PrivateFleet:
             return False
         self.summary.missing += outputs.missing
         if not self.summary.is_unfinished:
-            self.summary.rows = outputs.rows(end) if self._request.outputs else None
+            self.summary.rows = outputs.rows(end) if self._wanted.request.outputs else None
         return True
 
     def _wait(self, following: JobFollower, is_over: "Callable[[], bool]") -> None:
@@ -276,18 +307,14 @@ class PrivateFleet:
         """Notes what this run alone knows of the end. A job that is left open has not ended."""
         summary, job, end = self.summary, self.job, following.end
         if job.end is not None and not summary.pages:
-            job.note_new_spider()
+            note_new_spider(self.supervisor, job.end, self._wanted.digest)
         elif end is not None and not summary.missing and summary.reason != "stopped":
-            job.amend_end(end, summary.dead)
+            amend_end(self.supervisor, end, dead=summary.dead, spider=self._wanted.digest)
 
     def _sum_stats(self, end: "Finished | None") -> None:
         """Adds Scrapy's stats to the summary, as Scrapy dumps them at the end."""
-        if not self._request.dumps_stats:
+        if not self._dumps_stats:
             return
-        from crawlog.streams.sink import summed
-
-        from .job_closing import job_stats
-
         stats = job_stats(self.settings, self.job.name, self.job.since)
         for view in self.outputs.views(end) if self.outputs and end else ():
             stats = summed(stats, view.stats)
@@ -311,30 +338,3 @@ class PrivateFleet:
         partial = self.outputs.partial() if self.outputs else None
         if partial is not None and (summary.is_unfinished or (summary.signal and summary.rows is None)):
             summary.partial = partial
-
-
-class Trouble:
-    """Reports why no row is written (FILE may be on another disk than the log), and why a state begins again."""
-
-    def __init__(self, picture: "FleetReports", say: "Callable[[str], None]") -> None:
-        self._picture = picture
-        self._say = say
-        self._last = ""
-        self._notes: set[str] = set()
-        self._needs: set[str] = set()
-
-    def tell(self) -> None:
-        """Reports changes since the last call."""
-        trouble = self._picture.trouble("sink")
-        if trouble != self._last:
-            self._say(f"{trouble}; rows wait, and go on by themselves" if trouble else "rows are written again")
-            self._last = trouble
-        for note in sorted(self._picture.notes() - self._notes):
-            self._say(note)
-            self._notes.add(note)
-
-    def tell_needs(self, needs: "Mapping[str, int]") -> None:
-        """Reports settings of workers that the job's URLs wait for: this command's workers lack them, too."""
-        for setting in sorted(needs.keys() - self._needs):
-            self._needs.add(setting)
-            self._say(f"URLs wait for a worker with {setting}: end this command, and give it -s {setting}")

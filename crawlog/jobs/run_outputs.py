@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from crawlog import outcome
 from crawlog.schemas.job_orders import PIPELINES_ALONE
 from crawlog.streams.errors import EngineError, Unusable
-from crawlog.streams.sink_groups import STDOUT
+from crawlog.streams.fleet import OutputView
+from crawlog.streams.sink import NOWHERE, PrivateOutputs, SinkState, final_of, is_complete, private_sink_of
+from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
 from crawlog.terminal import rows
 
 if TYPE_CHECKING:
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.control import Finished
-    from crawlog.streams.fleet import OutputView
-    from crawlog.streams.sink_groups import RewoundRange, SinkSpec
 
 SHOWN = 5  # URLs without rows that are named at most
 
@@ -52,8 +52,6 @@ class RunOutputs:
         *,
         pipelines: bool,
     ) -> None:
-        from crawlog.streams.sink import NOWHERE, PrivateOutputs, private_sink_of
-
         self.missing: tuple[str, ...] = ()
         self._supervisor = supervisor
         self._data = supervisor.settings.run.data
@@ -74,8 +72,6 @@ class RunOutputs:
 
     def read_again(self) -> None:
         """Has the worker read crawl.items again from its start, where the log was damaged; the rows stay."""
-        from crawlog.streams.sink import SinkState
-
         self._supervisor.stop_stage("sink")
         for sink in self._sinks.values():
             with suppress(Unusable), SinkState(self._data, sink, None) as results:  # an unusable state is made anew
@@ -101,8 +97,6 @@ class RunOutputs:
 
     def are_complete(self, ends: tuple[int, ...]) -> bool:
         """Whether all files are unchanged since they were made, with all rows up to these ends of crawl.items."""
-        from crawlog.streams.sink import is_complete
-
         offsets = dict(enumerate(ends))
         return all(sink.is_file and is_complete(self._data, sink, offsets) for sink in self._sinks.values())
 
@@ -112,9 +106,6 @@ class RunOutputs:
 
     def views(self, end: "Finished") -> "Iterator[OutputView]":
         """The outputs as they are behind this end of the job."""
-        from crawlog.streams.fleet import OutputView
-        from crawlog.streams.sink import NOWHERE
-
         notes = self._own.notes(self._data)
         for output in self._sinks:
             name, note = PIPELINES_ALONE.name if output == NOWHERE else output, notes.get(output)
@@ -125,8 +116,6 @@ class RunOutputs:
 
     def rows(self, end: "Finished | None" = None) -> int | None:
         """The number of rows in the files, made now or before; rows for standard output are written to it."""
-        from crawlog.streams.sink import final_of
-
         if STDOUT in self._sinks:
             self._own.pour(self._data, rows())
         if end is not None:

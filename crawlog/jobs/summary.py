@@ -6,11 +6,10 @@ import msgspec
 
 from crawlog.schemas.progress import JobCounts, JobRemarks
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.jobs import PARTIAL_ENDS, how_ended
+from crawlog.streams.jobs import PARTIAL_ENDS, Commands, how_ended
 
 if TYPE_CHECKING:
     from crawlog.streams.dead_letters import LetterTally
-    from crawlog.streams.jobs import Commands
 
 
 # Ends of a run that leave rows out, so that FILE is not made.

@@ -11,7 +11,7 @@ from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.why import Story, moment, why
 from crawlog.jobs.changes import cancel_job, delete_job, listed_jobs, pause_job, resume_job, shown_job, stop_job
 from crawlog.jobs.job_closing import stats_of
-from crawlog.jobs.request import Submission
+from crawlog.jobs.request import JobRequest
 from crawlog.jobs.submit import submit
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams.fleet import FleetState, JobView, WorkerView
@@ -199,7 +199,7 @@ def _planned(action: Literal["drain", "stop"], summary: str) -> ApiEndpoint:
 ENDPOINTS = (
     ApiEndpoint("GET", "/jobs", "read", "Jobs, the last submitted first", JobsPage, _list, query=JobsQuery),
     ApiEndpoint(
-        "POST", "/jobs", "operate", "Submit a job", JobView, _submit, body=Submission, status=201, errors=(409,)
+        "POST", "/jobs", "operate", "Submit a job", JobView, _submit, body=JobRequest, status=201, errors=(409,)
     ),
     ApiEndpoint("GET", "/jobs/{job}", "read", "A job with its settings, secrets hidden", JobView, _show),
     ApiEndpoint("GET", "/jobs/{job}/logs", "read", "The newest lines of a job", LinesPage, _lines, query=LinesQuery),

@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 import crawlog
-from crawlog.jobs.request import Submission
+from crawlog.jobs.request import JobRequest
 
 from . import api_code, api_control, api_fleet, api_items, api_jobs
 from .answers import ErrorBody
@@ -28,7 +28,7 @@ def routes(app: web.Application) -> None:
     """Adds them."""
     api_items.prepare(app)
     for endpoint in ENDPOINTS:
-        kind = {"is_upload": endpoint.body is bytes, "runs_code": endpoint.body is Submission}
+        kind = {"is_upload": endpoint.body is bytes, "runs_code": endpoint.body is JobRequest}
         add(app, endpoint.method, BASE + endpoint.path, handler_of(endpoint), endpoint.role, **kind)
     described = msgspec.json.encode(description(ENDPOINTS))
 

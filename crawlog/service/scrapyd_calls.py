@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from packaging.version import InvalidVersion, Version
 
-from crawlog.jobs.request import Submission
+from crawlog.jobs.request import JobRequest
 
 from .routing import Role
 from .scrapyd_fleet import ScrapydFleet, ScrapydJob, local_time
@@ -67,7 +67,7 @@ async def schedule(caller: Caller) -> Answer:
     if "/" in job or "\0" in job or job in {".", ".."}:
         raise ScrapydError(f"DirectoryTraversalError: {project}/{spider}/{job}")
     inner = {"_job": job} | ({"_version": version} if version else {})
-    wanted = Submission(
+    wanted = JobRequest(
         spider=spider,
         project=project,
         version=found,

@@ -24,7 +24,7 @@ from crawlog.streams.printable import shown_time
 from .routing import FLEET, SETTINGS, SUBMITS, UPLOADS, WORK, TooMuchWork
 
 if TYPE_CHECKING:
-    from crawlog.jobs.request import Submission
+    from crawlog.jobs.request import JobRequest
     from crawlog.schemas.log_lines import LogLine
     from crawlog.streams.fleet import FleetState
 
@@ -93,7 +93,7 @@ class ScrapydFleet:
             found.setdefault(one.project, {})[one.version] = one.spiders
         return found
 
-    async def submit(self, wanted: "Submission", by: str) -> None:
+    async def submit(self, wanted: "JobRequest", by: str) -> None:
         """Submits a job, and waits until the view shows it. If its spider cannot be made, it has failed, as there."""
         from crawlog.jobs.submit import submit
 

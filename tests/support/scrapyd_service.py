@@ -11,7 +11,7 @@ import msgspec
 import requests
 from aiohttp import web
 
-from crawlog.jobs.request import Submission
+from crawlog.jobs.request import JobRequest
 from crawlog.schemas.log_lines import LogLine
 from crawlog.service.app import make_app
 from crawlog.service.scrapyd import SCRAPYD
@@ -53,7 +53,7 @@ class ToldFleet:
         """Deployed projects."""
         return self.all_projects
 
-    async def submit(self, wanted: Submission, by: str) -> None:
+    async def submit(self, wanted: JobRequest, by: str) -> None:
         """Notes it; the job is pending."""
         self._note((wanted, by))
         place = (wanted.job, wanted.project, wanted.spider)

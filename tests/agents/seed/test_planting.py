@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +23,9 @@ from crawlog.agents.seed.planting import keep_seeds, kept_seeds, plant, scope_na
 from crawlog.agents.seed.source import Source, lines_of
 from crawlog.agents.seed.sower import FRAME_BYTES, MAX_NAMES, POLL_EVERY, TOLD, SeedBatch, SeedBatches, Seeded, Sower
 from crawlog.cli.arguments import existing_file
-from crawlog.jobs import run_request
-from crawlog.jobs.run_request import RunRequest, job_name
+from crawlog.jobs import request
+from crawlog.jobs.request import JobRequest, LocalParts, job_name
+from crawlog.jobs.submit import wanted_of
 from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.requests import CookieGiven, RequestRecord
@@ -235,12 +236,15 @@ def test_seeds_that_come_by_a_pipe_name_the_job_and_are_still_there(tmp_path: Pa
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"http://f.example/\n",))
     writer.start()
-    order = RunRequest(seeds_file=existing_file(pipe, "--seeds"))
-    assert order.name() == RunRequest(seeds_file=file).name() == job_name(["http://f.example/"])
-    writer.join()
-    assert order.source is not None
-    with order.source as source:
-        assert [line.strip() for _, part in source.parts() for line in part] == [b"http://f.example/"]
+    with ExitStack() as opened:
+        wanted, same = (
+            wanted_of(Settings(), JobRequest(), LocalParts((str(existing_file(one, "--seeds")),)), print, opened)
+            for one in (pipe, file)
+        )
+        assert wanted.name == same.name == job_name(["http://f.example/"])
+        writer.join()
+        assert wanted.source is not None
+        assert [line.strip() for _, part in wanted.source.parts() for line in part] == [b"http://f.example/"]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_url() -> None:
@@ -313,9 +317,13 @@ def test_an_example_of_the_seeds_is_the_first_url_among_them(tmp_path: Path) -> 
     """Hints name it, so it is without a login; a file may begin with anything."""
     file = tmp_path / "seeds.txt"
     file.write_bytes(b'# mine\n\nnonsense\n{"url": "http://me:pw@b.example/x"}\nhttp://c.example/\n')
-    assert RunRequest(seeds_file=file).example() == "http://b.example/x"
-    assert RunRequest(seeds=["http://a.example/"], seeds_file=file).example() == "http://a.example/"
-    assert RunRequest(job="j").example() == ""
+    with ExitStack() as opened:
+        for request, seeds, example in (
+            (JobRequest(), (str(file),), "http://b.example/x"),
+            (JobRequest(urls=("http://a.example/",)), ("http://a.example/", str(file)), "http://a.example/"),
+            (JobRequest(job="j"), (), ""),
+        ):
+            assert wanted_of(Settings(), request, LocalParts(seeds), print, opened).example == example
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress])
@@ -499,7 +507,7 @@ def test_the_name_of_many_seeds_is_made_outside_memory_and_is_the_same(seeds: li
     """A known job is found again by the name that it had."""
     whole = "\n".join([*sorted({seed.strip() for seed in seeds}), "s.py:S", "a=1", "b=2"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_request, "CHUNK", 3)
+        patch.setattr(request, "CHUNK", 3)
         assert (
             job_name(seeds, "s.py:S", [("b", "2"), ("a", "1")])
             == "job-" + xxhash.xxh3_64_hexdigest(whole.encode())[:10]

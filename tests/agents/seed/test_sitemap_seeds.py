@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import pytest
 from crawlog.agents.seed.line import found_on
 from crawlog.agents.seed.sitemap_seeds import collect
 from crawlog.agents.seed.source import Source
-from crawlog.cli.arguments import ordered
-from crawlog.jobs.run_request import job_name
+from crawlog.cli.arguments import requested
+from crawlog.jobs.request import job_name
+from crawlog.jobs.submit import wanted_of
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured
@@ -233,12 +235,11 @@ def test_a_sitemap_in_a_file_that_is_not_whole_is_an_error(content: bytes, says:
 def test_a_run_takes_the_urls_of_a_sitemap_and_has_the_name_of_what_was_typed(site: Site, settings: Settings) -> None:
     """So the same command goes on, also when the site has a page more."""
     sitemap, told = f"sitemap:{site.url}/index.xml", list[str]()
-    settings, order = ordered(settings, [sitemap, "http://b.example/"])
-    assert order.name() == job_name(["http://b.example/", sitemap])
-    order.read_seeds(settings, told.append)
-    assert order.source is not None
-    with order.source as source:
-        urls = [found_on(line.strip(), str).url for _, part in source.parts() for line in part]
+    settings, request, parts = requested(settings, [sitemap, "http://b.example/"])
+    with ExitStack() as opened:
+        wanted = wanted_of(settings, request, parts, told.append, opened)
+        assert wanted.source is not None
+        urls = [found_on(line.strip(), str).url for _, part in wanted.source.parts() for line in part]
     assert urls[0] == "http://b.example/"
     assert sorted(urls[1:7]) == [f"{site.url}/{n}" for n in range(1, 7)]
-    assert order.name() == job_name(["http://b.example/", sitemap])
+    assert wanted.name == job_name(["http://b.example/", sitemap])

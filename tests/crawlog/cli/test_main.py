@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ from crawlog.cli import arguments, summary_text
 from crawlog.cli.main import main
 from crawlog.commands.export import Exported
 from crawlog.commands.replay import ReplayOptions
-from crawlog.jobs.run_request import RunRequest, job_name, refused
+from crawlog.jobs.request import JobRequest, LocalParts, job_name, refused
+from crawlog.jobs.submit import wanted_of
 from crawlog.jobs.summary import Summary
 from crawlog.processes import folder
 from crawlog.processes.hold import Hold
@@ -281,11 +283,12 @@ def test_a_url_that_is_a_file_is_named_so(crawlog: Command, tmp_path: Path) -> N
 def test_seeds_may_come_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `crawlog run -` is told."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"http://a.example/\n")))
-    order = RunRequest(seeds_file=arguments.existing_file(Path("-"), "--seeds"))
-    assert order.name() == job_name(["http://a.example/"])
-    assert order.source is not None
-    with order.source as source:
-        assert [line for _, part in source.parts() for line in part] == [b"http://a.example/\n"]
+    parts = LocalParts((str(arguments.existing_file(Path("-"), "--seeds")),))
+    with ExitStack() as opened:
+        wanted = wanted_of(Settings(), JobRequest(), parts, print, opened)
+        assert wanted.name == job_name(["http://a.example/"])
+        assert wanted.source is not None
+        assert [line for _, part in wanted.source.parts() for line in part] == [b"http://a.example/\n"]
 
 
 def test_all_wrong_urls_are_told_at_once() -> None:

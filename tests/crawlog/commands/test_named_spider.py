@@ -1,6 +1,7 @@
 """How a command names a spider, its arguments and Scrapy's settings; and what its job is called then."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,12 @@ import pytest
 from crawlog.cli import arguments
 from crawlog.cli.main import main
 from crawlog.commands.named_spider import arguments_in, named, path_of, scrapy_apart
-from crawlog.jobs.run_request import RunRequest, job_name
+from crawlog.jobs.request import JobRequest, LocalParts, job_name
+from crawlog.jobs.submit import wanted_of
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.job_spec import JobSpider, resolve_spec
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.spiders import SpiderFacts
 
 SPIDER = """
 from crawlog import Spider
@@ -115,19 +118,26 @@ def test_a_larger_download_maxsize_than_a_record_holds_is_lowered_and_said(tmp_p
 def test_a_job_is_called_by_seeds_spider_and_arguments(tmp_path: Path) -> None:
     """Not by the folder; without arguments as before there were any."""
     assert job_name(["http://a.example/"]) == "job-b4f9c4f84b"
-    order = RunRequest(["http://a.example/"], spider=f"{tmp_path}/books.py:Books")
-    assert order.name() == RunRequest(["http://a.example/"], spider="/books.py:Books").name()
-    args = (("b", "2"), ("a", "1"))
-    more = RunRequest(["http://a.example/"], spider="/books.py:Books", args=args)
-    assert more.name() == job_name(order.seeds, "books.py:Books", reversed(args))
-    assert len({more.name(), order.name(), RunRequest(spider="/books.py:Books", args=args, starts=True).name()}) == 3
+
+    def name(folder: str, *seeds: str, args: dict[str, str] | None = None) -> str:
+        request = JobRequest(urls=seeds, args=args or {})
+        facts = SpiderFacts(f"{folder}/books.py:Books", "books@1", starts=True)
+        with ExitStack() as opened:
+            return wanted_of(Settings(), request, LocalParts(seeds, facts), print, opened).name
+
+    plain, args = name(str(tmp_path), "http://a.example/"), {"b": "2", "a": "1"}
+    assert plain == name("", "http://a.example/")
+    more = name("", "http://a.example/", args=args)
+    assert more == job_name(["http://a.example/"], "books.py:Books", [("a", "1"), ("b", "2")])
+    assert len({more, plain, name("", args=args)}) == 3
 
 
 def test_the_record_of_a_job_has_them(tmp_path: Path) -> None:
     """Each worker loads the same spider by it."""
     (tmp_path / "books.py").write_text(SPIDER.replace("def parse", "def __init__(self, n): self.n = n\n    def parse"))
     spider = arguments.spider(f"{tmp_path}/books.py", ["n=1"], (), Settings)
-    _, order = arguments.ordered(Settings(), ["http://a.example/"], spider=spider)
-    assert order.of_spider() == JobSpider(f"{tmp_path}/books.py:Books", (("n", "1"),))
-    spec = resolve_spec(Settings(), order.of_spider())
-    assert JobSpider.of(spec) == order.of_spider()
+    settings, request, parts = arguments.requested(Settings(), ["http://a.example/"], spider=spider)
+    with ExitStack() as opened:
+        wanted = wanted_of(settings, request, parts, print, opened)
+    assert wanted.spider == JobSpider(f"{tmp_path}/books.py:Books", (("n", "1"),))
+    assert JobSpider.of(resolve_spec(Settings(), wanted.spider)) == wanted.spider

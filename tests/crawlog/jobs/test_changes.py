@@ -1,6 +1,7 @@
 """What `crawlog jobs` tells of a job: from a log that no worker reads."""
 
 import time
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,9 @@ from crawlog.jobs.changes import (
     show_job,
     stop_job,
 )
-from crawlog.jobs.planting import Planting
-from crawlog.jobs.request import Submission
-from crawlog.jobs.submit import submit
+from crawlog.jobs.request import JobRequest, LocalParts
+from crawlog.jobs.submit import submit, wanted_of
+from crawlog.jobs.writer import JobWriter
 from crawlog.schemas.control import Command, JobCopy, Join
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.job_orders import JobStateName
@@ -117,7 +118,7 @@ def test_a_job_that_finishes_while_it_is_cancelled_stays_finished(
         write_job(cluster, producer, topics, "j", msgspec.structs.replace(known.spec, state="finished", rev=7))
         raise OrderRefused("j", "it has revision 7")
 
-    monkeypatch.setattr("crawlog.streams.control.apply_change", refused)
+    monkeypatch.setattr("crawlog.jobs.changes.apply_change", refused)
     with pytest.raises(InvalidState, match="nothing to cancel"):
         cancel_job(cluster, "j")
     assert expected == [known.spec.rev]
@@ -144,7 +145,7 @@ def test_a_delete_that_was_killed_is_completed_by_the_next_one(cluster: Settings
 def test_each_copy_of_a_job_names_the_epoch_of_the_deleted_one_of_its_name(cluster: Settings) -> None:
     """By it parse tells their pages apart once the copy that says `deleted` is compacted away."""
     ensure_topics(cluster)
-    wanted = Submission(urls=("http://a.test/",), job="j")
+    wanted = JobRequest(urls=("http://a.test/",), job="j")
     changes: list[Callable[[], object]] = [
         lambda: submit(cluster, wanted),
         lambda: pause_job(cluster, "j"),
@@ -162,7 +163,7 @@ def test_each_copy_of_a_job_names_the_epoch_of_the_deleted_one_of_its_name(clust
 
 def submitted(cluster: Settings, producer: Producer) -> None:
     """A submission takes the name."""
-    submit(cluster, Submission(urls=("http://a.test/",), job="j"))
+    submit(cluster, JobRequest(urls=("http://a.test/",), job="j"))
 
 
 def seeded(cluster: Settings, producer: Producer) -> None:
@@ -172,11 +173,12 @@ def seeded(cluster: Settings, producer: Producer) -> None:
 
 def run(cluster: Settings, producer: Producer) -> None:
     """A run takes the name."""
-    copy = JobCopy("j", JobSpec(rev=3), 1, after=0)
-    topics, kinds = Topics(cluster.kafka.prefix), {"is_changed": True, "is_anew": True, "is_known": False}
-    job = SimpleNamespace(name="j", topics=topics, copy=copy, closed="", starts=False, **kinds)
-    supervisor = SimpleNamespace(settings=cluster, producer=producer, lost_founds=(), watch=object())
-    Planting(job, supervisor, print)._write_record()  # type: ignore[arg-type]  # as much of both as it needs
+    with ExitStack() as opened:
+        request = JobRequest(urls=("http://a.test/",), job="j")
+        wanted = wanted_of(cluster, request, LocalParts(), print, opened, may_change=True)
+        writer = JobWriter(SimpleNamespace(settings=cluster, producer=producer), wanted, print)
+        writer.recall()
+        writer.write()
 
 
 @pytest.mark.parametrize("take", [submitted, seeded, run])

@@ -21,7 +21,6 @@ from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputN
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams import cluster, fleet, log
 from crawlog.streams.dead_letters import LetterTally
 from crawlog.streams.errors import EngineError, InvalidState
 from crawlog.streams.fleet import FleetState, JobView
@@ -331,12 +330,10 @@ def test_an_output_that_could_not_be_made_is_an_error() -> None:
 def test_dead_letters_count_from_before_the_job_was_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first pages fail before this command begins to follow."""
     began: list[int] = []
-    monkeypatch.setattr(log, "partition_count", lambda _: 1)
-    monkeypatch.setattr(cluster, "Admin", lambda _: SimpleNamespace(ends=lambda topics, _: dict.fromkeys(topics, (5,))))
-    monkeypatch.setattr(fleet, "FleetView", lambda *_, **__: SimpleNamespace(start=lambda: None), raising=False)
-    monkeypatch.setattr(
-        "crawlog.streams.fleet.DeadLetterReader", lambda _settings, _job, start: began.append(start), raising=False
-    )
+    monkeypatch.setattr(follow, "partition_count", lambda _: 1)
+    monkeypatch.setattr(follow, "Admin", lambda _: SimpleNamespace(ends=lambda topics, _: dict.fromkeys(topics, (5,))))
+    monkeypatch.setattr(follow, "FleetView", lambda *_, **__: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(follow, "DeadLetterReader", lambda _settings, _job, start: began.append(start))
     monkeypatch.setattr(follow, "SpiderLines", lambda *_: None)
     before = follow.Before(dead=3)
     follow.JobFollower(

@@ -1,9 +1,10 @@
-"""Submissions: what is refused before the log is asked."""
+"""JobRequests: what is refused before the log is asked."""
 
 import pytest
 
 from crawlog.jobs import submit as submitting
-from crawlog.jobs.request import Submission, checked, outputs_of
+from crawlog.jobs.record import outputs_of
+from crawlog.jobs.request import JobRequest, checked
 from crawlog.jobs.submit import job_settings, submit
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.streams.errors import Misconfigured
@@ -14,26 +15,26 @@ from crawlog.streams.spiders import SpiderFacts
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (Submission(urls=("/etc/passwd",)), "is not a URL"),
-        (Submission(urls=("-",)), "is not a URL"),
-        (Submission(urls=("sitemap:http://a.test/",)), "is not a URL"),
-        (Submission(urls=("http://u:secret@a.test/",)), "fetch.logins"),
-        (Submission(urls=("http://a.test/",), job="../x"), "letters, digits"),
-        (Submission(urls=("http://a.test/",), job="default"), "for URLs that other programs write"),
-        (Submission(urls=("http://a.test/",), settings={"fetch.concurrency": 3}), "of workers, not of a job"),
-        (Submission(urls=("http://a.test/",), settings={"sink.folder": "/etc"}), "of workers, not of a job"),
-        (Submission(urls=("http://a.test/",), settings={"politness.delay_s": 3}), "did you mean politeness.delay_s"),
-        (Submission(spider="s", project="p", settings={"ITEM_PIPELINES": "{}"}), "it names code to import"),
-        (Submission(spider="s", project="p", settings={"LOG_FILE": "/etc/x"}), "it names a file or folder"),
-        (Submission(settings={"DOWNLOAD_DELAY": 1}), "give --spider"),
-        (Submission(project="p"), "name one of its spiders"),
-        (Submission(urls=("http://a.test/",), args={"": "x"}), "NAME=VALUE"),
-        (Submission(urls=("http://a.test/",), args={"a=b": "c"}), "NAME=VALUE"),
-        (Submission(urls=("http://a.test/",), priority=1 << 31), "--priority 2147483648: from -2147483648"),
-        (Submission(urls=("http://a.test/",), priority=-(1 << 31) - 1), "--priority -2147483649: from -2147483648"),
+        (JobRequest(urls=("/etc/passwd",)), "is not a URL"),
+        (JobRequest(urls=("-",)), "is not a URL"),
+        (JobRequest(urls=("sitemap:http://a.test/",)), "is not a URL"),
+        (JobRequest(urls=("http://u:secret@a.test/",)), "fetch.logins"),
+        (JobRequest(urls=("http://a.test/",), job="../x"), "letters, digits"),
+        (JobRequest(urls=("http://a.test/",), job="default"), "for URLs that other programs write"),
+        (JobRequest(urls=("http://a.test/",), settings={"fetch.concurrency": 3}), "of workers, not of a job"),
+        (JobRequest(urls=("http://a.test/",), settings={"sink.folder": "/etc"}), "of workers, not of a job"),
+        (JobRequest(urls=("http://a.test/",), settings={"politness.delay_s": 3}), "did you mean politeness.delay_s"),
+        (JobRequest(spider="s", project="p", settings={"ITEM_PIPELINES": "{}"}), "it names code to import"),
+        (JobRequest(spider="s", project="p", settings={"LOG_FILE": "/etc/x"}), "it names a file or folder"),
+        (JobRequest(settings={"DOWNLOAD_DELAY": 1}), "give --spider"),
+        (JobRequest(project="p"), "name one of its spiders"),
+        (JobRequest(urls=("http://a.test/",), args={"": "x"}), "NAME=VALUE"),
+        (JobRequest(urls=("http://a.test/",), args={"a=b": "c"}), "NAME=VALUE"),
+        (JobRequest(urls=("http://a.test/",), priority=1 << 31), "--priority 2147483648: from -2147483648"),
+        (JobRequest(urls=("http://a.test/",), priority=-(1 << 31) - 1), "--priority -2147483649: from -2147483648"),
     ],
 )
-def test_what_no_job_may_have_is_refused_with_what_to_do(wanted: Submission, said: str) -> None:
+def test_what_no_job_may_have_is_refused_with_what_to_do(wanted: JobRequest, said: str) -> None:
     """A URL is never read as a file of the machine that takes the submission."""
     with pytest.raises(Misconfigured, match=said) as caught:
         checked(wanted)
@@ -42,7 +43,7 @@ def test_what_no_job_may_have_is_refused_with_what_to_do(wanted: Submission, sai
 
 def test_a_spiders_argument_has_any_name_that_a_line_can_show() -> None:
     """Spiders of projects read them from `**kwargs`."""
-    wanted = Submission(urls=("http://a.test/",), args={"qs:year": "2020", "1st one": ""})
+    wanted = JobRequest(urls=("http://a.test/",), args={"qs:year": "2020", "1st one": ""})
     assert checked(wanted) is wanted
 
 
@@ -72,7 +73,7 @@ def test_a_file_of_an_unknown_format_is_refused_before_the_job_waits_for_it() ->
 
 def test_settings_of_a_submission_win_over_those_of_the_submitter() -> None:
     """Values come as JSON or as texts, as `-s` takes them."""
-    wanted = Submission(
+    wanted = JobRequest(
         settings={"politeness.delay_s": "2", "scope.include": ["a,b"], "robots.obey": False}, depth=3, max_pages=7
     )
     settings = job_settings(load({"politeness.delay_s": 9, "run.depth": 1}), wanted, None)
@@ -92,17 +93,17 @@ def test_deployed_code_with_settings_of_workers_is_refused_before_they_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever may deploy could have the cluster's password sent to a host of theirs."""
-    monkeypatch.setattr("crawlog.streams.log.ensure_topics", lambda *_: None)
+    monkeypatch.setattr("crawlog.jobs.submit.ensure_topics", lambda *_: None)
     monkeypatch.setattr(submitting, "_code", lambda *_: CodeRef("shop", "1", "00" * 32))
     monkeypatch.setattr("crawlog.commands.named_spider.facts_of", lambda *_: OF_ANOTHER_CLUSTER)
     said = "the spider news sets fetch.concurrency, kafka.bootstrap, run.data: of workers"
     with pytest.raises(Misconfigured, match=said):
-        submit(load({}), Submission(project="shop", spider="news"))
+        submit(load({}), JobRequest(project="shop", spider="news"))
 
 
 def test_a_spider_sets_what_a_job_has_and_nothing_else() -> None:
     """A file that is written for `run` may have settings of workers; on a fleet they are those of the submitter."""
     base = load({"kafka.bootstrap": "ours.test:9092"})
-    settings = job_settings(base, Submission(), OF_ANOTHER_CLUSTER)
+    settings = job_settings(base, JobRequest(), OF_ANOTHER_CLUSTER)
     assert (settings.kafka, settings.run, settings.fetch) == (base.kafka, base.run, base.fetch)
     assert settings.politeness.delay_s == 3

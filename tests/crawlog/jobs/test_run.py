@@ -13,14 +13,17 @@ from crawlog import outcome
 from crawlog.agents.seed import source
 from crawlog.cli import summary_text
 from crawlog.jobs import run as run_module
-from crawlog.jobs.run import PrivateFleet, Trouble
-from crawlog.jobs.run_request import RunRequest
+from crawlog.jobs.record import Wanted
+from crawlog.jobs.request import JobRequest, LocalParts
+from crawlog.jobs.run import PrivateFleet
+from crawlog.jobs.run_checks import Trouble
 from crawlog.jobs.summary import UNFINISHED, Summary
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.fleet import OutputView
+from crawlog.streams.job_spec import NO_SPIDER
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.settings import Settings
 
@@ -28,8 +31,9 @@ from crawlog.streams.settings import Settings
 def test_a_run_tells_of_a_pipe_of_seeds_that_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its seeds name the job, so nothing begins before their end: `tail -f urls.txt | crawlog run --seeds -`."""
     monkeypatch.setattr(source, "OPEN_S", 0.05)
-    monkeypatch.setattr(run_module, "Supervisor", lambda *_: nullcontext())
-    monkeypatch.setattr(run_module, "_crawl", lambda request, *_: request.source.__exit__())
+    supervisor = SimpleNamespace(launch=lambda: None, picture=FleetReports(), settings=Settings())
+    monkeypatch.setattr(run_module, "Supervisor", lambda *_: nullcontext(supervisor))
+    monkeypatch.setattr(run_module, "_crawl", lambda *_, **__: None)
     told, pipe, is_told = list[str](), tmp_path / "pipe", threading.Event()
     os.mkfifo(pipe)
 
@@ -44,7 +48,7 @@ def test_a_run_tells_of_a_pipe_of_seeds_that_stays_open(tmp_path: Path, monkeypa
 
     writer = threading.Thread(target=write)
     writer.start()
-    summary = run_module.run(Settings(), RunRequest(seeds_file=pipe), SimpleNamespace(say=say))
+    summary = run_module.run(Settings(), JobRequest(), LocalParts((str(pipe),)), SimpleNamespace(say=say))
     writer.join()
     assert [line.partition(": ")[0] for line in told] == [f"{pipe} is open still", f"job {summary.job}"]
 
@@ -53,11 +57,10 @@ def a_fleet(**parts: Any) -> Any:
     """A run whose workers answer at once, and whose job has ended with one dead letter."""
     fleet = object.__new__(PrivateFleet)
     fleet.summary = Summary("shop", reason="finished", counts=JobCounts(fetched=2), dead=1)
-    fleet.supervisor = SimpleNamespace(ends=lambda _: (2,))  # type: ignore[assignment]  # all that is asked
+    fleet.supervisor = SimpleNamespace(ends=lambda _: (2,), lost_founds=())  # type: ignore[assignment]  # all that is asked
     fleet.outputs, fleet._vain_checks = None, 0
-    fleet._request = RunRequest(outputs=("rows.jsonl",))
+    fleet._wanted, fleet._dumps_stats = Wanted(JobRequest(outputs=("rows.jsonl",)), "shop", NO_SPIDER), False
     fleet._losses = SimpleNamespace(missing=(), was_damaged=False, holds=lambda *_: True)  # type: ignore[assignment]  # as above
-    fleet._planting = SimpleNamespace(lost=tuple)  # type: ignore[assignment]  # as above
     fleet._shown = SimpleNamespace(say=lambda _: None, close=lambda: None)
     for name, part in parts.items():
         setattr(fleet, name, part)
@@ -79,7 +82,9 @@ def following(end: Finished | None = END) -> Any:
 
 
 @pytest.mark.parametrize(("failing", "ends"), [(0, True), (2, True), (3, False)])
-def test_a_broker_that_dies_in_the_check_of_the_log_does_not_end_the_run(failing: int, *, ends: bool) -> None:
+def test_a_broker_that_dies_in_the_check_of_the_log_does_not_end_the_run(
+    monkeypatch: pytest.MonkeyPatch, failing: int, *, ends: bool
+) -> None:
     """1 the crawl is done → 2 the log is checked → 3 the broker's disk is full → 4 it is started again, and checked."""
     answers = [EngineError("it gives no answer")] * failing
     settled: list[object] = []
@@ -90,7 +95,8 @@ def test_a_broker_that_dies_in_the_check_of_the_log_does_not_end_the_run(failing
         return True
 
     fleet = a_fleet(_losses=SimpleNamespace(holds=holds, missing=()), _settle=settled.append)
-    fleet.job = SimpleNamespace(end=None, amend_end=lambda *_: None)
+    fleet.job = SimpleNamespace(end=None, was_back=0, plan=None)
+    monkeypatch.setattr(run_module, "amend_end", lambda *_, **__: None)
     with nullcontext() if ends else pytest.raises(EngineError):
         fleet._follow(following())
     assert len(settled) == min(failing, 2)
@@ -109,8 +115,8 @@ def test_a_broker_that_dies_in_the_check_of_the_log_does_not_end_the_run(failing
 def test_a_run_of_a_job_that_has_ended_says_how(state: Any, reason: str, told: str, line: str) -> None:
     """A job that `jobs stop` stopped has not ended for a run: it makes no file, then or later."""
     fleet, copy = a_fleet(), JobCopy("shop", JobSpec(state=state, reason=reason))
-    fleet.job = SimpleNamespace(end=END, copy=copy, note_new_spider=lambda: None)
-    fleet._end_at_once()
+    fleet.job = SimpleNamespace(end=END)
+    fleet._end_at_once(copy)
     assert fleet.summary.reason == told
     assert (told in UNFINISHED) == (told in ("stopped", "cancelled"))
     said, *_ = summary_text.lines(fleet.summary)

@@ -12,7 +12,7 @@ from crawlog.agents.seed import Source, plant
 from crawlog.commands import projects
 from crawlog.commands.job_logs import job_log_lines
 from crawlog.jobs.changes import cancel_job, resume_job
-from crawlog.jobs.request import Submission
+from crawlog.jobs.request import JobRequest
 from crawlog.jobs.submit import submit
 from crawlog.schemas import urls
 from crawlog.schemas.control import NO_EPOCH, Command, JobCopy, OutputNote, StartEnded
@@ -73,7 +73,7 @@ def deployed(cluster: Settings, folder: Path, code: str) -> Settings:
 
 def test_a_submission_is_a_whole_job_in_the_log(cluster: Settings) -> None:
     """Record in every partition, then the seeds with their priority; who, when, and the outputs are in it."""
-    wanted = Submission(
+    wanted = JobRequest(
         urls=("http://a.test/", "http://b.test/x"),
         settings={"politeness.delay_s": 3},
         outputs=("rows.csv",),
@@ -96,25 +96,25 @@ def test_a_submission_is_a_whole_job_in_the_log(cluster: Settings) -> None:
 
 def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster: Settings) -> None:
     """Without a name it is made of the seeds; other settings under a known name are an error that says what to do."""
-    wanted = Submission(urls=("http://a.test/",))
+    wanted = JobRequest(urls=("http://a.test/",))
     name = submit(cluster, wanted).name
     assert submit(cluster, wanted).name == name
     assert job(cluster, name).spec.rev == 1
-    other = Submission(urls=("http://a.test/",), job=name, depth=1)
+    other = JobRequest(urls=("http://a.test/",), job=name, depth=1)
     with pytest.raises(InvalidState, match=r"with other run\.depth: .*--fresh"):
         submit(cluster, other)
-    private = Submission(
+    private = JobRequest(
         urls=("http://a.test/",), job=name, outputs=("rows.csv",), settings={"network.allow_private": True}
     )
     with pytest.raises(InvalidState, match=r"with other -o, network\.allow_private: "):
         submit(cluster, private)
     for seeds in ("http://a.test/",), ("http://b.test/",):
-        narrow = Submission(urls=seeds, job=name, settings={"scope.include": ["/shop/"]})
+        narrow = JobRequest(urls=seeds, job=name, settings={"scope.include": ["/shop/"]})
         with pytest.raises(InvalidState, match=r"with other scope\.include: "):
             submit(cluster, narrow)
     with pytest.raises(InvalidState, match="there already"):
-        submit(cluster, Submission(urls=("http://a.test/",), job=name, is_new=True))
-    fresh = Submission(urls=("http://a.test/",), job=name, depth=1, fresh=True)
+        submit(cluster, JobRequest(urls=("http://a.test/",), job=name, is_new=True))
+    fresh = JobRequest(urls=("http://a.test/",), job=name, depth=1, fresh=True)
     assert submit(cluster, fresh).epoch == 1
     assert job(cluster, name).spec.max_depth == 1
 
@@ -122,19 +122,19 @@ def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster:
 @pytest.mark.parametrize(
     ("given", "others"),
     [
-        (Submission(max_pages=4), ["run.max_pages"]),
-        (Submission(depth=2, priority=3), ["--priority", "run.depth"]),
-        (Submission(settings={"politeness.delay_s": 9, "scope": "host"}), ["scope.kind", "politeness.delay_s"]),
-        (Submission(outputs=("rows.csv",)), ["-o"]),
-        (Submission(max_pages=5, depth=1), []),
-        (Submission(), []),
+        (JobRequest(max_pages=4), ["run.max_pages"]),
+        (JobRequest(depth=2, priority=3), ["--priority", "run.depth"]),
+        (JobRequest(settings={"politeness.delay_s": 9, "scope": "host"}), ["scope.kind", "politeness.delay_s"]),
+        (JobRequest(outputs=("rows.csv",)), ["-o"]),
+        (JobRequest(max_pages=5, depth=1), []),
+        (JobRequest(), []),
     ],
 )
 def test_a_submission_without_urls_has_no_settings_but_the_jobs(
-    cluster: Settings, given: Submission, others: list[str]
+    cluster: Settings, given: JobRequest, others: list[str]
 ) -> None:
     """Other ones would be left out without a word. What it does not give is as the job has it."""
-    submit(cluster, Submission(urls=("http://a.test/",), job="j", max_pages=5, depth=1, priority=7))
+    submit(cluster, JobRequest(urls=("http://a.test/",), job="j", max_pages=5, depth=1, priority=7))
     again = msgspec.structs.replace(given, job="j")
     if not others:
         assert submit(cluster, again).name == "j"
@@ -150,7 +150,7 @@ def test_the_first_of_two_submissions_at_one_instant_has_the_name(
 ) -> None:
     """Whichever record the folds prefer: both had read that there is no such job. The other one sends no seeds."""
     first, second = (
-        Submission(urls=(f"http://{depth}.test/",), job="j", depth=depth, is_new=is_new) for depth in depths
+        JobRequest(urls=(f"http://{depth}.test/",), job="j", depth=depth, is_new=is_new) for depth in depths
     )
 
     def crossed(*given: Any) -> Any:
@@ -159,7 +159,7 @@ def test_the_first_of_two_submissions_at_one_instant_has_the_name(
         submit(cluster, first)
         return said
 
-    monkeypatch.setattr("crawlog.streams.control.settled_control", crossed)
+    monkeypatch.setattr("crawlog.jobs.writer.settled_control", crossed)
     with pytest.raises(InvalidState, match="is there already" if is_new else r"with other .*run\.depth"):
         submit(cluster, second)
     taken = job(cluster, "j")
@@ -174,7 +174,7 @@ def test_a_submission_gives_no_seeds_to_a_job_that_is_deleted_meanwhile(
     cluster: Settings, monkeypatch: pytest.MonkeyPatch, change: Any
 ) -> None:
     """The new job would lack all but its settings, and run though it was to wait; one begun again has other seeds."""
-    wanted = Submission(urls=("http://a.test/",), job="j", paused=True)
+    wanted = JobRequest(urls=("http://a.test/",), job="j", paused=True)
     submit(cluster, wanted)
 
     def crossed(*given: Any, **options: Any) -> Any:
@@ -197,7 +197,7 @@ def test_a_submission_gives_no_seeds_to_a_job_that_is_deleted_meanwhile(
 def test_the_same_submission_of_a_finished_job_has_its_outputs_looked_at_again(cluster: Settings) -> None:
     """FILE may be lost; its worker makes it anew, as `run` does."""
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    wanted = Submission(urls=("http://a.test/",), outputs=("rows.jsonl",), job="j")
+    wanted = JobRequest(urls=("http://a.test/",), outputs=("rows.jsonl",), job="j")
     submit(cluster, wanted)
     write_job(cluster, producer, topics, "j", msgspec.structs.replace(job(cluster, "j").spec, rev=2, state="finished"))
     write_control(producer, topics, [OutputNote("j", "rows.jsonl", 1.0, rev=2, rows=9)])
@@ -212,10 +212,10 @@ def test_the_same_submission_of_a_finished_job_has_its_outputs_looked_at_again(c
 def test_a_job_that_begins_again_is_no_longer_closed_by_its_spider(cluster: Settings, before: str, reason: str) -> None:
     """Else it would be stopped at once, for the old reason. A stop by an operator holds until he ends it."""
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    submit(cluster, Submission(urls=("http://a.test/",), job="j"))
+    submit(cluster, JobRequest(urls=("http://a.test/",), job="j"))
     write_job(cluster, producer, topics, "j", JobSpec(2, state=before))  # type: ignore[arg-type]  # one of the states
     write_command(producer, topics, Command("stop", job="j", reason=reason))
-    assert submit(cluster, Submission(urls=("http://a.test/",), job="j", fresh=before == "stopped")).epoch == 1
+    assert submit(cluster, JobRequest(urls=("http://a.test/",), job="j", fresh=before == "stopped")).epoch == 1
     assert read_control(cluster, topics).commands.of_job("j").stopped == (not reason)
 
 
@@ -224,7 +224,7 @@ def test_every_command_completes_a_fresh_that_was_killed(
     cluster: Settings, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """Else each order names the former epoch and is refused, as is the same command again."""
-    plain, fresh = (Submission(urls=("http://a.test/",), job="j", fresh=again) for again in (False, True))
+    plain, fresh = (JobRequest(urls=("http://a.test/",), job="j", fresh=again) for again in (False, True))
     submit(cluster, plain)
     for epoch, again in ((1, partial(resume_job, cluster, "j")), (2, partial(submit, cluster, plain))):
         with dying(monkeypatch, point, 1):
@@ -248,7 +248,7 @@ def test_urls_for_a_job_that_does_not_run_are_told_to_wait(
     cluster: Settings, monkeypatch: pytest.MonkeyPatch, state: Any, reason: str
 ) -> None:
     """Nothing is lost, and the line names what lets the job go on; a larger limit alone does so at the limit only."""
-    wanted = Submission(urls=("http://a.test/",), job="j", max_pages=5)
+    wanted = JobRequest(urls=("http://a.test/",), job="j", max_pages=5)
     submit(cluster, wanted)
     is_full = reason == "max_pages"
     at_limit = "`crawlog submit --job j --max-pages N` (without `up`: the same `crawlog run`) with more than 5"
@@ -278,10 +278,10 @@ def test_urls_for_a_job_that_does_not_run_are_told_to_wait(
 
 def test_a_larger_limit_lets_a_full_job_go_on_where_no_worker_runs(cluster: Settings) -> None:
     """Its record is written, and its new URLs: a worker that starts later crawls them."""
-    submit(cluster, Submission(urls=("http://a.test/",), job="j", max_pages=5, depth=1), "ann")
+    submit(cluster, JobRequest(urls=("http://a.test/",), job="j", max_pages=5, depth=1), "ann")
     full = msgspec.structs.replace(job(cluster, "j").spec, rev=2, state="stopped", reason="max_pages")
     write_job(cluster, Producer(cluster, "test"), Topics(cluster.kafka.prefix), "j", full)
-    submit(cluster, Submission(urls=("http://a.test/x",), job="j", max_pages=9, depth=1), "bob")
+    submit(cluster, JobRequest(urls=("http://a.test/x",), job="j", max_pages=9, depth=1), "bob")
     spec = job(cluster, "j").spec
     assert (spec.state, spec.reason, spec.max_pages, spec.max_depth, spec.by) == ("running", "", 9, 1, "ann")
     assert [found.url for one in records(cluster) for found in one.urls or ()] == ["http://a.test/", "http://a.test/x"]
@@ -292,7 +292,7 @@ def test_a_job_of_the_service_is_requested_as_one_of_the_command_line(cluster: S
     fetch = cluster.fetch.model_copy(update={"headers": ("X-Key: said",), "proxies": ("http://u:secret@p:1",)})
     settings = cluster.model_copy(update={"fetch": fetch})
     for name, own in (("cli", settings), ("http", for_stage(settings, "service"))):
-        submit(own, Submission(urls=("http://a.test/",), job=name))
+        submit(own, JobRequest(urls=("http://a.test/",), job=name))
     rules = job(cluster, "http").spec.requests
     assert rules == job(cluster, "cli").spec.requests
     assert rules is not None
@@ -301,14 +301,14 @@ def test_a_job_of_the_service_is_requested_as_one_of_the_command_line(cluster: S
 
 def test_a_paused_submission_waits(cluster: Settings) -> None:
     """Its record says so from its first moment on."""
-    assert submit(cluster, Submission(urls=("http://a.test/",), job="later", paused=True)).state == "paused"
+    assert submit(cluster, JobRequest(urls=("http://a.test/",), job="later", paused=True)).state == "paused"
     assert {one.spec.state for one in records(cluster) if one.spec is not None} == {"paused"}
 
 
 @pytest.mark.parametrize("state", ["running", "finished"])
 def test_urls_that_are_to_wait_are_refused_by_a_job_that_does_not(cluster: Settings, state: str) -> None:
     """They were taken, and asked for at once; again for a paused job they wait."""
-    waits = Submission(urls=("http://a.test/",), job="j", paused=True)
+    waits = JobRequest(urls=("http://a.test/",), job="j", paused=True)
     submit(cluster, waits)
     assert submit(cluster, waits).state == "paused"
     known = job(cluster, "j")
@@ -325,7 +325,7 @@ def test_a_spider_that_is_not_deployed_is_refused_with_what_to_do(cluster: Setti
     """The name of a module or a file over the wire runs nothing."""
     for spider in ("/tmp/x.py", "os:system", "quotes"):
         with pytest.raises(Misconfigured, match="crawlog deploy"):
-            submit(cluster, Submission(urls=("http://a.test/",), spider=spider))
+            submit(cluster, JobRequest(urls=("http://a.test/",), spider=spider))
     assert records(cluster) == []
 
 
@@ -343,7 +343,7 @@ class Shop(crawlog.Spider):
 def test_the_priority_of_a_job_whose_spider_starts_is_in_its_record(cluster: Settings, tmp_path: Path) -> None:
     """Its requests come later; URLs that are given have it themselves, and another one may be given with more."""
     settings = deployed(cluster, tmp_path, STARTS)
-    wanted = Submission(project="shop", spider="shop", job="starts", priority=7)
+    wanted = JobRequest(project="shop", spider="shop", job="starts", priority=7)
     submit(settings, wanted)
     assert job(settings, "starts").spec.priority == 7
     with pytest.raises(InvalidState, match="with other --priority"):
@@ -371,7 +371,7 @@ class Shop(crawlog.Spider):
 def test_a_job_with_pipelines_has_an_output_where_none_is_wanted(cluster: Settings, tmp_path: Path) -> None:
     """Else no sink worker would run them. Also one that `run` made, whose sink was its own; it may be at its limit."""
     settings = deployed(cluster, tmp_path, PIPED)
-    wanted = Submission(project="shop", spider="shop", job="j", urls=("http://a.test/",), max_pages=3)
+    wanted = JobRequest(project="shop", spider="shop", job="j", urls=("http://a.test/",), max_pages=3)
     submit(settings, msgspec.structs.replace(wanted, job="file", outputs=("rows.csv",)))
     assert [one.name for one in job(settings, "file").spec.outputs] == ["rows.csv"]
     submit(settings, wanted)
@@ -386,7 +386,7 @@ def test_a_job_with_pipelines_has_an_output_where_none_is_wanted(cluster: Settin
 def test_the_next_submission_begins_a_start_again_that_failed(cluster: Settings, tmp_path: Path) -> None:
     """The note of its end is replaced, as if it had never begun; that of one that came to its end stays."""
     settings = deployed(cluster, tmp_path, STARTS)
-    same, named = Submission(project="shop", spider="shop", job="j"), Submission(job="j")
+    same, named = JobRequest(project="shop", spider="shop", job="j"), JobRequest(job="j")
     submit(settings, same)
     producer, topics = Producer(settings, "test"), Topics(settings.kafka.prefix)
     failed, ended = StartEnded("j", 1.0, error="code_refused: x"), StartEnded("j", 1.0)
@@ -422,7 +422,7 @@ class Shop(crawlog.Spider):
 def test_a_spider_that_cannot_be_made_is_refused_or_a_job_that_failed(cluster: Settings, tmp_path: Path) -> None:
     """As the caller wants: Scrapyd takes such a job, whose log says why. It cannot go on, and its name is taken."""
     settings = deployed(cluster, tmp_path, BROKEN)
-    wanted = Submission(project="shop", spider="shop", job="j", is_new=True)
+    wanted = JobRequest(project="shop", spider="shop", job="j", is_new=True)
     with pytest.raises(Misconfigured, match="start_url"):
         submit(settings, wanted)
     assert known_job(settings, Topics(settings.kafka.prefix), "j") is None
@@ -439,7 +439,7 @@ def test_a_spider_that_cannot_be_made_is_refused_or_a_job_that_failed(cluster: S
     with pytest.raises(InvalidState, match=f"Submit it anew: {way}"):
         resume_job(settings, "j")
     lines: list[str] = []
-    submit(settings, Submission(job="j"), say=lines.append)
+    submit(settings, JobRequest(job="j"), say=lines.append)
     assert lines == [f"job j is failed: its URLs wait; {way}"]
     mended = msgspec.structs.replace(wanted, args={"start_url": "http://a.test/"}, fresh=True, is_new=False)
     assert submit(settings, mended).state == "pending"
@@ -448,7 +448,7 @@ def test_a_spider_that_cannot_be_made_is_refused_or_a_job_that_failed(cluster: S
 @pytest.mark.parametrize("way", ["submit", "seed"])
 def test_the_name_of_a_deleted_job_begins_a_new_one_in_a_later_epoch(cluster: Settings, way: str) -> None:
     """Its seeds name that epoch: those of the deleted job's are dropped everywhere."""
-    wanted = Submission(urls=("http://a.test/",), job="j")
+    wanted = JobRequest(urls=("http://a.test/",), job="j")
     submit(cluster, wanted)
     producer, topics = Producer(cluster, "test"), Topics(cluster.kafka.prefix)
     write_job(cluster, producer, topics, "j", JobSpec(2, state="deleted"))

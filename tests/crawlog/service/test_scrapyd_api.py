@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from crawlog.jobs.request import Submission
+from crawlog.jobs.request import JobRequest
 from crawlog.service.scrapyd_calls import ENDPOINTS
 from crawlog.service.scrapyd_fleet import ScrapydJob
 from crawlog.streams.errors import EngineError, Misconfigured
@@ -273,7 +273,7 @@ def test_schedule_submits_the_spider_with_its_arguments_and_settings(address: st
     assert got == {"jobid": "aaa", "status": "ok", "node_name": "node"}
     assert fleet.told == [
         (
-            Submission(
+            JobRequest(
                 job="aaa",
                 project="quotes",
                 spider="two",
@@ -324,7 +324,7 @@ def test_versions_have_the_names_and_the_order_of_scrapyd(
     assert all(spiders(name) == spiders(name.replace(".", "_")) for name in deployed)
     (last,) = spiders(listed[-1])
     ask("POST", f"{address}/schedule.json", data={"project": "p", "spider": last})
-    assert [told[0].version for told in fleet.told if isinstance(told, tuple) and isinstance(told[0], Submission)] == [
+    assert [told[0].version for told in fleet.told if isinstance(told, tuple) and isinstance(told[0], JobRequest)] == [
         last.removeprefix("of ")
     ]
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog import outcome
 from crawlog.cli import stored_text, summary_text
-from crawlog.jobs.loss_check import LossCheck
+from crawlog.jobs.run_checks import LossCheck
 from crawlog.jobs.summary import Summary
 from crawlog.schemas import control
 from crawlog.schemas import items as i
