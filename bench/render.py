@@ -29,8 +29,8 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.job_spec import own_policy
+from crawlog.streams.requests.request_rules import RequestPolicy
 from crawlog.streams.settings.browser import browser_version, find_browser
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load

@@ -36,11 +36,11 @@ from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams import groups
 from crawlog.streams.cluster.admin import Admin
 from crawlog.streams.cluster.client import consumer_config
+from crawlog.streams.coded_pages import page_of
 from crawlog.streams.engine import engine
 from crawlog.streams.groups.groups import Group
 from crawlog.streams.groups.offsets import Target, plan
 from crawlog.streams.html.links import Links
-from crawlog.streams.http.coded_pages import page_of
 from crawlog.streams.log.read import take
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load

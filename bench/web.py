@@ -23,8 +23,8 @@ from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.html.charset import decide
 from crawlog.streams.html.extract import extracted
 from crawlog.streams.html.links import Links
-from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.http.sniff import computed
+from crawlog.streams.robots.robots import RobotsRules
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.url.place import Places
 from tests.support.corpora import FOLDER, MISSING, Verdict, real_robots
@@ -145,7 +145,7 @@ def main() -> int:
         scores.append([name, f"{len(verdicts):,}", f"{len(verdicts) - len(wrong):,}", f"{share:.2f}"])
         failed += [f"{name}: {case[:110]!r}" for case in dict.fromkeys(wrong)]
     body = table(["", "cases", "right", "%"], scores)
-    body += "\n\nNot right, for reasons in `tests/streams/http/test_robots.py` and `streams/http/robots.py`:\n\n"
+    body += "\n\nNot right, for reasons in `tests/streams/robots/test_robots.py` and `streams/robots/robots.py`:\n\n"
     body += "\n".join(["```", *failed, "```"]) + "\n\n"
     body += table(["", "µs"], [[name, f"{cost_us:,.1f}"] for name, cost_us in costs(folder, rounds)])
     print(body)

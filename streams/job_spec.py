@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 import msgspec
 
 from crawlog.schemas.urls import JobSpec, RequestRules, Setting
-from crawlog.streams.http import RequestPolicy, WorkerLimits, within
+from crawlog.streams.requests import RequestPolicy, WorkerLimits, within
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 from crawlog.agents.client.cookie_jars import CookieJars
 from crawlog.agents.client.request import RequestBuilder
 from crawlog.agents.client.transport import HttpRequest
-from crawlog.streams.http.request import basic
+from crawlog.streams.requests.request import basic
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.canonical import InvalidUrl, serialise
 from tests.support.sites import Site, sites

@@ -1,6 +1,6 @@
 """Decides which pages are rendered, by their job's rules or by a look at their HTML, and has them rendered.
 
-`streams/fetch/rendering.py` has the rules. A look needs a parse, so suspicious HTML is tried in a child process first.
+`streams/rendering.py` has the rules. A look needs a parse, so suspicious HTML is tried in a child process first.
 A page in the browser keeps its share of the memory budget; its requests have a budget of their own.
 """
 
@@ -12,7 +12,7 @@ import structlog
 from crawlog.agents.client import FREE_BYTES, Client, LeaseLost
 from crawlog.agents.sandbox import TOO_COMPLEX, Trial
 from crawlog.streams.errors import TrialError
-from crawlog.streams.fetch import Reach, Rendering, Verdict, emptiness, is_shown
+from crawlog.streams.rendering import Reach, Rendering, Verdict, emptiness, is_shown
 
 from .render import Renderer
 from .resources import Resources
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from crawlog.agents.frontier import Hosts
     from crawlog.schemas.urls import RenderRules
     from crawlog.streams.frontier import Host, Task
-    from crawlog.streams.http import Answer, RequestPolicy
+    from crawlog.streams.http import Answer
+    from crawlog.streams.requests import RequestPolicy
     from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()

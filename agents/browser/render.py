@@ -26,8 +26,8 @@ from .resources import Budget, Resources
 from .visit import BrowserDied, Failed, Visit
 
 if TYPE_CHECKING:
-    from crawlog.streams.fetch import Reach
-    from crawlog.streams.http import RequestPolicy
+    from crawlog.streams.rendering import Reach
+    from crawlog.streams.requests import RequestPolicy
     from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()

@@ -21,10 +21,12 @@ from weakref import WeakValueDictionary
 
 from crawlog.agents.client import Asker, BodyBudget, Client, HttpRequest, Transport
 from crawlog.agents.frontier import HostHeld, Hosts
-from crawlog.streams.fetch import CACHED, CONTROL, Cors, Reach, Wish, forwarded, refusal
+from crawlog.streams.fetch import CONTROL
 from crawlog.streams.frontier import Host
-from crawlog.streams.http import REDIRECTS, Answer, RequestPolicy, origin_of
+from crawlog.streams.http import REDIRECTS, Answer
 from crawlog.streams.job_spec import own_policy
+from crawlog.streams.rendering import CACHED, Cors, Reach, Wish, forwarded, refusal
+from crawlog.streams.requests import RequestPolicy, origin_of
 from crawlog.streams.url import plain
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from crawlog.agents.client import LeaseLost
-from crawlog.streams.fetch import Wish, told
 from crawlog.streams.html import charset
-from crawlog.streams.http import HTML, Answer, essence, origin_of
+from crawlog.streams.http import HTML, Answer, essence
+from crawlog.streams.rendering import Wish, told
+from crawlog.streams.requests import origin_of
 from crawlog.streams.url import InvalidUrl, plain, serialise
 
 from .chromium import CLOSE_S, START_S, Chromium

@@ -16,19 +16,10 @@ import aiohttp
 from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.http import (
-    OK,
-    Answer,
-    Form,
-    Proxy,
-    all_headers,
-    headers_of,
-    literal_refusal,
-    note,
-    of_headers,
-    port_refusal,
-)
+from crawlog.streams.http import OK, Answer, all_headers, note, of_headers
 from crawlog.streams.job_spec import own_policy
+from crawlog.streams.requests import Proxy, headers_of, literal_refusal, port_refusal
+from crawlog.streams.session import Form
 from crawlog.streams.settings import Settings
 
 from .body import DRAINED_BYTES, BodyBudget, Reading, read

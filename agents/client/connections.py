@@ -21,7 +21,7 @@ from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http import REACHED_NOT, Proxy, address_refusal, choose_ciphers
+from crawlog.streams.requests import REACHED_NOT, Proxy, address_refusal, choose_ciphers
 from crawlog.streams.settings import Settings
 
 from .protocol import Handler

@@ -3,6 +3,13 @@
 A jar is read when its first request is built. From then on it is kept in memory, where an answer's cookies count for
 the next request at once. The cookies that changed go into the next done of the jar, so the log has them in the order of
 the answers. Another owner of the partition, or another epoch of the job, begins at the row again.
+
+`CookieWalls` knows redirects that lead back to their start: a check for cookies by way of another URL.
+
+    /page ─ 302 ─► /check ─ 302, a cookie ─► /page
+
+By then /page is known as a redirect, but with the cookie it is a page, so it must be fetched once more. Redirects are
+remembered with the cookies of their requests.
 """
 
 import time
@@ -15,13 +22,17 @@ import structlog
 
 from crawlog.schemas.requests import CookieGiven
 from crawlog.schemas.urls import CookieChange
-from crawlog.streams.http import NO_ROOM, CookieJar, StoredCookie
+from crawlog.streams.session import NO_ROOM, CookieJar, StoredCookie
 from crawlog.streams.url import registrable_domain
 
 log = structlog.get_logger()
 
 # Most jars in memory; the least recently used one is dropped first. It is read from its row when it is needed.
 MOST_JARS = 10_000
+
+REMEMBERED = 10_000  # Redirects remembered, the latest ones; some 400 bytes each
+
+MOST_HOPS = 5  # Redirects followed back in a row
 
 
 class StoredJar(NamedTuple):
@@ -125,3 +136,44 @@ def _unstored(row: StoredJar | None, old: _Held | None) -> _Held:
     """A jar in memory alone: empty, or the former one if that did not know its epoch yet."""
     jar = old.jar if old is not None and old.epoch is None else CookieJar()
     return _Held(jar, None, None) if row is None else _Held(jar, None, row.epoch, row.ownership)
+
+
+class _Step(NamedTuple):
+    target: str
+    cookies: str
+
+
+class CookieWalls:
+    """Redirects seen lately, of all jobs."""
+
+    def __init__(self) -> None:
+        self._steps: OrderedDict[tuple[str, str], _Step] = OrderedDict()
+
+    def note(self, job: str, url: str, target: str, cookies: str) -> None:
+        """Remember that a URL redirects to another one.
+
+        Args:
+            cookies: The cookies of the request.
+        """
+        self._steps[job, url] = _Step(target, cookies)
+        self._steps.move_to_end((job, url))
+        if len(self._steps) > REMEMBERED:
+            self._steps.popitem(last=False)
+
+    def forget(self, job: str, url: str) -> None:
+        self._steps.pop((job, url), None)
+
+    def leads_back(self, job: str, url: str, target: str, cookies_of: Callable[[str], str]) -> bool:
+        """Whether a redirect leads to a URL that led to it, and that would now be sent cookies it was not sent then.
+
+        Args:
+            cookies_of: The cookies that a URL would be sent now.
+        """
+        first = step = self._steps.get((job, target))
+        for _ in range(MOST_HOPS):
+            if step is None or step.target == url:
+                break
+            step = self._steps.get((job, step.target))
+        if first is None or step is None or step.target != url:
+            return False
+        return cookies_of(target) not in ("", first.cookies)

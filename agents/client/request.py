@@ -1,4 +1,4 @@
-"""Builds requests for aiohttp: headers, cookies and proxy, as `streams/http/request.py` decides them."""
+"""Builds requests for aiohttp: headers, cookies and proxy, as `streams/requests/request.py` decides them."""
 
 import time
 from collections.abc import Mapping
@@ -12,22 +12,12 @@ from python_socks import ProxyTimeoutError
 from yarl import URL
 
 from crawlog.schemas.requests import RequestRecord
-from crawlog.streams.http import (
-    REDIRECTS,
-    TUNNELLED_NOT,
-    CookieJar,
-    CookieWalls,
-    Proxies,
-    Proxy,
-    joined_headers,
-    origin_of,
-    read_form,
-    read_login,
-    read_proxy,
-)
+from crawlog.streams.http import REDIRECTS
+from crawlog.streams.requests import TUNNELLED_NOT, Proxies, Proxy, joined_headers, origin_of, read_login, read_proxy
+from crawlog.streams.session import CookieJar, read_form
 from crawlog.streams.settings import Fetch
 
-from .cookie_jars import CookieJars
+from .cookie_jars import CookieJars, CookieWalls
 
 log = structlog.get_logger()
 

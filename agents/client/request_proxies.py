@@ -14,15 +14,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from crawlog.schemas.requests import RequestRecord
-from crawlog.streams.http import (
-    Answer,
-    Proxy,
-    address_refusal,
-    literal_refusal,
-    method_refusal,
-    port_refusal,
-    read_proxy,
-)
+from crawlog.streams.http import Answer
+from crawlog.streams.requests import Proxy, address_refusal, literal_refusal, method_refusal, port_refusal, read_proxy
 
 from .connections import GuardedResolver, Refused
 from .failures import lost_proxy, refused

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from crawlog.schemas.requests import RequestRecord
-from crawlog.streams.http import Answer, Form, RequestPolicy
+from crawlog.streams.http import Answer
+from crawlog.streams.requests import RequestPolicy
+from crawlog.streams.session import Form
 
 from .body import BodyBudget
 

@@ -3,7 +3,7 @@
     task ─► session.next ─┬─► page: the task requests its URL
                           └─► read, post: `take` requests the form's page, or posts the form ─► session.next
 
-`streams/http/login.py` decides each step; this module makes the requests.
+`streams/session/login.py` decides each step; this module makes the requests.
 """
 
 import time
@@ -16,20 +16,9 @@ import structlog
 from crawlog.agents.client import HttpRequest
 from crawlog.streams.fetch import may_pass, unasked
 from crawlog.streams.html import PAGE_BYTES, filled_in
-from crawlog.streams.http import (
-    Answer,
-    Form,
-    Posted,
-    Session,
-    Shown,
-    Step,
-    Unsent,
-    is_for_guests,
-    no_login,
-    origin_of,
-    read_form,
-    read_login,
-)
+from crawlog.streams.http import Answer
+from crawlog.streams.requests import origin_of, read_login
+from crawlog.streams.session import Form, Posted, Session, Shown, Step, Unsent, is_for_guests, no_login, read_form
 
 if TYPE_CHECKING:
     from crawlog.agents.client import Addresses, Transport

@@ -15,19 +15,11 @@ import structlog
 from crawlog.agents.client import BUSY_S, Addresses, Asker, BodyBudget, Busy, HttpRequest, Transport
 from crawlog.agents.frontier import HostHeld, Hosts, OwnedFrontier
 from crawlog.schemas import pages as pg
-from crawlog.streams.fetch import (
-    CONTROL,
-    CRASH_LOOP,
-    UNREACHABLE_TTL_S,
-    Access,
-    Counts,
-    Later,
-    Unreachable,
-    opens,
-    robots_answer,
-)
+from crawlog.streams.fetch import CONTROL, CRASH_LOOP, opens, robots_answer
 from crawlog.streams.frontier import NO_TRIES, Host, Patience, Tries
-from crawlog.streams.http import MAX_BYTES, Answer, RequestPolicy, SharedRules
+from crawlog.streams.http import Answer
+from crawlog.streams.requests import RequestPolicy
+from crawlog.streams.robots import MAX_BYTES, SharedRules
 from crawlog.streams.url import serialise
 
 from .suspects import Caution
@@ -77,7 +69,7 @@ class Robots:
         self._hosts = hosts
         self._caution = caution
         self._patience = patience
-        self._access = Access(settings.robots)
+        self._access = robots_answer.Access(settings.robots)
         self._bodies = BodyBudget(RULES_BYTES)
         self.rules = SharedRules()
 
@@ -206,14 +198,14 @@ class Robots:
             is_last = self._access.is_last(attempt, now - since) and not is_cut_short
         meant = self._access.judged(answer, time.time(), attempt, _jitter(), policy, is_last=is_last)
         rest_s = 0.0
-        if not isinstance(meant, Counts) and not answer.by_proxy:
+        if not isinstance(meant, robots_answer.Counts) and not answer.by_proxy:
             self._keep_rest(host, meant.wait_s)
-        if isinstance(meant, Later):
+        if isinstance(meant, robots_answer.Later):
             host.tries[policy.asking] = Tries(failed, lost, since)
             return meant.wait_s
-        if isinstance(meant, Unreachable) and (older := self._cached(host, policy)) is not None:
+        if isinstance(meant, robots_answer.Unreachable) and (older := self._cached(host, policy)) is not None:
             rest_s, meant = meant.wait_s, older.kept(time.time())
-        if isinstance(meant, Counts):
+        if isinstance(meant, robots_answer.Counts):
             key = robots_answer.key(host.key, meant.counts_for(policy.asking))
             host.partition.cache(key, robots_answer.pack(meant))
             self._use(host, policy, meant, meant.left_s(self._access.ttl_s, time.time()))
@@ -234,13 +226,13 @@ class Robots:
         return robots_answer.read_rest(row).left_s(time.time()) if row is not None else 0.0
 
     @staticmethod
-    def _cached(host: Host, policy: RequestPolicy) -> Counts | None:
+    def _cached(host: Host, policy: RequestPolicy) -> robots_answer.Counts | None:
         """The rules that were read last for a policy, however old."""
         keys = robots_answer.key(host.key), robots_answer.key(host.key, policy.asking)
         rows = [robots_answer.read(row) for key in keys if (row := host.partition.cached(key)) is not None]
         return max(rows, key=lambda row: (row.fetched_at, row.unreachable_at), default=None)
 
-    def _use(self, host: Host, policy: RequestPolicy, counts: Counts, left_s: float) -> None:
+    def _use(self, host: Host, policy: RequestPolicy, counts: robots_answer.Counts, left_s: float) -> None:
         host.rules = self.rules.rules(counts.body, policy.token)
         host.rules_until = time.monotonic() + left_s
         host.rules_of = counts.counts_for(policy.asking)
@@ -250,7 +242,7 @@ class Robots:
     @staticmethod
     def _close(host: Host, reason: str, answer: Answer, policy: RequestPolicy) -> None:
         """Disallow the whole host to jobs that ask in the same way, or that lack a setting which would open it."""
-        until = time.monotonic() + UNREACHABLE_TTL_S
+        until = time.monotonic() + robots_answer.UNREACHABLE_TTL_S
         host.tries.pop(policy.asking, None)
         setting = opens(answer)
         if setting and not policy.has(setting):

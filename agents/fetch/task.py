@@ -17,6 +17,7 @@ import structlog
 
 from crawlog.agents.client import BUSY_S, THE_CRAWL, Asker, Busy, HttpRequest
 from crawlog.streams import crash_points
+from crawlog.streams.coded_pages import SITEMAP_HEADERS
 from crawlog.streams.fetch import (
     CRASH_LOOP,
     INTERRUPTED,
@@ -30,16 +31,9 @@ from crawlog.streams.fetch import (
     wants_headers,
 )
 from crawlog.streams.frontier import Task
-from crawlog.streams.http import (
-    NOT_MODIFIED,
-    PRECONDITION_FAILED,
-    SITEMAP_HEADERS,
-    Answer,
-    HeldBytes,
-    Visited,
-    policy_for,
-    validators,
-)
+from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED, Answer, HeldBytes, validators
+from crawlog.streams.requests import policy_for
+from crawlog.streams.session import Visited
 
 from .dones import Begun
 
@@ -49,7 +43,9 @@ if TYPE_CHECKING:
     from crawlog.agents.frontier import OwnedFrontier
     from crawlog.streams.fetch import Retrying
     from crawlog.streams.frontier import Patience
-    from crawlog.streams.http import RequestPolicy, Session, Step, Validators
+    from crawlog.streams.http import Validators
+    from crawlog.streams.requests import RequestPolicy
+    from crawlog.streams.session import Session, Step
 
     from .logins import Logins
     from .outcome import Outcomes

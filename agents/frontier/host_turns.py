@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.frontier import Frontier, Host, HostQueue
-from crawlog.streams.http import Answer, RequestPolicy
+from crawlog.streams.http import Answer
+from crawlog.streams.requests import RequestPolicy
 from crawlog.streams.url import Place
 
 BUSY_S = 0.05  # Between two looks at a host that is busy with its pages

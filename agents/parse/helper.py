@@ -22,8 +22,8 @@ from setproctitle import setproctitle
 
 from crawlog.schemas import pages
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.coded_pages import page_of
 from crawlog.streams.html import Outlink, is_simple
-from crawlog.streams.http import page_of
 from crawlog.streams.kernel import die_with, work_in_batch
 from crawlog.streams.parse import Job
 from crawlog.streams.url import Names, Places

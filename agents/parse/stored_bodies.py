@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.cluster import DAMAGE_CODES, consumer_config, is_transient, partition_edges
-from crawlog.streams.http import OlderPage, older_page
+from crawlog.streams.coded_pages import OlderPage, older_page
 from crawlog.streams.log import ReadPatience, is_log_end, record_headers
 from crawlog.streams.settings import Settings
 

@@ -20,8 +20,8 @@ from confluent_kafka import KafkaException
 
 from crawlog.agents.control import StageCommands, beating
 from crawlog.agents.sandbox import Trial
+from crawlog.streams.coded_pages import likely_bytes
 from crawlog.streams.errors import DamagedLog, EngineError, TrialError
-from crawlog.streams.http import likely_bytes
 from crawlog.streams.parse import Message, Waiting
 from crawlog.streams.worker import LARGE_BYTES, CrawlApp
 

@@ -7,8 +7,8 @@ record as it was read ─► unpacked within the page's limit ─┬─► a pla
 """
 
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams.coded_pages import coding_in, lacks_room, page_of
 from crawlog.streams.errors import PoisonRecord
-from crawlog.streams.http import coding_in, lacks_room, page_of
 from crawlog.streams.parse import Message, plain
 from crawlog.streams.settings import MAX_BODY_BYTES, RECORD_HEADROOM
 

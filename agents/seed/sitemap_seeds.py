@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from crawlog import __version__
+from crawlog.streams.coded_pages import SITEMAP_HEADERS, sitemap_body
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html import SitemapEntry, found_priority, newest_first, sitemap
-from crawlog.streams.http import SITEMAP_HEADERS, Answer, UnkeptBody, sitemap_body, without_login
+from crawlog.streams.http import Answer, UnkeptBody
+from crawlog.streams.requests import without_login
 from crawlog.streams.url import InvalidUrl, Places, plain, serialise
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from crawlog.schemas.requests import packed
 from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl, UrlsRecord, encode
 from crawlog.streams import crash_points
 from crawlog.streams.fetch import Sown
-from crawlog.streams.http import without_login
 from crawlog.streams.log import Topics
+from crawlog.streams.requests import without_login
 from crawlog.streams.url import Canonicaliser, Place, Places, scope_name, serialise
 
 if TYPE_CHECKING:

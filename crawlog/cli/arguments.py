@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.files import is_utf_8
-from crawlog.streams.http import without_login
+from crawlog.streams.requests import without_login
 from crawlog.streams.url import InvalidUrl, serialise
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ def pages_cat(place: str, headers: bool, text: bool, **given: Any) -> int:
     import msgspec
 
     from crawlog.commands.one_page import body_of, place_of, stored_at, text_of
-    from crawlog.streams.http import shown_page
+    from crawlog.streams.redaction import shown_page
 
     if headers and text:
         raise Misconfigured("crawlog pages cat: --headers or --text, not both")

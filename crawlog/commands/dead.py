@@ -15,10 +15,10 @@ import msgspec
 from crawlog.schemas import dead, pages, urls
 from crawlog.streams import crash_points
 from crawlog.streams.cluster import log_bounds
+from crawlog.streams.coded_pages import page_of
 from crawlog.streams.control import renew_ends
 from crawlog.streams.dead_letters import Letter, LetterChoice, Letters, letter_mark, letters_by_place, redrive_refusal
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.http import for_readers, page_of, shown_found, shown_page, shown_result
 from crawlog.streams.log import (
     CommandProducer,
     Producer,
@@ -30,6 +30,7 @@ from crawlog.streams.log import (
     record_headers,
 )
 from crawlog.streams.printable import HIDDEN
+from crawlog.streams.redaction import for_readers, shown_found, shown_page, shown_result
 from crawlog.streams.settings import MAX_BODY_BYTES
 
 if TYPE_CHECKING:

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 from crawlog import __version__
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams.coded_pages import older_page, page_of
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http import NEEDS_PRIVATE, REDIRECTS, RobotsRules, older_page, page_of
+from crawlog.streams.http import REDIRECTS
 from crawlog.streams.parse import redirected
+from crawlog.streams.requests import NEEDS_PRIVATE
+from crawlog.streams.robots import RobotsRules
 from crawlog.streams.settings import MAX_BODY_BYTES
 from crawlog.streams.spiders import StoredPage
 from crawlog.streams.url import Canonicaliser, Places

@@ -16,8 +16,9 @@ import msgspec
 
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.html import Links, charset, extracted, sitemap
-from crawlog.streams.http import RobotsRules, egress
 from crawlog.streams.printable import one_line
+from crawlog.streams.requests import address_refusal, literal_refusal
+from crawlog.streams.robots import RobotsRules
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Places, registrable_domain, serialise
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _decoded(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _egress(asked: dict[str, Any]) -> dict[str, Any]:
     if asked.get("address") is not None:
-        reason = egress.address_refusal(_text(asked, "address"), allow_private=False)
+        reason = address_refusal(_text(asked, "address"), allow_private=False)
     else:
         reason = _url_refusal(_text(asked, "url"))
     return {"allowed": reason is None, "reason": reason}
@@ -141,7 +142,7 @@ def _url_refusal(url: str) -> str | None:
     authority = href.partition("://")[2].partition("/")[0].rpartition("@")[2]
     name, colon, _ = authority.rpartition(":")
     host = name if colon and not authority.endswith("]") else authority
-    return egress.literal_refusal(host, allow_private=False)
+    return literal_refusal(host, allow_private=False)
 
 
 def _sitemap(asked: dict[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import DEFAULT_JOB, UrlsRecord
 from crawlog.streams.cluster import Admin, log_bounds, offset_at
+from crawlog.streams.coded_pages import coding_in, page_size
 from crawlog.streams.control import known_job, read_control
 from crawlog.streams.dead_letters import Letter, Letters, letter_fate
 from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
-from crawlog.streams.http import coding_in, named_request, page_size, shown_page
 from crawlog.streams.jobs import FREE, Orders, needed
 from crawlog.streams.log import (
     Topics,
@@ -36,6 +36,7 @@ from crawlog.streams.log import (
 )
 from crawlog.streams.printable import shown_time
 from crawlog.streams.recovery import REPORTS_READ
+from crawlog.streams.redaction import named_request, shown_page
 from crawlog.streams.settings import MAX_BODY_BYTES
 from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, serialise
 

@@ -11,9 +11,10 @@ from crawlog.streams.cluster import log_bounds
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.fetch import robots_answer
 from crawlog.streams.fold import Event, History
-from crawlog.streams.http import RobotsRules, shown_page
 from crawlog.streams.log import Topics, record_at, record_headers
 from crawlog.streams.printable import utc_text
+from crawlog.streams.redaction import shown_page
+from crawlog.streams.robots import RobotsRules
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

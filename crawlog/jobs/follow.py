@@ -18,10 +18,10 @@ from crawlog.streams.cluster import Admin, log_bounds, log_end
 from crawlog.streams.control import has_begun_again, pages_done
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import DeadLetterReader, FleetState, FleetView, JobView, OutputView, ProgressReader
-from crawlog.streams.http import policy_of
 from crawlog.streams.job_spec import limits_of, own_policy
 from crawlog.streams.jobs import Finish, ended, is_begun, is_final, remarks_of, traits
 from crawlog.streams.log import Topics, has_topics, partition_count, read_partitions
+from crawlog.streams.requests import policy_of
 
 from .job_closing import stats_of
 from .job_outputs import JobOutputs

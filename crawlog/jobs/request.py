@@ -20,8 +20,8 @@ import xxhash
 from crawlog.schemas.urls import DEFAULT_JOB, MAX_PRIORITY
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.files import is_utf_8
-from crawlog.streams.http import literal_refusal, without_login
 from crawlog.streams.job_spec import job_keys
+from crawlog.streams.requests import literal_refusal, without_login
 from crawlog.streams.settings import SHORT, known_keys, suggestion
 from crawlog.streams.url import InvalidUrl, serialise
 

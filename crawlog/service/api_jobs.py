@@ -15,8 +15,8 @@ from crawlog.jobs.request import JobRequest
 from crawlog.jobs.submit import submit
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams.fleet import FleetState, JobView, WorkerView
-from crawlog.streams.http import for_readers
 from crawlog.streams.jobs import traits
+from crawlog.streams.redaction import for_readers
 from crawlog.streams.url import InvalidUrl, serialise
 
 from .answers import AnswerError

@@ -6,7 +6,7 @@
     answer → retry: again, or final? how long does the host rest? ──→ outcome: the done, and the page if final
              │ a page of a job that renders
              ▼
-           rendering: is it empty without its scripts? what may it load in a browser?
+           `streams/rendering.py`: is it empty without its scripts? what may it load in a browser?
 
 `lost_dones`: the dones of pages whose own were lost. `robots_answer`: what an answer for robots.txt means.
 `back_pressure`: how many requests parse and the fold allow. `reported_jobs`: which jobs a worker's reports name,
@@ -29,52 +29,34 @@ from .outcome import (
     unasked,
     wants_headers,
 )
-from .rendering import CACHED, Cors, Reach, Rendering, Verdict, Wish, emptiness, forwarded, is_shown, refusal, told
 from .reported_jobs import Durations, ReportedJobs, ToldJobs
 from .retry import Again, Retrying, is_sent_once, may_pass
-from .robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Unreachable
 
 __all__ = [
-    "CACHED",
     "CONTROL",
     "CRASH_LOOP",
     "INTERRUPTED",
-    "UNREACHABLE_TTL_S",
-    "Access",
     "Again",
-    "Cors",
-    "Counts",
     "Durations",
-    "Later",
     "LostDones",
     "Needs",
     "Pressure",
-    "Reach",
-    "Rendering",
     "ReportedJobs",
     "Retrying",
     "Sown",
     "ToldJobs",
     "Unasked",
     "Unfolded",
-    "Unreachable",
-    "Verdict",
-    "Wish",
-    "emptiness",
     "first_page",
-    "forwarded",
     "is_plain",
     "is_sent_once",
-    "is_shown",
     "keeps_any_type",
     "may_pass",
     "most_pages",
     "needs",
     "opens",
     "outcome",
-    "refusal",
     "robots_answer",
-    "told",
     "unasked",
     "wants_headers",
 ]

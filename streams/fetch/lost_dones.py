@@ -12,7 +12,8 @@ import msgspec
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.fold import Fold, JobState
-from crawlog.streams.http import CookieJar, RequestPolicy, WorkerLimits, policy_of
+from crawlog.streams.requests import RequestPolicy, WorkerLimits, policy_of
+from crawlog.streams.session import CookieJar
 from crawlog.streams.url import Places
 
 from .outcome import REASON_CHARS, unkept

@@ -10,12 +10,14 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.http import NEEDS_LAX_TLS, NEEDS_PRIVATE, REDIRECTS, essence
+from crawlog.streams.http import REDIRECTS, essence
+from crawlog.streams.requests import NEEDS_LAX_TLS, NEEDS_PRIVATE
 from crawlog.streams.url import fingerprint
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Host, Task
-    from crawlog.streams.http import Answer, RequestPolicy
+    from crawlog.streams.http import Answer
+    from crawlog.streams.requests import RequestPolicy
 
     from .retry import Again
 

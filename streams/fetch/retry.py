@@ -9,13 +9,15 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.streams.frontier import TURNED_AWAY, backoff_s, retry_after_s
-from crawlog.streams.http import IDEMPOTENT, NOT_MODIFIED, PRECONDITION_FAILED, RETRY_STATUSES
+from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED, RETRY_STATUSES
+from crawlog.streams.requests import IDEMPOTENT
 
 if TYPE_CHECKING:
     from crawlog.schemas.requests import RequestRecord
     from crawlog.schemas.urls import RequestRules
     from crawlog.streams.frontier import Host
-    from crawlog.streams.http import Answer, RequestPolicy
+    from crawlog.streams.http import Answer
+    from crawlog.streams.requests import RequestPolicy
 
 MOST_S = 3600.0  # Longest backoff between two attempts at a URL; Retry-After may ask for more
 

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from crawlog.streams.frontier import backoff_s, retry_after_s
-from crawlog.streams.http import MAX_BYTES, MAX_TTL_S
+from crawlog.streams.robots import MAX_BYTES, MAX_TTL_S
 
 if TYPE_CHECKING:
-    from crawlog.streams.http import Answer, RequestPolicy
+    from crawlog.streams.http import Answer
+    from crawlog.streams.requests import RequestPolicy
     from crawlog.streams.settings import Robots
 
 UNREACHABLE_TTL_S = 300.0  # Pause before a robots.txt that could not be read is tried again

@@ -5,7 +5,7 @@ A done names its row, so it is found by one look-up. A done without a row change
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.requests import MAX_JAR_BYTES
-from crawlog.streams.http import CookieJar, StoredCookie
+from crawlog.streams.session import CookieJar, StoredCookie
 from crawlog.streams.url import Place, Places
 
 from . import rows as r

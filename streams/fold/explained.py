@@ -7,8 +7,8 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.urls import MAX_PRIORITY
-from crawlog.streams.http import named_request, shown_found
 from crawlog.streams.printable import HIDDEN
+from crawlog.streams.redaction import named_request, shown_found
 from crawlog.streams.url import MAX_URL_LENGTH, Canonicaliser, Place
 
 from . import rows as r

@@ -12,7 +12,7 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.http import shown_found, shown_result
+from crawlog.streams.redaction import shown_found, shown_result
 from crawlog.streams.url import InvalidUrl, Places, plain, serialise
 
 from . import rows as r

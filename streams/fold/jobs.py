@@ -8,8 +8,8 @@ import msgspec
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http import check_rules
 from crawlog.streams.jobs import traits
+from crawlog.streams.requests import check_rules
 from crawlog.streams.url import RULES, Canonicaliser, Place, Scope, any_of, scope_name
 
 from . import rows as r

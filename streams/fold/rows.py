@@ -38,7 +38,7 @@ import msgspec
 
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, JobSpec
-from crawlog.streams.http import StoredCookie
+from crawlog.streams.session import StoredCookie
 
 FORMAT = 8  # Version of the keys and values in a state database
 

@@ -13,8 +13,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from crawlog.streams.fold import Fold, JobState
-from crawlog.streams.http import UNLIMITED, RequestPolicy, WorkerLimits
 from crawlog.streams.jobs import Commands, traits
+from crawlog.streams.requests import UNLIMITED, RequestPolicy, WorkerLimits
 
 from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
 from .partition import OwnedPartition

@@ -18,7 +18,8 @@ from .unmet_hosts import NEW
 
 if TYPE_CHECKING:
     from crawlog.schemas.requests import RequestRecord
-    from crawlog.streams.http import RequestPolicy, RobotsRules
+    from crawlog.streams.requests import RequestPolicy
+    from crawlog.streams.robots import RobotsRules
 
 WINDOW = 30  # URLs of one host queue in memory, at most
 

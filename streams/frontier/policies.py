@@ -9,7 +9,7 @@ from math import inf
 
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.fold import rows as r
-from crawlog.streams.http import NEEDS_PROXIES, RequestPolicy, policy_of
+from crawlog.streams.requests import NEEDS_PROXIES, RequestPolicy, policy_of
 from crawlog.streams.url import hashed
 
 from .host import Host

@@ -17,8 +17,8 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from crawlog.streams.fold import JobState
-from crawlog.streams.http import RequestPolicy, WorkerLimits
 from crawlog.streams.jobs import Commands
+from crawlog.streams.requests import RequestPolicy, WorkerLimits
 
 from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostPartition, HostQueue
 from .order import HostLines, Resting

@@ -2,7 +2,8 @@
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from crawlog.streams.http import Form, origin_of
+from crawlog.streams.requests import origin_of
+from crawlog.streams.session import Form
 from crawlog.streams.url import InvalidUrl, serialise
 
 from . import charset

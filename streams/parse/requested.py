@@ -12,7 +12,8 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import FoundUrl, Source
 from crawlog.streams.html import Outlink
-from crawlog.streams.http import REDIRECTS, origin_of
+from crawlog.streams.http import REDIRECTS
+from crawlog.streams.requests import origin_of
 from crawlog.streams.spiders import (
     CallResult,
     Parsed,

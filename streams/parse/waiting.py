@@ -14,7 +14,7 @@ import msgspec
 
 from crawlog.schemas.codec import Record
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.http import plain_headers
+from crawlog.streams.coded_pages import plain_headers
 
 from .ack_order import Page
 

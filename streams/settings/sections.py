@@ -14,15 +14,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from crawlog.streams.http import (
-    RETRY_STATUSES,
-    choose_ciphers,
-    read_form,
-    read_header,
-    read_login,
-    read_proxy,
-    read_user_agent,
-)
+from crawlog.streams.http import RETRY_STATUSES
+from crawlog.streams.requests import choose_ciphers, read_header, read_login, read_proxy, read_user_agent
+from crawlog.streams.session import read_form
 
 from .field_types import MAX_BODY_BYTES, Count, NotNegative, Positive, Section, compiled
 

@@ -11,7 +11,8 @@ import msgspec
 import xxhash
 
 from crawlog.schemas.requests import CookieGiven, RequestRecord
-from crawlog.streams.http import cookie_refusal, form_encoded, header_refusal, method_refusal
+from crawlog.streams.requests import header_refusal, method_refusal
+from crawlog.streams.session import cookie_refusal, form_encoded
 from crawlog.streams.url import fingerprint
 
 from .headers import GivenHeaders, Headers

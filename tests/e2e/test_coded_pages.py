@@ -13,7 +13,7 @@ from backports import zstd
 
 from crawlog.schemas import pages
 from crawlog.streams.cluster.client import log_bounds
-from crawlog.streams.http.coded_pages import coding_in
+from crawlog.streams.coded_pages import coding_in
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings

@@ -14,7 +14,7 @@ import pytest
 
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.html.extract import extracted
-from crawlog.streams.http.robots import RobotsRules
+from crawlog.streams.robots.robots import RobotsRules
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -4,12 +4,12 @@ import time
 from collections.abc import Awaitable, Callable
 
 from crawlog.agents.browser.resources import Budget
-from crawlog.streams.fetch.rendering import Wish
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
-from crawlog.streams.http.request_rules import RequestPolicy
-from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.job_spec import own_policy
+from crawlog.streams.rendering import Wish
+from crawlog.streams.requests.request_rules import RequestPolicy
+from crawlog.streams.robots.robots import RobotsRules
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Place
 

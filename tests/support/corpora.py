@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawlog.streams.http.robots import RobotsRules
+from crawlog.streams.robots.robots import RobotsRules
 
 FOLDER = Path(os.environ.get("CRAWLOG_TESTDATA", Path(__file__).parents[3] / "shared" / "testdata"))
 

@@ -12,9 +12,9 @@ from crawlog.streams.fold.fold import Fold
 from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
-from crawlog.streams.http.request_rules import RequestPolicy
-from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.job_spec import own_policy
+from crawlog.streams.requests.request_rules import RequestPolicy
+from crawlog.streams.robots.robots import RobotsRules
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from crawlog.agents.client.client import Client
 from crawlog.agents.client.transport import HttpRequest
-from crawlog.streams.http.login import Form
+from crawlog.streams.session.login import Form
 from crawlog.streams.settings.settings import Settings
 
 

@@ -14,7 +14,7 @@ from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
 
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http import header_refusal, read_header
+from crawlog.streams.requests import header_refusal, read_header
 from crawlog.streams.url import MAX_URL_LENGTH
 
 from . import feeds

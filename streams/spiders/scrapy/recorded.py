@@ -21,7 +21,8 @@ from scrapy.utils.request import _decode_cookie, _to_verbose_cookies
 
 from crawlog.schemas.requests import MAX_REQUEST_BYTES, CookieGiven, RequestRecord, packed
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.http import cookie_refusal, default_path, header_refusal
+from crawlog.streams.requests import header_refusal
+from crawlog.streams.session import cookie_refusal, default_path
 from crawlog.streams.url import Canonicaliser, InvalidUrl
 
 from . import facts

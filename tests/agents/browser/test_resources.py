@@ -19,14 +19,14 @@ from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.frontier.host_turns import FOREIGN_HOSTS, SHORT_BYTES, Hosts
 from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fetch.rendering import Reach, Wish
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.frontier.schedule import HOSTS_AWAKE
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import RequestPolicy
-from crawlog.streams.http.robots import RobotsRules, SharedRules
 from crawlog.streams.job_spec import own_policy
 from crawlog.streams.jobs.commands import Orders
+from crawlog.streams.rendering import Reach, Wish
+from crawlog.streams.requests.request_rules import RequestPolicy
+from crawlog.streams.robots.robots import RobotsRules, SharedRules
 from crawlog.streams.settings.browser import find_browser
 from crawlog.streams.settings.sections import Politeness
 from crawlog.streams.settings.settings import Settings

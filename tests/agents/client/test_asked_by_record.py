@@ -13,9 +13,9 @@ from crawlog.agents.client.client import Client
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.cookies import NO_ROOM
-from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.job_spec import own_policy
+from crawlog.streams.requests.request_rules import RequestPolicy
+from crawlog.streams.session.cookies import NO_ROOM
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.proxies import server_tls
 from tests.support.raw_http import Pages, chunked, client_by, served, sized

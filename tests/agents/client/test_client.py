@@ -17,7 +17,7 @@ from crawlog.agents.client.body import DRAINED_BYTES, FREE_BYTES, BodyBudget
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.login import read_form
+from crawlog.streams.session.login import read_form
 from tests.support.raw_http import HTML, LIMIT, Speak, client_by, response, talk, until
 from tests.support.sites import posting
 

@@ -7,7 +7,7 @@ import pytest
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import header_refusal, method_refusal
+from crawlog.streams.requests.request_rules import header_refusal, method_refusal
 from tests.support.listening import Listener
 from tests.support.raw_http import client_by, response, served
 

@@ -4,7 +4,7 @@ import pytest
 
 from crawlog.agents.client import cookie_jars
 from crawlog.agents.client.cookie_jars import CookieJars, StoredJar
-from crawlog.streams.http.cookies import NEVER, StoredCookie
+from crawlog.streams.session.cookies import NEVER, StoredCookie
 
 URL, NOW = "http://www.a.com/", 1_700_000_000.0
 SID = StoredCookie("sid", "1", "a.com", "/", False, False, NEVER)

@@ -13,8 +13,8 @@ from crawlog.agents.client.request import OutgoingRequest, ProxyFailed
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request import basic, read_proxy
 from crawlog.streams.job_spec import own_policy
+from crawlog.streams.requests.request import basic, read_proxy
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.proxies import Socks
 from tests.support.sites import Site, sites

@@ -23,8 +23,8 @@ from crawlog.streams.cluster.client import kafka_config
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.http import validators
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import RequestPolicy
 from crawlog.streams.http.validators import UNWRITTEN, Validators, of_headers
+from crawlog.streams.requests.request_rules import RequestPolicy
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.spiders import request_id
 from tests.support.fetching import URLS, Web, World, changed, running

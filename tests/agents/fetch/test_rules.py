@@ -10,9 +10,9 @@ from crawlog.agents.client.failures import lost_proxy
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.control import Action, Command
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.http import robots
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.jobs.commands import Commands
+from crawlog.streams.robots import robots
 from tests.support.fetching import Web, World, running
 
 FORBIDS = b"User-agent: *\nDisallow: /"

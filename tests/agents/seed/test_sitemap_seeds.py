@@ -22,7 +22,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html.links import Links
-from crawlog.streams.http.request import basic
+from crawlog.streams.requests.request import basic
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import Sources, resolve
 from crawlog.streams.spiders.default import parse_listing

@@ -33,10 +33,10 @@ from crawlog.streams.control import write_job
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.fleet import JobView
-from crawlog.streams.http.request import basic, read_login
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
+from crawlog.streams.requests.request import basic, read_login
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.spiders import StoredPage
 from tests.support.finalizing import signal_in_a_finalizer

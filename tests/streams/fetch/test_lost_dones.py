@@ -11,8 +11,8 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.streams.fetch.lost_dones import OTHER_JOBS_PAGES, LostDones, first_page
-from crawlog.streams.http.request_rules import UNLIMITED, RequestPolicy
 from crawlog.streams.job_spec import own_policy
+from crawlog.streams.requests.request_rules import UNLIMITED, RequestPolicy
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url import hashed
 from tests.support.folding import AT, PLACES, A, B, State, done, found, job, sequence

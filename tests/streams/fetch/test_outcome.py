@@ -17,8 +17,8 @@ from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.fold.rows import JobRow, QueueRow
 from crawlog.streams.frontier.host import Host, Task
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import RequestPolicy
-from crawlog.streams.http.robots import RobotsRules
+from crawlog.streams.requests.request_rules import RequestPolicy
+from crawlog.streams.robots.robots import RobotsRules
 from crawlog.streams.url import fingerprint
 
 NOW = 1_700_000_000.0

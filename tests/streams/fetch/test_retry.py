@@ -8,7 +8,7 @@ from crawlog.schemas.urls import RequestRules
 from crawlog.streams.fetch.retry import MOST_S, Again, Retrying, may_pass
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import RequestPolicy
+from crawlog.streams.requests.request_rules import RequestPolicy
 
 NOW = 1_700_000_000.0
 RETRYING = Retrying(lambda: 0.5)

@@ -7,8 +7,8 @@ from crawlog.schemas.urls import RequestRules
 from crawlog.streams.fetch import robots_answer
 from crawlog.streams.fetch.robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later, Meaning, Rest, Unreachable
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import RequestPolicy
-from crawlog.streams.http.robots import MAX_BYTES
+from crawlog.streams.requests.request_rules import RequestPolicy
+from crawlog.streams.robots.robots import MAX_BYTES
 from crawlog.streams.settings.sections import Robots
 
 NOW = 1_700_000_000.0

@@ -11,8 +11,8 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.fold import decoded
 from crawlog.streams.fold import rows as r
-from crawlog.streams.http.cookies import MOST_BYTES, MOST_COOKIES, CookieJar
 from crawlog.streams.printable import HIDDEN
+from crawlog.streams.session.cookies import MOST_BYTES, MOST_COOKIES, CookieJar
 from crawlog.streams.url import hashed
 from tests.support.folding import AT, A, B, State, done, found, job, sequence
 

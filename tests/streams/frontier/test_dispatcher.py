@@ -13,8 +13,8 @@ from crawlog.schemas.control import Command
 from crawlog.streams.frontier import partition as owned_partition
 from crawlog.streams.frontier import schedule, waits
 from crawlog.streams.frontier.host import RobotsTask, Task
-from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.jobs.commands import Commands
+from crawlog.streams.robots.robots import RobotsRules
 from tests.support.dispatching import WALL, NoCache, Rests, World, pages
 
 

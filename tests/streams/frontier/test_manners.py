@@ -12,8 +12,8 @@ from crawlog.schemas.control import Command
 from crawlog.streams.frontier.host import Task
 from crawlog.streams.frontier.policies import LACKS_S
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, WorkerLimits
 from crawlog.streams.jobs.commands import Commands
+from crawlog.streams.requests.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, WorkerLimits
 from tests.support.dispatching import World, pages
 from tests.support.fetching import Web, running
 from tests.support.fetching import World as Fetching

@@ -7,9 +7,9 @@ import pytest
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
 from crawlog.streams.frontier.host import RobotsTask, Task
-from crawlog.streams.http.request_rules import WorkerLimits
-from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.jobs.commands import Commands
+from crawlog.streams.requests.request_rules import WorkerLimits
+from crawlog.streams.robots.robots import RobotsRules
 from tests.support.dispatching import World
 
 HOST = "a.com"

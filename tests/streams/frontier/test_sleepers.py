@@ -11,8 +11,8 @@ from crawlog.streams.fold.fold import Fold
 from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.frontier import schedule, waits
 from crawlog.streams.frontier.host import RobotsTask, Task
-from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.jobs.commands import Commands
+from crawlog.streams.robots.robots import RobotsRules
 from crawlog.streams.url.place import Places
 from tests.support.dispatching import PLACES, WALL, NoCache, World, pages
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from crawlog.schemas.urls import JobSpec, RenderRules, ScopeSpec
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fetch import Rendering
+from crawlog.streams.rendering import Rendering
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Scope, any_of, domains_pattern
 from crawlog.streams.url.scope import MAX_PROGRAM

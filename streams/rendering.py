@@ -12,7 +12,8 @@ from selectolax.lexbor import LexborHTMLParser
 
 from crawlog.schemas.urls import JobSpec, RenderRules
 from crawlog.streams.html import parsed
-from crawlog.streams.http import HTML, XHTML, essence, origin_of
+from crawlog.streams.http import HTML, XHTML, essence
+from crawlog.streams.requests import origin_of
 from crawlog.streams.url import Place, any_of, scope_name
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.fetch.logins import shown
 from crawlog.streams.html.login_form import MAX_INPUTS, filled_in
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.login import (
+from crawlog.streams.session.login import (
     Form,
     Posted,
     Session,

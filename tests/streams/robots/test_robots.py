@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.http import robots
-from crawlog.streams.http.robots import MAX_BYTES, READ_BYTE_S, READING_SHARE, RobotsRules, SharedRules
-from crawlog.streams.http.robots_patterns import MAX_PIECES
+from crawlog.streams.robots import robots
+from crawlog.streams.robots.robots import MAX_BYTES, READ_BYTE_S, READING_SHARE, RobotsRules, SharedRules
+from crawlog.streams.robots.robots_patterns import MAX_PIECES
 from crawlog.streams.url.canonical import serialise
 from tests.support.corpora import real_robots
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import CODING, PageMeta
-from crawlog.streams.http.coded_pages import (
+from crawlog.streams.coded_pages import (
     PACKS,
     coding_in,
     likely_bytes,

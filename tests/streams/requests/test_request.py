@@ -19,9 +19,7 @@ from crawlog.agents.client.per_address import Busy
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import Asker, HttpRequest
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.http.cookies import MOST_COOKIES
-from crawlog.streams.http.login import read_form
-from crawlog.streams.http.request import (
+from crawlog.streams.requests.request import (
     FAILURES,
     REST_S,
     Proxies,
@@ -31,6 +29,8 @@ from crawlog.streams.http.request import (
     read_header,
     read_login,
 )
+from crawlog.streams.session.cookies import MOST_COOKIES
+from crawlog.streams.session.login import read_form
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.sources import Sources, origins, resolve
 from tests.support.proxies import Socks, Tunnel, certify, pump, server_tls

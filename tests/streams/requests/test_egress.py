@@ -9,8 +9,8 @@ import pytest
 from crawlog.agents.client.connections import Connector
 from crawlog.agents.client.transport import Asker, HttpRequest
 from crawlog.streams.fetch.retry import may_pass
-from crawlog.streams.http.egress import address_refusal, literal_refusal, port_refusal
-from crawlog.streams.http.login import read_form
+from crawlog.streams.requests.egress import address_refusal, literal_refusal, port_refusal
+from crawlog.streams.session.login import read_form
 from tests.support.sites import posting, sites
 
 METADATA = [

@@ -8,7 +8,8 @@ import pytest
 from crawlog.schemas import urls as u
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, UrlsRecord
-from crawlog.streams.http.request_rules import (
+from crawlog.streams.job_spec import limits_of, own_policy, request_rules, resolve_spec
+from crawlog.streams.requests.request_rules import (
     NEEDS_LAX_TLS,
     NEEDS_PRIVATE,
     NEEDS_PROXIES,
@@ -17,7 +18,6 @@ from crawlog.streams.http.request_rules import (
     policy_for,
     policy_of,
 )
-from crawlog.streams.job_spec import limits_of, own_policy, request_rules, resolve_spec
 from crawlog.streams.settings import RECORD_HEADROOM, Settings
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.dispatching import World

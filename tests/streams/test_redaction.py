@@ -14,7 +14,7 @@ from crawlog.schemas.urls import CookieChange, FoundUrl, JobSpec, Result, ScopeS
 from crawlog.streams.fold import rows
 from crawlog.streams.fold.explained import decoded
 from crawlog.streams.fold.history import History
-from crawlog.streams.http.redaction import for_readers, named_request, shown_found, shown_page, shown_request
+from crawlog.streams.redaction import for_readers, named_request, shown_found, shown_page, shown_request
 from crawlog.streams.url.place import Places
 
 SECRET = "s3cret"  # of nobody

@@ -8,9 +8,9 @@ import pytest
 
 from crawlog.schemas.urls import JobSpec, RenderRules, ScopeSpec
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fetch.rendering import Cors, Reach, Rendering, Wish, emptiness, forwarded, is_shown, refusal
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.job_spec import resolve_spec
+from crawlog.streams.rendering import Cors, Reach, Rendering, Wish, emptiness, forwarded, is_shown, refusal
 from crawlog.streams.settings.sources import load
 from crawlog.streams.url.place import Places
 

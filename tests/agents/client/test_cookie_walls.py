@@ -2,8 +2,8 @@
 
 import pytest
 
-from crawlog.streams.http import cookie_walls
-from crawlog.streams.http.cookie_walls import CookieWalls
+from crawlog.agents.client import cookie_jars
+from crawlog.agents.client.cookie_jars import CookieWalls
 
 A, B, C = (f"http://a.com/{name}" for name in "abc")
 
@@ -51,7 +51,7 @@ def test_all_pages_behind_one_check_are_led_back_to() -> None:
 
 def test_only_so_many_redirects_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those seen last."""
-    monkeypatch.setattr(cookie_walls, "REMEMBERED", 2)
+    monkeypatch.setattr(cookie_jars, "REMEMBERED", 2)
     known = CookieWalls()
     for number in range(4):
         known.note("j", f"{A}{number}", f"{B}{number}", "")

@@ -15,10 +15,9 @@ from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
 
 import endec
 
+from crawlog.streams.http import REDIRECTS, RETRY_STATUSES, Answer
+from crawlog.streams.requests import origin_of
 from crawlog.streams.url import InvalidUrl, plain, serialise
-
-from .answer import REDIRECTS, RETRY_STATUSES, Answer
-from .request import origin_of
 
 Sign = Literal["redirect", "401", "403"]  # A redirect to the form's own URL, or a status
 

@@ -15,8 +15,7 @@ from msgspec import structs
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import CODING, PageMeta
-
-from .codings import GZIP_MAGIC, TooLarge, UnkeptBody, decoded, decoded_pieces
+from crawlog.streams.http import GZIP_MAGIC, TooLarge, UnkeptBody, decoded, decoded_pieces
 
 PACKS = 5  # Bytes that a packed one becomes, about: of 154 real pages in gzip, 4.7 on the average
 

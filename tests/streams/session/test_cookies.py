@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.requests import CookieGiven
-from crawlog.streams.http.cookies import MAX_PAIR, MOST_BYTES, MOST_COOKIES, CookieJar, cookie_refusal, date, read
+from crawlog.streams.session.cookies import MAX_PAIR, MOST_BYTES, MOST_COOKIES, CookieJar, cookie_refusal, date, read
 
 NOW = 1_700_000_000.0
 AT = 784111777.0
