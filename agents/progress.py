@@ -98,6 +98,7 @@ class Reporter:
     async def run(self) -> None:
         """Look, send, sleep. An error is only logged: otherwise Faust would end the worker."""
         producer = Producer(self._app.crawl, f"{self._app.worker_name}-progress")
+        await asyncio.to_thread(producer.connect)  # the supervisor waits for the first report
         while True:
             rest_s = LOOK_S
             began_s = time.thread_time()  # CPU time: after a stop of 10 s, the clock's time would silence it for 500 s

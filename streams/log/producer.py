@@ -54,6 +54,8 @@ TELL_EVERY_S = 30.0
 
 DENIED_S = 20.0  # If access is denied for so long, seconds, and no record is acknowledged meanwhile, the worker ends
 
+CONNECT_S = 1.0  # How long `connect` waits, seconds; the local engine answers in 0.03
+
 EX_IOERR = 74  # Exit code after a fatal producer error (sysexits.h)
 
 Acknowledged = Callable[[int, int], None]  # Callback with (partition, offset) once a record is in the log
@@ -122,6 +124,14 @@ class Producer:
         )
         self._produce = self._librdkafka.produce
         self._poll = self._librdkafka.poll
+
+    def connect(self) -> None:
+        """Wait for the cluster's first answer, though not long. Blocks.
+
+        A record that is sent before it waits for a timer of librdkafka's: the producer's id comes 0.5 or 1 s later.
+        """
+        with contextlib.suppress(KafkaException):
+            self._librdkafka.list_topics(timeout=CONNECT_S)
 
     def send(
         self,
@@ -288,6 +298,7 @@ class CommandProducer(Producer):
             on_denied=failures.append,
             on_fatal=lambda reason: failures.append(EngineError(reason)),
         )
+        self.connect()
 
     def flush(self, timeout_s: float) -> bool:
         """As `Producer.flush`; also raises the failure."""

@@ -114,7 +114,7 @@ async def rests(look: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) ->
         await asyncio.sleep(0)
 
     monkeypatch.setattr(progress, "Producer", Log)
-    monkeypatch.setattr(progress, "asyncio", SimpleNamespace(sleep=rest))
+    monkeypatch.setattr(progress, "asyncio", SimpleNamespace(sleep=rest, to_thread=asyncio.to_thread))
     reporting = asyncio.create_task(Reporter(an_app(reports)).run())
     await looked.wait()
     reporting.cancel()

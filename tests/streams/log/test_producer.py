@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from crawlog.schemas.dead import FIELDS, DeadLetter, by_name, from_headers
 from crawlog.streams.cluster.client import aiokafka_credentials, consumer_config, kafka_config
@@ -310,3 +310,23 @@ def test_a_command_says_that_it_waits_for_acknowledgements() -> None:
     producer._outstanding = 0
     assert [text.split(";")[0] for text in told] == ["waiting for Kafka: 2 records are not acknowledged yet"]
     assert "`crawlog doctor`" in told[0]
+
+
+def test_a_commands_producer_is_connected_before_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first record would wait a second for librdkafka's timer. A cluster that does not answer is no error yet."""
+    asked: list[float] = []
+
+    class Away:
+        """librdkafka's producer without a cluster."""
+
+        def __init__(self, config: dict[str, object]) -> None:
+            self.produce = self.poll = config.get
+
+        def list_topics(self, *, timeout: float) -> None:
+            """No answer."""
+            asked.append(timeout)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(producing, "Librdkafka", Away)
+    CommandProducer(SETTINGS, "test")
+    assert asked == [producing.CONNECT_S]
