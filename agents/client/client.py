@@ -85,7 +85,10 @@ class Client:
         asks, servers = (fetch.dns_cache_hosts, fetch.dns_ttl_s), settings.network.dns_servers
         resolver = partial(GuardedResolver, self._allow_private, *asks, servers)
         self._resolver, self._resolver_by_socks = resolver(self._builder.proxy_names), resolver()
-        self._tls = {tls_kind(self._own.rules): tls_of(settings, *tls_kind(self._own.rules))}
+        # By kind, each created when a request needs it: to read the machine's authorities takes 30 ms.
+        self._tls: dict[tuple[bool, str, str], ssl.SSLContext] = {}
+        if settings.network.ca_file is not None:
+            self._context(self._own.rules)  # a file that cannot be read ends the start
         named = frozenset((parts.hostname, parts.port) for parts in (urlsplit(one.url) for one in self._builder.pool))
         self._session = self._opened(Connector(may_ask, self._allow_private, named, resolver=self._resolver, **SHARED))
         self._by_socks = {proxy: self._socks(proxy) for proxy in self._builder.pool if proxy.is_socks}
@@ -277,7 +280,7 @@ class Client:
             headers=reading.headers,
             allow_redirects=False,
             timeout=_timeout(rules.connect_timeout_s, rules.first_byte_timeout_s),
-            ssl=self._context(rules),
+            ssl=True if url.startswith("http:") and outgoing.proxy is None else self._context(rules),
             **outgoing.options,
         ) as response:
             outgoing.answered(response)

@@ -60,9 +60,20 @@ def child_of(path: str = "spider", **rules: Any) -> SpiderChild:
 
 @pytest.fixture
 def child() -> Iterator[SpiderChild]:
-    """With a loaded spider."""
+    """With a loaded spider; of this test alone, which ends it."""
     with child_of() as child:
         child.facts()
+        yield child
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[SpiderChild]:
+    """With a loaded spider, for tests whose claim it is that a child serves the next page, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        child = child_of()
+        child.facts()
+    with child:
         yield child
 
 
@@ -77,6 +88,11 @@ def row_of(result: CallResult) -> dict[str, Any]:
     (item,) = result.items
     row: dict[str, Any] = msgspec.json.decode(item)
     return row
+
+
+def pid_of(child: SpiderChild) -> int:
+    """Of the process that has parsed a page just now: the test before may have ended another one."""
+    return int(row_of(child.page(call_of(b"")))["pid"])
 
 
 def is_gone(pid: int) -> bool:
@@ -104,19 +120,19 @@ def end_once(child: SpiderChild, is_so: Callable[[], object], monkeypatch: pytes
     child.wait_ended()
 
 
-def test_a_page_goes_in_and_its_result_comes_out(child: SpiderChild) -> None:
+def test_a_page_goes_in_and_its_result_comes_out(shared: SpiderChild) -> None:
     """With a body of any size."""
-    assert child.facts().label == "hostile@1"
+    assert shared.facts().label == "hostile@1"
     for size in (0, 100, 1 << 17, 9 << 20):
-        row = row_of(child.page(call_of(b"-" * size)))
-        assert (row["bytes"], row["url"], row["pid"]) == (size, "http://a.test/", child.pid)
-    assert row_of(child.page(PageCall(PageMeta("http://a.test/", "j"), b"whole", is_whole=True)))["bytes"] == 5
+        row = row_of(shared.page(call_of(b"-" * size)))
+        assert (row["bytes"], row["url"], row["pid"]) == (size, "http://a.test/", shared.pid)
+    assert row_of(shared.page(PageCall(PageMeta("http://a.test/", "j"), b"whole", is_whole=True)))["bytes"] == 5
 
 
-def test_a_page_keeps_its_request(child: SpiderChild) -> None:
+def test_a_page_keeps_its_request(shared: SpiderChild) -> None:
     """Records of both versions are read."""
     meta = PageMeta("http://a.test/post", "j", id=7, request=RequestRecord("POST", body=b"\xff"))
-    assert row_of(child.page(PageCall(meta, b"")))["url"] == meta.url
+    assert row_of(shared.page(PageCall(meta, b"")))["url"] == meta.url
 
 
 def test_the_child_inherits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,11 +206,11 @@ async def test_an_error_of_a_start_that_is_closed_is_logged(caplog: pytest.LogCa
     assert "ValueError: at its end" in caplog.text
 
 
-def test_other_calls_are_passed_on(child: SpiderChild) -> None:
+def test_other_calls_are_passed_on(shared: SpiderChild) -> None:
     """For pipelines; an error is told with its text."""
-    assert child.call("give", b"\0x") == b"give\0x"
+    assert shared.call("give", b"\0x") == b"give\0x"
     with pytest.raises(Misconfigured, match="ValueError: no such call"):
-        child.call("fails")
+        shared.call("fails")
 
 
 def test_a_spider_that_cannot_be_loaded_says_why() -> None:
@@ -221,35 +237,35 @@ def test_a_spider_that_cannot_be_loaded_says_why() -> None:
         ("zygote", "the zygote ended"),
     ],
 )
-def test_a_spider_that_ends_its_process_costs_one_call(child: SpiderChild, deed: str, reason: str) -> None:
+def test_a_spider_that_ends_its_process_costs_one_call(shared: SpiderChild, deed: str, reason: str) -> None:
     """The next call has a new process."""
-    before = child.pid
+    before = pid_of(shared)
     with pytest.raises(SpiderDied, match=reason):
-        child.page(call_of(deed.encode()))
-    assert row_of(child.page(call_of(b"next")))["bytes"] == 4
+        shared.page(call_of(deed.encode()))
+    assert row_of(shared.page(call_of(b"next")))["bytes"] == 4
     wait_gone(before)
 
 
-def test_a_page_that_waits_has_a_limit_by_the_clock(child: SpiderChild, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_waits_has_a_limit_by_the_clock(shared: SpiderChild, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than that of its CPU time."""
     with monkeypatch.context() as hurry:
         hurry.setattr(spider_child, "PATIENCE", 3)
         with pytest.raises(SpiderDied, match=r"it took more than 1.8 s by the clock"):
-            child.page(call_of(b"sleep"))
-    assert row_of(child.page(call_of(b"next")))["bytes"] == 4
+            shared.page(call_of(b"sleep"))
+    assert row_of(shared.page(call_of(b"next")))["bytes"] == 4
 
 
-def test_a_page_that_gives_more_and_more_has_more_time(child: SpiderChild) -> None:
+def test_a_page_that_gives_more_and_more_has_more_time(shared: SpiderChild) -> None:
     """A sitemap of 50,000 URLs takes as long as a spider that hangs."""
-    assert row_of(child.page(call_of(b"gives")))["bytes"] == 5
+    assert row_of(shared.page(call_of(b"gives")))["bytes"] == 5
     with pytest.raises(SpiderDied, match="it took more than"):
-        child.page(call_of(b"endless"))
+        shared.page(call_of(b"endless"))
 
 
-def test_a_page_that_says_for_ever_that_it_gives_more_ends(child: SpiderChild) -> None:
+def test_a_page_that_says_for_ever_that_it_gives_more_ends(shared: SpiderChild) -> None:
     """Whoever writes the spider can write such frames."""
     with pytest.raises(SpiderDied, match="reports more than 250,000 outputs"):
-        child.page(call_of(b"boasts"))
+        shared.page(call_of(b"boasts"))
 
 
 @pytest.mark.parametrize(
@@ -261,20 +277,20 @@ def test_a_page_that_says_for_ever_that_it_gives_more_ends(child: SpiderChild) -
         ("crowd", "TooMuch: a page's"),
     ],
 )
-def test_other_errors_leave_the_process_alive(child: SpiderChild, deed: str, error: str) -> None:
+def test_other_errors_leave_the_process_alive(shared: SpiderChild, deed: str, error: str) -> None:
     """They are the page's error."""
-    pid = child.pid
-    assert child.page(call_of(deed.encode())).error.startswith(error)
-    assert row_of(child.page(call_of(b"next")))["pid"] == pid
+    pid = pid_of(shared)
+    assert shared.page(call_of(deed.encode())).error.startswith(error)
+    assert row_of(shared.page(call_of(b"next")))["pid"] == pid
 
 
-def test_a_large_answer_comes_whole(child: SpiderChild) -> None:
+def test_a_large_answer_comes_whole(shared: SpiderChild) -> None:
     """In several frames, in its order; the next answer has nothing of it."""
-    result = child.page(call_of(b"many"))
+    result = shared.page(call_of(b"many"))
     assert [bytes(item) for item in result.items] == [b'{"n": %d}' % number for number in range(120_000)]
     assert [out.url for out in result.requests] == [f"http://a.example/{number}" for number in range(40_000)]
     assert result.stats == {"given": 160_000.0}
-    assert len(child.page(call_of(b"next")).items) == 1
+    assert len(shared.page(call_of(b"next")).items) == 1
 
 
 @pytest.mark.parametrize(
@@ -288,12 +304,12 @@ def test_a_large_answer_comes_whole(child: SpiderChild) -> None:
     ],
 )
 def test_an_answer_that_would_cost_its_worker_much_ends_the_child_alone(
-    child: SpiderChild, forged: str, reason: str
+    shared: SpiderChild, forged: str, reason: str
 ) -> None:
     """64 MiB of tiny objects took a worker's event loop 30 s and 1.9 GB. They are counted before they are decoded."""
     with pytest.raises(SpiderDied, match=reason):
-        child.page(call_of(f"forges {forged}".encode()))
-    assert row_of(child.page(call_of(b"next")))["pid"] == child.pid
+        shared.page(call_of(f"forges {forged}".encode()))
+    assert row_of(shared.page(call_of(b"next")))["pid"] == shared.pid
 
 
 def test_processes_and_threads_that_a_spider_leaves_end_with_it(child: SpiderChild) -> None:
