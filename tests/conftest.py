@@ -1,4 +1,4 @@
-"""What tests share: one broker a session, and a prefix of topics to themselves. No test goes on without end.
+"""What tests share: one broker, and a prefix of topics to themselves. No test goes on without end.
 
 after TEST_S                  the test fails where it stands, with its traceback; what it started is ended
 `faulthandler_timeout` later  where even that does not help, its process ends with the stack of each thread
@@ -27,10 +27,11 @@ from hypothesis import settings as examples
 
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
+from crawlog.streams.engine.lock import Users
 from crawlog.streams.settings.settings import Settings
 from tests.support import deployed, processes
 from tests.support.corpora import FOLDER, MISSING
-from tests.support.forked import Server
+from tests.support.forked import Popen
 from tests.support.garbage import Collector
 from tests.support.logins import login as variables
 
@@ -162,6 +163,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
+def own_interpreters(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests marked `long` start commands as users do, in new interpreters; all others have them forked."""
+    monkeypatch.setattr(Popen, "starts_interpreters", request.node.get_closest_marker("long") is not None)
+
+
+@pytest.fixture(autouse=True)
 def own_logs() -> Iterator[None]:
     """A command's logs, set for a process of its own, end with the test that ran it: they go to its standard error."""
     handlers, level = list(logging.root.handlers), logging.root.level
@@ -173,10 +180,18 @@ def own_logs() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """A broker of its own for this session."""
-    started = local.start(Settings(), tmp_path_factory.mktemp("engine"), lambda _: None)
-    yield started
-    started.stop()
+    """One broker for all workers of pytest-xdist: each start and the code that it has not met yet take CPU seconds.
+
+    The last worker that uses it stops it.
+    """
+    own = tmp_path_factory.getbasetemp()
+    data = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "engine"
+    data.mkdir(exist_ok=True)
+    with Users(data) as users:
+        started = local.start(Settings(), data, lambda _: None)
+        yield started
+        if users.is_last():
+            started.stop()
 
 
 @pytest.fixture
@@ -199,13 +214,6 @@ def cluster(engine: Engine, login: None, partitions: int, request: pytest.Fixtur
     prefix = f"{request.node.name[:80].replace('[', '-').replace(']', '-')}."
     own = {"prefix": prefix, "partitions": partitions}
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update=own)})
-
-
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Server]:
-    """What forks workers, for tests that start many."""
-    with Server() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

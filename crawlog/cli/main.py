@@ -35,6 +35,7 @@ IN_ORDER = (
     crawling.seed,
     stored.topics,
     operate.control,
+    stored.snapshot,
     stored.verify,
     questions.why,
     operate.dead,

@@ -6,5 +6,5 @@ Commands that begin, follow or change a job are the room `crawlog/jobs/`. Each o
     init, genspider           new_spider: folders and files to begin with
     --spider                  named_spider: the spider of a command, as its child process describes it
 
-    up (down, status)   control   why   dead   replay   repair   verify   export   doctor   probe   projects
+    up (down, status)   control   why   dead   replay   repair   snapshot   verify   export   doctor   probe   projects
 """

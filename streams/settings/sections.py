@@ -316,14 +316,16 @@ class Canonical(Section):
     """Whether URLs are requested as they are written, as Scrapy does; the other rules do not count then."""
 
 
-LinkSource = Literal["a", "area", "frame", "refresh"]
+LinkSource = Literal["a", "area", "frame", "link", "img", "srcset", "canonical", "hreflang", "refresh", "header"]
 
 
 class Links(Section):
     """What counts as a link."""
 
     sources: tuple[LinkSource, ...] = ("a", "area", "frame", "refresh")
-    """Where links are taken from: elements by name (`frame` with `iframe`), and `refresh` (`meta` and header)."""
+    """Where links are taken from: elements by name (`frame` with `iframe`, all `link`, `img`, `srcset` of images and
+    sources), `canonical` and `hreflang` (`link` elements of that kind), `refresh` (`meta` and header), `header`
+    (Link)."""
     nofollow: Literal["follow", "skip"] = "follow"
     """What becomes of links with rel=nofollow: they are links, or they are counted in the row only."""
     max_per_page: Count = 50_000

@@ -1,7 +1,6 @@
 """Deployed code under `crawlog up`: versions side by side, and what strangers write into the topics."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,16 +12,17 @@ from crawlog.commands.dead import listed
 from crawlog.schemas import items
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import FoundUrl, JobSpec, RequestRules, ScopeSpec, UrlsRecord, encode
-from crawlog.streams import engine
 from crawlog.streams.cluster import log_bounds
 from crawlog.streams.control import write_job
 from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.log import Producer, Topics, partition_count, read_partitions
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
-from tests.support.deployed import allowed
+from tests.support.crawls import there
 from tests.support.processes import crawlog, done, ended, until
 from tests.support.sites import Answer, Threaded
+
+__all__ = ["there"]  # a fixture
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -62,16 +62,12 @@ def site() -> Iterator[Threaded]:
 class Fleet:
     """What `crawlog up` started, and records written by hand."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, there: list[str], cluster: Settings) -> None:
         self.data = data
-        code, out, told = ended(crawlog("up", "--data", data, *QUICK, env=os.environ.copy()))
+        code, out, told = ended(crawlog("up", "--data", data, *there, *QUICK))
         assert code == 0, (out, told)
         assert "stop it with   `crawlog down`" in out["reason"]
-        local = engine.running(data)
-        assert local is not None
-        base = allowed(Settings())
-        run = base.run.model_copy(update={"data": data})
-        self.settings = local.point(base.model_copy(update={"run": run}))
+        self.settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": data})})
         self.topics = Topics(self.settings.kafka.prefix)
         self.count = partition_count(self.settings)
         self._producer = Producer(self.settings, "test")
@@ -109,9 +105,9 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def fleet(tmp_path: Path, there: list[str], cluster: Settings) -> Iterator[Fleet]:
     """On a data folder of this test."""
-    found = Fleet(tmp_path / "data")
+    found = Fleet(tmp_path / "data", there, cluster)
     yield found
     found.down()
 
@@ -130,12 +126,12 @@ def gives(look: Callable[[], list[object]], wanted: list[object]) -> Callable[[]
 
 
 def test_jobs_run_the_version_that_they_pin_and_no_code_of_strangers(
-    fleet: Fleet, site: Threaded, tmp_path: Path
+    fleet: Fleet, site: Threaded, tmp_path: Path, there: list[str]
 ) -> None:
     """A version deployed anew changes nothing for running jobs; records of strangers become dead letters."""
     touched = tmp_path / "touched"
     folder = code_in(tmp_path / "shop", 1, touched)
-    code, out, told = ended(crawlog("deploy", folder, "--version", "v", "--json", "--data", fleet.data))
+    code, out, told = ended(crawlog("deploy", folder, "--version", "v", "--json", "--data", fleet.data, *there))
     assert code == 0, told
     one = CodeRef(out["project"], out["version"], out["sha256"])
     fleet.job("one", "shop", one)

@@ -13,7 +13,10 @@ import requests
 from scrapyd_api import ScrapydAPI
 from scrapyd_api.exceptions import ScrapydResponseError
 
+from crawlog.streams.engine import Engine
+from crawlog.streams.settings import Settings
 from tests.support.both import copied
+from tests.support.logins import login
 from tests.support.processes import crawlog, done, ended, until
 from tests.support.quotes import Quotes, quotes
 
@@ -28,11 +31,12 @@ QUICK = ("-s", "network.allow_private=true", "-s", "politeness.delay_s=0", "-s",
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory, engine: Engine) -> Iterator[str]:
     """Of the service of a fleet, which ends after this module."""
     data = tmp_path_factory.mktemp("fleet") / "data"
-    environ = os.environ | {"CRAWLOG_SERVICE__USERS": json.dumps(dict([USER]))}
-    done(crawlog("up", "--data", data, *QUICK, env=environ))
+    environ = os.environ | login(engine.point(Settings())) | {"CRAWLOG_SERVICE__USERS": json.dumps(dict([USER]))}
+    there = ("--bootstrap", engine.bootstrap, "-s", "kafka.prefix=scrapyd.", "-s", "kafka.partitions=2")
+    done(crawlog("up", "--data", data, *there, *QUICK, env=environ))
     note = data / "run" / "service.json"
     try:
         until(note.exists, "the service")

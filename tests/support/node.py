@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 
 from crawlog.streams.engine import broker
-from crawlog.streams.engine.jars import fetch_jars
-from crawlog.streams.engine.java import class_path, environ, find_java
+from crawlog.streams.engine.jars import cache_folder, fetch_jars
+from crawlog.streams.engine.java import archive, class_path, environ, find_java
 from crawlog.streams.settings.settings import Settings
 
 PROPERTIES = """\
@@ -39,7 +39,9 @@ class Node:
         settings = Settings()
         jars = fetch_jars(settings, None, lambda _: None)
         self.folder = folder
-        self._java = [*find_java(settings).command, "-Xmx256m", "-cp", class_path(jars)]
+        java = find_java(settings)
+        archived = archive(java, jars, cache_folder(settings))  # by the local engine, if one has ever stopped
+        self._java = [*java.command, *archived.use(), "-Xmx256m", "-cp", class_path(jars)]
         self._properties = folder / "server.properties"
         self._process: psutil.Popen | None = None
         folder.mkdir(parents=True, exist_ok=True)

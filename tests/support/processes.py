@@ -15,12 +15,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import psutil
 import pytest
+
+from tests.support.forked import Popen, Server
 
 LIMIT_S = 480.0
 """For a process to end that no limit is named for."""
@@ -37,7 +39,7 @@ MARK = "SUITE_OF_TESTS"
 _live: list["Process"] = []
 
 
-class Process(subprocess.Popen[str]):
+class Process(Popen[str]):
     """A process of this test. A wait that is given no limit fails the test after LIMIT_S, with what was said."""
 
     def __init__(self, command: Sequence[object], **more: Any) -> None:
@@ -70,6 +72,12 @@ class Process(subprocess.Popen[str]):
                 raise
             said = "\n".join(f"--- {_text(one)[-TOLD:]}" for one in (late.output, late.stderr) if one)
             pytest.fail(f"`{shlex.join(self._words)}` did not end within {LIMIT_S:.0f} s\n{said}")
+
+
+def forked(code: str, folder: Path, environ: Mapping[str, str], output: IO[Any], by: Server | None = None) -> Process:
+    """A process that runs this code in this folder; the modules of crawlog, or those of a server, are loaded."""
+    given = {"cwd": folder, "env": environ, "stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+    return Process([sys.executable, "-c", code], code=code, by=by, **given)
 
 
 def crawlog(*words: object, **more: Any) -> Process:

@@ -1,5 +1,6 @@
 """What tests start: it ends with its test, and no wait for it is without a limit."""
 
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from crawlog import __version__
 from tests.support import processes
-from tests.support.processes import Process, end_all, until
+from tests.support.forked import Popen
+from tests.support.processes import Process, crawlog, end_all, forked, until
 
 LEAVING = "sleep 600 & echo said; exec sleep 601 #"
 
@@ -54,3 +57,29 @@ def test_a_stopped_process_is_ended_soon() -> None:
     psutil.Process(stopped.pid).suspend()
     end_all(None)
     assert stopped.returncode == -signal.SIGTERM
+
+
+def test_a_forked_process_is_as_a_new_one(tmp_path: Path) -> None:
+    """A child of this process with a command line, folder, environment and streams of its own, and an end."""
+    code = "import os, time; print(os.getcwd(), *os.environ, flush=True); time.sleep(604)"
+    with (tmp_path / "said").open("w") as said:
+        process = forked(code, tmp_path, {"ONLY": "1"}, said)
+    until((tmp_path / "said").read_text, "its words")
+    assert (tmp_path / "said").read_text() == f"{tmp_path} ONLY\n"
+    found = psutil.Process(process.pid)
+    assert found.ppid() == os.getpid()
+    assert "time.sleep(604)" in found.cmdline()[0]
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_command_of_crawlog_is_forked_unless_a_new_interpreter_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, *, is_new: bool
+) -> None:
+    """Both do the same."""
+    monkeypatch.setattr(Popen, "starts_interpreters", is_new)
+    process = crawlog("--version")
+    out, err = process.communicate()
+    assert (process.is_forked, process.returncode, err) == (not is_new, 0, "")
+    assert out == f"crawlog, version {__version__}\n"

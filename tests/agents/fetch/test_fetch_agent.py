@@ -27,7 +27,7 @@ from crawlog.streams.url.place import Places
 from crawlog.streams.worker.consumer import finish_within
 from crawlog.streams.worker.suspects import Deaths, _hash
 from tests.support.fetching import PAGES, Record, Web, World, running
-from tests.support.forked import Server
+from tests.support.processes import forked
 
 
 def hosts(number: int, path: str = "x") -> list[str]:
@@ -742,7 +742,7 @@ asyncio.run(main("FOLDER"))
 """A worker that asks for eight URLs, one of which ends it."""
 
 
-def lives(forks: Server, folder: Path, how: str, most: int) -> list[str]:
+def lives(folder: Path, how: str, most: int) -> list[str]:
     """What the worker says in each of its lives, until it gets through; its state is a new one each time."""
     said: list[str] = []
     for life in range(most):
@@ -750,7 +750,7 @@ def lives(forks: Server, folder: Path, how: str, most: int) -> list[str]:
         code = DYING.replace("HOW", how).replace("FOLDER", str(data))
         told = folder / f"said{life}"
         with told.open("w") as output:
-            ended = forks.fork(code, folder, os.environ, output).wait(180)
+            ended = forked(code, folder, os.environ, output).wait(180)
         said.append(told.read_text().splitlines()[-1] if not ended else "")
         if not ended:
             break
@@ -758,17 +758,17 @@ def lives(forks: Server, folder: Path, how: str, most: int) -> list[str]:
     return said
 
 
-def test_a_url_that_ends_its_worker_is_given_up_when_it_did_so_alone(tmp_path: Path, forks: Server) -> None:
+def test_a_url_that_ends_its_worker_is_given_up_when_it_did_so_alone(tmp_path: Path) -> None:
     """Twice among others, once by itself, then it is a failure with a reason; the others are fetched."""
-    *deaths, end = lives(forks, tmp_path, "ctypes.string_at(0)", 6)
+    *deaths, end = lives(tmp_path, "ctypes.string_at(0)", 6)
     assert len(deaths) == 3
     assert "('failed', 'crash_loop', '') 7" in end
 
 
-def test_kills_from_outside_never_give_a_url_up(tmp_path: Path, forks: Server) -> None:
+def test_kills_from_outside_never_give_a_url_up(tmp_path: Path) -> None:
     """Even if it is held at each of them, and nothing is slower for it."""
-    assert lives(forks, tmp_path, "os.kill(os.getpid(), 9)", 4)[-1] == ""
-    [end] = lives(forks, tmp_path, "None", 1)
+    assert lives(tmp_path, "os.kill(os.getpid(), 9)", 4)[-1] == ""
+    [end] = lives(tmp_path, "None", 1)
     assert "('fetched', '', '') 8 8" in end
 
 

@@ -30,7 +30,7 @@ from crawlog.streams.sink.private import PrivateOutputs
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.sink.state_folder import state_of
 from crawlog.streams.sink_groups import known_sinks
-from tests.support.forked import Forked, Server
+from tests.support.processes import Process, forked
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -38,9 +38,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 class Fleet:
     """Sink workers, and a log that a test writes as commands, coordinator and parse would."""
 
-    def __init__(self, forks: Server, settings: Settings, data: Path) -> None:
+    def __init__(self, settings: Settings, data: Path) -> None:
         ensure_topics(settings)
-        self.forks = forks
         run = settings.run.model_copy(update={"data": data})
         kafka = settings.kafka.model_copy(update={"session_timeout_s": 3.0})  # that is how long a dead worker is missed
         sink = settings.sink.model_copy(update={"outputs": {"shop": str(data / "shop-{job}.csv")}})
@@ -49,12 +48,12 @@ class Fleet:
         self.topics = Topics(settings.kafka.prefix)
         self.producer = Producer(settings, "test")
         self.count = partition_count(settings)
-        self.started: list[Forked] = []
+        self.started: list[Process] = []
 
-    def worker(self, name: str = "sink-0", **environ: str) -> Forked:
+    def worker(self, name: str = "sink-0", **environ: str) -> Process:
         """A new worker process."""
         given = os.environ | to_environ(self.settings) | {"CRAWLOG_WORKER": name, "CRAWLOG_SINK": ""} | environ
-        started = self.forks.fork(WORKER, Path.cwd(), given, sys.__stderr__ or sys.stderr)
+        started = forked(WORKER, Path.cwd(), given, sys.__stderr__ or sys.stderr)
         self.started.append(started)
         return started
 
@@ -118,9 +117,9 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(forks: Server, cluster: Settings, tmp_path: Path) -> Iterator[Fleet]:
+def fleet(cluster: Settings, tmp_path: Path) -> Iterator[Fleet]:
     """Topics and a data folder, no worker yet."""
-    made = Fleet(forks, cluster, tmp_path / "data")
+    made = Fleet(cluster, tmp_path / "data")
     made.data.mkdir(mode=0o700)
     yield made
     for process in made.started:
@@ -318,7 +317,7 @@ class Private:
         self.folder = fleet.data.parent
         self.own = PrivateOutputs("j", (str(self.folder / "a.jsonl"), str(self.folder / "b.csv"), "-"))
 
-    def worker(self, **environ: str) -> Forked:
+    def worker(self, **environ: str) -> Process:
         """A new worker process."""
         return self.fleet.worker(**self.own.environ(), **environ)
 
@@ -335,7 +334,7 @@ class Private:
         """Bytes of the rows so far."""
         return sum(path.stat().st_size for path in self.folder.glob("*.partial"))
 
-    def has_moved(self, size: int, process: Forked) -> bool:
+    def has_moved(self, size: int, process: Process) -> bool:
         """Whether the worker has written, or ended."""
         return self.size() != size or process.poll() is not None
 

@@ -801,6 +801,7 @@ def test_doctor_leaves_no_folder_behind(crawlog: Command, tmp_path: Path) -> Non
 LOOKS = [
     ["topics"],
     ["control", "list"],
+    ["snapshot", "list", "-s", "snapshots.to=copies"],
     ["verify"],
     ["why", "http://a.example/"],
     ["dead", "list"],

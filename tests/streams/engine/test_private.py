@@ -152,21 +152,6 @@ def test_a_stranger_reads_no_metadata(engine: Engine) -> None:
         AdminClient({"bootstrap.servers": engine.bootstrap, "log_level": 0}).list_topics(timeout=1.0)
 
 
-def test_a_cold_start_takes_a_new_password(tmp_path: Path) -> None:
-    """The topics stay."""
-    passwords: list[str] = []
-    try:
-        for _ in range(2):
-            new = local.start(Settings(), tmp_path, quiet)
-            ensure_topics(new.point(Settings()))
-            passwords.append(new.password)
-            new.stop()
-    finally:
-        local.stop(tmp_path)
-    assert len(set(passwords)) == 2
-    assert all(len(password) >= 32 for password in passwords)
-
-
 @pytest.mark.long
 def test_who_writes_while_the_engine_is_killed_logs_in_at_the_next_one(tmp_path: Path) -> None:
     """The next engine has another password: a seeder asks for it, and its records and the workers' reports arrive."""
@@ -194,32 +179,14 @@ def test_who_writes_while_the_engine_is_killed_logs_in_at_the_next_one(tmp_path:
         next_one.stop()
 
 
-def test_who_writes_while_the_engine_is_killed_is_told_that_the_next_one_has_another_address(tmp_path: Path) -> None:
-    """Another program has taken the port meanwhile: the seeder ends, and says that the command can be run again."""
-    first = local.start(Settings(), tmp_path, quiet)
-    ensure_topics(first.point(Settings()))
-    seeder = Around(tmp_path, first)
-    killed(first)
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind((broker.HOST, first.identity.port))
-        other.listen()
-        next_one = local.start(Settings(), tmp_path, quiet)
-    try:
-        assert next_one.bootstrap != first.bootstrap
-        seeder.producer.send("crawl.urls", b"http://a.com/b", partition=0)
-        with pytest.raises(EngineError, match="Run the command again"):
-            seeder.producer.flush(ANSWER_S)
-    finally:
-        seeder.watch.close()
-        next_one.stop()
-
-
 @pytest.mark.parametrize("is_moved", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_supervisor_writes_and_reads_on_after_its_engine_came_back_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_moved: bool
 ) -> None:
-    """With another password, since the first start failed, or at another port, which a stranger has taken meanwhile."""
+    """With another password, since the first start failed, or at another port, which a stranger has taken meanwhile.
+
+    A seeder, which finds its engine at its address alone, is told then that its command can be run again.
+    """
     adopt_or_start, tries, taken = local.start, list[int](), socket.socket()
 
     def start(*args: Any, **more: Any) -> Engine:
@@ -235,6 +202,7 @@ def test_a_supervisor_writes_and_reads_on_after_its_engine_came_back_elsewhere(
         held.producer.send("crawl.dead", b"{}", key=b"", partition=0)
         assert held.producer.flush(ANSWER_S)
         assert held.engine
+        seeder = Around(tmp_path, held.engine)
         killed(held.engine)
         if is_moved:
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -249,6 +217,12 @@ def test_a_supervisor_writes_and_reads_on_after_its_engine_came_back_elsewhere(
         losses.at(held.settings)
         losses.catch_up(2 if is_moved else 3, ANSWER_S)
         losses.close()
+        if is_moved:
+            assert held.engine.bootstrap != before.kafka.bootstrap
+            seeder.producer.send("crawl.urls", b"http://a.com/b", partition=0)
+            with pytest.raises(EngineError, match="Run the command again"):
+                seeder.producer.flush(6 * ANSWER_S)
+        seeder.watch.close()
 
 
 def engines_started(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
@@ -265,17 +239,25 @@ def engines_started(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
 
 
 def test_a_command_leaves_its_engine_to_who_came_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`seed` has started an engine, and `up` works with it when `seed` ends; without `up` a command stops its own."""
+    """`seed` has started an engine, and `up` works with it when `seed` ends; without `up` a command stops its own.
+
+    Each cold start takes a new password; the topics stay.
+    """
     started = engines_started(monkeypatch)
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
-    with reach.reachable_log(settings):
+    with reach.reachable_log(settings) as reached:
+        ensure_topics(reached)
         up = Hold(tmp_path, "up")
     assert started[0].alive()
     up.release()
     started[0].stop()
     with reach.reachable_log(settings):
         assert started[1].alive()
+        assert "crawl.urls" in topics_of(started[1])
     assert not started[1].alive()
+    passwords = {engine.password for engine in started}
+    assert len(passwords) == 2
+    assert all(len(password) >= 32 for password in passwords)
 
 
 def test_the_last_command_stops_the_engine_that_another_one_has_started(

@@ -145,10 +145,10 @@ def test_a_byte_order_mark_does_not_end_the_head() -> None:
 
 
 def test_other_elements_count_only_when_asked_for() -> None:
-    """Frames by `src`."""
+    """Frames by `src`, `link` by `href`."""
     html = "<link href=l><iframe src=i></iframe><a href=a>"
     assert found(html) == ["http://site.test/dir/a"]
-    assert found(html, sources=("a", "frame")) == [f"http://site.test/dir/{name}" for name in "ai"]
+    assert found(html, sources=("a", "frame", "link")) == [f"http://site.test/dir/{name}" for name in "lia"]
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,24 @@ def test_frames_and_refreshes_are_followed_by_default(html: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "names"), [("a", ["a"]), ("area", ["m"]), ("frame", ["f", "i"]), ("refresh", ["r"])]
+    ("source", "names"),
+    [
+        ("img", ["i"]),
+        ("srcset", ["p", "i1", "i2", "s,1"]),
+        ("canonical", ["c"]),
+        ("hreflang", ["h"]),
+        ("link", ["c", "h", "t"]),
+        ("refresh", ["r"]),
+        ("header", []),
+    ],
 )
 def test_each_source_is_taken_by_itself(source: str, names: list[str]) -> None:
-    """A `meta` that only reloads leads nowhere."""
+    """`link` is all of them; a `meta` that only reloads, and an empty `src`, lead nowhere."""
     html = (
-        "<meta http-equiv=Refresh content='5; URL=\"r\"'><meta http-equiv=refresh content=5><a href=a></a>"
-        "<map><area href=m></map><iframe src=f></iframe><iframe src=i></iframe><img src=p><link href=l>"
+        "<link rel=canonical href=c><link rel=alternate hreflang=de href=h><link rel=stylesheet href=t>"
+        "<link rel=preload imagesrcset='p 1x'><meta http-equiv=Refresh content='5; URL=\"r\"'>"
+        "<meta http-equiv=refresh content=5><a href=a></a><img src=''><img src=i srcset='i1, i2 2x'>"
+        "<picture><source srcset=',s,1 100w (a,b) ,'></picture>"
     )
     assert found(html, sources=(source,)) == [f"http://site.test/dir/{name}" for name in names]
 

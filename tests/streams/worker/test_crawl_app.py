@@ -42,8 +42,7 @@ from crawlog.streams.worker.lease import Lease
 from crawlog.streams.worker.member import watched
 from crawlog.streams.worker.positions import Positions, first_offset
 from tests.support.damaging import WAYS, batches
-from tests.support.forked import Forked, Server
-from tests.support.processes import Process
+from tests.support.processes import Process, forked
 
 STRANGE = ("", "x;", "-9;", "9", "9 9;", "\u0669;", "9" * 5000 + ";", "6;")
 """What stands for no offset after the mark of a commit at 7."""
@@ -90,7 +89,6 @@ class Probe:
 
     def __init__(
         self,
-        forks: Server,
         settings: Settings,
         folder: Path,
         name: str = "w-0",
@@ -108,14 +106,14 @@ class Probe:
         } | outputs(settings, group).environ()
         environ |= {f"PROBE_{key.upper()}": str(value) for key, value in options.items()}
         environ = os.environ | to_environ(settings) | environ
-        self.process: Forked | Process
+        self.process: Process
         with self.errors.open("wb") as errors:
             if command:
                 self.process = Process(command, cwd=PROBE.parent, env=environ, stderr=errors, stdout=errors)
             else:
                 code = f"import runpy, sys; sys.path.insert(0, {str(PROBE.parent)!r})"
                 code += f"; runpy.run_path({str(PROBE)!r}, run_name='__main__')"
-                self.process = forks.fork(code, PROBE.parent, environ, errors)
+                self.process = forked(code, PROBE.parent, environ, errors)
 
     def lines(self, what: str) -> list[Line]:
         """What it wrote of one kind; of all for an empty name."""
@@ -153,12 +151,12 @@ def ready(cluster: Settings) -> Settings:
 
 
 @pytest.fixture
-def start(ready: Settings, tmp_path: Path, forks: Server) -> Iterator[Callable[..., Probe]]:
+def start(ready: Settings, tmp_path: Path) -> Iterator[Callable[..., Probe]]:
     """Starts probe workers; what still runs is killed at the end."""
     probes: list[Probe] = []
 
     def start(name: str = "w-0", settings: Settings = ready, **options: Any) -> Probe:
-        probes.append(Probe(forks, settings, tmp_path, name, **options))
+        probes.append(Probe(settings, tmp_path, name, **options))
         return probes[-1]
 
     yield start
@@ -708,12 +706,13 @@ def test_reading_starts_inside_the_log_and_says_where_it_differs(
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_workers_outlive_their_broker(tmp_path: Path, forks: Server) -> None:
+@pytest.mark.long  # `make test` has the same of a whole crawl: a_broker_that_dies_under_a_crawl_comes_back…
+def test_workers_outlive_their_broker(tmp_path: Path) -> None:
     """Kill -9 of the broker: workers wait for it, go on where they were, and commit."""
     engine = local.start(Settings(), tmp_path / "data", lambda _: None)
     settings = with_session(engine.point(Settings()), SHORT_S)
     ensure_topics(settings)
-    probes = [Probe(forks, settings, tmp_path, name) for name in ("w-0", "w-1")]
+    probes = [Probe(settings, tmp_path, name) for name in ("w-0", "w-1")]
 
     def seen() -> set[tuple[int, int]]:
         return {place for probe in probes for place in probe.offsets()}

@@ -11,7 +11,7 @@ import pytest
 
 from crawlog.streams.worker import suspects
 from crawlog.streams.worker.suspects import Deaths, Suspects, judge
-from tests.support.forked import Server
+from tests.support.processes import forked
 
 SEGFAULT = "ctypes.string_at(0)"
 KILLED = "os.kill(os.getpid(), 9)"
@@ -26,7 +26,7 @@ class Die(Protocol):
 
 
 @pytest.fixture
-def die(forks: Server, tmp_path: Path) -> Die:
+def die(tmp_path: Path) -> Die:
     """In a process that is forked."""
 
     def worker_dies(path: Path, *held: str, by: str = SEGFAULT) -> None:
@@ -35,7 +35,7 @@ def die(forks: Server, tmp_path: Path) -> Die:
             f"held = Suspects(Path({str(path)!r}))\nfor key in {held}: held.touch(key)\n{by}"
         )
         with (tmp_path / "said").open("wb") as said:
-            assert forks.fork(code, tmp_path, os.environ, said).wait()
+            assert forked(code, tmp_path, os.environ, said).wait()
 
     return worker_dies
 

@@ -35,7 +35,7 @@ from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.worker import crawl_app, own_process
 from crawlog.streams.worker import watchdog as module
 from crawlog.streams.worker.watchdog import Watchdog
-from tests.support.forked import Server
+from tests.support.processes import forked
 
 STUCK_S = 0.2
 
@@ -333,9 +333,7 @@ app.worker("parse")
 
 
 @pytest.mark.broker
-def test_a_page_of_an_unknown_job_is_buried_by_the_worker_that_held_it(
-    cluster: Settings, tmp_path: Path, forks: Server
-) -> None:
+def test_a_page_of_an_unknown_job_is_buried_by_the_worker_that_held_it(cluster: Settings, tmp_path: Path) -> None:
     """The watchdog lets it wait: were it ended, the next worker would hold the page anew, and so for ever."""
     ensure_topics(cluster)
     names = Topics(cluster.kafka.prefix)
@@ -347,7 +345,7 @@ def test_a_page_of_an_unknown_job_is_buried_by_the_worker_that_held_it(
     environ = os.environ | to_environ(settings) | {"CRAWLOG_WORKER": "parse-0"}
     said = tmp_path / "said"
     with said.open("w") as output:
-        worker = forks.fork(UNKNOWN, tmp_path, environ, output)
+        worker = forked(UNKNOWN, tmp_path, environ, output)
     letters = Consumer(client.consumer_config(cluster))
     letters.assign([TopicPartition(names.dead, 0, OFFSET_BEGINNING)])
     try:

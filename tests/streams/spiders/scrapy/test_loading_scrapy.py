@@ -11,7 +11,8 @@ import pytest
 
 from crawlog.agents.sandbox.zygote_process import PASSED
 from crawlog.streams.spiders import SpiderFacts, SpiderRef
-from tests.support.forked import Server
+from tests.support.forked import Server, start
+from tests.support.processes import forked
 
 LOADING = """
 import os, sys, msgspec
@@ -61,7 +62,7 @@ class Loading:
             if self._forks is None:
                 ended = subprocess.run([sys.executable, "-c", code], cwd=folder, stderr=errors, check=False).returncode
             else:
-                ended = self._forks.fork(code, folder, os.environ, errors).wait()
+                ended = forked(code, folder, os.environ, errors, self._forks).wait()
         return ended, self._errors.read_text()
 
     def facts_of(self, ref: SpiderRef, folder: Path) -> SpiderFacts:
@@ -81,7 +82,7 @@ class Loading:
 @pytest.fixture(scope="module")
 def scrapy_forks() -> Iterator[Server]:
     """What forks processes that have imported Scrapy."""
-    with Server("crawlog.streams.spiders.scrapy") as server:
+    with start("crawlog.streams.spiders.scrapy") as server:
         yield server
 
 
