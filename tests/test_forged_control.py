@@ -357,7 +357,7 @@ def test_the_coordinator_and_the_reports_stand_a_strangers_records(ground: Groun
     """They give orders at most: nothing here reads or writes a file."""
     followed, reported, orders = FollowedJobs(), ReportedJobs(), StageCommands("fetch")
     for _, record in heard(ground):
-        followed.heard(record)
+        followed.take(record)
         reported.heard(record)
         orders.heard(record)
     orders.caught_up()

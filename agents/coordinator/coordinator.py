@@ -34,14 +34,15 @@ The worst race: the former owner wakes up.
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from crawlog.schemas import urls
 from crawlog.schemas.control import Command, Control, Finished, JobCopy
 from crawlog.schemas.urls import JobOrder
-from crawlog.streams.jobs import DueEnd, DueOrder, End, FollowedJobs, JobRevision
+from crawlog.streams.jobs import DueOrder, FollowedJobs, JobRevision
 from crawlog.streams.log import Producer
 
 from .copies import Copies, Outgoing
@@ -62,18 +63,7 @@ FREE_S = 1.0
 BY = "crawlog"  # `JobOrder.by` of the coordinator's orders
 
 # Makes the thread that reads reports; what is due is passed to the second argument.
-Follow = Callable[[FollowedJobs, Callable[[DueOrder | DueEnd], None]], Following]
-
-
-class _Given(NamedTuple):
-    """An order to end a job that was given.
-
-    Attributes:
-        at: `JobOrder.at`, by which the changed record shows that it was this order.
-    """
-
-    end: End
-    at: float
+Follow = Callable[[FollowedJobs, Callable[[DueOrder | Finished], None]], Following]
 
 
 class Coordinator:
@@ -93,13 +83,13 @@ class Coordinator:
         self._follow = follow
         self._copies: Copies | None = None
         self._following: Following | None = None
-        self._given: dict[str, _Given] = {}
+        self._given: dict[str, Finished] = {}  # ends of jobs that were ordered to end, with the time of the order
 
     # ------------------------------------------------------------------ hooks of the stage
 
-    def heard(self, record: Control) -> None:
+    def take(self, record: Control) -> None:
         """Takes a record of crawl.control."""
-        self.jobs.heard(record)
+        self.jobs.take(record)
         if self._following is not None and isinstance(record, JobCopy):
             job = self._folded().get(record.job)
             if job is not None and not job.awaited and _is_behind(record, job):
@@ -136,15 +126,15 @@ class Coordinator:
             self._copies = self._new_copies()
         loop = asyncio.get_running_loop()
 
-        def act(due: DueOrder | DueEnd) -> None:
+        def act(due: DueOrder | Finished) -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._act, following, due)
 
         following = self._following = self._follow(self.jobs, act)
         log.info("coordinator_begins", open_jobs=len(self.jobs.open))
         for job in self._folded().values():
-            copied = self.jobs.copied.get(job.name)
-            is_copied = copied is not None and copied >= (_mark(job), job.answers)
+            copy = self.jobs.copy(job.name)
+            is_copied = copy is not None and (JobRevision.of(copy), copy.answers) >= (_mark(job), job.answers)
             if job.name != urls.DEFAULT_JOB and not job.awaited and not is_copied:
                 self._send(job)
         for name in self.jobs.finished:
@@ -162,7 +152,7 @@ class Coordinator:
         given = self._given.pop(job.name, None)
         ending = None
         if given is not None and (job.spec.state, job.spec.changed_at) == ("finished", given.at):
-            ending = _finished(job.name, _mark(job), "finished", given.end)
+            ending = msgspec.structs.replace(given, rev=job.spec.rev)
         self._copies.send(Outgoing(copy, is_taken, ending))
 
     def _free(self, job: str) -> None:
@@ -180,7 +170,7 @@ class Coordinator:
         log.info("job_closed_late", job=job)
         self._copies.note(Command("resume", job=job, at=time.time()))
 
-    def _act(self, following: Following, due: DueOrder | DueEnd) -> None:
+    def _act(self, following: Following, due: DueOrder | Finished) -> None:
         """Does what is due, unless the duty has moved meanwhile."""
         if following is not self._following:
             return
@@ -188,9 +178,9 @@ class Coordinator:
             following.undone(due)
             return
         assert self._copies is not None
-        if isinstance(due, DueEnd):
+        if isinstance(due, Finished):
             log.info("job_ended", job=due.job, reason=due.reason)
-            self._copies.end(_finished(due.job, due.mark, due.reason, due.end))
+            self._copies.end(msgspec.structs.replace(due, at=time.time()))
         else:
             self._order(due)
 
@@ -200,7 +190,7 @@ class Coordinator:
         record = urls.UrlsRecord(job=due.job, epoch=due.mark.epoch, order=order)
         self._given.pop(due.job, None)
         if due.end is not None:
-            self._given[due.job] = _Given(due.end, order.at)
+            self._given[due.job] = msgspec.structs.replace(due.end, at=order.at)
         log.info("job_ordered", job=due.job, state=due.state, reason=due.reason, expects=due.mark.rev)
         self._copies.order(record)
 
@@ -211,24 +201,10 @@ def _mark(job: "JobState") -> JobRevision:
 
 def _is_behind(copy: JobCopy, job: "JobState") -> bool:
     """Whether a copy is older than the job in partition 0, or differs from it."""
-    mark = JobRevision(copy.epoch, copy.spec.rev)
+    mark = JobRevision.of(copy)
     if mark != _mark(job):
         return mark < _mark(job)
     return copy.answers < job.answers or copy.spec != job.spec
-
-
-def _finished(job: str, mark: JobRevision, reason: str, end: End) -> Finished:
-    return Finished(
-        job=job,
-        at=time.time(),
-        epoch=mark.epoch,
-        reason=reason,
-        urls=end.urls,
-        pages=end.pages,
-        items=end.items,
-        counts=end.counts,
-        rev=mark.rev,
-    )
 
 
 def attach(app: "CrawlApp", stage: "OwnedFrontier") -> Coordinator:
@@ -240,7 +216,7 @@ def attach(app: "CrawlApp", stage: "OwnedFrontier") -> Coordinator:
         return Copies(producer, stage.names, stage.partitions)
 
     duty = Coordinator(stage, copies, lambda jobs, act: Following(stage.settings, stage.partitions, jobs, act))
-    stage.listeners.append(duty.heard)
+    stage.listeners.append(duty.take)
     stage.on_changed = duty.look
     stage.on_answered = duty.answered
     return duty

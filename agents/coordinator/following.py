@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from crawlog.schemas.control import Finished
 from crawlog.schemas.progress import FLEET
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import ProgressReader
-from crawlog.streams.jobs import RECENT_S, DueEnd, DueOrder, Dues, FleetReports, FollowedJobs
+from crawlog.streams.jobs import RECENT_S, DueOrder, Dues, FleetReports, FollowedJobs
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -33,21 +34,21 @@ class Following(threading.Thread):
     """
 
     def __init__(
-        self, settings: "Settings", partitions: int, jobs: FollowedJobs, act: Callable[[DueOrder | DueEnd], None]
+        self, settings: "Settings", partitions: int, jobs: FollowedJobs, act: Callable[[DueOrder | Finished], None]
     ) -> None:
         super().__init__(name="coordinator", daemon=True)
         self._settings = settings
         self._jobs = jobs
         self._act = act
         self._dues = Dues(partitions)
-        self._undone: deque[DueOrder | DueEnd] = deque()
+        self._undone: deque[DueOrder | Finished] = deque()
         self._stop_it = threading.Event()
 
     def stop(self) -> None:
         """Asks the thread to end; does not wait for it."""
         self._stop_it.set()
 
-    def undone(self, due: DueOrder | DueEnd) -> None:
+    def undone(self, due: DueOrder | Finished) -> None:
         """Takes back what was due, from any thread: it is decided again at the next look."""
         self._undone.append(due)
 

@@ -12,11 +12,10 @@ the coordinator needs) · JobView (what people see) · Job (of parse).
 """
 
 from .commands import FREE, Commands, Orders, host_of
-from .control_state import ControlState, is_end_of
-from .due import DueEnd, DueOrder, Dues, End, is_begun, is_offered
+from .control_state import ControlState, FollowedJobs, JobRevision
+from .due import DueOrder, Dues, is_begun, is_offered
 from .finished import Finish
 from .fleet_reports import RECENT_S, FleetReports, by_rule, ended, has_answered, needed, remarks_of, without_page
-from .followed import Followed, FollowedJobs, JobRevision
 from .states import (
     OPERATOR,
     PARTIAL_ENDS,
@@ -40,13 +39,10 @@ __all__ = [
     "SHUTDOWN",
     "Commands",
     "ControlState",
-    "DueEnd",
     "DueOrder",
     "Dues",
-    "End",
     "Finish",
     "FleetReports",
-    "Followed",
     "FollowedJobs",
     "JobRevision",
     "OrderName",
@@ -59,7 +55,6 @@ __all__ = [
     "host_of",
     "how_ended",
     "is_begun",
-    "is_end_of",
     "is_final",
     "is_offered",
     "leads_to",

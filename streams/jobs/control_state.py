@@ -1,12 +1,16 @@
-"""The state of crawl.control: the newest record of each key, typed. Pure.
+"""The state of crawl.control: the newest record of each key, typed; and which jobs are open. Pure.
 
-Readers share this one view: commands read the topic once (`streams/control/`), the fleet's view follows it.
+Readers share this one view: commands read the topic once (`streams/control/`), the fleet's view follows it, and the
+coordinator follows the jobs in it. A job is open until crawl.control has the end of its present revision.
 """
 
 from math import inf
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound, StartEnded, key_of
+import msgspec
+
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound, StartEnded, key, key_of
+from crawlog.schemas.job_orders import JobStateName
 
 from .commands import Commands
 from .states import traits
@@ -111,3 +115,103 @@ class ControlState:
 def is_end_of(end: Finished, copy: JobCopy) -> bool:
     """Whether a job ended so and has not changed since. Older records of ends do not name a revision."""
     return end.epoch >= copy.epoch and (not end.rev or end.rev == copy.spec.rev)
+
+
+class JobRevision(NamedTuple):
+    """A revision of a job: two are of one job's record if they are equal."""
+
+    epoch: int
+    rev: int
+
+    @classmethod
+    def of(cls, copy: JobCopy) -> "JobRevision":
+        """That of a copy."""
+        return cls(copy.epoch, copy.spec.rev)
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """An open job.
+
+    Attributes:
+        is_starting: Whether the spider's `start` may give more requests.
+        has_started: Whether it had a `start`, and it has ended: it may have given nothing.
+        closes: Reason with which its spider closed it; empty if it did not.
+        answers: Offset of the last order that was answered.
+        required: Of the outputs that must be complete before the job is finished, the numbers of their homes.
+    """
+
+    job: str
+    mark: JobRevision
+    state: JobStateName
+    reason: str = ""
+    max_pages: int | None = None
+    is_starting: bool = False
+    has_started: bool = False
+    closes: str = ""
+    answers: int = -1
+    required: tuple[int, ...] = ()
+
+
+class FollowedJobs:
+    """The jobs that the coordinator follows. One thread calls `take`; any may read `open` and `finished`.
+
+    Attributes:
+        open: By name, the jobs whose end is not on record.
+        finished: By name, the revision of each job that is finished, which is on record.
+    """
+
+    def __init__(self) -> None:
+        self.open: dict[str, Followed] = {}
+        self.finished: dict[str, JobRevision] = {}
+        self._control = ControlState()
+
+    def take(self, record: Control) -> None:
+        """Takes the next record of crawl.control."""
+        if isinstance(record, JobCopy | Finished | StartEnded) or (isinstance(record, Command) and record.job):
+            self._control.take(key(record), record)
+            self._look(record.job)
+
+    def copy(self, job: str) -> JobCopy | None:
+        """The copy of a job's record."""
+        return self._control.job(job)
+
+    def is_closed_late(self, job: str) -> bool:
+        """Whether a finished job's spider has closed it all the same, such as pipelines that open slowly.
+
+        The job could not go on: its URLs would wait, and nobody may order a finished job to run.
+        """
+        return job in self.finished and bool(self._closes(job))
+
+    def _closes(self, job: str) -> str:
+        command = self._control.command(job)
+        return command.reason if command is not None and command.action == "stop" else ""
+
+    def _look(self, job: str) -> None:
+        """Notes whether a job is open."""
+        copy = self._control.job(job)
+        if copy is None:
+            return
+        state = copy.spec.state
+        self.finished.pop(job, None)
+        if state == "deleted" or (traits(state).ended and self._control.end(job) is not None):
+            if state == "finished":
+                self.finished[job] = JobRevision.of(copy)
+            self.open.pop(job, None)
+        else:
+            self.open[job] = self._followed(copy)
+
+    def _followed(self, copy: JobCopy) -> Followed:
+        spec, start = copy.spec, self._control.start(copy.job)
+        has_started = start is not None and start.is_of(copy)
+        return Followed(
+            copy.job,
+            JobRevision.of(copy),
+            spec.state,
+            reason=spec.reason,
+            max_pages=spec.max_pages,
+            is_starting=spec.starts and not has_started,
+            has_started=has_started,
+            closes=self._closes(copy.job),
+            answers=copy.answers,
+            required=tuple({spec.home(number): None for number, one in enumerate(spec.outputs) if one.required}),
+        )

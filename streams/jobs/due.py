@@ -12,26 +12,14 @@ An order is valid only for the revision that was looked at. So a second coordina
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from crawlog.schemas.control import Finished
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.progress import JobCounts, Progress
 
+from .control_state import Followed, JobRevision
 from .finished import Ends, Finish
 from .fleet_reports import FleetReports
-from .followed import Followed, JobRevision
 from .states import OrderName, after, traits
-
-
-class End(NamedTuple):
-    """How far everything was when a job had nothing left.
-
-    Attributes:
-        urls, pages, items: Ends of these topics that folds, parse and required outputs have passed.
-    """
-
-    urls: tuple[int, ...]
-    pages: tuple[int, ...]
-    items: tuple[int, ...]
-    counts: JobCounts
 
 
 class DueOrder(NamedTuple):
@@ -39,23 +27,14 @@ class DueOrder(NamedTuple):
 
     Attributes:
         mark: The revision that was looked at.
-        end: What was looked at, if the job is to end.
+        end: The end that is due when the order was taken, if the job is to end.
     """
 
     job: str
     mark: JobRevision
     state: JobStateName
     reason: str
-    end: End | None = None
-
-
-class DueEnd(NamedTuple):
-    """An end that crawl.control needs."""
-
-    job: str
-    mark: JobRevision
-    reason: str
-    end: End
+    end: Finished | None = None
 
 
 REOPENED = "new URLs"  # Reason of a finished job that runs again
@@ -74,7 +53,7 @@ class Dues:
         self._given: dict[str, JobRevision] = {}
         self._seen: dict[int, Progress] = {}
 
-    def of_open(self, jobs: Iterable[Followed], picture: FleetReports, ends: Ends) -> list[DueOrder | DueEnd]:
+    def of_open(self, jobs: Iterable[Followed], picture: FleetReports, ends: Ends) -> list[DueOrder | Finished]:
         """What open jobs need.
 
         Args:
@@ -99,12 +78,13 @@ class Dues:
                     due.append(DueOrder(name, mark, "running", REOPENED))
         return due
 
-    def forget(self, due: DueOrder | DueEnd) -> None:
+    def forget(self, due: DueOrder | Finished) -> None:
         """Decide again what was due: nobody did it."""
-        if self._given.get(due.job) == due.mark:
+        mark = due.mark if isinstance(due, DueOrder) else JobRevision(due.epoch, due.rev)
+        if self._given.get(due.job) == mark:
             del self._given[due.job]
 
-    def _of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | DueEnd | None:
+    def _of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | Finished | None:
         if self._given.get(job.job) == job.mark:
             return None
         if traits(job.state).ended:
@@ -120,15 +100,15 @@ class Dues:
             return None
         if job.closes:
             return self._order(job, "close", job.closes)
-        return self._order(job, "finish", "", self._looked_at(job))
+        return self._order(job, "finish", "", self._finished(job, "finished"))
 
-    def _end_of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | DueEnd | None:
+    def _end_of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | Finished | None:
         if _glance(picture, job).is_busy:  # a finished job's queue is fetched by nobody, so it would never have an end
             return self._order(job, "reopen", REOPENED) if job.state == "finished" else None
         if not self._finish(job, ends).step(picture, ends):
             return None
         self._given[job.job] = job.mark
-        return DueEnd(job.job, job.mark, job.reason or job.state, self._looked_at(job))
+        return self._finished(job, job.reason or job.state)
 
     def _finish(self, job: Followed, ends: Ends) -> Finish:
         """The steps of a job's end, begun when this revision of its record was in every partition."""
@@ -140,11 +120,22 @@ class Dues:
         known[1].is_starting = job.is_starting and job.state == "running" and not job.closes
         return known[1]
 
-    def _looked_at(self, job: Followed) -> End:
-        finish = self._finishes[job.job][1]
-        return End(finish.passed["fetch"], finish.passed["parse"], finish.passed["sink"], finish.counts)
+    def _finished(self, job: Followed, reason: str) -> Finished:
+        """The end of a job, with how far everything was when it had nothing left; its writer adds the time."""
+        steps = self._finishes[job.job][1]
+        return Finished(
+            job.job,
+            0.0,
+            job.mark.epoch,
+            reason,
+            urls=steps.passed["fetch"],
+            pages=steps.passed["parse"],
+            items=steps.passed["sink"],
+            counts=steps.counts,
+            rev=job.mark.rev,
+        )
 
-    def _order(self, job: Followed, order: OrderName, reason: str, end: End | None = None) -> DueOrder:
+    def _order(self, job: Followed, order: OrderName, reason: str, end: Finished | None = None) -> DueOrder:
         state = after(order, job.state)
         assert state is not None
         self._given[job.job] = job.mark

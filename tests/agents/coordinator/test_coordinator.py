@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from crawlog.agents.coordinator.coordinator import BY, Coordinator
@@ -14,13 +15,13 @@ from crawlog.schemas.control import Command, Control, Finished, JobCopy
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import JobOrder, JobSpec, UrlsRecord
-from crawlog.streams.jobs import DueEnd, DueOrder, End, JobRevision
+from crawlog.streams.jobs import DueOrder, JobRevision
 from crawlog.streams.log import Topics
 from tests.support.folding import State, job
 
 TOPICS = Topics("crawl.")
 PARTITIONS = 3
-END = End((4,), (1,), (3,), JobCounts(fetched=1))
+END = Finished("j", 0.0, 0, "max_pages", (4,), (1,), (3,), counts=JobCounts(fetched=1), rev=1)
 NOW = JobRevision(0, 1)
 """The revision that job j has in these tests."""
 
@@ -70,13 +71,13 @@ class Duty:
         self.has_lease = self.is_known = True
         self.written = Written(self.hear)
         self.threads: list[list[str]] = []
-        self.undone: list[DueOrder | DueEnd] = []
+        self.undone: list[DueOrder | Finished] = []
         self.live: dict[int, Any] = {0: self.fold}
         stage: Any = SimpleNamespace(live=self.live, orders=self, may_ask=lambda: self.has_lease)
         producer: Any = self.written
         self.coordinator = Coordinator(stage, lambda: Copies(producer, TOPICS, PARTITIONS), self._follow)
 
-    def _follow(self, _jobs: Any, act: Callable[[DueOrder | DueEnd], None]) -> Any:
+    def _follow(self, _jobs: Any, act: Callable[[DueOrder | Finished], None]) -> Any:
         did: list[str] = []
         self.threads.append(did)
         self.act = act
@@ -87,7 +88,7 @@ class Duty:
     def hear(self, *records: Control) -> None:
         """Records of crawl.control."""
         for record in records:
-            self.coordinator.heard(record)
+            self.coordinator.take(record)
 
     def hear_late(self, copy: JobCopy) -> None:
         """A copy that another process wrote, when the fold has a later record already."""
@@ -124,7 +125,7 @@ async def _settle(duty: Duty) -> list[str]:
 
 CLOSED = Command("stop", job="j", reason="done")
 DUE_ORDER = DueOrder("j", NOW, "stopped", "max_pages")
-DUE_END = DueEnd("j", NOW, "max_pages", END)
+DUE_END = END
 
 TABLE: dict[str, tuple[Callable[[Duty], None], list[str], list[str]]] = {
     # event: (what happens, written at work, written at rest)
@@ -176,7 +177,7 @@ async def test_each_event_writes_what_the_table_says(event: str, is_at_work: boo
     ids=["order", "end"],
 )
 async def test_what_is_due_is_written_with_the_lease_and_decided_again_without(
-    due: DueOrder | DueEnd, written: list[str], has_lease: bool
+    due: DueOrder | Finished, written: list[str], has_lease: bool
 ) -> None:
     """A worker that slept may have lost its partitions before it knows."""
     duty = Duty()
@@ -189,7 +190,7 @@ async def test_what_is_due_is_written_with_the_lease_and_decided_again_without(
 
 @pytest.mark.parametrize("due", [DUE_ORDER, DUE_END], ids=["order", "end"])
 @pytest.mark.parametrize("comes_back", [False, True], ids=["gone", "back"])
-async def test_what_was_due_to_an_earlier_duty_is_not_done(due: DueOrder | DueEnd, comes_back: bool) -> None:
+async def test_what_was_due_to_an_earlier_duty_is_not_done(due: DueOrder | Finished, comes_back: bool) -> None:
     """Another worker may have done it meanwhile, and the job may have gone on."""
     duty = Duty()
     duty.begin()
@@ -285,7 +286,7 @@ async def test_the_end_follows_the_copy_of_the_order_that_was_given(
     """The offsets of an end are those that the order was decided on; of another order they are not known."""
     duty = Duty()
     duty.begin()
-    duty.act(DueOrder("j", NOW, "finished", "", END))
+    duty.act(DueOrder("j", NOW, "finished", "", msgspec.structs.replace(END, reason="finished")))
     assert await _settle(duty) == ["0 order finished"]
     given = duty.written.last.order
     assert (given.expects, given.by) == (1, BY)

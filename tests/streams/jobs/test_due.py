@@ -12,7 +12,7 @@ from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEn
 from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.jobs import DueEnd, DueOrder, Dues, FleetReports, FollowedJobs
+from crawlog.streams.jobs import DueOrder, Dues, FleetReports, FollowedJobs
 from crawlog.streams.settings.settings import Settings
 
 REV = 7
@@ -44,9 +44,9 @@ def picture(first: dict[str, Any], second: dict[str, Any], *more: Progress) -> F
 def jobs(spec: JobSpec, *records: Control, epoch: int = 0) -> FollowedJobs:
     """The job as crawl.control tells of it."""
     made = FollowedJobs()
-    made.heard(JobCopy("j", msgspec.structs.replace(spec, rev=REV), epoch))
+    made.take(JobCopy("j", msgspec.structs.replace(spec, rev=REV), epoch))
     for record in records:
-        made.heard(record)
+        made.take(record)
     return made
 
 
@@ -60,8 +60,12 @@ def given(
     if not due:
         return None
     (one,) = due
-    assert (one.job, one.mark.rev) == ("j", REV)
-    return ("end" if isinstance(one, DueEnd) else one.state), one.reason
+    assert (one.job, _rev(one)) == ("j", REV)
+    return ("end" if isinstance(one, Finished) else one.state), one.reason
+
+
+def _rev(due: DueOrder | Finished) -> int:
+    return due.rev if isinstance(due, Finished) else due.mark.rev
 
 
 STARTED = StartEnded("j", 1.0)
@@ -161,6 +165,7 @@ def test_an_end_has_the_counts_that_the_folds_agreed_on() -> None:
     (due,) = dues.of_open(known.open.values(), seen, ends)
     assert isinstance(due, DueOrder)
     assert due.end is not None
+    assert due.end.counts is not None
     assert (due.end.counts.folded, due.end.counts.fetched) == (8, 2)
 
 
@@ -177,6 +182,7 @@ def test_a_job_that_got_more_while_its_output_was_written_is_not_finished() -> N
     (due,) = dues.of_open(known.open.values(), seen, more.__getitem__)
     assert isinstance(due, DueOrder)
     assert due.end is not None
+    assert due.end.counts is not None
     assert due.end.counts.fetched == 2 * IDLE["fetched"] + 1
 
 
@@ -195,7 +201,7 @@ def test_an_order_is_given_once_for_a_revision() -> None:
     known, dues, seen = jobs(JobSpec()), Dues(2), picture(IDLE, IDLE)
     assert len(dues.of_open(known.open.values(), seen, ends)) == 1
     assert dues.of_open(known.open.values(), seen, ends) == []
-    known.heard(JobCopy("j", JobSpec(rev=REV + 1)))
+    known.take(JobCopy("j", JobSpec(rev=REV + 1)))
     (order,) = dues.of_open(known.open.values(), seen, ends)
     assert isinstance(order, DueOrder)
     assert order.mark.rev == REV + 1
@@ -206,7 +212,7 @@ def test_an_order_is_given_once_for_a_revision() -> None:
 )
 def test_an_order_that_came_without_the_lease_is_decided_again(known: FollowedJobs, counts: dict[str, Any]) -> None:
     """Else its job never ends, or never goes on, as long as the partition stays here."""
-    told: list[DueOrder | DueEnd] = []
+    told: list[DueOrder | Finished] = []
     following = Following(Settings(), 2, known, told.append)
     watch: Any = SimpleNamespace(ends=ends)
     stage: Any = SimpleNamespace(may_ask=lambda: False)
@@ -221,7 +227,7 @@ def test_an_order_that_came_without_the_lease_is_decided_again(known: FollowedJo
         assert len(told) == 1
     duty._act(following, told[0])
     look()
-    assert [(one.job, one.mark) for one in told[1:]] == [(told[0].job, told[0].mark)]
+    assert [(one.job, _rev(one)) for one in told[1:]] == [(told[0].job, _rev(told[0]))]
 
 
 def test_the_steps_begin_again_for_each_revision() -> None:
@@ -229,7 +235,7 @@ def test_the_steps_begin_again_for_each_revision() -> None:
     known, dues, seen = jobs(JobSpec()), Dues(2), picture(IDLE, IDLE)
     later = {"fetch": (4, 4), "parse": (2, 1), "sink": (3, 3)}
     assert dues.of_open(known.open.values(), seen, later.__getitem__) == []  # parse has a page to go
-    known.heard(JobCopy("j", JobSpec(rev=REV + 1)))
+    known.take(JobCopy("j", JobSpec(rev=REV + 1)))
     assert dues.of_open(known.open.values(), seen, lambda stage: (9, 9) if stage == "fetch" else ENDS[stage]) == []
     for partition in (0, 1):
         seen.take(report(partition, 9, **IDLE))
@@ -271,7 +277,7 @@ def test_a_job_is_followed_until_the_end_of_its_revision_is_on_record() -> None:
     """A late end of an older revision opens it again, so that its own end is written anew."""
     known = jobs(JobSpec(state="finished"))
     assert "j" in known.open
-    known.heard(NOTED)
+    known.take(NOTED)
     assert (list(known.open), list(known.finished)) == ([], ["j"])
-    known.heard(Finished("j", 1.0, rev=REV - 1))
+    known.take(Finished("j", 1.0, rev=REV - 1))
     assert (list(known.open), list(known.finished)) == (["j"], [])

@@ -81,7 +81,7 @@ class Race:
     def note(self, record: JobCopy | Finished) -> None:
         """A record arrives in crawl.control."""
         self.control.take(key(record), record)
-        self.followed.heard(record)
+        self.followed.take(record)
 
     def end(self, rev: int, state: JobStateName) -> None:
         """A writer notes the end of the revision that it has read, if that one has ended."""
