@@ -12,13 +12,17 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from crawlog.streams.errors import CrawlError, EngineError, Misconfigured, Unreadable
 from crawlog.streams.exit_codes import EX_DATAERR
 
 from .terminal import tell
+
+if TYPE_CHECKING:
+    from crawlog.schemas.progress import JobCounts
 
 FINISHED = 0
 BROKEN = 1  # A bug in crawlog; Python exits with the same code after an exception
@@ -56,6 +60,34 @@ OF_THE_USER = frozenset(
 def counted(number: int, noun: str) -> str:
     """A number with its noun: `1 row`, `2,000 rows`."""
     return f"{number:,} {noun}" + "s" * (number != 1)
+
+
+def by_rule(dropped: Mapping[str, int]) -> str:
+    """Counts of dropped links in words, the largest first."""
+    ordered = sorted(dropped.items(), key=lambda one: -one[1])
+    return ", ".join(f"{count:,} by {rule}" for rule, count in ordered)
+
+
+def without_page(counts: "JobCounts") -> list[str]:
+    """Lines about final results that gave no page, by class, the largest first.
+
+    Redirects are left out: what they lead to counts.
+    """
+    errors = {f"status {code}": count for code, count in counts.statuses.items() if code[:1] not in "23"}
+    types = {name: count for name, count in counts.no_page.items() if "/" in name}
+    failures = {name: count for name, count in counts.no_page.items() if "/" not in name}
+    told = [f"no page: {_by_class(errors | failures)}"] if errors or failures else []
+    kept = "the setting fetch.content_types lists the types that are"
+    return [*told, f"body not kept: {_by_class(types)}; {kept}"] if types else told
+
+
+def _by_class(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} × {name}" for name, count in sorted(counts.items(), key=lambda one: -one[1]))
+
+
+def needed(needs: Mapping[str, int]) -> str:
+    """Settings that URLs wait for because their workers lack them, in words; empty if there are none."""
+    return ", ".join(f"{count:,} wait for a worker with {setting}" for setting, count in sorted(needs.items()))
 
 
 def open_streams() -> None:

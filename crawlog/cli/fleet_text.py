@@ -9,9 +9,9 @@ from msgspec import to_builtins
 
 from crawlog import outcome
 from crawlog.commands.up import COUNTS, Status
-from crawlog.outcome import counted
+from crawlog.outcome import by_rule, counted, needed, without_page
 from crawlog.schemas.log_lines import GOES_ON
-from crawlog.streams.jobs import by_rule, how_ended, needed, without_page
+from crawlog.streams.jobs import how_ended
 from crawlog.streams.printable import utc_text
 from crawlog.terminal import table
 

@@ -143,8 +143,8 @@ def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
         told.append(f"  {counts.refused} refused, {counts.queued} queued{held}")
         if counts.dropped:
             lost = outcome.counted(sum(counts.dropped.values()), "link")
-            told.append(f"  {lost} dropped: {jobs.by_rule(counts.dropped)}")
-        told += [f"  {line}" for line in jobs.without_page(counts)]
+            told.append(f"  {lost} dropped: {outcome.by_rule(counts.dropped)}")
+        told += [f"  {line}" for line in outcome.without_page(counts)]
         told.append(f"  this run: {outcome.counted(summary.pages, 'page')} in {summary.took_s:.1f} s{rate}")
     ended = counts.failed + counts.refused + counts.redirected + sum(counts.dropped.values())
     if ended and _is_in_vain(summary, counts) and not counts.queued + counts.held:

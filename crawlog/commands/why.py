@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.outcome import counted
+from crawlog.outcome import counted, needed
 from crawlog.schemas import items, pages, progress
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import JobCounts
@@ -24,7 +24,7 @@ from crawlog.streams.control import known_job, read_control
 from crawlog.streams.dead_letters import Letter, Letters, letter_fate
 from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
-from crawlog.streams.jobs import FREE, Orders, needed
+from crawlog.streams.jobs import FREE, Orders
 from crawlog.streams.log import (
     Topics,
     partition_count,

@@ -8,9 +8,9 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
-from crawlog.outcome import counted
+from crawlog.outcome import by_rule, counted, needed
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.jobs import by_rule, needed, traits
+from crawlog.streams.jobs import traits
 from crawlog.streams.printable import escaped
 from crawlog.terminal import hinted, tell
 

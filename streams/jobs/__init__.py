@@ -15,7 +15,7 @@ from .commands import FREE, Commands, Orders, host_of
 from .control_state import ControlState, FollowedJobs, JobRevision
 from .due import DueOrder, Dues, is_begun, is_offered
 from .finished import Finish
-from .fleet_reports import RECENT_S, FleetReports, by_rule, ended, has_answered, needed, remarks_of, without_page
+from .fleet_reports import RECENT_S, FleetReports, ended, has_answered, remarks_of
 from .states import (
     OPERATOR,
     PARTIAL_ENDS,
@@ -48,7 +48,6 @@ __all__ = [
     "OrderName",
     "Orders",
     "after",
-    "by_rule",
     "ended",
     "finish_reason",
     "has_answered",
@@ -58,8 +57,6 @@ __all__ = [
     "is_final",
     "is_offered",
     "leads_to",
-    "needed",
     "remarks_of",
     "traits",
-    "without_page",
 ]

@@ -5,7 +5,7 @@ may have written it. But each sink reads all partitions, so a picture takes the 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -17,37 +17,9 @@ RECENT_S = 22.0
 TURNS = 10  # Reports of a process that together name every job of its partition
 
 
-def by_rule(dropped: Mapping[str, int]) -> str:
-    """Counts of dropped links in words, the largest first."""
-    ordered = sorted(dropped.items(), key=lambda one: -one[1])
-    return ", ".join(f"{count:,} by {rule}" for rule, count in ordered)
-
-
-def without_page(counts: JobCounts) -> list[str]:
-    """Lines about final results that gave no page, by class, the largest first.
-
-    Redirects are left out: what they lead to counts.
-    """
-    errors = {f"status {code}": count for code, count in counts.statuses.items() if code[:1] not in "23"}
-    types = {name: count for name, count in counts.no_page.items() if "/" in name}
-    failures = {name: count for name, count in counts.no_page.items() if "/" not in name}
-    told = [f"no page: {_by_class(errors | failures)}"] if errors or failures else []
-    kept = "the setting fetch.content_types lists the types that are"
-    return [*told, f"body not kept: {_by_class(types)}; {kept}"] if types else told
-
-
-def _by_class(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} × {name}" for name, count in sorted(counts.items(), key=lambda one: -one[1]))
-
-
 def has_answered(counts: JobCounts) -> bool | None:
     """Whether a page came, or word that it is unchanged; None if the log does not say so, as that of older versions."""
     return any(code[:1] == "2" or code == "304" for code in counts.statuses) if counts.statuses else None
-
-
-def needed(needs: Mapping[str, int]) -> str:
-    """Settings that URLs wait for because their workers lack them, in words; empty if there are none."""
-    return ", ".join(f"{count:,} wait for a worker with {setting}" for setting, count in sorted(needs.items()))
 
 
 def ended(counts: JobCounts) -> int:

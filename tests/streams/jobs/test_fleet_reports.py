@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
+from crawlog.outcome import without_page
 from crawlog.schemas.progress import IDLE, JobCounts, JobRemarks, Progress
-from crawlog.streams.jobs import Finish, FleetReports, has_answered, remarks_of, without_page
+from crawlog.streams.jobs import Finish, FleetReports, has_answered, remarks_of
 
 
 def fetch(partition: int, offset: int, at: float = 1.0, **counts: int) -> Progress:
