@@ -11,7 +11,7 @@ the job and its seeds are written. After any kill the same command goes on: the 
 
 import time
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from crawlog.commands.control import whoever
 from crawlog.processes.starts import Starts
@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from crawlog.schemas.control import Finished, JobCopy
     from crawlog.streams.fleet import OutputView, ProgressReader
 
+Value = TypeVar("Value")
+
 HURRY_S = 1.5  # How long an interrupted run may ask for the group's members, or read crawl.dead: Ctrl-C ends within 5 s
 
-MOST_VAIN_CHECKS = 3  # Checks of the log in which the broker gave no answer, after which a run ends
+MOST_VAIN_TRIES = 3  # Tries in which a broker that runs gave no answer, after which a run ends
 
 
 def run(
@@ -163,22 +165,48 @@ class PrivateFleet:
     def until_finished(self) -> None:
         """Seeds the job, follows it to the end, and makes its files."""
         allow_spider(self.settings, self._wanted.spider.path)
-        copy = self._recall()
-        if self._has_nothing_to_do(copy):
+        copy = self._until_answered(self._recall)
+        if self._until_answered(lambda: self._has_nothing_to_do(copy)):
             self._end_at_once(copy)
             return
         check_spider(self.supervisor, copy)
         check_outputs(self.supervisor, copy, self.job.end)
-        before = self._before()
+        before = self._until_answered(self._before)
         self.supervisor.go(("fetch", "parse"))
         self._lost_founds = len(self.supervisor.lost_founds)
-        self.job.write()
+        self._until_answered(self.job.write, self._write_again)
         if self.outputs:
             self.outputs.start()
         self._starts = Starts(self.supervisor, self._shown.say, job=self.job.name)
-        self._following = JobFollower(self, self.summary, before, self._shown, is_own=True)
-        self.supervisor.when_stopped = self._following.close
-        self._follow(self._following)
+        following = self._until_answered(lambda: JobFollower(self, self.summary, before, self._shown, is_own=True))
+        self._following, self.supervisor.when_stopped = following, following.close
+        self._until_answered(lambda: self._follow(following), tries=1)
+
+    def _until_answered(
+        self,
+        step: "Callable[[], Value]",
+        again: "Callable[[], Value] | None" = None,
+        tries: int = MOST_VAIN_TRIES,
+    ) -> "Value":
+        """The value of a step; it is taken again when the broker of this run died in it, and was started again.
+
+        Args:
+            again: Is called instead from the second time on.
+            tries: How often a broker that runs may give no answer.
+
+        Raises: EngineError: the broker gives no answer, or is another's.
+        """
+        while True:
+            engine = self.supervisor.engine
+            try:
+                return step()
+            except EngineError:
+                has_died = engine is not None and (engine is not self.supervisor.engine or not engine.alive())
+                tries -= not has_died
+                if engine is None or not tries:
+                    raise
+            self.supervisor.look(LOOK_S)  # starts a broker that died again
+            step = again or step
 
     def _before(self) -> Before:
         """The log now; of a new job nothing is to be known but the end of crawl.dead."""
@@ -186,6 +214,11 @@ class PrivateFleet:
         if self.job.is_known:
             return Before.read(self.settings, self.job.name)
         return Before(self.supervisor.watch.dead_end())
+
+    def _write_again(self) -> "JobCopy":
+        """Writes what this command is to write, as the same command would that is given again."""
+        self.job.recall(has_lost_founds=self.supervisor.has_lost_founds)
+        return self.job.write()
 
     def _recall(self) -> "JobCopy":
         """Reads the job from the log, and prepares its files; returns its record as this command will have it."""
@@ -256,7 +289,7 @@ class PrivateFleet:
             holds = self._losses.holds(end, self.summary.counts or JobCounts(), self.job.was_back)
         except EngineError as error:
             self._vain_checks += 1
-            if self._vain_checks == MOST_VAIN_CHECKS:
+            if self._vain_checks == MOST_VAIN_TRIES:
                 raise
             self._shown.say(str(error).splitlines()[0])
             return False

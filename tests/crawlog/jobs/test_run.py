@@ -102,6 +102,54 @@ def test_a_broker_that_dies_in_the_check_of_the_log_does_not_end_the_run(
     assert len(settled) == min(failing, 2)
 
 
+class Broker:
+    """A broker that dies, or gives no answer for a while."""
+
+    def __init__(self, *, dies: bool) -> None:
+        self.dies = dies
+
+    def alive(self) -> bool:
+        return not self.dies
+
+
+@pytest.mark.parametrize(
+    ("brokers", "ends"),
+    [
+        ([True] * 5, True),  # each of five dies
+        ([False] * 2, True),  # it stands still for two tries
+        ([False] * 3, False),
+        ([None], False),  # a cluster that others run
+    ],
+)
+def test_a_broker_that_dies_while_the_job_is_written_does_not_end_the_run(
+    brokers: list[bool | None], *, ends: bool
+) -> None:
+    """1 the record is sent → 2 the broker dies → 3 it is started again → 4 the job is read, and written, again."""
+    left = [None if dies is None else Broker(dies=dies) for dies in brokers]
+    done: list[str] = []
+
+    def write() -> None:
+        done.append("write")
+        if left:
+            raise EngineError("it gives no answer")
+
+    def look(_: float) -> None:
+        done.append("look")
+        del left[0]
+        supervisor.engine = left[0] if left else Broker(dies=False)
+
+    supervisor = SimpleNamespace(
+        engine=left[0], look=look, lost_founds=(), has_lost_founds=False, go=lambda *_: None, picture=FleetReports()
+    )
+    fleet = a_fleet(supervisor=supervisor)
+    job = SimpleNamespace(write=write, recall=lambda **_: done.append("recall"))
+    fleet.job = job
+    with nullcontext() if ends else pytest.raises(EngineError):
+        fleet._until_answered(job.write, fleet._write_again)
+    assert done[:4] == ["write", "look", "recall", "write"] or (not ends and done == ["write"])
+    assert done.count("write") == (len(brokers) + 1 if ends else len(brokers))
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "told", "line"),
     [
