@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.streams.cluster.client import kafka_config
 from crawlog.streams.settings.settings import Settings
@@ -91,7 +91,14 @@ def ends(settings: Settings, topic: str) -> dict[int, int]:
 
 
 def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    return consumer.get_watermark_offsets(TopicPartition(topic, partition), SILENCE_S)
+    until = time.monotonic() + SILENCE_S
+    while True:
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, partition), SILENCE_S)
+        except KafkaException:  # a broker that was started again may not lead its partitions yet
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 def _records(consumer: Consumer, left: dict[int, int], *, with_values: bool) -> Iterator[Record]:

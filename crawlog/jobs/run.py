@@ -44,7 +44,9 @@ Value = TypeVar("Value")
 
 HURRY_S = 1.5  # How long an interrupted run may ask for the group's members, or read crawl.dead: Ctrl-C ends within 5 s
 
-MOST_VAIN_TRIES = 3  # Tries in which a broker that runs gave no answer, after which a run ends
+MOST_VAIN_CHECKS = 3  # Checks of the log in which the broker gave no answer, after which a run ends
+
+STALLED_S = 30.0  # How long a broker that has just started, or stands still, may give no answer
 
 
 def run(
@@ -180,30 +182,30 @@ class PrivateFleet:
         self._starts = Starts(self.supervisor, self._shown.say, job=self.job.name)
         following = self._until_answered(lambda: JobFollower(self, self.summary, before, self._shown, is_own=True))
         self._following, self.supervisor.when_stopped = following, following.close
-        self._until_answered(lambda: self._follow(following), tries=1)
+        self._until_answered(lambda: self._follow(following), stalled_s=0.0)
 
     def _until_answered(
-        self,
-        step: "Callable[[], Value]",
-        again: "Callable[[], Value] | None" = None,
-        tries: int = MOST_VAIN_TRIES,
+        self, step: "Callable[[], Value]", again: "Callable[[], Value] | None" = None, stalled_s: float = STALLED_S
     ) -> "Value":
         """The value of a step; it is taken again when the broker of this run died in it, and was started again.
 
         Args:
             again: Is called instead from the second time on.
-            tries: How often a broker that runs may give no answer.
+            stalled_s: How long a broker that has not died may give no answer.
 
         Raises: EngineError: the broker gives no answer, or is another's.
         """
+        until = time.monotonic() + stalled_s
         while True:
             engine = self.supervisor.engine
             try:
                 return step()
             except EngineError:
-                has_died = engine is not None and (engine is not self.supervisor.engine or not engine.alive())
-                tries -= not has_died
-                if engine is None or not tries:
+                if engine is None:
+                    raise
+                if engine is not self.supervisor.engine or not engine.alive():
+                    until = time.monotonic() + STALLED_S  # started again, it needs a while until all leaders answer
+                elif time.monotonic() >= until:
                     raise
             self.supervisor.look(LOOK_S)  # starts a broker that died again
             step = again or step
@@ -289,7 +291,7 @@ class PrivateFleet:
             holds = self._losses.holds(end, self.summary.counts or JobCounts(), self.job.was_back)
         except EngineError as error:
             self._vain_checks += 1
-            if self._vain_checks == MOST_VAIN_TRIES:
+            if self._vain_checks == MOST_VAIN_CHECKS:
                 raise
             self._shown.say(str(error).splitlines()[0])
             return False

@@ -113,16 +113,17 @@ class Broker:
 
 
 @pytest.mark.parametrize(
-    ("brokers", "ends"),
+    ("brokers", "stalled_s", "ends"),
     [
-        ([True] * 5, True),  # each of five dies
-        ([False] * 2, True),  # it stands still for two tries
-        ([False] * 3, False),
-        ([None], False),  # a cluster that others run
+        ([True] * 5, 0.0, True),  # each of five dies
+        ([True, False, False], 0.0, True),  # one dies, and its leaders do not answer yet
+        ([False] * 2, 60.0, True),  # it stands still for a while
+        ([False], 0.0, False),
+        ([None], 60.0, False),  # a cluster that others run
     ],
 )
 def test_a_broker_that_dies_while_the_job_is_written_does_not_end_the_run(
-    brokers: list[bool | None], *, ends: bool
+    brokers: list[bool | None], stalled_s: float, *, ends: bool
 ) -> None:
     """1 the record is sent → 2 the broker dies → 3 it is started again → 4 the job is read, and written, again."""
     left = [None if dies is None else Broker(dies=dies) for dies in brokers]
@@ -145,7 +146,7 @@ def test_a_broker_that_dies_while_the_job_is_written_does_not_end_the_run(
     job = SimpleNamespace(write=write, recall=lambda **_: done.append("recall"))
     fleet.job = job
     with nullcontext() if ends else pytest.raises(EngineError):
-        fleet._until_answered(job.write, fleet._write_again)
+        fleet._until_answered(job.write, fleet._write_again, stalled_s)
     assert done[:4] == ["write", "look", "recall", "write"] or (not ends and done == ["write"])
     assert done.count("write") == (len(brokers) + 1 if ends else len(brokers))
 
