@@ -30,12 +30,12 @@ from crawlog.agents.fetch.fetch_agent import Fetcher
 from crawlog.schemas import urls
 from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec, UrlsRecord
 from crawlog.streams.cluster.client import LogIdentity
+from crawlog.streams.kernel import collect_seldom
 from crawlog.streams.settings.machine import Run
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.url.place import Places
-from crawlog.streams.worker.process import spare_the_collector
 from tests.support.corpora import FOLDER
 from tests.support.fetching import URLS, Record, alone, own
 from tests.support.synthetic_site import WORK, Site
@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--step", choices=STEPS, help="this one alone, for a profile")
     args = parser.parse_args()
-    spare_the_collector()
+    collect_seldom()
     told = {
         "network.allow_private": True,
         "politeness.delay_s": 0.0,

@@ -32,11 +32,11 @@ from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import RobotsTask, Task
 from crawlog.streams.job_spec import own_policy
+from crawlog.streams.kernel import collect_seldom
 from crawlog.streams.settings.machine import State
 from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.url.place import Places
-from crawlog.streams.worker.process import spare_the_collector
 from tests.support.synthetic_site import REPO, WORK, Site
 
 PARTITIONS = 8
@@ -259,7 +259,7 @@ def run_case(urls: int, hosts: int, served: int) -> Case:
     import crawlog.agents.fetch.fetch_agent  # its imports are part of a worker's memory
 
     assert crawlog.agents.fetch.fetch_agent
-    spare_the_collector()  # as a worker does
+    collect_seldom()  # as a worker does
     folder = WORK / "frontier"
     shutil.rmtree(folder, ignore_errors=True)
     worker = Worker(folder)

@@ -31,6 +31,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_SPEC, JobSpec, ScopeSpec
 from crawlog.streams.html import Links, charset, extracted, is_simple
 from crawlog.streams.html.tree import flattened, thinned
+from crawlog.streams.kernel import collect_seldom
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.machine import Run
 from crawlog.streams.settings.settings import Settings
@@ -38,7 +39,6 @@ from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
 from crawlog.streams.url.scope import Scope
 from crawlog.streams.worker.own_process import give_back_large_blocks
-from crawlog.streams.worker.process import spare_the_collector
 from tests.support.corpora import FOLDER, MISSING
 from tests.support.synthetic_site import WORK, Site
 
@@ -221,7 +221,7 @@ def main() -> int:
     parser.add_argument("--real", action="store_true")
     args = parser.parse_args()
     guard = guard_of(Settings(run=Run(data=WORK)), "bench")
-    spare_the_collector()
+    collect_seldom()
     give_back_large_blocks()
     if args.real:
         real(guard)

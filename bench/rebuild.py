@@ -24,12 +24,12 @@ from bench.seen import offers, url_of
 from crawlog.schemas import urls as u
 from crawlog.streams.cluster.client import kafka_config, log_identity
 from crawlog.streams.engine import engine
+from crawlog.streams.kernel import collect_seldom
 from crawlog.streams.log import provision, topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer, bounding
 from crawlog.streams.url.place import Places
-from crawlog.streams.worker.process import spare_the_collector
 from tests.support.synthetic_site import WORK
 
 OFFERS = 2_000_000
@@ -158,7 +158,7 @@ def main() -> int:
     shutil.rmtree(data, ignore_errors=True)
     settings = Settings()
     broker = engine.start(settings, data, lambda line: print(line, file=sys.stderr))
-    spare_the_collector()  # as a worker does
+    collect_seldom()  # as a worker does
     try:
         at = broker.point(settings)
         results = [

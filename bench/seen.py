@@ -22,11 +22,11 @@ from pathlib import Path
 from bench.results import options_of, run_as, section, table, versions
 from crawlog.streams.fold.overlay import Rows
 from crawlog.streams.fold.seen import SeenTable
+from crawlog.streams.kernel import collect_seldom
 from crawlog.streams.settings.machine import State
 from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places
-from crawlog.streams.worker.process import spare_the_collector
 from tests.support.synthetic_site import WORK
 
 OFFERS = 5_000_000
@@ -245,7 +245,7 @@ def main() -> int:
     args = options_of(parser)
     scale = 100 if args.short else 1
     results = []
-    spare_the_collector()  # as a worker does
+    collect_seldom()  # as a worker does
     for way in WAYS:
         results.append(measure(way, OFFERS // scale, DISTINCT // scale, WORK / "seen"))
         print(f"{way.title}: {results[-1].pace:,.0f} offers a CPU second", file=sys.stderr)

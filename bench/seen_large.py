@@ -35,10 +35,10 @@ from bench.seen_made import ERROR, make_bloom, make_exact
 from crawlog.streams.fold.bloom import stated_rate
 from crawlog.streams.fold.overlay import Rows
 from crawlog.streams.fold.seen import SeenTable
+from crawlog.streams.kernel import collect_seldom
 from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places
-from crawlog.streams.worker.process import spare_the_collector
 from tests.support.synthetic_site import REPO, WORK
 
 CACHE_MB = 256
@@ -228,7 +228,7 @@ def rebuilding_us(way: str, count: int) -> float:
 
 def run_case(case: Case) -> Result:
     """Measure one case in this process, on a copy of its tables."""
-    spare_the_collector()  # as a worker does
+    collect_seldom()  # as a worker does
     folder = WORK / "seen-large" / "copy"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(folder_of(case.known, case.way), folder, copy_function=link_tables)

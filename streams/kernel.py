@@ -1,10 +1,11 @@
-"""What the Linux kernel knows of this process, by prctl(2) and sched(7), and of the system that it runs on.
+"""What holds for a whole process: by Linux's prctl(2) and sched(7), by the garbage collector, and by its system.
 
-It adopts orphans, dies with its parent, or does batch work.
+It adopts orphans, dies with its parent, does batch work, or collects cycles less often.
 """
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 from collections.abc import Iterable
@@ -39,6 +40,17 @@ def work_in_batch() -> None:
     with contextlib.suppress(AttributeError, OSError):  # not Linux, or a container forbids it
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def collect_seldom() -> None:
+    """Collect cycles less often: each full collection walks some 100,000 small objects in a worker's caches.
+
+    In a command it costs a seventh of the import time. Objects loaded so far are frozen and never collected, with a
+    megabyte of cycles from imports. Later cycles come from failed requests and parses, and are few.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    gc.enable()
 
 
 def usable_cores() -> int:

@@ -7,6 +7,6 @@
                      pages for users' spiders, in processes of their own (`spider_pages`),
                      pages of a long partition, in helper processes (`lending`, `helper`)
 
-`unpacking` makes a body plain, `attempts` parses it, `guard` bounds the time and memory of one page. `turns` decides
-when a waiting page is parsed. The decisions about a page are in `streams/parse/`. Only `parse_agent` knows Faust.
+`page_steps` unpacks and parses one page, `guard` bounds its time and memory. `turns` decides when a waiting page is
+parsed. The decisions about a page are in `streams/parse/`. Only `parse_agent` knows Faust.
 """

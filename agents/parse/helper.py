@@ -9,7 +9,6 @@ A page without an answer is parsed by the owner: one that is not simple (the own
 raises here. A link is sent to the owner once, then by its place in a table that both sides keep.
 """
 
-import gc
 import os
 import signal
 import socket
@@ -24,7 +23,7 @@ from crawlog.schemas import pages
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.coded_pages import page_of
 from crawlog.streams.html import Outlink, is_simple
-from crawlog.streams.kernel import die_with, work_in_batch
+from crawlog.streams.kernel import collect_seldom, die_with, work_in_batch
 from crawlog.streams.parse import Job
 from crawlog.streams.url import Names, Places
 
@@ -143,8 +142,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the owner ends first, then its helpers
     os.nice(NICE)
     work_in_batch()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # as in workers: the caches hold 100,000 objects, and no cycles
+    collect_seldom()
     serve(socket.socket(fileno=0), int(partitions), int(room))
 
 

@@ -40,7 +40,7 @@ from crawlog.streams.worker import COMMIT_S, CrawlApp, finish_within
 
 from .guard import guard_of
 from .lending import Lender, helper_count, starter
-from .missing_keys import MissingKeys
+from .remarks import MissingKeys
 from .spider_pages import SpiderPages
 from .stage import ParseStage
 from .turns import GATHER_S, PageTurns

@@ -2,8 +2,8 @@
 
     take ─┬─► dead letter
           ├─► waits for its job ─┐
-          └──────────────────────┴─► unpacked (`unpacking.py`) ─┬─► waits (`turns.py`) ─┐
-                                                                └───────────────────────┴─► spider ─► outputs
+          └──────────────────────┴─► unpacked (`page_steps.py`) ─┬─► waits (`turns.py`) ─┐
+                                                                 └───────────────────────┴─► spider ─► outputs
 
 A page is parsed within one call. `streams/parse/job.py` has the decisions.
 """
@@ -26,13 +26,11 @@ from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, Take
 from crawlog.streams.spiders import Parsed, user_trace
 from crawlog.streams.url import Places
 
-from .attempts import parsed
-from .costly import CostlyDomains
 from .guard import Guard
 from .outputs import Outputs, Sender
+from .page_steps import CostlyDomains, no_room, parsed, plain_body, unpacked
 from .remarks import Remarks, count
 from .spider_pages import SpiderPage, SpiderPages
-from .unpacking import no_room, plain_body, unpacked
 
 if TYPE_CHECKING:
     from .lending import Lender

@@ -4,7 +4,6 @@ Each command function imports its own code: `--help` loads no Kafka client, and 
 standard output, all other text to standard error.
 """
 
-import gc
 import sys
 from typing import NoReturn
 
@@ -12,9 +11,10 @@ import rich_click as click
 
 from crawlog import __version__, outcome
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.kernel import collect_seldom
 from crawlog.terminal import repeat
 
-from . import crawling, deploying, exporting, fleet, jobs, local, operate, questions, stored, trying
+from . import crawling, deploying, exporting, jobs, local, operate, questions, stored, trying
 from .options import CommandGroup
 
 click.rich_click.MAX_WIDTH = 120
@@ -31,7 +31,7 @@ IN_ORDER = (
     jobs.submit,
     jobs.jobs,
     exporting.export,
-    fleet.workers,
+    operate.workers,
     crawling.seed,
     stored.topics,
     operate.control,
@@ -43,7 +43,7 @@ IN_ORDER = (
     deploying.projects,
     deploying.key,
     stored.repair,
-    fleet.pages,
+    questions.pages,
     stored.replay,
     trying.shell,
     trying.fetch,
@@ -70,7 +70,7 @@ for _command in IN_ORDER:
 def main(argv: list[str] | None = None) -> NoReturn:
     """Entry point of the console script."""
     outcome.open_streams()
-    gc.set_threshold(50_000, 20, 100)  # cycle collection takes a seventh of the import time
+    collect_seldom()
     arguments = sys.argv[1:] if argv is None else argv
     sys.exit(outcome.exit_code(lambda: _invoke(arguments), verbose=lambda: _is_verbose(arguments)))
 

@@ -1,4 +1,4 @@
-"""`crawlog control` and `dead`: the commands of an operator."""
+"""`crawlog control`, `dead` and `workers`: the commands of an operator."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
 from .options import Command, CommandGroup, settings_of, settings_options
-from .reach import existing_log, reachable_log
+from .reach import existing_log, fleet_log, reachable_log
 
 STAGES = ("fetch", "parse", "sink")
 ORDERS = ("pause", "resume", "block", "unblock", "slow", "stop", "cancel", "list")
@@ -159,4 +159,33 @@ def dead_drop(
     with existing_log(settings_of(given)) as reached:
         choice = LetterChoice(stage, job, reason, frozenset(offsets))
         answer(*drop_lines(dropped(reached, choice, execute=is_execution)))
+    return outcome.FINISHED
+
+
+@click.command()
+@click.argument("action", type=click.Choice(("list", "drain", "stop")), default="list", metavar="[ACTION]")
+@click.argument("name", default="", metavar="[ID]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a worker.")
+@settings_options
+def workers(action: str, name: str, as_json: bool, **given: Any) -> int:
+    """List the workers of all machines; drain or stop one, which hands its partitions over first.
+
+    ACTION is one of list (the default), drain, stop. After `stop` a supervisor starts another process, after `drain`
+    that of `crawlog up` does not.
+    """
+    import msgspec
+
+    from crawlog.commands.control import list_workers, order_worker
+
+    from . import fleet_text
+
+    reached = fleet_log(settings_of(given))
+    if action == "list":
+        found = list_workers(reached)
+        answer(*([msgspec.json.encode(one).decode() for one in found] if as_json else fleet_text.worker_lines(found)))
+        return outcome.FINISHED
+    if not name:
+        raise Misconfigured(f"crawlog workers {action}: name the worker; `crawlog workers` lists them")
+    worker = order_worker(reached, name, "drain" if action == "drain" else "stop")
+    tell(fleet_text.ordered_line(worker, action))
     return outcome.FINISHED

@@ -1,4 +1,4 @@
-"""`crawlog why`, `doctor`, `settings` and `probe`: commands that change nothing."""
+"""`crawlog why`, `pages`, `doctor`, `settings` and `probe`: commands that change nothing."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, hinted, table, tell
 
-from .options import scrapy_apart, settings_of, settings_options, sources_of
+from .options import CommandGroup, scrapy_apart, settings_of, settings_options, sources_of
 from .reach import existing_log
 
 
@@ -106,3 +106,37 @@ def probe(kind: str) -> int:
     if kind not in KINDS:
         raise Misconfigured(f"no probe kind {kind!r}; there are: {', '.join(KINDS)}")
     return ask(kind, sys.stdin.buffer, sys.stdout.buffer)
+
+
+@click.group(cls=CommandGroup)
+def pages() -> None:
+    """Stored pages."""
+
+
+@pages.command("cat")
+@click.argument("place", metavar="PARTITION:OFFSET")
+@click.option("--headers", is_flag=True, help="What the log knows of the page, as JSON, without the body.")
+@click.option("--text", is_flag=True, help="The body as text, decoded by its encoding.")
+@settings_options
+def pages_cat(place: str, headers: bool, text: bool, **given: Any) -> int:
+    """Write a stored page to standard output: its body, as it was after decompression.
+
+    `crawlog why URL` names the place of a page.
+    """
+    import msgspec
+
+    from crawlog.commands.one_page import body_of, place_of, stored_at, text_of
+    from crawlog.streams.redaction import shown_page
+
+    if headers and text:
+        raise Misconfigured("crawlog pages cat: --headers or --text, not both")
+    partition, offset = place_of(place)
+    with existing_log(settings_of(given)) as reached:
+        page = stored_at(reached, partition, offset)
+    if headers:
+        answer(msgspec.json.encode(shown_page(page.meta)).decode())
+    elif text or sys.stdout.isatty():
+        answer(*text_of(page).splitlines())
+    else:
+        sys.stdout.buffer.write(body_of(page))
+    return outcome.FINISHED

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from setproctitle import setproctitle
 
-from crawlog.streams.kernel import die_with
+from crawlog.streams.kernel import collect_seldom, die_with
 
 READY = b"ready"
 
@@ -139,10 +139,8 @@ def work(stage: str, environ: dict[str, str]) -> None:
     from crawlog.streams.settings import NO_FILE, load
 
     if stage == SERVICE:  # a room above this one: it is known by its name
-        from crawlog.streams.worker import spare_the_collector
-
         serve = import_module("crawlog.service.process").serve
-        spare_the_collector()
+        collect_seldom()
         serve(lambda: load(config=NO_FILE, environ=environ))
     from crawlog.streams.app import worker
 

@@ -8,7 +8,6 @@
     engine.py         start, stop, adopt; the meaning of each file         changed_files.py  noted, compared, rechecked
     broker.py         one process: configuration, launch, readiness, end   segments.py       founds of a damaged segment
     jars.py, java.py  sources of Kafka and of a JRE                        lock.py           one command at a time
-    death.py          why a broker ended
 
 Used as a module: `from crawlog.streams import engine`, then `engine.start(…)`. It imports settings and no other room.
 """

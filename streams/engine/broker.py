@@ -24,8 +24,7 @@ from crawlog.streams import files
 from crawlog.streams.errors import EngineError, EngineKilled
 from crawlog.streams.kernel import work_in_batch
 
-from .death import died
-from .java import environ, executing, is_ours
+from .java import died, environ, executing, is_ours
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

@@ -17,7 +17,7 @@ from .crawl_app import CrawlApp
 from .lease import boottime
 from .member import LARGE_BYTES
 from .own_process import OwnProcess, give_back_memory, is_for_us, stop_as_ordered
-from .process import refuse_to_start, run_worker, spare_the_collector
+from .process import refuse_to_start, run_worker
 from .suspects import Suspects, Verdict
 
 __all__ = [
@@ -33,6 +33,5 @@ __all__ = [
     "is_for_us",
     "refuse_to_start",
     "run_worker",
-    "spare_the_collector",
     "stop_as_ordered",
 ]

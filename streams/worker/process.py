@@ -4,7 +4,6 @@ Faust's worker sleeps more than a second at its end, prints spinners and banners
 """
 
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -19,7 +18,7 @@ from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 from crawlog.streams import exit_codes, logs
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.kernel import work_in_batch
+from crawlog.streams.kernel import collect_seldom, work_in_batch
 
 from .own_process import exit_code_of_stop, give_back_large_blocks, reason_of_restart
 from .watchdog import denial
@@ -107,7 +106,7 @@ def run_worker(app: "CrawlApp") -> NoReturn:
     except (CrawlError, ModuleNotFoundError) as error:
         refuse_to_start(error, app.stage)
     app.worker_init_post_autodiscover()
-    spare_the_collector()
+    collect_seldom()
     give_back_large_blocks()
     work_in_batch()
     raise app.Worker(loglevel=app.crawl.log.level).execute_from_commandline()
@@ -115,17 +114,6 @@ def run_worker(app: "CrawlApp") -> NoReturn:
 
 def _configure_logs(app: "CrawlApp", level: str) -> None:
     logs.configure(level, app.crawl.log.format, worker=app.worker_name, stage=app.stage)
-
-
-def spare_the_collector() -> None:
-    """Collect cycles less often: each full collection walks some 100,000 small objects in a worker's caches.
-
-    Objects loaded so far are frozen and never collected, with a megabyte of cycles from imports. Later cycles come from
-    failed requests and parses, and are few.
-    """
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-    gc.enable()
 
 
 def refuse_to_start(error: Exception, stage: str) -> NoReturn:

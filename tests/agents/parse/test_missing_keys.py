@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from crawlog.agents.parse import missing_keys
-from crawlog.agents.parse.missing_keys import MissingKeys
+from crawlog.agents.parse import remarks
+from crawlog.agents.parse.remarks import MissingKeys
 from crawlog.schemas.code import CodeManifest
 from crawlog.streams.code import CodeEntry, SigningKey, folder_key, make_key
 from crawlog.streams.settings.settings import Settings
@@ -43,7 +43,7 @@ def test_a_worker_without_the_key_says_so_once_and_in_its_reports(
     settings = base.model_copy(update={"run": base.run.model_copy(update={"data": tmp_path})})
     own, other = folder_key(tmp_path), make_key(tmp_path / "other.key")
     code: Any = Deployed
-    monkeypatch.setattr(missing_keys, "CodeLog", code)
+    monkeypatch.setattr(remarks, "CodeLog", code)
     found = MissingKeys(settings)
     with capture_logs() as logs:
         for entries, named in (

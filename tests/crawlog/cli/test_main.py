@@ -656,7 +656,7 @@ def test_what_the_log_knows_of_a_page_is_shown_without_secrets(
     """As `why --json` and `dead show` have it."""
     request = RequestRecord("POST", headers=(("Authorization", "s3cret"),), body=b"pw=s3cret")
     meta = PageMeta("http://a.test/", "j", http=200, request=request, headers=(("Set-Cookie", "a=s3cret"),))
-    monkeypatch.setattr("crawlog.cli.fleet.existing_log", contextlib.nullcontext)
+    monkeypatch.setattr("crawlog.cli.questions.existing_log", contextlib.nullcontext)
     monkeypatch.setattr("crawlog.commands.one_page.stored_at", lambda *_: StoredPage(meta, b""))
     shown = crawlog("pages", "cat", "0:0", "--headers").stdout
     assert json.loads(shown)["headers"] == [["Set-Cookie", "********"]]
@@ -666,7 +666,7 @@ def test_what_the_log_knows_of_a_page_is_shown_without_secrets(
 def test_a_page_whose_body_could_not_be_unpacked_is_told_of(crawlog: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was written and nothing said; an empty page is empty."""
     page = StoredPage(PageMeta("http://a.test/", "j", http=200, error="bad_encoding"), b"")
-    monkeypatch.setattr("crawlog.cli.fleet.existing_log", contextlib.nullcontext)
+    monkeypatch.setattr("crawlog.cli.questions.existing_log", contextlib.nullcontext)
     monkeypatch.setattr("crawlog.commands.one_page.stored_at", lambda *_: page)
     for option in ([], ["--text"]):
         done = crawlog("pages", "cat", "0:0", *option)

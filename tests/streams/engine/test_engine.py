@@ -18,7 +18,7 @@ from subprocess import PIPE
 import psutil
 import pytest
 
-from crawlog.streams.engine import broker, changed_files, death, engine, jars, java
+from crawlog.streams.engine import broker, changed_files, engine, jars, java
 from crawlog.streams.engine.lock import held
 from crawlog.streams.errors import EngineError
 from crawlog.streams.settings.settings import Settings
@@ -483,7 +483,7 @@ def test_a_folder_is_formatted_without_a_jvm_once_kafkas_tool_has_chosen_the_fea
 def test_a_crash_of_the_java_has_advice(tmp_path: Path) -> None:
     """A byte of the class archive was changed: no checksum is looked at, and each start would crash."""
     said = "#\n# A fatal error has been detected by the Java Runtime Environment:\n#\n#  SIGSEGV (0xb) at pc=0x0"
-    told = death.died(tmp_path, "Apache Kafka ended while it started", said)
+    told = java.died(tmp_path, "Apache Kafka ended while it started", said)
     assert "A fatal error has been detected" in told
     assert "remove `classes-*.jsa` from the folder engine.cache" in told
 
