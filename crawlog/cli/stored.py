@@ -141,7 +141,7 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
     from . import arguments
 
     is_execution = arguments.is_execution(dry_run=dry_run, execute=execute)
-    from crawlog.commands.repair import ON_A_CLUSTER, cut, cuts, placed
+    from crawlog.commands.verify import ON_A_CLUSTER, cut, cuts, placed
 
     settings = settings_of(given)
     if is_execution:

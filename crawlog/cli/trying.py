@@ -96,7 +96,7 @@ def parse(
     """
     import msgspec
 
-    from crawlog.commands.tried_spider import parsed_page, unlike_a_crawl
+    from crawlog.commands.one_page import parsed_page, unlike_a_crawl
 
     from . import arguments, questions_text
     from .options import scrapy_apart
@@ -123,8 +123,7 @@ def shell(url: str | None, stored: bool, job: str | None, line: str | None, **gi
     """Open a Python prompt with the response of a page: selectors, follow, fetch; IPython where it is installed."""
     from functools import partial
 
-    from crawlog.commands.one_page import fetched_page
-    from crawlog.commands.tried_spider import Shell
+    from crawlog.commands.one_page import Shell, fetched_page
 
     settings = settings_of(given)
     page = _page(settings, url, stored, job) if url else None

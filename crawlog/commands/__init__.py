@@ -2,9 +2,9 @@
 
 Commands that begin, follow or change a job are the room `crawlog/jobs/`. Each of the others is one file here:
 
-    fetch, parse, shell       one_page: a page asked for now, or stored; tried_spider: what is made of it
+    fetch, parse, shell       one_page: a page asked for now, or stored; what a spider makes of it
     init, genspider           new_spider: folders and files to begin with
     --spider                  named_spider: the spider of a command, as its child process describes it
 
-    up (down, status)   control   why   dead   replay   repair   snapshot   verify   export   doctor   probe   projects
+    up (down, status)   control   why   dead   replay   verify (repair)   export   doctor   probe   projects
 """

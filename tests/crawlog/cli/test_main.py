@@ -952,7 +952,7 @@ def test_a_spiders_file_brings_seeds_and_settings(tmp_path: Path, monkeypatch: p
     """Its settings are weaker than `-s` and stronger than the environment; its seeds count when none is named."""
     ordered: list[Any] = []
 
-    def crawl(settings: Any, order: Any, _: Any) -> Summary:
+    def crawl(settings: Any, order: Any, *_: Any, **__: Any) -> Summary:
         ordered.append((settings, order.seeds, order.spider))
         return Summary("j", reason="finished")
 

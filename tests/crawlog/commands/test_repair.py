@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from crawlog.commands.repair import ON_A_CLUSTER, Placed, cut
+from crawlog.commands.verify import ON_A_CLUSTER, Placed, cut
 from crawlog.schemas import urls as u
 from crawlog.streams.cluster.client import kafka_config, log_bounds
 from crawlog.streams.engine import engine as local
