@@ -4,9 +4,8 @@ crawl.control, crawl.progress ─► FleetView ─► /api/v1, Scrapyd's API and
 
     crawlog up, crawlog worker service
       ▼
-    process     address, port, token, signals
+    process     address, port, token, signals; the middlewares in their order, and the modules with routes
       │ doors   who may hold a connection
-      │ app     the middlewares in their order, and the modules with routes
       ▼
     answers ─► guards ─► access ─► a route (routing) ─► in a thread: crawlog/jobs/, crawlog/commands/
     errors     Host,     who,

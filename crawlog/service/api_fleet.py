@@ -1,14 +1,25 @@
-"""The fleet: status, workers, slowest hosts, stages with their lag, topics, settings."""
+"""The fleet and its code: status, workers, slowest hosts, lag of stages, topics, settings; deployed projects."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from crawlog.commands.projects import (
+    Deployed,
+    ProjectVersion,
+    Removed,
+    delete_project,
+    delete_version,
+    deploy,
+    is_in_log,
+    versions,
+)
 from crawlog.streams.cluster import log_bounds
 from crawlog.streams.fleet import HostView, StageView, WorkerView, letters_of
 from crawlog.streams.log import Topics
 from crawlog.streams.settings import masked, values
 
+from .answers import AnswerError
 from .endpoint import ApiCall, ApiEndpoint
 
 
@@ -86,6 +97,59 @@ def _plain(value: object) -> Any:
     return msgspec.to_builtins(value, enc_hook=str)
 
 
+class VersionsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of which project; empty for all."""
+
+    project: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class RemovalQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether no worker starts the code any more, for jobs that pin it, too."""
+
+    revoke: bool = False
+
+
+def _versions(call: ApiCall) -> list[ProjectVersion]:
+    return versions(call.settings, call.query.project)
+
+
+def _known(call: ApiCall, version: str | None = None, *, revoke: bool = False) -> str:
+    """The project that the path names. Raises: AnswerError: there is none, or it has no such version.
+
+    Args:
+        revoke: Whether a deleted version that the log still has counts too.
+    """
+    project = call.path["project"]
+    if revoke and is_in_log(call.settings, project, version or ""):
+        return project
+    found = versions(call.settings, project)
+    if not found or version not in (None, *(one.version for one in found)):
+        named = project if version is None else f"{project} {version}"
+        raise AnswerError(404, f"there is no project {named!r:.260}")
+    return project
+
+
+def _of_project(call: ApiCall) -> list[ProjectVersion]:
+    return versions(call.settings, _known(call))
+
+
+def _deploy(call: ApiCall) -> Deployed:
+    return deploy(call.settings, call.body, call.path["project"], call.path["version"], call.user)
+
+
+def _delete_version(call: ApiCall) -> Removed:
+    version, revoke = call.path["version"], call.query.revoke
+    return delete_version(call.settings, _known(call, version, revoke=revoke), version, call.user, revoke=revoke)
+
+
+def _delete_project(call: ApiCall) -> Removed:
+    revoke = call.query.revoke
+    return delete_project(call.settings, _known(call, revoke=revoke), call.user, revoke=revoke)
+
+
+_ONE = "/projects/{project}"
+_VERSION = "/projects/{project}/versions/{version}"
+
 ENDPOINTS = (
     ApiEndpoint("GET", "/status", "read", "The fleet in numbers", StatusAnswer, _status),
     ApiEndpoint("GET", "/workers", "read", "Living workers of all machines", tuple[WorkerView, ...], _workers),
@@ -93,4 +157,9 @@ ENDPOINTS = (
     ApiEndpoint("GET", "/stages", "read", "Stages with their lag", list[StageView], _stages),
     ApiEndpoint("GET", "/topics", "read", "Topics with their offsets", list[TopicView], _topics),
     ApiEndpoint("GET", "/settings", "read", "Settings in force, secrets hidden", list[SettingView], _settings),
+    ApiEndpoint("GET", "/projects", "read", "Projects' versions", list[ProjectVersion], _versions, query=VersionsQuery),
+    ApiEndpoint("GET", _ONE, "read", "A project's versions, the newest last", list[ProjectVersion], _of_project),
+    ApiEndpoint("PUT", _VERSION, "deploy", "Deploy an egg or a ZIP", Deployed, _deploy, body=bytes, status=201),
+    ApiEndpoint("DELETE", _VERSION, "deploy", "Delete a version", Removed, _delete_version, query=RemovalQuery),
+    ApiEndpoint("DELETE", _ONE, "deploy", "Delete a project", Removed, _delete_project, query=RemovalQuery),
 )

@@ -10,7 +10,7 @@ from aiohttp import web
 import crawlog
 from crawlog.jobs.request import JobRequest
 
-from . import api_code, api_control, api_fleet, api_items, api_jobs
+from . import api_control, api_fleet, api_items, api_jobs
 from .answers import ErrorBody
 from .endpoint import BASE, ApiEndpoint, handler_of
 from .routing import add
@@ -20,7 +20,6 @@ ENDPOINTS: tuple[ApiEndpoint, ...] = (
     *api_items.ENDPOINTS,
     *api_fleet.ENDPOINTS,
     *api_control.ENDPOINTS,
-    *api_code.ENDPOINTS,
 )
 
 

@@ -20,8 +20,7 @@ from crawlog.streams.printable import escaped
 
 from .access import is_allowed
 from .routing import ROLE, Handler, add, prefix_of
-from .scrapyd import SCRAPYD
-from .scrapyd_calls import by_stand, file_path
+from .scrapyd import SCRAPYD, by_stand, file_path
 from .scrapyd_fleet import ScrapydJob, Stand, local_time
 
 # Columns of the page of jobs; ScrapydWeb reads them by their order.

@@ -10,20 +10,80 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 import structlog
+from aiohttp import web
 
 from crawlog.processes.folder import ServiceNote, note_service, own_token
 from crawlog.streams import exit_codes, files
 from crawlog.streams.errors import CrawlError, Misconfigured
 
-from .access import check_reach
-from .app import make_app
-from .doors import FILES, serving
+from .access import ACCOUNTS, WRONG, WRONG_AT_ONCE, WRONG_PER_S, Accounts, access, check_reach
+from .answers import errors
+from .doors import AT_WORK, FILES, Rates, serving, under_way
+from .guards import AT_ONCE, NAMES, PER_S, REACHED, REQUESTS, guards, is_reached, names_of, say_headers
+from .routing import (
+    BODY_BYTES,
+    FLEET,
+    LOGIN_THREADS,
+    LOGINS,
+    ROUTES,
+    SETTINGS,
+    SUBMIT_THREADS,
+    SUBMITS,
+    THREADS,
+    UPLOAD_THREADS,
+    UPLOADS,
+    WORK,
+    Work,
+    check_routes,
+)
 
 if TYPE_CHECKING:
+    from crawlog.streams.fleet import FleetView
     from crawlog.streams.settings import Settings
+
+# Modules of this folder with routes; each has a function `routes(app)`. A new one is a name here.
+MODULES = ("api_v1", "metrics", "scrapyd", "pages")
+
+
+def make_app(settings: "Settings", fleet: "FleetView", own_token: str) -> web.Application:
+    """The app.
+
+    Args:
+        settings: With the address of the log.
+        own_token: The token of the data folder.
+
+    Raises: Misconfigured: a route has no role.
+    """
+    app = web.Application(middlewares=[under_way, errors, guards, access], client_max_size=BODY_BYTES)
+    app[SETTINGS] = settings
+    app[FLEET] = fleet
+    app[WORK] = Work(THREADS, "command")
+    app[UPLOADS] = Work(UPLOAD_THREADS, "deploy")
+    app[SUBMITS] = Work(SUBMIT_THREADS, "submit")
+    app[LOGINS] = Work(LOGIN_THREADS, "login")
+    app[ROUTES] = {}
+    app[AT_WORK] = set()
+    app[ACCOUNTS] = Accounts(settings, own_token)
+    app[WRONG] = Rates(WRONG_PER_S, WRONG_AT_ONCE)
+    app[REQUESTS] = Rates(PER_S, AT_ONCE)
+    app[NAMES] = names_of(settings)
+    app[REACHED] = is_reached(settings)
+    app.on_response_prepare.append(say_headers)
+    app.on_cleanup.append(_end_work)
+    for name in MODULES:
+        import_module(f".{name}", __package__).routes(app)
+    check_routes(app)
+    return app
+
+
+async def _end_work(app: web.Application) -> None:
+    for work in (WORK, UPLOADS, SUBMITS, LOGINS):
+        app[work].close()
+
 
 log = structlog.get_logger()
 

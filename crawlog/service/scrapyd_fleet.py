@@ -1,6 +1,6 @@
 """The fleet as Scrapyd's API and pages see it: jobs in Scrapyd's states, deployed versions, commands.
 
-FleetView, commands (each in a thread) ─► ScrapydFleet ─► scrapyd_calls (API), pages
+FleetView, commands (each in a thread) ─► ScrapydFleet ─► scrapyd (API), pages
 """
 
 import asyncio

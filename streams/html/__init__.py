@@ -1,7 +1,7 @@
 """Pages by the HTML standard.
 
     body ─► charset (its encoding) ─► tree (harmless, parsed) ─► extract (title, base, hrefs, metas)
-                                                                    │ directives: robots, refresh, srcset
+                                                                    │ directives: robots, refresh
                                                                     ▼
                                                                   links: canonical, with fingerprint and place
 
@@ -14,7 +14,7 @@ Pure: bytes in, facts out.
 
 from . import charset, sitemap
 from .cost import Allowances, TrialLimits, TrialOutcome, is_costly, is_simple
-from .directives import NOTHING_SAID, directives_of, header_links, refresh_target
+from .directives import NOTHING_SAID, directives_of, refresh_target
 from .extract import base_of, extracted, in_page
 from .links import Links, Outlink, Resolved
 from .login_form import PAGE_BYTES, filled_in
@@ -37,7 +37,6 @@ __all__ = [
     "extracted",
     "filled_in",
     "found_priority",
-    "header_links",
     "in_page",
     "is_costly",
     "is_simple",

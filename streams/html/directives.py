@@ -1,4 +1,4 @@
-"""Directives to robots beside robots.txt: `meta` robots, X-Robots-Tag, and links in the Link header.
+"""What a page asks of robots beside robots.txt, by `meta` robots and X-Robots-Tag, and where a refresh leads.
 
 Read only where a job asks for it (`robots.meta`, `links.sources`).
 """
@@ -11,29 +11,11 @@ from typing import NamedTuple
 _WITH_VALUE = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 
 _ROBOT = re.compile(r"\s*+([^\s:,][^:,]*+):")
-_LINK = re.compile(r"""<([^<>]*)>((?:[^",<]|"(?:[^"\\]|\\.)*+")*+)""", re.DOTALL)
-_REL = re.compile(r"""(?:^|;)\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))""", re.IGNORECASE)
-_NOT_PAGES = frozenset(
-    {
-        "stylesheet",
-        "preload",
-        "modulepreload",
-        "preconnect",
-        "dns-prefetch",
-        "prefetch",
-        "prerender",
-        "icon",
-        "pingback",
-    }
-)
 _REFRESH = re.compile(
     r"[\t\n\f\r ]*+(?:[0-9][0-9.]*+|\.[0-9.]*+)(?=[;,\t\n\f\r ])[\t\n\f\r ]*+[;,]?+[\t\n\f\r ]*+"
     r"(?:url[\t\n\f\r ]*+=[\t\n\f\r ]*+)?+(?:'([^']*)|\"([^\"]*)|(.+))",
     re.IGNORECASE | re.DOTALL,
 )
-_DESCRIPTORS = re.compile(r"(?:[^,(]|\([^)]*\)?)*+")
-_SKIPPED = re.compile(r"[\s,]*+")
-_WORD = re.compile(r"\S+")
 
 
 class Directives(NamedTuple):
@@ -76,33 +58,7 @@ def _words(value: str) -> Iterator[str]:
         yield from (part.strip(),) if ":" in part else part.split()  # some forget the commas
 
 
-def header_links(values: Iterable[str]) -> list[str]:
-    """Targets in Link headers that are pages, as written, in order (RFC 8288)."""
-    return [found[1] for value in values for found in _LINK.finditer(value) if _NOT_PAGES.isdisjoint(_rels(found[2]))]
-
-
-def _rels(parameters: str) -> list[str]:
-    found = _REL.search(parameters)
-    return (found[1] or found[2] or "").lower().split() if found else []
-
-
 def refresh_target(content: str) -> str | None:
     """The target of a refresh in a `meta` or a header, as written; None if it only reloads (WHATWG HTML 4.2.5.3)."""
     found = _REFRESH.match(content)
     return next(filter(None, found.groups()), None) if found else None
-
-
-def srcset_urls(value: str) -> Iterator[str]:
-    """The URLs of a `srcset`, as written (WHATWG HTML 4.8.4.3)."""
-    at = 0
-    while True:
-        skipped = _SKIPPED.match(value, at)
-        word = _WORD.match(value, skipped.end() if skipped else at)
-        if word is None:
-            return
-        at = word.end()
-        url = word[0].rstrip(",")
-        yield url
-        if url == word[0]:
-            descriptors = _DESCRIPTORS.match(value, at)
-            at = descriptors.end() if descriptors else at

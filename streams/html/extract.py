@@ -14,21 +14,15 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawlog.streams.url import joined_base
 
-from .directives import refresh_target, srcset_urls
+from .directives import refresh_target
 from .tree import TEMPLATE, tree_of
 
 _SELECTORS = {
     "a": "a[href]",
     "area": "area[href]",
     "frame": "frame[src],iframe[src]",
-    "link": "link[href]",
-    "canonical": "link[href][rel]",
-    "hreflang": "link[href][hreflang]",
-    "img": "img[src]",
-    "srcset": "img[srcset],source[srcset],link[imagesrcset]",
     "refresh": "meta[http-equiv][content]",
 }
-_USUAL = frozenset({"a", "area", "frame", "refresh"})
 _FRAMES = ("frame", "iframe")
 
 _NOFOLLOW = frozenset({"nofollow", "ugc", "sponsored"})
@@ -81,7 +75,7 @@ def extracted(
     """
     page, encoding, has_rare, has_beside = tree_of(body, content_type)
     has_area = has_rare and "area" in sources and bool(page.tags("area"))
-    if "a" in sources and _USUAL.issuperset(sources) and not has_area:
+    if "a" in sources and not has_area:
         nodes = page.tags("a")  # half the cost of a selector
         written = [node.attrs.sget("href", None) for node in nodes]
         if None in written:
@@ -96,8 +90,7 @@ def extracted(
     else:
         selector = ",".join(_SELECTORS[source] for source in sources if source in _SELECTORS)
         nodes = page.css(selector) if selector else []
-        wanted = frozenset(sources)
-        hrefs = [target for node in nodes[:most] for target in _targets(node, wanted)]
+        hrefs = [target for node in nodes[:most] for target in _targets(node)]
     marked = _nofollowed(nodes) if nofollow else frozenset()
     if encoding not in _UNICODE:
         hrefs = [in_page(href, encoding) for href in hrefs]
@@ -114,7 +107,7 @@ def extracted(
 def _beside_links(page: LexborHTMLParser, sources: Sequence[str]) -> Iterator[str]:
     selector = ",".join(_SELECTORS[source] for source in ("frame", "refresh") if source in sources)
     for node in page.css(selector) if selector else ():
-        yield from _targets(node, _USUAL)
+        yield from _targets(node)
 
 
 def _href(node: LexborNode) -> str | None:
@@ -123,33 +116,18 @@ def _href(node: LexborNode) -> str | None:
     return node.attrs.sget("xlink:href", None) if href is None else href
 
 
-def _targets(node: LexborNode, wanted: frozenset[str]) -> Iterator[str]:
-    """The targets of an element, for the wanted sources."""
+def _targets(node: LexborNode) -> Iterator[str]:
+    """The target of an element that a selector found; none for a `meta` that is no refresh, or only reloads."""
     attributes = node.attributes
-    tag = node.tag
-    href = _href(node)
-    if href is not None and (tag in ("a", "area") or (tag == "link" and _is_wanted(attributes, wanted))):
-        yield href
-    elif tag in _FRAMES:
+    if node.tag in _FRAMES:
         yield attributes.get("src") or ""
-    elif tag == "img" and "img" in wanted and attributes.get("src"):
-        yield attributes["src"] or ""
-    elif tag == "meta" and (attributes.get("http-equiv") or "").strip().lower() == "refresh":
-        target = refresh_target(attributes.get("content") or "")
+    elif node.tag == "meta":
+        is_refresh = (attributes.get("http-equiv") or "").strip().lower() == "refresh"
+        target = refresh_target(attributes.get("content") or "") if is_refresh else None
         if target is not None:
             yield target
-    if "srcset" in wanted and tag in ("img", "source", "link"):
-        yield from srcset_urls(attributes.get("imagesrcset" if tag == "link" else "srcset") or "")
-
-
-def _is_wanted(attributes: dict[str, str | None], wanted: frozenset[str]) -> bool:
-    """Whether a `link` element is one of the sources."""
-    if "link" in wanted:
-        return True
-    rels = (attributes.get("rel") or "").lower().split()
-    if "canonical" in wanted and "canonical" in rels:
-        return True
-    return "hreflang" in wanted and "alternate" in rels and bool(attributes.get("hreflang"))
+    elif (href := _href(node)) is not None:
+        yield href
 
 
 def _nofollowed(nodes: list[LexborNode]) -> frozenset[str]:

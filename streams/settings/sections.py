@@ -316,16 +316,14 @@ class Canonical(Section):
     """Whether URLs are requested as they are written, as Scrapy does; the other rules do not count then."""
 
 
-LinkSource = Literal["a", "area", "frame", "link", "img", "srcset", "canonical", "hreflang", "refresh", "header"]
+LinkSource = Literal["a", "area", "frame", "refresh"]
 
 
 class Links(Section):
     """What counts as a link."""
 
     sources: tuple[LinkSource, ...] = ("a", "area", "frame", "refresh")
-    """Where links are taken from: elements by name (`frame` with `iframe`, all `link`, `img`, `srcset` of images and
-    sources), `canonical` and `hreflang` (`link` elements of that kind), `refresh` (`meta` and header), `header`
-    (Link)."""
+    """Where links are taken from: elements by name (`frame` with `iframe`), and `refresh` (`meta` and header)."""
     nofollow: Literal["follow", "skip"] = "follow"
     """What becomes of links with rel=nofollow: they are links, or they are counted in the row only."""
     max_per_page: Count = 50_000

@@ -38,14 +38,13 @@ from .failure import (
     TimedOut,
     TlsFailed,
 )
-from .loading import file_of
+from .loading import check_crawl, file_of
 from .own_outputs import Bounds, TooMuch
 from .page import NOTHING, Parse, Parsed, is_answer, is_followed, is_html, is_redirect, receiver, unread
 from .pipelines import DropItem, MadeItem, MadeItems, Pipelines, read_made, written_made
 from .request_records import record_of
 from .response import Response
 from .runners import load_runner
-from .self_running import check_crawl
 from .spider import Rule, Spider
 from .spider_request import Request, request_id, unfiltered_id
 from .stored_page import StoredPage, Tried, bare_record, opened, read_page, try_page

@@ -18,7 +18,6 @@ from crawlog.streams.html import (
     directives_of,
     extracted,
     found_priority,
-    header_links,
     newest_first,
     refresh_target,
     sitemap,
@@ -95,9 +94,9 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
             obeyed = directives_of(meta.x_robots, page.metas, spec.token)
     elif spec.meta_robots:
         obeyed = directives_of(meta.x_robots, (), spec.token)
-    headed = _headed(meta, spec)
-    if headed:
-        named = links.split(meta.url, headed)
+    target = refresh_target(meta.refresh) if meta.refresh and "refresh" in spec.links else None
+    if target:
+        named = links.split(meta.url, [target])
         followed, found = _together(followed, named), _together(found, named)
     row = Row(
         url=meta.url,
@@ -126,13 +125,6 @@ def _digest(body: bytes, spec: JobSpec) -> dict[str, Any]:
         return {}
     digest = blake3 if spec.digest == "blake3" else hashlib.sha256
     return {spec.digest: digest(body).hexdigest() if body else None}
-
-
-def _headed(meta: PageMeta, spec: JobSpec) -> list[str]:
-    """The hrefs in the response's headers, as written."""
-    hrefs = header_links(meta.link) if meta.link and "header" in spec.links else []
-    target = refresh_target(meta.refresh) if meta.refresh and "refresh" in spec.links else None
-    return [*hrefs, target] if target else hrefs
 
 
 def _together(some: Resolved, others: Resolved) -> Resolved:

@@ -19,8 +19,7 @@ from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
 from .exchange import SpiderFacts, SpiderRef
-from .loading import PROJECT, FoundClass, found_class, told
-from .self_running import no_crawls
+from .loading import PROJECT, FoundClass, found_class, no_crawls, told
 from .trust import Trust
 
 _CODE = "it names code to import"

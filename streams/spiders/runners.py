@@ -8,10 +8,9 @@ from crawlog.streams.errors import Misconfigured
 
 from .deployed import check_settings, deployed_class, explained, is_scrapy_project
 from .exchange import CallResult, PageCall, Runner, SpiderFacts, SpiderRef
-from .loading import FoundClass, found_class, is_kind_of, project_of
+from .loading import FoundClass, found_class, is_kind_of, no_crawls, project_of
 from .own_loading import log_lines, own_runner
 from .own_outputs import Bounds
-from .self_running import no_crawls
 from .trust import Trust
 
 # Makes the runner of a class. Raises: Misconfigured: the class cannot be used.

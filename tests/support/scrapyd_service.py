@@ -13,7 +13,7 @@ from aiohttp import web
 
 from crawlog.jobs.request import JobRequest
 from crawlog.schemas.log_lines import LogLine
-from crawlog.service.app import make_app
+from crawlog.service.process import make_app
 from crawlog.service.scrapyd import SCRAPYD
 from crawlog.service.scrapyd_fleet import ScrapydJob
 from crawlog.streams.settings.sources import load

@@ -10,7 +10,7 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from crawlog.service.app import make_app
+from crawlog.service.process import make_app
 from crawlog.service.routing import Handler
 from crawlog.streams.fleet import FleetState, FleetView, JobView
 from crawlog.streams.settings import Settings, load

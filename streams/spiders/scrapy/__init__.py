@@ -2,7 +2,7 @@
 
 project.py: class, settings ─► crawler.py: spider, middlewares ─► scrapy_runner.py: pages in, items and requests out
 │
-page ─► arrived.py, failures.py ─► downloading.py ─► scraping.py ◄──┤──► facts.py: the job's settings, what differs
+page ─► arrived.py ─► downloading.py ─► scraping.py ◄──────────────┤──► facts.py: the job's settings, what differs
 │             └──► settings_table.py, meta_table.py
 requests ◄─ recorded.py ◄─────────────────────────────┴─► feeds.py ─► items
 """

@@ -14,9 +14,9 @@ from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from ..pipelines import NO_FILE_YET, Pipelines
+from .arrived import write_line
 from .counted import taken, tell
 from .crawler import StandInCrawler, reason_of
-from .failures import write_line
 from .feeds import Exporter, item_of
 from .kinds import Kinds
 from .scraping import failure_of

@@ -25,10 +25,10 @@ from ..exchange import MOST_TIMED, TIMED_OUTPUTS, CallResult, RequestOut
 from ..own_warnings import SharedState
 from ..spider_request import unfiltered_id
 from ..traces import user_trace
+from .arrived import raised, write_line
 from .counted import taken
 from .crawler import StandInCrawler, reason_of
 from .downloading import MAX_REPEATED, MAX_REPLACED
-from .failures import raised, write_line
 from .feeds import Exporter, raw_item
 from .fingerprints_made import Earlier, Fingerprints, RefusedRequests
 from .kinds import Kinds

@@ -22,10 +22,9 @@ from crawlog.streams.url import fingerprint
 from ..exchange import MOST_TIMED, CallResult, PageCall, SpiderFacts, SpiderRef
 from ..page import is_redirect
 from . import facts, feeds
-from .arrived import response_of
+from .arrived import raised, response_of
 from .counted import CloseCounts
 from .crawler import StandInCrawler, start_if_installed
-from .failures import raised
 from .feeds import Exporter
 from .item_processing import ScrapyPipelines
 from .kinds import Kinds

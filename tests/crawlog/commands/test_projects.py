@@ -19,7 +19,7 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import JobSpec
 from crawlog.service.answers import AnswerError
-from crawlog.service.api_code import ENDPOINTS, RemovalQuery
+from crawlog.service.api_fleet import ENDPOINTS, RemovalQuery
 from crawlog.streams.cluster import log_bounds
 from crawlog.streams.code import CodeCache, CodeLog, folder_key, make_key
 from crawlog.streams.errors import Misconfigured

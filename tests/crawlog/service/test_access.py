@@ -14,10 +14,10 @@ from aiohttp import web
 
 from crawlog.service import access
 from crawlog.service.access import Accounts, check_reach, hashed, matches
-from crawlog.service.app import make_app
 from crawlog.service.doors import Rates
+from crawlog.service.process import make_app
 from crawlog.service.routing import ROLES, ROUTES, Role, ServiceRoute, check_routes
-from crawlog.service.scrapyd_calls import ENDPOINTS
+from crawlog.service.scrapyd import ENDPOINTS
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Settings
 from tests.support.serving import OWN_TOKEN, reached, served, service_settings, told_fleet
@@ -118,7 +118,7 @@ async def test_without_credentials_the_answer_is_that_of_scrapyd() -> None:
 
 async def test_wrong_passwords_are_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some the address is not looked at any more, not even with a right one that is new."""
-    monkeypatch.setattr("crawlog.service.app.WRONG_AT_ONCE", 3.0)
+    monkeypatch.setattr("crawlog.service.process.WRONG_AT_ONCE", 3.0)
     async with served(service_settings(), reached) as client:
         codes = [(await client.get("/x", headers=basic("a", "wrong"))).status for _ in range(5)]
         assert codes == [401, 401, 401, 429, 429]
@@ -128,7 +128,7 @@ async def test_wrong_passwords_are_slowed_down(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_nobody_locks_out_those_who_are_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Users of one machine and those behind one proxy share an address; strangers there cannot shut the others out."""
-    monkeypatch.setattr("crawlog.service.app.WRONG_AT_ONCE", 3.0)
+    monkeypatch.setattr("crawlog.service.process.WRONG_AT_ONCE", 3.0)
     async with served(service_settings(), reached) as client:
         codes = [(await client.get("/x", headers=basic("a", OWN_TOKEN))).status for _ in range(5)]
         codes += [(await client.get("/x", headers=basic("a", "wrong"))).status for _ in range(4)]
@@ -138,7 +138,7 @@ async def test_nobody_locks_out_those_who_are_in(monkeypatch: pytest.MonkeyPatch
 
 async def test_no_more_passwords_are_tried_at_once_than_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that come while hashes are computed, too."""
-    monkeypatch.setattr("crawlog.service.app.WRONG_AT_ONCE", 3.0)
+    monkeypatch.setattr("crawlog.service.process.WRONG_AT_ONCE", 3.0)
     tried: list[str] = []
 
     def tries(_: Accounts, header: str, _address: str) -> None:

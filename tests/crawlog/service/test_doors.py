@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.compression_utils import ZLibDecompressor
 
 from crawlog.service import doors
-from crawlog.service.app import make_app
 from crawlog.service.doors import FILES, IN_ALL, PER_ADDRESS
+from crawlog.service.process import make_app
 from crawlog.service.routing import Handler
 from crawlog.streams import files
 from tests.support.serving import OWN_TOKEN, service_settings, told_fleet

@@ -162,8 +162,8 @@ async def test_a_packed_body_is_refused(coding: str, status: int) -> None:
 
 async def test_requests_of_one_address_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """429, as JSON."""
-    monkeypatch.setattr("crawlog.service.app.AT_ONCE", 2.0)
-    monkeypatch.setattr("crawlog.service.app.PER_S", 0.0)
+    monkeypatch.setattr("crawlog.service.process.AT_ONCE", 2.0)
+    monkeypatch.setattr("crawlog.service.process.PER_S", 0.0)
     async with served(service_settings()) as client:
         assert [(await client.get("/healthz")).status for _ in range(3)] == [200, 200, 429]
         assert "error" in await (await client.get("/healthz")).json()

@@ -13,7 +13,7 @@ from playwright.async_api import BrowserContext, async_playwright
 from crawlog.schemas.log_lines import LogLine
 from crawlog.service import pages
 from crawlog.service.routing import ROUTES
-from crawlog.service.scrapyd_calls import file_path
+from crawlog.service.scrapyd import file_path
 from crawlog.service.scrapyd_fleet import ScrapydJob, Stand
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import find_browser

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crawlog.service.scrapyd_calls import ENDPOINTS
+from crawlog.service.scrapyd import ENDPOINTS
 from crawlog.service.scrapyd_fleet import ScrapydJob
 from tests.support.scrapyd_service import ToldFleet, ask, served
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from crawlog.jobs.request import JobRequest
-from crawlog.service.scrapyd_calls import ENDPOINTS
+from crawlog.service.scrapyd import ENDPOINTS
 from crawlog.service.scrapyd_fleet import ScrapydJob
 from crawlog.streams.errors import EngineError, Misconfigured
 from tests.support.scrapyd_service import ToldFleet, ask, served

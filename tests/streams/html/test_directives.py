@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.html.directives import directives_of, header_links, refresh_target, srcset_urls
+from crawlog.streams.html.directives import directives_of, refresh_target
 from crawlog.streams.html.links import Links
 from crawlog.streams.spiders.default import parse_page
 from crawlog.streams.url.canonical import Canonicaliser
@@ -48,22 +48,6 @@ def test_the_strictest_of_what_concerns_us_holds(
 
 
 @pytest.mark.parametrize(
-    ("header", "targets"),
-    [
-        ("</b>; rel=next", ["/b"]),
-        ('<a>; rel="prev start"; title="x, <y>", <b>', ["a", "b"]),
-        ("<style.css>; rel=preload; as=style, <c>; rel=canonical", ["c"]),
-        ("no target, <>", [""]),
-        (r'<a>; title="\"<b>"; rel=next', ["a"]),
-        ("", []),
-    ],
-)
-def test_a_link_header_names_pages(header: str, targets: list[str]) -> None:
-    """Not what a page is made of."""
-    assert header_links([header]) == targets
-
-
-@pytest.mark.parametrize(
     ("content", "target"),
     [
         ("0;url=x", "x"),
@@ -87,40 +71,18 @@ def test_a_refresh_leads_somewhere_or_nowhere(content: str, target: str | None) 
     assert refresh_target(content) == target
 
 
-@pytest.mark.parametrize(
-    ("value", "urls"),
-    [
-        ("a", ["a"]),
-        ("a 1x, b 2x", ["a", "b"]),
-        ("a, b", ["a", "b"]),
-        ("a,b", ["a,b"]),
-        ("a 1x (,) , b", ["a", "b"]),
-        (" ,, a,, b", ["a", "b"]),
-        ("a (" + "(" * 9, ["a"]),
-        (",", []),
-    ],
-)
-def test_a_srcset_is_split_as_browsers_split_it(value: str, urls: list[str]) -> None:
-    """A comma belongs to a URL unless it ends it."""
-    assert list(srcset_urls(value)) == urls
-
-
 @pytest.mark.parametrize("piece", ["0", " ", "0 ", ",", "(", '<a>"', "a,", ";"])
 def test_a_hostile_value_is_read_in_linear_time(piece: str) -> None:
     """As long as a page may be."""
     value = piece * 200_000
     refresh_target("5" + value)
-    list(srcset_urls(value))
     directives_of([value], [("robots", value)], "crawlog")
-    header_links([value[:2000]])
 
 
 @given(st.text(alphabet="<>;,\"'=( )rel:url05.x\n*", max_size=80))
 def test_nothing_makes_them_raise(text: str) -> None:
     """Any value of any header or attribute."""
-    header_links([text])
     refresh_target(text)
-    list(srcset_urls(text))
     directives_of([text], [("robots", text)], "crawlog")
 
 
@@ -135,7 +97,6 @@ PAGE = b"<meta name=robots content=noindex><a href=/a><a href=/b rel=nofollow>"
         (JobSpec(meta_robots=True), (), False, ["/a", "/b"]),
         (JobSpec(meta_robots=True), ("crawlog: nofollow",), False, []),
         (JobSpec(meta_robots=True, token="other"), ("crawlog: nofollow",), False, ["/a", "/b"]),
-        (JobSpec(links=("a", "header")), (), True, ["/a", "/b", "/c"]),
         (JobSpec(links=("a", "refresh")), (), True, ["/a", "/b", "/e"]),
         (JobSpec(links=("a", "refresh"), meta_robots=True), ("nofollow",), False, []),
     ],
@@ -144,10 +105,9 @@ def test_a_job_says_which_wishes_are_obeyed(
     spec: JobSpec, x_robots: tuple[str, ...], has_row: bool, paths: list[str]
 ) -> None:
     """By default none is: a row for every page, and every link; the row counts links that are not sent."""
-    link = ("</c>; rel=next, </d>; rel=preload",)
-    meta = PageMeta("http://h.test/", "j", http=200, x_robots=x_robots, link=link, refresh="5; URL='/e'")
+    meta = PageMeta("http://h.test/", "j", http=200, x_robots=x_robots, refresh="5; URL='/e'")
     parsed = parse_page(meta, PAGE, Links(Canonicaliser(spec.canonical), Places(1)), spec)
     assert [link.url.removeprefix("http://h.test") for link in parsed.outlinks] == paths
     assert len(parsed.items) == has_row
     if parsed.items:
-        assert json.loads(bytes(parsed.items[0]))["links"] == 2 + ("header" in spec.links) + ("refresh" in spec.links)
+        assert json.loads(bytes(parsed.items[0]))["links"] == 2 + ("refresh" in spec.links)

@@ -157,7 +157,7 @@ def test_an_unknown_key_gets_a_suggestion(key: str, told: str) -> None:
         ("network.tls=old", "'old' is neither compatible nor modern, nor ciphers that OpenSSL knows"),
         ("robots.obey=perhaps", "true or false"),
         ("scope=hosts", "one of domain, host, seeds, any"),
-        ("links.sources=a,b", "each one of a, area, frame, link"),
+        ("links.sources=a,b", "each one of a, area, frame, refresh"),
         ("scope.exclude=(?=x)", "is not an RE2 expression"),
         ("log.level=a\0b", "debug, info"),
         ("engine.java=a\0b", "NUL"),
@@ -221,7 +221,7 @@ def test_scope_alone_is_its_kind_everywhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pair", "value"),
     [
-        ("links.sources=a,area,link", ("a", "area", "link")),
+        ("links.sources=a,area,refresh", ("a", "area", "refresh")),
         ('links.sources=["a"]', ("a",)),
         ("canonical.drop_params=", ()),
         ("scope.include=^https://a/[0-9]{1,3}$", ("^https://a/[0-9]{1,3}$",)),

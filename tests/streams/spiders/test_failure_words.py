@@ -25,6 +25,6 @@ def test_a_host_that_is_not_there_is_the_same_failure_for_a_page_and_its_robots_
     error: str, kind: type[Exception], scrapys: str
 ) -> None:
     """Scrapy asks for the page whatever became of the robots.txt, and fails then."""
-    failures = pytest.importorskip("crawlog.streams.spiders.scrapy.failures")
+    failures = pytest.importorskip("crawlog.streams.spiders.scrapy.arrived")
     assert failure_kind(error) is kind
     assert type(failures.raised(error)).__name__ == scrapys

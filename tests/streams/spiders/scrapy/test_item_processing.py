@@ -176,7 +176,7 @@ async def test_dropped_items_and_errors_have_a_line_in_the_log(runner: Any, capl
     service = PipelinesService(runner)
     await service.call("open", b"")
     await service.call("rows", b"\n".join(lines))
-    said = {record.levelname: record for record in caplog.records if record.name.endswith("scrapy.failures")}
+    said = {record.levelname: record for record in caplog.records if record.name.endswith("scrapy.arrived")}
     assert said.keys() == {"WARNING", "ERROR"}
     assert said["WARNING"].getMessage().startswith("Dropped: two")
     assert said["ERROR"].getMessage().startswith("Error processing {'n': 3")

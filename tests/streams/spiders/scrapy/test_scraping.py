@@ -29,8 +29,7 @@ from crawlog.streams.settings import Sources, resolve
 from crawlog.streams.sink.batch import plain_row
 from crawlog.streams.spiders.exchange import CallResult, PageCall
 from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of, scraping, scrapy_runner
-from crawlog.streams.spiders.scrapy.arrived import response_of
-from crawlog.streams.spiders.scrapy.failures import RAISED
+from crawlog.streams.spiders.scrapy.arrived import RAISED, response_of
 from tests.support.adapting import HTML, SITE, asking, failed_page_of, given_by, page_of, runner_of, started
 
 pytestmark = pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")

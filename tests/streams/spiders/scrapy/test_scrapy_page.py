@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from crawlog.streams.spiders.scrapy import META, SETTINGS
-from crawlog.streams.spiders.scrapy.failures import RAISED
+from crawlog.streams.spiders.scrapy.arrived import RAISED
 
 PAGE = Path(__file__).parents[4] / "docs" / "scrapy.md"
 
