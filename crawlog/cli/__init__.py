@@ -6,7 +6,7 @@
     crawling  run, seed                     local     up, down, status, worker, engine
     jobs      submit, jobs                  fleet     workers, pages
     stored    topics, verify, repair,       operate   control, dead
-              replay, snapshot, kcat-config questions why, doctor, settings, probe
+              replay, kcat-config questions why, doctor, settings, probe
       │ options       makes Settings of `-s`, `--config`, `--data` …     arguments  checks URLs, files, names
       │ reach         finds the log that the command works on, or starts it
       ▼

@@ -35,7 +35,6 @@ IN_ORDER = (
     crawling.seed,
     stored.topics,
     operate.control,
-    stored.snapshot,
     stored.verify,
     questions.why,
     operate.dead,

@@ -1,10 +1,9 @@
-"""`crawlog topics`, `verify`, `repair`, `replay`, `snapshot` and `kcat-config`: commands on the log and its states."""
+"""`crawlog topics`, `verify`, `repair`, `replay` and `kcat-config`: commands on the log and its states."""
 
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import rich_click as click
 
 from crawlog import outcome
@@ -59,25 +58,6 @@ def topic_lines(rows: "Sequence[TopicRow]") -> list[str]:
     is_cluster = len({broker for row in rows for broker in row.leaders}) > 1 or any(row.replicas > 1 for row in rows)
     below = [*table(copies, right=(1, 2)), ""] if is_cluster else []
     return [*table(topics, right=(1, 2, 3)), "", *below, *table(groups, right=(2,))]
-
-
-@click.command()
-@click.argument("action", type=click.Choice(("make", "list")), default="make")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a snapshot.")
-@settings_options
-def snapshot(action: str, as_json: bool, **given: Any) -> int:
-    """Copy the states to `snapshots.to` now, or list the copies; workers may be running."""
-    from crawlog.commands import snapshot as snapshots
-    from crawlog.streams.printable import without_secrets
-
-    with existing_log(settings_of(given)) as reached:
-        found = snapshots.make(reached, tell) if action == "make" else snapshots.listed(reached)
-        for one in found:
-            answer(json.dumps(msgspec.structs.asdict(one)) if as_json else str(one))
-        where = without_secrets(reached.snapshots.to)
-        if not as_json:
-            tell(f"{len(found)} snapshots in {where}" if found else f"no snapshots of this crawl in {where}")
-    return outcome.FINISHED
 
 
 @click.command()

@@ -127,7 +127,7 @@ class Snapshots(Section):
     """Folder, or URL that fsspec opens (`s3://bucket/path`; needs the extra `snapshots`); empty for none. A login and a
     query in it are not shown."""
     every_s: NotNegative = 3600.0
-    """Time between two snapshots of a partition, seconds; 0 for only those that `crawlog snapshot` makes."""
+    """Time between two snapshots of a partition, seconds; 0 for none."""
     keep: Count = 2
     """Newest snapshots of a partition that are kept."""
     trim_log: bool = False

@@ -801,7 +801,6 @@ def test_doctor_leaves_no_folder_behind(crawlog: Command, tmp_path: Path) -> Non
 LOOKS = [
     ["topics"],
     ["control", "list"],
-    ["snapshot", "list", "-s", "snapshots.to=copies"],
     ["verify"],
     ["why", "http://a.example/"],
     ["dead", "list"],

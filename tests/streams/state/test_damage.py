@@ -2,21 +2,25 @@
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from crawlog.commands import snapshot
 from crawlog.schemas import urls as u
 from crawlog.streams.cluster.admin import Admin
 from crawlog.streams.cluster.client import LogIdentity, kafka_config, log_identity
+from crawlog.streams.fold import rows
 from crawlog.streams.log import provision, topics
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.newest_copy import States
-from crawlog.streams.state.partition import Partition, StateMemory
+from crawlog.streams.state.partition import Database, Partition, StateMemory
 from crawlog.streams.state.restore import Restorer
+from crawlog.streams.state.snapshots import Snapshots
+from crawlog.streams.state.stores import store_of
 from crawlog.streams.state.verify import verify
 from crawlog.streams.url.place import Places
 
@@ -171,6 +175,16 @@ def test_what_expired_is_said_and_left_out(damaged: Damaged, capsys: pytest.Capt
     state.close()
 
 
+def make_snapshot(damaged: Damaged, folder: Path) -> None:
+    """Of partition 0, as it is on disk."""
+    copy = folder / "frozen"
+    copy_database(damaged.path(0), copy)
+    database = Database(copy, damaged.memory)
+    meta = rows.read_meta(database.get(rows.META) or b"")
+    database.close()
+    Snapshots(store_of(damaged.settings.snapshots.to), damaged.log, 2).make(copy, meta, time.time())
+
+
 def test_a_snapshot_goes_on_where_state_and_log_are_gone(damaged: Damaged, tmp_path: Path) -> None:
     """The log is trimmed up to it; verification begins there too."""
     kept = damaged.settings.snapshots.model_copy(update={"to": str(tmp_path / "snapshots")})
@@ -178,8 +192,7 @@ def test_a_snapshot_goes_on_where_state_and_log_are_gone(damaged: Damaged, tmp_p
     whole = Partition(tmp_path / "whole", 0, PLACES, damaged.log, damaged.memory, 64)
     damaged.restored([whole])
     damaged.fill(0, "right")
-    said: list[str] = []
-    snapshot.make(damaged.settings, said.append)
+    make_snapshot(damaged, tmp_path)
     shutil.rmtree(damaged.path(0))
     admin = Admin(damaged.settings)
     for future in admin.client.delete_records([TopicPartition(damaged.topic, 0, KEPT)]).values():
@@ -191,19 +204,6 @@ def test_a_snapshot_goes_on_where_state_and_log_are_gone(damaged: Damaged, tmp_p
     ]
     state.close()
     whole.close()
-
-
-def test_no_snapshot_of_a_damaged_state_is_made(damaged: Damaged, tmp_path: Path) -> None:
-    """Said with the folder; the others are made."""
-    kept = damaged.settings.snapshots.model_copy(update={"to": str(tmp_path / "snapshots")})
-    damaged.settings = damaged.settings.model_copy(update={"snapshots": kept})
-    for number in range(2):
-        damaged.fill(number, "right")
-    overwrite("*.sst", 0.3)(damaged.path(0))
-    said: list[str] = []
-    snapshot.make(damaged.settings, said.append)
-    assert any(f"no snapshot, the state {damaged.path(0)} is damaged: " in line for line in said)
-    assert [one.parent.name for one in (tmp_path / "snapshots").rglob("*.json")] == ["1"]
 
 
 def test_a_topic_that_was_made_anew_is_another_log(damaged: Damaged) -> None:
