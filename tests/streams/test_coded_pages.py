@@ -4,6 +4,7 @@ import gzip
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import brotli
@@ -154,7 +155,7 @@ def test_a_page_that_tells_no_limit_has_its_readers() -> None:
 @pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
 def test_a_bomb_takes_no_more_memory_than_the_limit(coding: str, times: int) -> None:
     """64 MB in some kilobytes, also in a second coat."""
-    pack: Any = {"gzip": gzip.compress, "br": brotli.compress, "zstd": zstd.compress}[coding]
+    pack: Any = {"gzip": gzip.compress, "br": partial(brotli.compress, quality=4), "zstd": zstd.compress}[coding]
     body = bytes(64 << 20)
     for _ in range(times):
         body = pack(body)

@@ -617,6 +617,7 @@ def test_a_broker_that_dies_at_the_end_is_looked_after(monkeypatch: pytest.Monke
     assert len(looks) == 1
 
 
+@pytest.mark.broker
 def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) -> None:
     """Each partition begins with it, and crawl.control knows it."""
     ensure_topics(cluster)

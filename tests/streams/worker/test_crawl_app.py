@@ -769,6 +769,7 @@ def test_a_process_that_was_stopped_comes_back_as_a_stranger(ready: Settings, st
     wait_for(lambda: len(stays.owned() or []) == len(sleeps.owned() or []) == PARTITIONS / 2)
 
 
+@pytest.mark.broker
 @pytest.mark.parametrize("way", ["record", "length"])
 def test_a_damaged_batch_ends_its_worker_for_good_and_no_commit_passes_it(
     way: str, ready: Settings, start: Callable[..., Probe], engine: Engine
