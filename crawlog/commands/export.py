@@ -86,7 +86,7 @@ class Exported(msgspec.Struct):
     as_scraped: bool = False
 
 
-class JobNow(msgspec.Struct):
+class ExportedJob(msgspec.Struct):
     """A job, as crawl.control has it at one moment.
 
     Attributes:
@@ -126,7 +126,7 @@ def export_job(
     Raises: Misconfigured: no such job, or an output that cannot be written. EngineError: the log cannot be read, or the
         disk is full.
     """
-    now = job_now(settings, job, output)
+    now = exported_job(settings, job, output)
     with _room(now.spec.output if now.spec.is_file else tempfile.gettempdir()), _folder(now.spec) as folder:
         export = _Export(settings, now, folder, say)
         try:
@@ -143,7 +143,7 @@ def as_scraped(made: Exported) -> str:
     )
 
 
-def job_now(settings: "Settings", job: str, output: str) -> JobNow:
+def exported_job(settings: "Settings", job: str, output: str) -> ExportedJob:
     """The job, and the sink that its rows are for.
 
     Raises: UnknownName: there is no such job. Misconfigured: the output cannot be written.
@@ -159,13 +159,13 @@ def job_now(settings: "Settings", job: str, output: str) -> JobNow:
     since, voids = counting_epochs(state.control.of(Rewound), job, copy)
     spec = sink_of(job, output, since, voids, formulas=settings.results.csv_formulas)
     is_open = view.state == "pending"  # crawl.control does not tell whether a page has come
-    return JobNow(copy, spec, "running" if is_open else view.state, view.reason, state.end(copy))
+    return ExportedJob(copy, spec, "running" if is_open else view.state, view.reason, state.end(copy))
 
 
 class _Export:
     """One export under way: its state is a fold of crawl.items that only this command sees."""
 
-    def __init__(self, settings: "Settings", now: JobNow, folder: Path, say: Say) -> None:
+    def __init__(self, settings: "Settings", now: ExportedJob, folder: Path, say: Say) -> None:
         self._settings = settings
         self._now = now
         self._say = say
@@ -212,7 +212,7 @@ class _Export:
 
     def _look(self) -> None:
         """Reads the job again; if it began again meanwhile, so does its state."""
-        now = job_now(self._settings, self._now.copy.job, self._now.spec.output)
+        now = exported_job(self._settings, self._now.copy.job, self._now.spec.output)
         if (now.spec.epoch, now.spec.voids) != (self._now.spec.epoch, self._now.spec.voids):
             self._own = msgspec.structs.replace(self._own, epoch=now.spec.epoch, voids=now.spec.voids)
             self._state.sink = self._own

@@ -17,7 +17,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Topics, partition_count, read_records
 from crawlog.streams.sink import places_of, plain_rows
 
-from .export import JobNow, job_now
+from .export import ExportedJob, exported_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ def items_of(settings: "Settings", job: str, cursor: str = "", limit: int = 100,
     Raises: Misconfigured: no such job, or no cursor. EngineError: the log cannot be read.
     """
     count = partition_count(settings)
-    reading = _Reading(job_now(settings, job, "-"), limit, host)
+    reading = _Reading(exported_job(settings, job, "-"), limit, host)
     topic = Topics(settings.kafka.prefix).items
     bounds = log_bounds(settings, topic, list(range(count)))
     places = _places(cursor, count)
@@ -134,7 +134,7 @@ def cursors_behind(page: ItemsPage, begun: str) -> list[str]:
 class _Reading:
     """The rows of one page, while they are read."""
 
-    def __init__(self, now: JobNow, limit: int, host: str | None) -> None:
+    def __init__(self, now: ExportedJob, limit: int, host: str | None) -> None:
         self.now = now
         self.rows: list[ItemRow] = []
         self.places: dict[int, _Place] = {}

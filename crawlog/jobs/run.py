@@ -181,7 +181,8 @@ class PrivateFleet:
             self.outputs.start()
         self._starts = Starts(self.supervisor, self._shown.say, job=self.job.name)
         following = self._until_answered(lambda: JobFollower(self, self.summary, before, self._shown, is_own=True))
-        self._following, self.supervisor.when_stopped = following, following.close
+        self._following = following
+        self.supervisor.when_stopped(following.close)
         self._until_answered(lambda: self._follow(following), stalled_s=0.0)
 
     def _until_answered(

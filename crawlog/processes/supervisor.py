@@ -70,7 +70,6 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
             have another one.
         names: Names of the workers.
         picture: The workers' reports.
-        when_stopped: Called at the end, between the stop of the workers and that of the engine.
     """
 
     def __init__(self, settings: "Settings", what: str, names: list[Name], report: Report) -> None:
@@ -80,7 +79,7 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         self.engine: engine.Engine | None = None
         self.watch: ProgressReader | None = None
         self.report = report
-        self.when_stopped: Callable[[], None] = lambda: None
+        self._when_stopped: Callable[[], None] = lambda: None
         if settings.snapshots.to:
             from crawlog.streams.state import store_of
 
@@ -157,6 +156,10 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
             login = partial(engine.login, self._data, kafka.bootstrap) if self.engine else None
             self._producer = CommandProducer(self.settings, f"crawlog-{self._what}", login=login, say=self.report)
         return self._producer
+
+    def when_stopped(self, call: Callable[[], None]) -> None:
+        """Has this called at the end, between the stop of the workers and that of the engine."""
+        self._when_stopped = call
 
     def ends(self, stage: str) -> tuple[int, ...]:
         """The next offset of each partition of a stage's input, now.
@@ -282,7 +285,7 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
             try:
                 if not self._workers.stop(WORKERS_STOP_S):
                     self.report("a worker did not stop in time and was killed; nothing is lost")
-                self.when_stopped()
+                self._when_stopped()
                 if self.watch:
                     self.watch.close()
             finally:

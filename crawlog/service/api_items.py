@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from aiohttp import web
 
-from crawlog.commands.export import job_now
+from crawlog.commands.export import exported_job
 from crawlog.commands.items import GIVEN, ItemRow, ItemsPage, cursors_behind, items_of
 
 from .answers import AnswerError, as_json
@@ -17,7 +17,7 @@ from .items_tail import ItemsTail, Tailed
 from .routing import in_thread
 
 if TYPE_CHECKING:
-    from crawlog.commands.export import JobNow
+    from crawlog.commands.export import ExportedJob
 
 NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
@@ -96,7 +96,7 @@ async def _live(request: web.Request, call: ApiCall) -> web.StreamResponse:
     tails.followers += 1
     try:
         await in_thread(request, items_of, call.settings, job, cursor, 1)  # refuses a wrong cursor
-        now = await in_thread(request, job_now, call.settings, job, "-")
+        now = await in_thread(request, exported_job, call.settings, job, "-")
         tail = await tails.get(request, call)
         await response.prepare(request)
         await _Follower(request, call, response, tail, now).follow(cursor)
@@ -109,7 +109,7 @@ class _Follower:
     """A client that gets rows as they come."""
 
     def __init__(
-        self, request: web.Request, call: ApiCall, response: web.StreamResponse, tail: ItemsTail, now: "JobNow"
+        self, request: web.Request, call: ApiCall, response: web.StreamResponse, tail: ItemsTail, now: "ExportedJob"
     ) -> None:
         self._request = request
         self._call = call

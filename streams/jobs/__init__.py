@@ -8,7 +8,7 @@
     crawl.control ─► FollowedJobs ────────────────┴─► Dues: orders and ends for the coordinator
 
 The types of a job: JobSpec (its record) · JobCopy (the record in crawl.control) · JobState (in a fold) · Followed (what
-the coordinator needs) · JobView (what people see) · Job (of parse).
+the coordinator needs) · JobView (what people see) · Job (of parse). Equal JobRevisions: one state of a record.
 """
 
 from .commands import FREE, Commands, Orders, host_of

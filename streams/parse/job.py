@@ -15,7 +15,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, MAX_VIA_BYTES, FoundUrl, JobSpec, Source
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html import Links, Outlink, Resolved
-from crawlog.streams.jobs import traits
+from crawlog.streams.jobs import JobRevision, traits
 from crawlog.streams.spiders import (
     SPIDER,
     Parsed,
@@ -62,14 +62,7 @@ class Revised(NamedTuple):
     error: Misconfigured | None
 
 
-class JobMark(NamedTuple):
-    """Epoch and revision of a job's record."""
-
-    epoch: int
-    rev: int
-
-
-FIRST = JobMark(0, 1)
+FIRST = JobRevision(0, 1)
 
 
 class Redirect(NamedTuple):
@@ -96,7 +89,7 @@ class Job:
     Raises: Misconfigured: its scope has a wrong expression.
     """
 
-    def __init__(self, name: str, spec: JobSpec, places: Places, joined: Names, begun: JobMark = FIRST) -> None:
+    def __init__(self, name: str, spec: JobSpec, places: Places, joined: Names, begun: JobRevision = FIRST) -> None:
         self.name = name
         self.begun = begun
         self.spider = "" if spec.spider else SPIDER
@@ -315,8 +308,8 @@ class Jobs:
         self._places = places
         self._check = check
         self._known: dict[str, Job] = {}
-        self._marks: dict[str, JobMark] = {}
-        self._broken: dict[str, tuple[JobMark, str]] = {}
+        self._marks: dict[str, JobRevision] = {}
+        self._broken: dict[str, tuple[JobRevision, str]] = {}
         self._deleted: dict[str, int] = {}
         self._joined: dict[str, Names] = {}
         self._learn(DEFAULT_JOB, DEFAULT_SPEC, 0)
@@ -358,7 +351,7 @@ class Jobs:
         return self._joined.setdefault(job, Names())
 
     def _learn(self, name: str, spec: JobSpec, epoch: int) -> Misconfigured | None:
-        mark, known = JobMark(epoch, spec.rev), self._known.get(name)
+        mark, known = JobRevision(epoch, spec.rev), self._known.get(name)
         if known is not None and (mark < self._marks[name] or (mark, spec) == (self._marks[name], known.spec)):
             return None
         if spec.state == "deleted" and name != DEFAULT_JOB:
@@ -378,6 +371,6 @@ class Jobs:
         return None
 
 
-def _begins_anew(known: Job, mark: JobMark, spec: JobSpec) -> bool:
+def _begins_anew(known: Job, mark: JobRevision, spec: JobSpec) -> bool:
     """Whether a job begins anew with a revision: in a new epoch, or after its end."""
     return mark.epoch != known.begun.epoch or (traits(known.spec.state).ended and not traits(spec.state).ended)

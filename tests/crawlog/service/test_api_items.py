@@ -103,7 +103,7 @@ async def test_a_live_stream_goes_on_after_its_reader_lost_its_position(monkeypa
     monkeypatch.setattr(Losing, "made", itertools.count())
     for where, name, fake in (
         (api_items, "items_of", lambda *_: ROWS),
-        (api_items, "job_now", lambda *_: now),
+        (api_items, "exported_job", lambda *_: now),
         (api_items, "ALIVE_S", 0.02),
         (items_tail, "Consumer", Losing),
         (items_tail, "consumer_config", lambda _: {}),
