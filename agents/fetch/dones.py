@@ -7,6 +7,14 @@ the log. Its URL keeps its place of `fetch.concurrency` until the done is there 
 
 So after a kill the next owner knows that the server may have received it. It does not send it again: without a page the
 URL ends as failed, `interrupted`.
+
+The worst race: the worker ends between a page and its done.
+
+    1  The page of URL U is acknowledged. The worker is stopped before it sends the done.
+    2  Parse takes the page. Its founds are in crawl.urls, ahead of any done of U.
+    3  The next owner folds: U still has its row. Before it dispatches, it reads the last pages of crawl.pages, finds
+       that of U, and writes the done (`streams/fetch/lost_dones.py`). U is not requested again.
+    4  The stopped worker goes on, and sends its done, too. U has no row any more, so the fold drops that one.
 """
 
 import asyncio

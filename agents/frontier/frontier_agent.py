@@ -7,6 +7,27 @@ checkpoint's, for lag displays. A record that Faust delivers twice is left out, 
 The life of a partition: assigned → opened and restored to the log's end (in a thread, all together) → live: folded as
 records arrive, dispatched → a rebalance starts: nothing more dispatched → requests in flight end or are aborted →
 checkpoint, close.
+
+Rules
+
+    1  The fold takes the record at the state's own offset alone. A lower one is dropped; at a higher one the partition
+       stops being live, and the gap is read from the log.
+    2  Only a live partition is dispatched from: it was folded to the log's end, with the records that came meanwhile.
+    3  Rows and offset are written in one batch. It waits until forwarded founds and dead letters that follow from
+       these records are in the log, so a kill repeats them and loses none.
+    4  A request is sent only while `may_ask` holds: no rebalance has begun, and the lease is held.
+    5  A rebalance takes every partition, whichever come back. All are closed at its end, even without a checkpoint:
+       then the next owner folds more.
+
+The worst race: a rebalance begins while partition 3 is loaded, and partition 5 has requests in flight.
+
+    1  `rebalance_started`: rule 4 stops the dispatch of 5. The restoring thread and `_take_over` are interrupted.
+    2  `_take_over` is between two steps. It gives up 3, which was never live, so nothing of it is checkpointed.
+    3  The requests of 5 end, or are aborted without a trace. Their dones are acknowledged; checkpoint; both are closed.
+    4  Another worker gets 5. It folds from the checkpoint on, which includes these dones; an aborted URL has its row.
+    5  If this worker slept in 3, its lease has run out when it goes on: no request (rule 4). Its late dones name rows
+       that the fold of the new owner has removed or will ask for once more; its late checkpoint is that of a copy which
+       nobody takes (`streams/state/newest_copy.py`).
 """
 
 import asyncio

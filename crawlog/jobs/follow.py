@@ -19,7 +19,7 @@ from crawlog.streams.control import has_begun_again, pages_done
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import DeadLetterReader, FleetState, FleetView, JobView, OutputView, ProgressReader
 from crawlog.streams.job_spec import limits_of, own_policy
-from crawlog.streams.jobs import Finish, ended, is_begun, is_final, remarks_of, traits
+from crawlog.streams.jobs import EndSteps, ended, is_begun, is_final, remarks_of, traits
 from crawlog.streams.log import Topics, has_topics, partition_count, read_partitions
 from crawlog.streams.requests import policy_of
 
@@ -140,7 +140,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
     def seeded_again(self) -> None:
         """Notes that the log may have new seeds up to its present end: the job has not ended before they are read."""
         self._seeded = self._ends("fetch")
-        self._finish = Finish(self._summary.job, self._seeded, with_sink=False)
+        self._finish = EndSteps(self._summary.job, self._seeded)
 
     def _ends(self, stage: str) -> tuple[int, ...]:
         topic = Topics(self._settings.kafka.prefix).read_by[stage]

@@ -19,7 +19,7 @@ from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.schemas.items import named_stats
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.errors import EngineError
-from crawlog.streams.jobs import Finish
+from crawlog.streams.jobs import EndSteps
 from crawlog.streams.settings import Settings, find_browser, wants_browser
 from crawlog.streams.sink import summed
 
@@ -280,7 +280,7 @@ class PrivateFleet:
         finish = None
         while True:
             with suppress(EngineError):  # the broker may be restarting
-                finish = finish or Finish(self.job.name, self.supervisor.ends("fetch"), with_sink=False)
+                finish = finish or EndSteps(self.job.name, self.supervisor.ends("fetch"))
                 if finish.step(self.supervisor.picture, self.supervisor.ends):
                     break
             following.look(LOOK_S)

@@ -4,7 +4,7 @@
     crawl.progress ─► FleetReports: the newest report of each partition, and their sums
     states: which order leads from which state to which
 
-    FleetReports ─► Finish: is the job finished? ─┐
+    FleetReports ─► EndSteps: is it finished? ────┐
     crawl.control ─► FollowedJobs ────────────────┴─► Dues: orders and ends for the coordinator
 
 The types of a job: JobSpec (its record) · JobCopy (the record in crawl.control) · JobState (in a fold) · Followed (what
@@ -14,7 +14,7 @@ the coordinator needs) · JobView (what people see) · Job (of parse). Equal Job
 from .commands import FREE, Commands, Orders, host_of
 from .control_state import ControlState, FollowedJobs, JobRevision
 from .due import DueOrder, Dues, is_begun, is_offered
-from .finished import Finish
+from .finished import EndSteps
 from .fleet_reports import RECENT_S, FleetReports, ended, has_answered, remarks_of
 from .states import (
     OPERATOR,
@@ -41,7 +41,7 @@ __all__ = [
     "ControlState",
     "DueOrder",
     "Dues",
-    "Finish",
+    "EndSteps",
     "FleetReports",
     "FollowedJobs",
     "JobRevision",

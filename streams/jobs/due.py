@@ -2,7 +2,7 @@
 
     open job ─┬─ running, `max_pages` reached ─────────────► order: stopped
               ├─ running, closed by its spider, nothing left in flight ─► order: stopped
-              ├─ running, nothing left at all (`Finish`) ──► order: finished
+              ├─ running, nothing left at all (`EndSteps`) ──► order: finished
               └─ ended, nothing left in flight ────────────► its end, for crawl.control
     finished job with a queued URL, open or not ───────────► order: running
 
@@ -17,7 +17,7 @@ from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.progress import JobCounts, Progress
 
 from .control_state import Followed, JobRevision
-from .finished import Ends, Finish
+from .finished import Ends, EndSteps
 from .fleet_reports import FleetReports
 from .states import OrderName, after, traits
 
@@ -49,7 +49,7 @@ class Dues:
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
-        self._finishes: dict[str, tuple[JobRevision, Finish]] = {}
+        self._finishes: dict[str, tuple[JobRevision, EndSteps]] = {}
         self._given: dict[str, JobRevision] = {}
         self._seen: dict[int, Progress] = {}
 
@@ -110,12 +110,12 @@ class Dues:
         self._given[job.job] = job.mark
         return self._finished(job, job.reason or job.state)
 
-    def _finish(self, job: Followed, ends: Ends) -> Finish:
+    def _finish(self, job: Followed, ends: Ends) -> EndSteps:
         """The steps of a job's end, begun when this revision of its record was in every partition."""
         known = self._finishes.get(job.job)
         if known is None or known[0] != job.mark:
             required = job.required if traits(job.state).outputs else ()
-            known = job.mark, Finish(job.job, ends("fetch"), with_sink=False, outputs=required)
+            known = job.mark, EndSteps(job.job, ends("fetch"), outputs=required)
             self._finishes[job.job] = known
         known[1].is_starting = job.is_starting and job.state == "running" and not job.closes
         return known[1]

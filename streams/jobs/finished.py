@@ -1,4 +1,22 @@
-"""Decides when a job is finished, from the reports of all workers and the ends of the log. Pure."""
+"""Decides when a job is finished, from the reports of all workers and the ends of the log. Pure.
+
+Five steps; each uses data read after the step before.
+
+    1  the spider's `start` has ended; every partition has folded the seeds and reports nothing queued or in flight;
+       their counts are noted
+    2  parse has passed the end of crawl.pages as read after that
+    3  all folds have passed the end of crawl.urls as read after that
+    4  the folds report the same counts, and still nothing queued or in flight; otherwise back to 1
+    5  the sinks have passed the end of crawl.items as read after that; back to 1 if the folds have more by then
+
+The worst race, and why the counts are compared: a link between two partitions.
+
+    1  Partition A reports that it is idle. B's last page is in flight.
+    2  B's page comes, and is acknowledged before B reports that it is idle, too: step 1 is done.
+    3  Parse finds a link to A in that page. It writes the found before it passes the page: step 2 is done after that.
+    4  The end of crawl.urls that step 3 reads is behind the found. A folds it: A's count differs from that of step 1.
+    5  Step 4 sees that, even if A has fetched the URL by then and is idle again. The steps begin anew.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,23 +41,11 @@ class Snapshot(NamedTuple):
 
 
 @dataclass
-class Finish:
-    """Decides in five steps whether a job is finished; each step uses data read after the step before.
-
-        1. the spider's `start` has ended; every partition has folded the seeds and reports nothing queued or in flight;
-           their counts are noted
-        2. parse has passed the end of crawl.pages as read after that
-        3. all folds have passed the end of crawl.urls as read after that
-        4. the folds report the same counts, and still nothing queued or in flight; otherwise back to 1
-        5. the sinks have passed the end of crawl.items as read after that; back to 1 if the folds have more by then
-
-    Why the counts are compared: partition A reports that it is idle, then B's last page links to A. B's page was
-    acknowledged before B was idle (1). So parse's founds lie before the end of crawl.urls read in 3, and A's count
-    differs in 4.
+class EndSteps:
+    """Takes the five steps for one job.
 
     Attributes:
         seeded: End offsets of crawl.urls when the last seed was acknowledged.
-        with_sink: Whether there is a sink to wait for, whose reports the picture takes.
         outputs: Numbers of the job's outputs that sink workers of a fleet must have complete.
         is_starting: Whether the spider's `start` may give more requests.
         counts: The job's counts of step 4. Later reports may be of a former owner, or of a fold that begins again.
@@ -47,7 +53,6 @@ class Finish:
 
     job: str
     seeded: tuple[int, ...]
-    with_sink: bool
     is_starting: bool = False
     outputs: tuple[int, ...] = ()
     passed: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -85,13 +90,8 @@ class Finish:
             self._wait_for("sink", ends, 5)
         elif self._step == 4 or sum(now.folded) > sum(self._folded):  # fewer are a late report's
             self._step = 1
-        elif self._has_sunk(picture, self.passed["sink"]):
+        elif all(picture.has_written(self.job, number, self.passed["sink"]) for number in self.outputs):
             self._step = 6
-
-    def _has_sunk(self, picture: FleetReports, ends: tuple[int, ...]) -> bool:
-        if self.with_sink and not picture.has_passed("sink", ends):
-            return False
-        return all(picture.has_written(self.job, number, ends) for number in self.outputs)
 
     def _wait_for(self, stage: str, ends: Ends, step: int) -> None:
         self.passed[stage] = ends(stage)

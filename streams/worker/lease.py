@@ -1,10 +1,21 @@
 """The lease on a worker's partitions: the time until which no other worker can own them. A second worker of its name.
 
-The broker moves a member's partitions one session timeout after it received the last heartbeat. We count from when that
-heartbeat was *sent*, which is earlier, and end a margin before. So no other worker owns the partitions while the lease
-is held. The clock counts suspended time. A response renews the lease from the time of its request, not from now:
-    1 heartbeat sent → 2 process stopped (SIGSTOP, laptop lid) → 3 broker gives the partitions away → 4 process
-    continued, reads the response to 1 → the lease runs from 1 and has run out.
+Rules
+
+    1  The broker moves a member's partitions one session timeout after it received the last heartbeat. The lease counts
+       from when that heartbeat was *sent*, which is earlier, and ends a margin before.
+    2  An answer renews the lease from the time of its request, not from now. The clock counts suspended time.
+    3  The lease is dropped at once when the broker no longer knows the member, and before the worker leaves.
+    4  What must not happen twice asks for the lease last: each request directly before it is written to the socket
+       (`agents/client/protocol.py`), and the coordinator's orders. Records of the log need none: they may come twice.
+
+The worst race: the owner sleeps with an answer unread.
+
+    1  A sends a heartbeat, and the broker answers. A is stopped (SIGSTOP, a laptop's lid) before it reads that.
+    2  The session ends. The broker gives A's partitions to B, which restores them and asks their hosts.
+    3  A goes on. It reads the answer of 1, a good one: the lease runs from 1 (rule 2), and has run out.
+    4  A's tasks are about to write their requests: the check in the transport stops each (rule 4).
+    5  A's next heartbeat is refused: it drops the lease (rule 3), closes its states and joins again.
 """
 
 import time

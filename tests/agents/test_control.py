@@ -22,7 +22,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fleet import BadRecord
 from crawlog.streams.fleet import tail as tails
-from crawlog.streams.jobs import Finish, FleetReports
+from crawlog.streams.jobs import EndSteps, FleetReports
 from crawlog.streams.jobs.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.machine import Kafka
@@ -499,7 +499,7 @@ def test_a_pause_is_shown(picture: FleetReports, words: str) -> None:
 def test_a_paused_job_is_not_finished() -> None:
     """Its URLs are queued, whoever keeps them."""
     picture = reported(offset=9, jobs={"j": JobCounts(queued=1, paused=1)})
-    assert not Finish("j", (1,), with_sink=False).step(picture, lambda _: (0,))
+    assert not EndSteps("j", (1,)).step(picture, lambda _: (0,))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.dead_letters import LetterTally
 from crawlog.streams.errors import EngineError, InvalidState
 from crawlog.streams.fleet import FleetState, JobView
-from crawlog.streams.jobs import Finish
+from crawlog.streams.jobs import EndSteps
 from crawlog.streams.settings import Settings
 from tests.support.finalizing import signal_in_a_finalizer
 
@@ -128,7 +128,7 @@ def a_follower(*commands: Command, **counts: Any) -> Any:
     state.report(Progress("parse-0", "parse", 0, 1.0, offset=5), 1.0)
     follower._summary, follower._is_left_open, follower._is_own = Summary("shop"), False, False
     follower._before, follower._unreported, follower._settings = None, 0, Settings()
-    follower._seeded, follower._finish = (5,), Finish("shop", (5,), with_sink=False)
+    follower._seeded, follower._finish = (5,), EndSteps("shop", (5,))
     follower._ends = lambda _: (5,)
     follower._letters = SimpleNamespace(tally=LetterTally("shop"))
     follower.state = state

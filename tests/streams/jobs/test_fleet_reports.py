@@ -5,7 +5,7 @@ import pytest
 
 from crawlog.outcome import without_page
 from crawlog.schemas.progress import IDLE, JobCounts, JobRemarks, Progress
-from crawlog.streams.jobs import Finish, FleetReports, has_answered, remarks_of
+from crawlog.streams.jobs import EndSteps, FleetReports, has_answered, remarks_of
 
 
 def fetch(partition: int, offset: int, at: float = 1.0, **counts: int) -> Progress:
@@ -136,17 +136,22 @@ def test_the_report_of_a_worker_without_partitions_says_nothing_of_any() -> None
 def all_idle() -> list[Progress]:
     """Every fold has passed the log's end with nothing to do; parse and sink have passed theirs."""
     folds = [fetch(0, 4, folded=4), fetch(1, 4, folded=4)]
-    return folds + [passed(stage, partition, 1) for stage in ("parse", "sink") for partition in (0, 1)]
+    return [*folds, passed("parse", 0, 1), passed("parse", 1, 1), written(1, 1)]
+
+
+def written(*offsets: int) -> Progress:
+    """The report of the sink worker that has output 0: how far this one has passed each partition of crawl.items."""
+    return Progress("sink-0", "sink", 0, 1.0, passed=list(offsets))
 
 
 def test_a_quiet_log_is_finished(log: Log) -> None:
     """All five steps in one go."""
-    assert Finish("j", (2, 2), with_sink=True).step(picture(*all_idle()), log)
+    assert EndSteps("j", (2, 2), outputs=(0,)).step(picture(*all_idle()), log)
 
 
 def test_a_job_is_open_while_its_start_may_give_more(log: Log) -> None:
     """However quiet the log is."""
-    finish = Finish("j", (2, 2), with_sink=True, is_starting=True)
+    finish = EndSteps("j", (2, 2), outputs=(0,), is_starting=True)
     assert not finish.step(picture(*all_idle()), log)
     finish.is_starting = False
     assert finish.step(picture(*all_idle()), log)
@@ -156,48 +161,48 @@ def test_a_job_is_open_while_its_start_may_give_more(log: Log) -> None:
 def test_what_is_queued_or_in_flight_keeps_it_open(log: Log, name: str) -> None:
     """In any partition."""
     open_one = fetch(1, 4, at=2.0, folded=4, **{name: 1})
-    assert not Finish("j", (2, 2), with_sink=True).step(picture(*all_idle(), open_one), log)
+    assert not EndSteps("j", (2, 2), outputs=(0,)).step(picture(*all_idle(), open_one), log)
 
 
 def test_another_job_does_not_keep_it_open(log: Log) -> None:
     """Only the counts of this job are looked at."""
     other = Progress("fetch-0", "fetch", 1, 2.0, offset=4, jobs={"j": JobCounts(folded=4), "k": JobCounts(queued=9)})
-    assert Finish("j", (2, 2), with_sink=True).step(picture(*all_idle(), other), log)
+    assert EndSteps("j", (2, 2), outputs=(0,)).step(picture(*all_idle(), other), log)
 
 
 def test_a_partition_without_a_report_keeps_it_open(log: Log) -> None:
     """Nothing is known of partition 1."""
     some = [report for report in all_idle() if (report.stage, report.partition) != ("fetch", 1)]
-    assert not Finish("j", (2, 0), with_sink=True).step(picture(*some), log)
+    assert not EndSteps("j", (2, 0), outputs=(0,)).step(picture(*some), log)
 
 
 def test_seeds_that_are_not_folded_keep_it_open(log: Log) -> None:
     """An idle fold that has not read the seeds yet is not done."""
-    assert not Finish("j", (5, 2), with_sink=True).step(picture(*all_idle()), log)
+    assert not EndSteps("j", (5, 2), outputs=(0,)).step(picture(*all_idle()), log)
 
 
-@pytest.mark.parametrize("stage", ["parse", "sink"])
-def test_a_stage_that_is_behind_keeps_it_open(log: Log, stage: str) -> None:
+@pytest.mark.parametrize(("stage", "report"), [("parse", passed("parse", 1, 2, at=2.0)), ("sink", written(1, 2))])
+def test_a_stage_that_is_behind_keeps_it_open(log: Log, stage: str, report: Progress) -> None:
     """Until it has passed the end."""
     log.ends[stage] = (1, 2)
     seen = picture(*all_idle())
-    finish = Finish("j", (2, 2), with_sink=True)
+    finish = EndSteps("j", (2, 2), outputs=(0,))
     assert not finish.step(seen, log)
-    seen.take(passed(stage, 1, 2, at=2.0))
+    seen.take(report)
     assert finish.step(seen, log)
 
 
-def test_without_a_sink_items_are_not_waited_for(log: Log) -> None:
-    """No output was asked for."""
+def test_without_a_required_output_items_are_not_waited_for(log: Log) -> None:
+    """Nobody waits for rows."""
     log.ends["sink"] = (100, 100)
-    assert Finish("j", (2, 2), with_sink=False).step(picture(*all_idle()), log)
+    assert EndSteps("j", (2, 2)).step(picture(*all_idle()), log)
 
 
 def test_the_last_page_that_links_to_an_idle_partition_begins_it_anew(log: Log) -> None:
     """1 both idle → 2 parse finds a link to A in B's last page → 3 A folds and queues it → 4 the counts differ."""
     log.ends["parse"] = (1, 2)
     seen = picture(*all_idle())
-    finish = Finish("j", (2, 2), with_sink=True)
+    finish = EndSteps("j", (2, 2), outputs=(0,))
     assert not finish.step(seen, log)
 
     log.ends["fetch"] = (5, 4)
@@ -211,7 +216,7 @@ def test_the_last_page_that_links_to_an_idle_partition_begins_it_anew(log: Log) 
     seen.take(fetch(0, 6, at=4.0, folded=6))
     assert not finish.step(seen, log)
     seen.take(passed("parse", 0, 2, at=4.0))
-    seen.take(passed("sink", 0, 2, at=4.0))
+    seen.take(written(2, 1))
     assert finish.step(seen, log)
 
 
@@ -230,7 +235,7 @@ def test_a_worker_whose_clock_was_set_back_is_heard() -> None:
 def test_a_partition_that_lost_the_job_is_not_idle() -> None:
     """Its seeds would be parked for good, and the run would say that it is finished."""
     lost = Progress("w", "fetch", 1, 1.0, offset=1)
-    assert not Finish("j", (1, 1), with_sink=False)._look(picture(fetch(0, 1, at=1.0, folded=1), lost)).is_idle
+    assert not EndSteps("j", (1, 1))._look(picture(fetch(0, 1, at=1.0, folded=1), lost)).is_idle
 
 
 def test_counts_are_added_over_partitions() -> None:
