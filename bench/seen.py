@@ -38,6 +38,9 @@ LINKS = 50
 RECORD = 50
 """URLs of one found record, which the fold looks up together; parse sends more, where pages come faster."""
 
+PARTITIONS = 8
+"""Of the job, by default; the URLs are those of one of them. The size of a Bloom filter goes by it."""
+
 CHECKPOINT_INSERTS = 10_000
 PACE = 150_000
 """Offers a CPU second, at least."""
@@ -149,7 +152,7 @@ def measure(way: Way, total: int, distinct: int, folder: Path) -> Result:
     state = State()
     database = Database(folder, StateMemory(state.memory_mb))
     rows = Rows(database)
-    seen = SeenTable(rows, state.cached_pages)
+    seen = SeenTable(rows, state.cached_pages, PARTITIONS)
     place = Places(1).of
     taken = bytearray(distinct)
     dropped = twice = made = 0

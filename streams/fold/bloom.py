@@ -15,7 +15,7 @@ a word come from a table, so Python tests them at once, a third of the time of o
 from array import array
 from functools import cache
 from itertools import accumulate
-from math import exp
+from math import comb, exp
 from typing import NamedTuple
 
 import msgspec
@@ -75,16 +75,22 @@ class FilterShape(NamedTuple):
 def false_positives(load: float) -> float:
     """The rate of a filter whose blocks have `load` URLs on the average; their number is Poisson distributed.
 
-    Three bits of a word are set by others: one less the chances that one of them is not, two are not, all three.
+    Two words of a URL may be the same one. Its six bits are set by others more often than those of two words.
     """
     rate, probability = 0.0, exp(-load)
-    clear = [(1 - 3 / 64) ** bits for bits in range(4)]  # that a pattern spares so many bits
-    spared = [1 - _PICKS / WORDS * (1 - one) for one in clear]  # that all words of a URL do, nearly
+    clear = [(1 - 3 / 64) ** bits for bits in range(7)]  # that a pattern spares so many bits of its word
+    spared = [1 - _PICKS / WORDS * (1 - one) for one in clear]  # that a URL does, nearly
     for count in range(int(2 * load) + 100):
-        one, two, three = (spare**count for spare in spared[1:])
-        rate += probability * (1 - 3 * one + 3 * two - three) ** _PICKS
+        three, six = _all_set(spared[:4], count), _all_set(spared, count)
+        rate += probability * (three**_PICKS + comb(_PICKS, 2) / WORDS * three ** (_PICKS - 2) * (six - three**2))
         probability *= load / (count + 1)
     return rate
+
+
+def _all_set(spared: list[float], count: int) -> float:
+    """The chance that `count` URLs set all of some bits; one URL spares a given number of them with chance `spared`."""
+    bits = len(spared) - 1
+    return sum((-1.0) ** number * comb(bits, number) * one**count for number, one in enumerate(spared))
 
 
 @cache

@@ -40,7 +40,7 @@ from .revisions import (
 )
 from .seen import SeenTable
 
-FOLD_VERSION = 18
+FOLD_VERSION = 19
 
 
 class Fold:
