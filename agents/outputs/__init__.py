@@ -2,13 +2,12 @@
 
     crawl.control ─► WantedOutputs (wanted): which outputs, and may they be completed?
       ▼
-    OutputsWorker    reads crawl.items once for all its outputs  (outputs_worker.py, items_reader.py)
+    OutputsWorker    reads crawl.items once for all its outputs  (outputs_worker.py, items_log.py)
       ▼
-    Output           one output: its records wait, its state is open while it is written  (output.py)
-      │ output_stage   dead letters acknowledged → rows in the file → state in one batch
-      │ row_maker      where items pass pipelines: a child makes the rows  (pipelines_child.py)
+    Output           one output: dead letters acknowledged → rows in the file → state in one batch  (output.py)
+      │ RowMaker       where items pass pipelines: a child makes the rows  (row_maker.py, pipelines_child.py)
       ▼
-    Completion       the job has ended: FILE, then a note (notes.py); first the copies that share rows (output_copies)
+    Completion       behind the job's end: the copies that share rows, then FILE, then a note  (completion.py, notes.py)
 
 Formats, stores and the state are in streams/sink. The state's offsets are the truth; the group's commits only follow.
 """

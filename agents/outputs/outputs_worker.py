@@ -2,7 +2,7 @@
 """The sink worker: writes the outputs of all jobs that belong to its partitions of crawl.items; or those of one run.
 
     crawl.control ─► WantedOutputs ─► which outputs, where they lie, whether they may be completed
-                       └► of a job with pipelines the first one alone reads; the others are copies (`output_copies.py`)
+                       └► of a job with pipelines the first one alone reads; the others are copies (`completion.py`)
     crawl.items, ALL partitions, one plain consumer, from the least needed offset
       └► by the job in the key ─► Output.take ─► write, FLUSH_S later ─► report `passed`
     the job has ended, all is in ─► FILE ─► OutputNote in crawl.control
@@ -33,11 +33,10 @@ from crawlog.streams.sink import PrivateNotes, PrivateOutputs, empty, forget_out
 from crawlog.streams.sink_groups import known_sinks
 from crawlog.streams.worker import CrawlApp
 
-from .completion import Completion, leave_to_others
-from .items_reader import ItemRecord, ItemsReader
+from .completion import leave_to_others, led_before
+from .items_log import ItemRecord, ItemsLog, ItemsReader
 from .notes import OutputNotes
-from .output import Output, OutputTools, filled_again, leading_of
-from .output_copies import led_before
+from .output import Output, filled_again, leading_of
 from .wanted import WantedOutput, WantedOutputs, needed_of, shares_rows
 
 log = structlog.get_logger()
@@ -76,12 +75,10 @@ class OutputsWorker:
         producer = Producer(app.crawl, f"{app.worker_name}-outputs")
         self._count = partition_count(app.crawl)
         identity = log_identity(app.crawl, self._names.items)
-        topics = self._names.items, self._names.dead
         self._wanted = WantedOutputs(private)
         kept = PrivateNotes(app.crawl.run.data) if private is not None else None
         self._records = OutputNotes(app.crawl, self._wanted, producer, app.worker_name, kept)
-        self._completion = Completion(app.crawl.run.data, self._records)
-        self._tools = OutputTools(app.crawl, topics, identity, producer, self._records, app.watchdog.beat)
+        self._log = ItemsLog(app.crawl, identity, producer)
         self.orders = StageCommands("sink")
         self._owned: set[int] = set()
         self._outputs: dict[Key, Output] = {}
@@ -132,7 +129,7 @@ class OutputsWorker:
             if self._is_private:  # the run reads its note, and moves parse
                 continue
             own = (one for one in self._outputs.values() if one.partition == report.partition)
-            report.unmade = dict(sorted((item for one in own for item in one.unmade.items()), reverse=True))
+            report.unmade = dict(sorted((item for one in own for item in one.completion.unmade.items()), reverse=True))
         return found
 
     def _passed(self, partition: int) -> tuple[list[int], list[str]]:
@@ -140,7 +137,7 @@ class OutputsWorker:
         outputs there that meet errors, which only these jobs wait for.
         """
         own = [one for one in self._outputs.values() if one.partition == partition]
-        own = [one for one in own if any(it.is_required(self._settings) for it in (one.wanted, *one.copies))]
+        own = [one for one in own if any(it.is_required(self._settings) for it in one.every)]
         stuck = {one.wanted.job for one in own if one.is_stuck}
         stuck |= {job for (job, _), at in self._held.items() if at == partition}
         if len(stuck) > MAX_STUCK or not self._is_planned:
@@ -238,7 +235,7 @@ class OutputsWorker:
                 keys = {one.key for one in mine}
                 await self._drop(key for key in (*self._outputs, *self._held) if key[0] == job and key not in keys)
                 for output in self._by_job.get(job, ()):
-                    output.copies.keep({name for _, name in keys})
+                    output.completion.keep_copies({name for _, name in keys})
                 is_alone = sum(not one.is_refused for one in mine if one.spec.pipelines) <= 1
                 for wanted in mine:
                     bounds = bounds or await self._bounds()
@@ -264,14 +261,14 @@ class OutputsWorker:
         except RefusedOutput as error:
             await self._drop([key])
             if (leading := leading_of(wanted, self._by_job)) is not None:
-                leading.copies.wanted.pop(wanted.output.name, None)
+                leading.completion.copies.pop(wanted.output.name, None)
             if await self._records.note(wanted, error=str(error), is_refused=True):
                 log.warning("output_refused", job=wanted.job, output=wanted.output.name[:200], error=str(error))
         except (CrawlError, OSError) as error:
             await self._drop([key])
             self._hold([wanted])
             if (leading := leading_of(wanted, self._by_job)) is not None:
-                await leading.copies.want(wanted, None)
+                await leading.completion.want_copy(wanted, None)
             self._retry[wanted.job] = time.monotonic() + AGAIN_S
             if await self._records.failed(wanted, error):
                 log.warning("output_not_written", job=wanted.job, output=wanted.output.name, error=str(error))
@@ -286,12 +283,13 @@ class OutputsWorker:
             return
         await self._drop([wanted.key])
         if (leading := leading_of(wanted, self._by_job)) is not None:
-            await leading.copies.want(wanted, spec)
+            await leading.completion.want_copy(wanted, spec)
             return
         starts = places_of(wanted.spec)
         places = {at: starts(at, first, end) for at, (first, end) in bounds.items()}
-        made = Output(self._tools, wanted, spec, wanted.home % self._count, places)
-        is_made = await self._completion.was_made(made, notes=is_alone)
+        share, home = (self._log, self._records, self._app.watchdog.beat), wanted.home % self._count
+        made = Output(*share, wanted, spec, home, places)
+        is_made = await made.completion.was_made(notes=is_alone)
         if is_made and is_alone:
             return
         ends = dict(enumerate(wanted.end.items)) if wanted.end is not None else {}
@@ -376,9 +374,9 @@ class OutputsWorker:
             if not output.pending and output.is_mended:
                 await self._records.note(output.wanted, rev=0)
         at_rest = [one for one in self._outputs.values() if one.is_open and not one.pending]
-        rested = [one for one in at_rest if not one.has_pipelines or (one.wanted.is_settled and one.copies.only_wait)]
-        for output in rested:
-            if now - output.written_at > REST_S:
+        for output in at_rest:
+            only_waits = output.wanted.is_settled and output.completion.only_waits
+            if (only_waits or not output.has_pipelines) and now - output.written_at > REST_S:
                 await output.close()
 
     async def _write_all(self, outputs: Iterable[Output]) -> None:
@@ -421,14 +419,14 @@ class OutputsWorker:
             if end is None or not self._is_due(output, end.items, now):
                 continue
             try:
-                is_done = await self._completion.complete(output, end, self._reader.at)
+                is_done = await output.completion.complete(end, self._reader.at)
             except Unusable as error:
                 await self._begin_again(output, error)
             except (CrawlError, OSError) as error:
                 output.tries_at = output.pending_since = now + AGAIN_S
                 output.error = str(error)
                 log.warning("output_not_complete", job=output.spec.job, error=str(error))
-                await self._completion.failed(output, error)
+                await output.completion.failed(error)
             else:
                 if is_done:
                     await self._drop([output.wanted.key])
@@ -439,7 +437,7 @@ class OutputsWorker:
         """Whether all is in, and something can be made of it."""
         read = self._reader.at
         waits = output.goes_back or self._must_seek or output.tries_at > now
-        if waits or (output.wanted.is_settled and output.copies.only_wait):
+        if waits or (output.wanted.is_settled and output.completion.only_waits):
             return False
         return all(output.passed(at, read.get(at, 0)) >= end for at, end in enumerate(ends))
 

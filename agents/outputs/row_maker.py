@@ -9,7 +9,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 
@@ -22,6 +22,9 @@ from crawlog.streams.sink import PipelineRows, RawBlock, SinkState, lines, summe
 from crawlog.streams.spiders import MadeItem, MadeItems, read_made
 from crawlog.streams.state import environment_error
 
+if TYPE_CHECKING:
+    from .items_log import ItemsLog
+
 log = structlog.get_logger()
 
 LOOK_S = 0.2  # Time between two looks for new items, and for the end of the job
@@ -33,10 +36,6 @@ DEATHS = 2  # Deaths of the child at one item, after which the item is left out;
 MOST_REST_S = 60.0  # Longest pause before rows are made anew because items were replaced, seconds
 
 DIED = "spider_died"
-
-Bury = Callable[[list[DeadLetter]], Awaitable[None]]
-CloseJob = Callable[[str], Awaitable[None]]
-Original = Callable[[int, int], Awaitable[bytes | None]]
 
 
 class PipelinesProcess(Protocol):
@@ -72,16 +71,12 @@ class RowMaker:
 
     Args:
         start: Starts a child. Raises: Misconfigured: the job has no spider.
-        bury: Sends dead letters, and waits for their acknowledgement.
-        close_job: Stops the job for a reason.
-        record: Gives the value of a record of crawl.items, by partition and offset; None if it is gone.
-        topic: crawl.items.
+        goes_on: Whether a fresh child goes on behind the last row; else the rows are made anew.
+        must_write: Whether rows could not be written: it then works when some are, not when the pipelines are opened.
 
     Attributes:
-        goes_on: Whether a fresh child goes on behind the last row; else the rows are made anew.
         trouble: Why no row is made; empty if all is well.
         works: Whether the pipelines were opened, or had nothing to do, and met no trouble since.
-        must_write: Whether rows could not be written: it then works when some are, not when the pipelines are opened.
         needs_opening: Whether the state's database takes no write until it is opened again: one of rows has failed.
         tried_at: When the try began that met the trouble, by a monotonic clock.
         closing: The order to close the pipelines; None while the job goes on.
@@ -91,22 +86,20 @@ class RowMaker:
         self,
         results: SinkState,
         start: Callable[[], Awaitable[PipelinesProcess]],
-        bury: Bury,
-        close_job: CloseJob,
-        record: Original,
-        topic: str,
+        log: "ItemsLog",
+        *,
+        goes_on: bool = False,
+        must_write: bool = False,
     ) -> None:
-        self.goes_on = False
         self.trouble = ""
-        self.works = self.must_write = self.needs_opening = False
+        self.works = self.needs_opening = False
         self.tried_at = 0.0
         self.closing: Closing | None = None
         self._results = results
         self._start = start
-        self._bury = bury
-        self._close_job = close_job
-        self._record = record
-        self._topic = topic
+        self._log = log
+        self._goes_on = goes_on
+        self._must_write = must_write
         self._stats: dict[str, float] = {}
         self._child: PipelinesProcess | None = None
         self._made: PipelineRows | None = None
@@ -139,7 +132,7 @@ class RowMaker:
             self._die()
             return LOOK_S
         except (CrawlError, OSError) as error:  # such as a full disk, or a broker that is away
-            self.must_write |= isinstance(error, OSError)
+            self._must_write |= isinstance(error, OSError)
             self._fail_for_now(str(error), began_at)
             return AGAIN_S
         except Exception as error:  # RocksDB's have no class of their own
@@ -168,7 +161,7 @@ class RowMaker:
         made = self._results.made
         if made is None:
             return False
-        if self.goes_on:
+        if self._goes_on:
             made.go_on()
         if self._rests(made):
             return False
@@ -209,9 +202,9 @@ class RowMaker:
         except SpiderDied as error:
             raise Misconfigured(f"not opened: {error}") from error
         if closes and self._due() is None:  # else the job has ended
-            await self._close_job(closes)
-        self.trouble, self.works = "", not self.must_write
-        is_anew = not self.goes_on and (made.meta.at or made.meta.is_stale)
+            await self._log.stop_job(self._results.sink.job, closes)
+        self.trouble, self.works = "", not self._must_write
+        is_anew = not self._goes_on and (made.meta.at or made.meta.is_stale)
         if is_anew and self._results.made is made:  # the rows of the process before stay until this one can make some
             made.begin_again()
 
@@ -264,7 +257,7 @@ class RowMaker:
         if self._results.made is not made:
             return  # the state began again meanwhile
         made.take(rows, self._taken_stats())
-        self.works, self.must_write = True, False
+        self.works, self._must_write = True, False
 
     def _taken_stats(self) -> dict[str, float]:
         """What the pipelines counted since the last rows."""
@@ -278,15 +271,15 @@ class RowMaker:
             return
         first = next(iter(new.values()))
         log.error("items_failed", job=self._results.sink.job, items=len(new), **told_error(first.error, first.trace))
-        value = await self._record(block.partition, block.offset)
-        await self._bury([self._letter(block, number, item, value) for number, item in new.items()])
+        value = await self._log.original(block.partition, block.offset)
+        await self._log.bury([self._letter(block, number, item, value) for number, item in new.items()])
         if self._results.made is made:
             made.fail(block, known | {number: item.error for number, item in new.items()})
 
     def _letter(self, block: RawBlock, number: int, item: MadeItem, value: bytes | None) -> DeadLetter:
         job = self._results.sink.job
         return DeadLetter(
-            topic=self._topic,
+            topic=self._log.topic,
             partition=block.partition,
             offset=block.offset,
             stage="sink",

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from crawlog.agents import control, progress
+from crawlog.agents.outputs import completion, outputs_worker, row_maker
 from crawlog.agents.outputs import output as output_module
-from crawlog.agents.outputs import output_copies, outputs_worker, row_maker
 from crawlog.agents.outputs import wanted as wanted_module
-from crawlog.agents.outputs.items_reader import ItemRecord
+from crawlog.agents.outputs.items_log import ItemRecord
 from crawlog.agents.outputs.output import Output
 from crawlog.agents.outputs.outputs_worker import OutputsWorker
 from crawlog.schemas import items
@@ -378,27 +378,29 @@ async def test_a_write_that_fails_while_the_output_is_handed_over_is_noted_by_it
     assert sink.note("j", "rows.jsonl") is None
 
 
-@pytest.mark.parametrize("slow", ["SinkState", "finalise"])
+@pytest.mark.parametrize(
+    ("module", "slow"), [(output_module, "SinkState"), (completion, "finalise")], ids=["SinkState", "finalise"]
+)
 async def test_an_output_that_takes_long_to_open_or_to_make_is_no_stuck_worker(
-    sink: TurnedWorker, log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+    sink: TurnedWorker, log: EmptyLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, slow: str
 ) -> None:
     """The watchdog hears of it all the while: the next worker would begin the same again, and so for ever."""
     log.failures = 0
     running(sink, "j")
     await sink.turn()
-    done = getattr(output_module, slow)
+    done = getattr(module, slow)
 
     def slowly(*args: Any, **more: Any) -> Any:
         assert all(log.beats.acquire(timeout=30) for _ in range(5))
         return done(*args, **more)
 
     monkeypatch.setattr(control, "BEAT_S", 0.01)
-    monkeypatch.setattr(output_module, slow, slowly)
+    monkeypatch.setattr(module, slow, slowly)
     [output] = sink.outputs.values()
     output.take(row(0))
-    assert await output.complete({}, "finished") == 0
-    await output.write({})
-    await output.close()
+    ended = msgspec.structs.replace(output.wanted.spec, state="finished")
+    output.wanted = msgspec.structs.replace(output.wanted, spec=ended)
+    assert await output.completion.complete(Finished("j", 1.0), {})
 
 
 class Child:
@@ -663,7 +665,7 @@ async def test_an_output_whose_file_cannot_be_made_stays_failed_when_its_worker_
     output.take(row(0))
     await output.write({})
     with monkeypatch.context() as refused:
-        refused.setattr(output_module, "finalise", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
+        refused.setattr(completion, "finalise", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
         with_pipelines(sink, 2, "finished", ends=1, has_pipelines=with_rows)
         await noted(sink, 2, "[Errno 30] Read-only file system")
         for _ in range(2):
@@ -875,7 +877,7 @@ async def test_an_output_that_cannot_be_written_keeps_the_rows_for_itself_and_no
     child.may_work.set()
     await scraped(sink, rows=2, outputs=TWO)
     with monkeypatch.context() as away:
-        away.setattr(output_copies, "write_other", Mock(side_effect=Misconfigured("no answer")))
+        away.setattr(completion, "write_other", Mock(side_effect=Misconfigured("no answer")))
         with_pipelines(sink, 2, "finished", ends=2, outputs=TWO)
         assert (await noted(sink, 2)).rows == 2
         await noted(sink, 2, "no answer", of="table.csv")
@@ -923,7 +925,7 @@ async def test_no_other_output_leads_while_the_worker_before_has_the_state(
         assert sink.outputs == {}
     await sink.turn()
     [output] = sink.outputs.values()
-    assert (output.wanted.output.name, [one.output.name for one in output.copies]) == (TWO[0], [TWO[1]])
+    assert (output.wanted.output.name, list(output.completion.copies)) == (TWO[0], [TWO[1]])
 
 
 async def test_all_outputs_of_a_cancelled_job_with_pipelines_name_the_rows_that_are_left(
@@ -1047,7 +1049,7 @@ async def test_the_output_that_leads_still_has_its_copies_in_a_new_epoch(
     sink.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), **made), epoch=1))
     await sink.turn()
     [leads] = sink.outputs.values()
-    assert (leads.wanted.output.name, [one.output.name for one in leads.copies]) == (TWO[1], [TWO[0]])
+    assert (leads.wanted.output.name, list(leads.completion.copies)) == (TWO[1], [TWO[0]])
 
 
 @pytest.mark.parametrize("leads", TWO)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from unittest.mock import Mock
 
 import msgspec
@@ -109,29 +109,39 @@ class Bench:
 
     def __init__(self, data: Path) -> None:
         self.data = data
+        self.goes_on = False
         self.sink = sink_of("j", str(data / "out.jsonl"))
         self.results = SinkState(data, self.sink, LOG)
         self.started: list[Process] = []
         self.dead: list[DeadLetter] = []
         self.closed_for: list[str] = []
         self.log: list[bytes] = []
+        self.topic = "t.items"
         self.offset = 0
         self.maker = self._maker()
 
     def _maker(self) -> RowMaker:
-        return RowMaker(self.results, self._start, self._bury, self._close_job, self._record, "t.items")
+        return RowMaker(self.results, self._start, cast("Any", self), goes_on=self.goes_on)
 
-    async def _record(self, _partition: int, offset: int) -> bytes | None:
+    def go_on(self, *, goes_on: bool = True) -> None:
+        """By the setting `pipelines.resume`; false begins anew."""
+        self.goes_on = goes_on
+        self.maker = self._maker()
+
+    async def original(self, _partition: int, offset: int) -> bytes | None:
+        """The value of a record."""
         return self.log[offset]
 
     async def _start(self) -> Process:
         self.started.append(Process())
         return self.started[-1]
 
-    async def _bury(self, letters: list[DeadLetter]) -> None:
+    async def bury(self, letters: list[DeadLetter]) -> None:
+        """Keep dead letters."""
         self.dead += letters
 
-    async def _close_job(self, reason: str) -> None:
+    async def stop_job(self, _job: str, reason: str) -> None:
+        """Keep the reason."""
         self.closed_for.append(reason)
 
     def give(self, url: str, *rows: dict[str, Any], page: int = 0, raw: bool = True) -> None:
@@ -251,12 +261,11 @@ async def test_rows_are_made_anew_when_a_page_gives_other_items(bench: Bench) ->
 
 async def test_by_the_setting_it_goes_on_behind_the_last_row(bench: Bench) -> None:
     """The other rows stay as they are."""
-    bench.maker.goes_on = True
+    bench.go_on()
     bench.give("a", {"n": 1})
     bench.give("b", {"n": 2})
     await bench.work()
     bench.kill_all()
-    bench.maker.goes_on = True
     bench.give("a", {"n": 2}, page=1)
     await bench.work()
     assert bench.rows() == [{"n": 2, "by": 2}, {"n": 2, "by": 1}]
@@ -339,11 +348,10 @@ async def test_what_the_pipelines_count_is_told_at_the_end(
 
     monkeypatch.setattr(Pipelines, "stats", stats)
     monkeypatch.setattr(Pipelines, "scraped", scraped)
-    bench.maker.goes_on = goes_on
+    bench.go_on(goes_on=goes_on)
     bench.give("a", {"n": 1}, {"n": 2})
     await bench.work()
     bench.kill_all()
-    bench.maker.goes_on = goes_on
     bench.give("b", {"n": 3})
     await bench.close()
     bench.results.close()
@@ -551,10 +559,10 @@ async def test_a_kill_between_two_writes_loses_and_doubles_nothing(
     monkeypatch.setattr(crash_points, "point", point)
     for n in range(3):
         bench.give(f"u{n}", {"n": n})
+    bench.go_on(goes_on=goes_on)
     kills = 0
     while True:
         bench.maker.closing = Closing({0: 3}, "finished")
-        bench.maker.goes_on = goes_on
         try:
             await bench.work()
             break
@@ -580,7 +588,7 @@ async def test_rows_of_items_that_were_replaced_are_left_out_of_the_file(tmp_pat
     bench.results.close()
     bench.sink = sink_of("j", str(tmp_path / name))
     bench.kill_all_closed()
-    bench.maker.goes_on = True
+    bench.go_on()
     bench.give("a", {"n": 1})
     bench.give("b", {"n": 2})
     await bench.work()
@@ -600,14 +608,14 @@ async def test_rows_are_made_once_the_machine_can_again(
 ) -> None:
     """A full disk, a broker that restarts, whatever it is: the job says so, and goes on."""
     bench.give("a", {"n": 1}, {"n": 2, "fails": True})
-    bury = bench.maker._bury
+    bury = bench.bury
 
     async def fails(_letters: list[DeadLetter]) -> None:
         raise trouble
 
-    monkeypatch.setattr(bench.maker, "_bury", fails)
+    monkeypatch.setattr(bench, "bury", fails)
     assert await bench.maker._pause_s() == AGAIN_S
     assert str(trouble) in bench.maker.trouble
-    monkeypatch.setattr(bench.maker, "_bury", bury)
+    monkeypatch.setattr(bench, "bury", bury)
     await bench.maker._pause_s()
     assert (bench.maker.trouble, bench.numbers(), len(bench.dead)) == ("", [1], 1)

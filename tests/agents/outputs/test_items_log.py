@@ -4,8 +4,8 @@ import pytest
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
-from crawlog.agents.outputs import items_reader
-from crawlog.agents.outputs.items_reader import ItemsReader
+from crawlog.agents.outputs import items_log
+from crawlog.agents.outputs.items_log import ItemsReader
 from crawlog.streams.settings import Settings
 from crawlog.streams.settings.machine import Kafka
 
@@ -55,7 +55,7 @@ def test_an_error_that_passes_is_told_once_until_records_come_again(monkeypatch:
     """Outputs that stand still would have no reason in any log; a broker that is away says the same each second."""
     away, late = KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT
     said = [away, away, late, KafkaError._PARTITION_EOF, None, late]
-    monkeypatch.setattr(items_reader, "Consumer", lambda _: Scripted(said))  # no broker gives these errors to order
+    monkeypatch.setattr(items_log, "Consumer", lambda _: Scripted(said))  # no broker gives these errors to order
     reader = ItemsReader(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), "crawl.items")
     reader.seek({0: 0})
     with capture_logs() as logs:

@@ -1,5 +1,7 @@
-"""Reads all partitions of crawl.items with one plain consumer, from any offsets. Its calls block: use a thread."""
+"""What the outputs of a worker share of the log: crawl.items is read once for all; garbage becomes dead letters."""
 
+import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -7,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from crawlog.schemas import items
-from crawlog.streams.cluster import consumer_config, is_transient
-from crawlog.streams.log import is_log_end, read_error
+from crawlog.schemas import control, items
+from crawlog.schemas.control import Command
+from crawlog.schemas.dead import DeadLetter
+from crawlog.streams.cluster import LogIdentity, consumer_config, is_transient, log_bounds
+from crawlog.streams.log import Producer, Topics, is_log_end, read_error, read_records, send_letter
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -46,8 +50,53 @@ class ItemRecord(NamedTuple):
         return False
 
 
+class ItemsLog:
+    """Single records, dead letters and commands.
+
+    Args:
+        identity: Of crawl.items.
+
+    Attributes:
+        topic: Full name of crawl.items.
+    """
+
+    def __init__(self, settings: "Settings", identity: LogIdentity, producer: Producer) -> None:
+        self._names = Topics(settings.kafka.prefix)
+        self.settings = settings
+        self.identity = identity
+        self.topic = self._names.items
+        self._producer = producer
+
+    async def bury(self, dead: list[DeadLetter]) -> None:
+        """Send dead letters, and wait for their acknowledgement."""
+        for letter in dead:
+            log.warning("dead_letter", partition=letter.partition, offset=letter.offset, error=letter.error)
+            send_letter(self._producer.send, self._names.dead, letter)
+        await self._acknowledged()
+
+    async def stop_job(self, job: str, reason: str) -> None:
+        """Stop a job, as its spider asks, and wait for the acknowledgement."""
+        command = Command("stop", job=job, at=time.time(), reason=reason)
+        self._producer.send(self._names.control, control.encode(command), key=control.key(command), partition=0)
+        await self._acknowledged()
+
+    async def _acknowledged(self) -> None:
+        while self._producer.outstanding:
+            self._producer.poll()
+            await asyncio.sleep(0.002)
+
+    async def original(self, partition: int, offset: int) -> bytes | None:
+        """The value of a record of crawl.items; None if the log no longer has it."""
+        return await asyncio.to_thread(self._read, partition, offset)
+
+    def _read(self, partition: int, offset: int) -> bytes | None:
+        first, _ = log_bounds(self.settings, self.topic, [partition])[partition]
+        records = read_records(self.settings, self.topic, partition, offset, offset + 1) if offset >= first else ()
+        return next((record.value() for record in records), None)
+
+
 class ItemsReader:
-    """See the module.
+    """Reads all partitions of crawl.items with one plain consumer, from any offsets. Its calls block: use a thread.
 
     Attributes:
         at: By partition, the offset before which all records were handled.
