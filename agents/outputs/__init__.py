@@ -5,7 +5,7 @@
     OutputsWorker    reads crawl.items once for all its outputs  (outputs_worker.py, items_log.py)
       ▼
     Output           one output: dead letters acknowledged → rows in the file → state in one batch  (output.py)
-      │ RowMaker       where items pass pipelines: a child makes the rows  (row_maker.py, pipelines_child.py)
+      │ RowMaker       where items pass pipelines: a child process makes the rows  (row_maker.py)
       ▼
     Completion       behind the job's end: the copies that share rows, then FILE, then a note  (completion.py, notes.py)
 

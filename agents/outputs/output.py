@@ -34,14 +34,11 @@ from crawlog.streams.sink_groups import SinkSpec
 from crawlog.streams.state import environment_error
 
 from .completion import Completion
-from .row_maker import Closing, RowMaker
+from .row_maker import Closing, RowMaker, pipelines_of
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings import Settings
-
     from .items_log import ItemsLog
     from .notes import OutputNotes
-    from .row_maker import PipelinesProcess
     from .wanted import WantedOutput
 
 log = structlog.get_logger()
@@ -50,13 +47,6 @@ log = structlog.get_logger()
 def filled_again(why: Unusable, aside: Path) -> str:
     """A line for the user about a state that was set aside."""
     return f"the rows are read again from the log: the sink's state was {why} (the old one is kept: {aside})"
-
-
-async def pipelines_process(settings: "Settings", job: str) -> "PipelinesProcess":
-    """A fresh child with a job's pipelines. Raises: Misconfigured: the log does not name its spider."""
-    from .pipelines_child import pipelines_of  # an output without pipelines needs no child
-
-    return await pipelines_of(settings, job)
 
 
 class Output:  # long: one state is opened, written, completed and closed by its worker
@@ -239,7 +229,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
 
     def _make_rows(self, results: SinkState) -> None:
         settings = self._log.settings
-        start, goes_on = partial(pipelines_process, settings, self.spec.job), settings.pipelines.resume == "continue"
+        start, goes_on = partial(pipelines_of, settings, self.spec.job), settings.pipelines.resume == "continue"
         self._rows = RowMaker(results, start, self._log, goes_on=goes_on, must_write=self._opens_again)
         self._making = asyncio.create_task(self._rows.run())
 

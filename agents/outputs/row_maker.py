@@ -9,20 +9,35 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from crawlog.agents.sandbox import MAX_TEXT
+from crawlog.agents.sandbox import (
+    CALL,
+    FAILED,
+    MAX_TEXT,
+    BackgroundChild,
+    ChildRules,
+    Died,
+    SpiderFrame,
+    fault_of,
+    misconfigured,
+)
 from crawlog.schemas import items
 from crawlog.schemas.dead import DeadLetter, of_item, told_error
 from crawlog.streams import crash_points
+from crawlog.streams.control import known_job
 from crawlog.streams.errors import CrawlError, Misconfigured, SpiderDied
+from crawlog.streams.log import Topics
 from crawlog.streams.sink import PipelineRows, RawBlock, SinkState, lines, summed
-from crawlog.streams.spiders import MadeItem, MadeItems, read_made
+from crawlog.streams.spiders import MadeItem, MadeItems, read_made, ref_of, trust_of
 from crawlog.streams.state import environment_error
 
 if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+    from crawlog.streams.spiders import SpiderRef
+
     from .items_log import ItemsLog
 
 log = structlog.get_logger()
@@ -37,21 +52,63 @@ MOST_REST_S = 60.0  # Longest pause before rows are made anew because items were
 
 DIED = "spider_died"
 
+LOADER = "crawlog.streams.spiders.pipelines:load_pipelines"  # Loads what answers the calls of the child
 
-class PipelinesProcess(Protocol):
-    """The child with the pipelines of one job."""
+
+class PipelinesChild:
+    """The child process with the pipelines of one job.
+
+    Args:
+        patience_s: Longest time of one call, by the clock.
+    """
+
+    def __init__(self, ref: "SpiderRef", rules: ChildRules, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._child = BackgroundChild(ref, rules, LOADER, asyncio.get_running_loop())
 
     async def call(self, name: str, argument: bytes = b"") -> bytes:
         """The answer of a call. Raises: SpiderDied: the child ended. Misconfigured: the user's code failed."""
+        asked: asyncio.Future[SpiderFrame | Died] = asyncio.get_running_loop().create_future()
+
+        def then(answer: SpiderFrame | Died) -> None:
+            if not asked.done():
+                asked.set_result(answer)
+
+        self._child.submit(SpiderFrame(CALL, name.encode(), argument), then)
+        try:
+            async with asyncio.timeout(self._patience_s):
+                answer = await asked
+        except TimeoutError:
+            self.kill()
+            raise SpiderDied(f"the pipelines took more than pipelines.timeout_s = {self._patience_s:g}") from None
+        if isinstance(answer, Died):
+            raise SpiderDied(answer.reason)
+        if answer.kind == FAILED:
+            raise misconfigured(fault_of(answer))
+        return answer.body
 
     def close(self) -> None:
         """Let the child end by itself, without waiting for it."""
+        self._child.close()
 
     async def end(self) -> None:
         """Let it end by itself, and wait until it has, which takes a second or two at most."""
+        self._child.close()
+        await asyncio.to_thread(self._child.wait_ended)
 
     def kill(self) -> None:
         """End the child at once."""
+        self._child.kill("it is not needed any more")
+        self._child.close()
+
+
+async def pipelines_of(settings: "Settings", job: str) -> PipelinesChild:
+    """A fresh child with a job's pipelines. Raises: Misconfigured: the log does not know the job's spider."""
+    copy = await asyncio.to_thread(known_job, settings, Topics(settings.kafka.prefix), job)
+    if copy is None or not copy.spec.spider:
+        raise Misconfigured(f"job {job} has items for pipelines, and the log does not name its spider")
+    rules = ChildRules.of(settings, trust_of(settings))
+    return PipelinesChild(ref_of(job, copy.epoch, copy.spec), rules, settings.pipelines.timeout_s)
 
 
 class Closing(NamedTuple):
@@ -85,7 +142,7 @@ class RowMaker:
     def __init__(
         self,
         results: SinkState,
-        start: Callable[[], Awaitable[PipelinesProcess]],
+        start: Callable[[], Awaitable[PipelinesChild]],
         log: "ItemsLog",
         *,
         goes_on: bool = False,
@@ -101,7 +158,7 @@ class RowMaker:
         self._goes_on = goes_on
         self._must_write = must_write
         self._stats: dict[str, float] = {}
-        self._child: PipelinesProcess | None = None
+        self._child: PipelinesChild | None = None
         self._made: PipelineRows | None = None
         self._began_s = self._rests_until_s = 0.0
         self._careful = (0, 0)

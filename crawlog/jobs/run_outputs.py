@@ -62,7 +62,7 @@ class RunOutputs:
         self._own = PrivateOutputs(job, tuple(self._sinks))
         self._looks: dict[str, tuple[int, ...]] = {}
         self._lacked: float = inf
-        self._fails_since: float | None = None
+        self._fails_since: dict[str, float] = {}
         supervisor.picture.sink = self._own.id
 
     def start(self) -> None:
@@ -80,20 +80,8 @@ class RunOutputs:
         self._supervisor.go(("sink",), self._own.environ())
 
     def has_rows(self, ends: tuple[int, ...]) -> bool:
-        """Whether the worker has read crawl.items up to these ends.
-
-        Raises: EngineError: it has not been able to write rows for some time, as on a full disk.
-        """
-        if self._supervisor.picture.has_passed("sink", ends):
-            return True
-        error = next((note.error for note in self._own.notes(self._data).values() if note.error), "")
-        now = time.monotonic()
-        self._fails_since = (self._fails_since or now) if error else None
-        if self._fails_since is not None and now > self._fails_since + GIVE_UP_S:
-            raise EngineError(
-                f"{error}\nAll rows are in the log: once that is mended, the same command has them written."
-            )
-        return False
+        """Whether the worker has read crawl.items up to these ends."""
+        return self._supervisor.picture.has_passed("sink", ends)
 
     def are_complete(self, ends: tuple[int, ...]) -> bool:
         """Whether all files are unchanged since they were made, with all rows up to these ends of crawl.items."""
@@ -109,10 +97,19 @@ class RunOutputs:
         notes = self._own.notes(self._data)
         for output in self._sinks:
             name, note = PIPELINES_ALONE.name if output == NOWHERE else output, notes.get(output)
-            if note is None or (note.epoch, note.rev) != (end.epoch, end.rev) or (note.error and not note.place):
+            is_told = note is not None and (note.epoch, note.rev) == (end.epoch, end.rev)
+            if note is None or not is_told or self._may_pass(output, is_failing=bool(note.error and not note.place)):
                 yield OutputView(name, "writing", required=True)
                 continue
             yield OutputView(name, note.became, note.rows, note.place, note.error, required=True, stats=note.stats)
+
+    def _may_pass(self, output: str, *, is_failing: bool) -> bool:
+        """Whether rows cannot be written now, and not for long: the worker tries again."""
+        if not is_failing:
+            self._fails_since.pop(output, None)
+            return False
+        now = time.monotonic()
+        return now < self._fails_since.setdefault(output, now) + GIVE_UP_S
 
     def rows(self, end: "Finished | None" = None) -> int | None:
         """The number of rows in the files, made now or before; rows for standard output are written to it."""

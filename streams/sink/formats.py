@@ -1,17 +1,22 @@
 """`Sink`, the base class of all result formats and stores, and the formats that crawlog brings.
 
-Each format or store has the same two steps: `__init__` checks the output, `write` writes the rows of a finished job.
+Each format or store has the same two methods: `check` refuses an output before anything is crawled, `write` writes the
+rows of a finished job. docs/extending.md adds one, and has the place of stores that take rows as they come.
 """
 
 import csv
 import io
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import BinaryIO, ClassVar
 
 import msgspec
 
+from crawlog.streams import files
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.sink_groups import SinkSpec
 
 FORMULA = tuple("=+-@\t\r\n")  # First characters of texts that spreadsheets calculate; some programs trim blanks first
@@ -40,8 +45,8 @@ class Sink(ABC):
     """A result format or a store: it writes the rows of a finished job.
 
     A class is registered in the entry point group `crawlog.sinks`: a format by the suffix of its files (`.parquet`), a
-    store by the scheme of its addresses (`redis`). `-o` selects it. One object is made before the crawl begins, so
-    `__init__` raises `Misconfigured` for an output that cannot be written; another one writes when the job is finished.
+    store by the scheme of its addresses (`redis`). `-o` selects it. One object checks the output before the crawl
+    begins; another one writes when the job is finished.
 
     Args:
         spec: Its `job` and its `output`: the absolute path of FILE, or the store's address.
@@ -56,6 +61,11 @@ class Sink(ABC):
 
     def __init__(self, spec: SinkSpec) -> None:
         self.spec = spec
+
+    def check(self) -> None:
+        """Refuse an output that cannot be written; by default a FILE without a place for it. Raises: Misconfigured."""
+        if self.spec.is_file:
+            _check_place(Path(self.spec.output))
 
     @abstractmethod
     def write(self, rows: ResultRows, out: BinaryIO) -> None:
@@ -156,3 +166,21 @@ def _cell(value: object, as_text: Callable[[str], str]) -> str:
 
 def _as_text(text: str) -> str:
     return f"'{text}" if text.startswith(FORMULA) and not _number.fullmatch(text) else text
+
+
+def _check_place(path: Path) -> None:
+    if path.is_dir():
+        raise Misconfigured(f"cannot write {path}: it is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise Misconfigured(f"cannot write {path}: there is no folder {path.parent}; `mkdir -p` makes it")
+    if not os.access(path.parent, os.W_OK):
+        raise Misconfigured(f"cannot write {path}: this user may not write in {path.parent}; name another folder")
+    if path.is_symlink():
+        raise Misconfigured(
+            f"cannot write {path}: it is a link, and would be replaced by a file; name {files.real_path(path)}"
+        )
+    if path.exists() and not path.is_file():
+        raise Misconfigured(
+            f"cannot write {path}: it is no regular file, and would be replaced by one;"
+            " -o - writes to standard output, which may go anywhere"
+        )

@@ -6,13 +6,11 @@ built-in format by accident.
 """
 
 import inspect
-import os
 import re
 from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from crawlog.streams import files
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
 
@@ -40,23 +38,27 @@ def sink_of(
 
     Raises: Misconfigured: no such format or store, or no place where it can write.
     """
-    kind, is_file = _found(output)
-    spec = SinkSpec(job, str(Path(output).absolute()) if is_file else output, epoch, voids, formulas)
-    if is_file:
-        _check_place(output, Path(spec.output))
-    sink_for(spec, kind)
+    spec = SinkSpec(job, str(Path(output).absolute()) if is_file(output) else output, epoch, voids, formulas)
+    sink_for(spec, checks=True)
     return spec
 
 
-def sink_for(spec: SinkSpec, kind: type[Sink] | None = None) -> Sink:
-    """The object that writes. Raises: Misconfigured: its class is not installed, or does not accept the output."""
-    kind = kind or sink_class(spec.output)
+def sink_for(spec: SinkSpec, *, checks: bool = False) -> Sink:
+    """The object that writes. Raises: Misconfigured: its class is not installed, or does not accept the output.
+
+    Args:
+        checks: Whether the class looks at the output, too.
+    """
+    kind = sink_class(spec.output)
     try:
-        return kind(spec)
+        made = kind(spec)
+        if checks:
+            made.check()
     except CrawlError:
         raise
     except Exception as error:
         raise failed(kind, spec.output, error) from error
+    return made
 
 
 def sink_class(output: str) -> type[Sink]:
@@ -133,21 +135,3 @@ def _loaded(name: str, registered: Sequence[EntryPoint], output: str) -> type[Si
             f" `pip uninstall {package}` removes it"
         )
     return kind
-
-
-def _check_place(output: str, path: Path) -> None:
-    if path.is_dir():
-        raise Misconfigured(f"cannot write {output}: it is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise Misconfigured(f"cannot write {output}: there is no folder {path.parent}; `mkdir -p` makes it")
-    if not os.access(path.parent, os.W_OK):
-        raise Misconfigured(f"cannot write {output}: this user may not write in {path.parent}; name another folder")
-    if path.is_symlink():
-        raise Misconfigured(
-            f"cannot write {output}: it is a link, and would be replaced by a file; name {files.real_path(path)}"
-        )
-    if path.exists() and not path.is_file():
-        raise Misconfigured(
-            f"cannot write {output}: it is no regular file, and would be replaced by one;"
-            " -o - writes to standard output, which may go anywhere"
-        )

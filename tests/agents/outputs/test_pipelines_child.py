@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.agents.outputs import pipelines_child
-from crawlog.agents.outputs.pipelines_child import PipelinesChild, pipelines_of
+from crawlog.agents.outputs import row_maker
+from crawlog.agents.outputs.row_maker import PipelinesChild, pipelines_of
 from crawlog.agents.sandbox import ChildRules
 from crawlog.streams.errors import Misconfigured, SpiderDied
 from crawlog.streams.settings.settings import Settings
@@ -131,6 +131,6 @@ async def test_what_its_code_raises_is_told(tmp_path: Path) -> None:
 
 async def test_a_job_that_the_log_does_not_know_has_no_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its raw items wait, and the run says why."""
-    monkeypatch.setattr(pipelines_child, "known_job", lambda *_: None)
+    monkeypatch.setattr(row_maker, "known_job", lambda *_: None)
     with pytest.raises(Misconfigured, match="does not name its spider"):
         await pipelines_of(Settings(), "j")

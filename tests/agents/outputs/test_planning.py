@@ -455,7 +455,7 @@ class Child:
 def child(monkeypatch: pytest.MonkeyPatch) -> Child:
     """The pipelines of every job."""
     made = Child()
-    monkeypatch.setattr(output_module, "pipelines_process", made.start)
+    monkeypatch.setattr(output_module, "pipelines_of", made.start)
     return made
 
 

@@ -121,7 +121,7 @@ class Bench:
         self.maker = self._maker()
 
     def _maker(self) -> RowMaker:
-        return RowMaker(self.results, self._start, cast("Any", self), goes_on=self.goes_on)
+        return RowMaker(self.results, cast("Any", self._start), cast("Any", self), goes_on=self.goes_on)
 
     def go_on(self, *, goes_on: bool = True) -> None:
         """By the setting `pipelines.resume`; false begins anew."""

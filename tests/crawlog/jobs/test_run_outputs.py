@@ -1,6 +1,8 @@
 """The files of a run, as its sink worker notes them."""
 
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +10,6 @@ import pytest
 from crawlog.jobs import run_outputs
 from crawlog.jobs.run_outputs import RunOutputs
 from crawlog.schemas.control import Finished, OutputNote
-from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.settings import Settings
 from crawlog.streams.sink import PrivateNotes
@@ -57,16 +58,19 @@ def test_a_run_gives_up_on_rows_that_cannot_be_written_for_some_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker tries again for ever. Rows that are written again in between count as progress."""
-    outputs, notes, name = outputs_of(tmp_path, str(tmp_path / "rows.jsonl")), PrivateNotes(tmp_path), "rows.jsonl"
-    full = OutputNote("shop", name, 1.0, rev=4, error="rows.jsonl.partial: No space left on device")
-    notes.note(full)
-    assert not outputs.has_rows((1,))
-    monkeypatch.setattr(run_outputs, "GIVE_UP_S", -1.0)
-    notes.note(OutputNote("shop", name, 1.0))
-    assert not outputs.has_rows((1,))
-    notes.note(full)
-    with pytest.raises(EngineError, match=r"No space left on device\nAll rows are in the log: .* the same command"):
-        outputs.has_rows((1,))
+    name = str(tmp_path / "rows.jsonl")
+    outputs, notes, error = outputs_of(tmp_path, name), PrivateNotes(tmp_path), f"{name}.partial: No space left"
+    for failing, at_s, state in (
+        (error, 0.0, "writing"),
+        ("", 9.0, "complete"),
+        (error, 9.0, "writing"),
+        (error, 9.0 + run_outputs.GIVE_UP_S, "failed"),
+    ):
+        monkeypatch.setattr(run_outputs, "time", SimpleNamespace(monotonic=partial(float, at_s)))
+        notes.note(OutputNote("shop", name, 1.0, rev=4, error=failing))
+        assert [view.state for view in outputs.views(END)] == [state]
+    [view] = outputs.views(END)
+    assert view.error == error
 
 
 def test_pipelines_without_a_file_are_an_output_too(tmp_path: Path) -> None:

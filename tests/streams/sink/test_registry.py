@@ -215,7 +215,7 @@ def test_a_sink_that_fails_leaves_no_half_file(tmp_path: Path, install: Install)
 
 def test_a_sink_may_refuse_an_output(tmp_path: Path, install: Install) -> None:
     """In its own words; an error of another kind is told with the class that raised it."""
-    code = TEXT + "    def __init__(self, spec):\n        raise Misconfigured('no password')\n"
+    code = TEXT + "    def check(self):\n        raise Misconfigured('no password')\n"
     install("one", ".txt", "mine_refuses", "from crawlog.streams.errors import Misconfigured\n" + code)
     install("two", ".log", "mine_breaks", code.replace("Misconfigured", "RuntimeError"))
     with pytest.raises(Misconfigured, match=r"^no password"):
