@@ -73,6 +73,11 @@ class Completion:
         self._stats: dict[str, float] = {}
 
     @property
+    def every(self) -> "list[WantedOutput]":
+        """The output, and its copies."""
+        return [self._output.wanted, *(copy for copy, _ in self.copies.values())]
+
+    @property
     def only_waits(self) -> bool:
         """Whether there are copies, and none can be written now."""
         return bool(self.copies) and all(spec is None for _, spec in self.copies.values())

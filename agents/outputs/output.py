@@ -33,12 +33,10 @@ from crawlog.streams.sink import (
 from crawlog.streams.sink_groups import SinkSpec
 from crawlog.streams.state import environment_error
 
-from .completion import Completion
 from .row_maker import Closing, RowMaker, pipelines_of
 
 if TYPE_CHECKING:
     from .items_log import ItemsLog
-    from .notes import OutputNotes
     from .wanted import WantedOutput
 
 log = structlog.get_logger()
@@ -62,13 +60,11 @@ class Output:  # long: one state is opened, written, completed and closed by its
         note: A message for the user about the state; empty without one.
         goes_back: Whether the reader must go back to `seen`: the state began again.
         tries_at: When to try again after an error, by a monotonic clock.
-        completion: Completes it behind the job's end.
     """
 
     def __init__(
         self,
         log: "ItemsLog",
-        notes: "OutputNotes",
         beat: Callable[[], None],
         wanted: "WantedOutput",
         spec: SinkSpec,
@@ -84,7 +80,6 @@ class Output:  # long: one state is opened, written, completed and closed by its
         self.tries_at = self.written_at = self.pending_since = 0.0
         self.pending: list[Record] = []
         self.pending_bytes = 0
-        self.completion = Completion(log.settings, self, notes, beat)
         self._log = log
         self._data = log.settings.run.data
         self._beat = beat
@@ -95,11 +90,6 @@ class Output:  # long: one state is opened, written, completed and closed by its
         self._making: asyncio.Task[None] | None = None
         self._wanted_at = 0.0
         self._opens_again = False
-
-    @property
-    def every(self) -> "list[WantedOutput]":
-        """The output, and the copies that are written with it."""
-        return [self.wanted, *(copy for copy, _ in self.completion.copies.values())]
 
     @property
     def is_open(self) -> bool:

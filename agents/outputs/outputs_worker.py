@@ -33,7 +33,7 @@ from crawlog.streams.sink import PrivateNotes, PrivateOutputs, empty, forget_out
 from crawlog.streams.sink_groups import known_sinks
 from crawlog.streams.worker import CrawlApp
 
-from .completion import leave_to_others, led_before
+from .completion import Completion, leave_to_others, led_before
 from .items_log import ItemRecord, ItemsLog, ItemsReader
 from .notes import OutputNotes
 from .output import Output, filled_again, leading_of
@@ -82,6 +82,7 @@ class OutputsWorker:
         self.orders = StageCommands("sink")
         self._owned: set[int] = set()
         self._outputs: dict[Key, Output] = {}
+        self._completions: dict[Key, Completion] = {}
         self._by_job: dict[str, list[Output]] = {}
         self._held: dict[Key, int] = {}
         self._retry: dict[str, float] = {}
@@ -129,7 +130,7 @@ class OutputsWorker:
             if self._is_private:  # the run reads its note, and moves parse
                 continue
             own = (one for one in self._outputs.values() if one.partition == report.partition)
-            report.unmade = dict(sorted((item for one in own for item in one.completion.unmade.items()), reverse=True))
+            report.unmade = dict(sorted((item for one in own for item in self._of(one).unmade.items()), reverse=True))
         return found
 
     def _passed(self, partition: int) -> tuple[list[int], list[str]]:
@@ -137,7 +138,7 @@ class OutputsWorker:
         outputs there that meet errors, which only these jobs wait for.
         """
         own = [one for one in self._outputs.values() if one.partition == partition]
-        own = [one for one in own if any(it.is_required(self._settings) for it in one.every)]
+        own = [one for one in own if any(it.is_required(self._settings) for it in self._of(one).every)]
         stuck = {one.wanted.job for one in own if one.is_stuck}
         stuck |= {job for (job, _), at in self._held.items() if at == partition}
         if len(stuck) > MAX_STUCK or not self._is_planned:
@@ -235,7 +236,7 @@ class OutputsWorker:
                 keys = {one.key for one in mine}
                 await self._drop(key for key in (*self._outputs, *self._held) if key[0] == job and key not in keys)
                 for output in self._by_job.get(job, ()):
-                    output.completion.keep_copies({name for _, name in keys})
+                    self._of(output).keep_copies({name for _, name in keys})
                 is_alone = sum(not one.is_refused for one in mine if one.spec.pipelines) <= 1
                 for wanted in mine:
                     bounds = bounds or await self._bounds()
@@ -261,14 +262,14 @@ class OutputsWorker:
         except RefusedOutput as error:
             await self._drop([key])
             if (leading := leading_of(wanted, self._by_job)) is not None:
-                leading.completion.copies.pop(wanted.output.name, None)
+                self._of(leading).copies.pop(wanted.output.name, None)
             if await self._records.note(wanted, error=str(error), is_refused=True):
                 log.warning("output_refused", job=wanted.job, output=wanted.output.name[:200], error=str(error))
         except (CrawlError, OSError) as error:
             await self._drop([key])
             self._hold([wanted])
             if (leading := leading_of(wanted, self._by_job)) is not None:
-                await leading.completion.want_copy(wanted, None)
+                await self._of(leading).want_copy(wanted, None)
             self._retry[wanted.job] = time.monotonic() + AGAIN_S
             if await self._records.failed(wanted, error):
                 log.warning("output_not_written", job=wanted.job, output=wanted.output.name, error=str(error))
@@ -283,28 +284,34 @@ class OutputsWorker:
             return
         await self._drop([wanted.key])
         if (leading := leading_of(wanted, self._by_job)) is not None:
-            await leading.completion.want_copy(wanted, spec)
+            await self._of(leading).want_copy(wanted, spec)
             return
         starts = places_of(wanted.spec)
         places = {at: starts(at, first, end) for at, (first, end) in bounds.items()}
-        share, home = (self._log, self._records, self._app.watchdog.beat), wanted.home % self._count
-        made = Output(*share, wanted, spec, home, places)
-        is_made = await made.completion.was_made(notes=is_alone)
+        beat = self._app.watchdog.beat
+        made = Output(self._log, beat, wanted, spec, wanted.home % self._count, places)
+        completion = Completion(self._settings, made, self._records, beat)
+        is_made = await completion.was_made(notes=is_alone)
         if is_made and is_alone:
             return
         ends = dict(enumerate(wanted.end.items)) if wanted.end is not None else {}
         await made.begin({at: max(self._reader.at.get(at, 0), end) for at, end in ends.items()} if is_made else None)
-        self._outputs[wanted.key] = made
+        self._outputs[wanted.key], self._completions[wanted.key] = made, completion
         self._by_job.setdefault(wanted.job, []).append(made)
         read = self._reader.at
         made.goes_back = any(offset < read.get(at, 0) for at, offset in made.seen.items())
         self._must_seek |= made.goes_back or not self._reader.is_open
+
+    def _of(self, output: Output) -> Completion:
+        """What completes an output."""
+        return self._completions[output.wanted.key]
 
     async def _drop(self, keys: Iterable[Key]) -> None:
         for key in list(keys):
             self._held.pop(key, None)
             output = self._outputs.pop(key, None)
             if output is not None:
+                del self._completions[key]
                 self._by_job[key[0]].remove(output)
                 if not self._by_job[key[0]]:
                     del self._by_job[key[0]]
@@ -375,7 +382,7 @@ class OutputsWorker:
                 await self._records.note(output.wanted, rev=0)
         at_rest = [one for one in self._outputs.values() if one.is_open and not one.pending]
         for output in at_rest:
-            only_waits = output.wanted.is_settled and output.completion.only_waits
+            only_waits = output.wanted.is_settled and self._of(output).only_waits
             if (only_waits or not output.has_pipelines) and now - output.written_at > REST_S:
                 await output.close()
 
@@ -419,14 +426,14 @@ class OutputsWorker:
             if end is None or not self._is_due(output, end.items, now):
                 continue
             try:
-                is_done = await output.completion.complete(end, self._reader.at)
+                is_done = await self._of(output).complete(end, self._reader.at)
             except Unusable as error:
                 await self._begin_again(output, error)
             except (CrawlError, OSError) as error:
                 output.tries_at = output.pending_since = now + AGAIN_S
                 output.error = str(error)
                 log.warning("output_not_complete", job=output.spec.job, error=str(error))
-                await output.completion.failed(error)
+                await self._of(output).failed(error)
             else:
                 if is_done:
                     await self._drop([output.wanted.key])
@@ -437,7 +444,7 @@ class OutputsWorker:
         """Whether all is in, and something can be made of it."""
         read = self._reader.at
         waits = output.goes_back or self._must_seek or output.tries_at > now
-        if waits or (output.wanted.is_settled and output.completion.only_waits):
+        if waits or (output.wanted.is_settled and self._of(output).only_waits):
             return False
         return all(output.passed(at, read.get(at, 0)) >= end for at, end in enumerate(ends))
 

@@ -64,8 +64,8 @@ class Bench:
         run = Settings().run.model_copy(update={"data": data})
         settings = Settings().model_copy(update={"run": run})
         self.log = ItemsLog(settings, LogIdentity("cluster", "topic"), self.producer)
-        spec, none = sink_of("j", str(data / "out.jsonl")), cast("Any", None)  # only its completion needs the rest
-        self.output = Output(self.log, none, lambda: None, none, spec, 0, {0: 0})
+        wanted = cast("Any", None)  # only its completion needs it
+        self.output = Output(self.log, lambda: None, wanted, sink_of("j", str(data / "out.jsonl")), 0, {0: 0})
 
     async def write(self, records: list[Read], read: dict[int, int]) -> None:
         """Take records and write them, also such as were taken before."""

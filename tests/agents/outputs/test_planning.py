@@ -18,6 +18,7 @@ from crawlog.agents import control, progress
 from crawlog.agents.outputs import completion, outputs_worker, row_maker
 from crawlog.agents.outputs import output as output_module
 from crawlog.agents.outputs import wanted as wanted_module
+from crawlog.agents.outputs.completion import Completion
 from crawlog.agents.outputs.items_log import ItemRecord
 from crawlog.agents.outputs.output import Output
 from crawlog.agents.outputs.outputs_worker import OutputsWorker
@@ -96,6 +97,10 @@ class TurnedWorker(OutputsWorker):
     def outputs(self) -> dict[tuple[str, str], Output]:
         """Those that are written."""
         return self._outputs
+
+    def completion(self, output: Output) -> Completion:
+        """What completes one of them."""
+        return self._of(output)
 
     def follows_nothing(self) -> None:
         """There is no crawl.control to be read."""
@@ -400,7 +405,7 @@ async def test_an_output_that_takes_long_to_open_or_to_make_is_no_stuck_worker(
     output.take(row(0))
     ended = msgspec.structs.replace(output.wanted.spec, state="finished")
     output.wanted = msgspec.structs.replace(output.wanted, spec=ended)
-    assert await output.completion.complete(Finished("j", 1.0), {})
+    assert await sink.completion(output).complete(Finished("j", 1.0), {})
 
 
 class Child:
@@ -925,7 +930,7 @@ async def test_no_other_output_leads_while_the_worker_before_has_the_state(
         assert sink.outputs == {}
     await sink.turn()
     [output] = sink.outputs.values()
-    assert (output.wanted.output.name, list(output.completion.copies)) == (TWO[0], [TWO[1]])
+    assert (output.wanted.output.name, list(sink.completion(output).copies)) == (TWO[0], [TWO[1]])
 
 
 async def test_all_outputs_of_a_cancelled_job_with_pipelines_name_the_rows_that_are_left(
@@ -1049,7 +1054,7 @@ async def test_the_output_that_leads_still_has_its_copies_in_a_new_epoch(
     sink.heard(JobCopy("j", msgspec.structs.replace(JobSpec(), **made), epoch=1))
     await sink.turn()
     [leads] = sink.outputs.values()
-    assert (leads.wanted.output.name, list(leads.completion.copies)) == (TWO[1], [TWO[0]])
+    assert (leads.wanted.output.name, list(sink.completion(leads).copies)) == (TWO[1], [TWO[0]])
 
 
 @pytest.mark.parametrize("leads", TWO)
