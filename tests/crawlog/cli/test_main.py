@@ -951,8 +951,8 @@ def test_a_spiders_file_brings_seeds_and_settings(tmp_path: Path, monkeypatch: p
     """Its settings are weaker than `-s` and stronger than the environment; its seeds count when none is named."""
     ordered: list[Any] = []
 
-    def crawl(settings: Any, order: Any, *_: Any, **__: Any) -> Summary:
-        ordered.append((settings, order.seeds, order.spider))
+    def crawl(settings: Any, _: Any, parts: LocalParts, *__: Any, **___: Any) -> Summary:
+        ordered.append((settings, parts.seeds, parts.facts.path if parts.facts else ""))
         return Summary("j", reason="finished")
 
     monkeypatch.chdir(tmp_path)
@@ -965,8 +965,8 @@ def test_a_spiders_file_brings_seeds_and_settings(tmp_path: Path, monkeypatch: p
         assert end.value.code == 0
     settings, seeds, spider = ordered[0]
     assert (settings.politeness.delay_s, settings.fetch.concurrency, settings.scope.kind) == (3, 4, "host")
-    assert (seeds, spider) == (["http://a.example/"], f"{tmp_path}/books.py:Books")
-    assert ordered[1][1] == ["http://b.example/"]
+    assert (seeds, spider) == (("http://a.example/",), f"{tmp_path}/books.py:Books")
+    assert ordered[1][1] == ("http://b.example/",)
     assert ordered[2][0].politeness.delay_s == 5
 
 
