@@ -113,6 +113,7 @@ def test_a_crawl_runs_nothing_of_the_folder_it_is_started_in(
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long  # a second way; every Python that is started is looked at below
 def test_what_up_starts_runs_nothing_of_the_folder(here: Here, tmp_path: Path, cluster: Settings) -> None:
     """The supervisor in the background comes up."""
     where = ["--data", tmp_path / "data", "--bootstrap", cluster.kafka.bootstrap]

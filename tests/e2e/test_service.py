@@ -6,7 +6,6 @@ import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +13,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from crawlog.processes.folder import ServiceNote, service_note
-from tests.support.crawls import PAGES, Numbered, data, site, there
+from crawlog.streams.engine import Engine
+from crawlog.streams.settings import Settings
+from tests.support.crawls import PAGES, Numbered, site
+from tests.support.logins import login
 from tests.support.processes import crawlog, done, end, until
 
-__all__ = ["data", "site", "there"]
+__all__ = ["site"]
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -54,13 +56,28 @@ def _asked(data: Path) -> Asked:
     return Asked(note)
 
 
-@contextmanager
-def _fleet(data: Path, there: list[str]) -> Iterator[Asked]:
-    done(crawlog("up", "--data", data, *there, *QUICK, "-s", "service.port=0"))
-    try:
-        yield _asked(data)
-    finally:
-        crawlog("down", "--data", data).communicate()
+class Fleet(NamedTuple):
+    """What `up` started, and how it is reached."""
+
+    data: Path
+    there: list[str]
+
+
+@pytest.fixture(scope="module")
+def fleet(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One for the tests here; it has a secret."""
+    made = Fleet(
+        tmp_path_factory.mktemp("fleet") / "data", ["--bootstrap", engine.bootstrap, "-skafka.prefix=service."]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in login(engine.point(Settings())).items():
+            patch.setenv(name, value)
+        own = [*QUICK, "-s", "service.port=0", "-s", "fetch.headers=X-Api-Key: hunter2"]
+        done(crawlog("up", "--data", made.data, *made.there, *own))
+        try:
+            yield made
+        finally:
+            crawlog("down", "--data", made.data).communicate()
 
 
 def _jobs(service: Asked) -> list[dict[str, Any]]:
@@ -81,58 +98,56 @@ def _events(stream: HTTPResponse, rows: int) -> tuple[list[str], str]:
     raise AssertionError(f"the stream ended after {len(urls)} rows")
 
 
-def test_copies_and_a_killed_service_say_what_the_log_says(
-    site: Numbered, data: Path, there: list[str], tmp_path: Path
-) -> None:
+def test_copies_and_a_killed_service_say_what_the_log_says(site: Numbered, fleet: Fleet, tmp_path: Path) -> None:
     """Jobs and their counts, rows, and rows as they come: two copies agree, and the next process with them."""
     site.holds_from = 10
-    with _fleet(data, there) as one:
-        assert one.json("api/v1/jobs", {"urls": [site.url], "job": "numbers"})["name"] == "numbers"
-        until(lambda: len(one.rows("numbers")) >= 5, "rows in the log")
-        with one.open("api/v1/jobs/numbers/items/live") as stream:
-            before, place = _events(stream, 5)
-            site.goes_on.set()
-            later, _ = _events(stream, PAGES - len(before))
-        with one.open("api/v1/jobs/numbers/items/live", **{"Last-Event-ID": place}) as stream:
-            again, _ = _events(stream, PAGES - len(before))
-        until(lambda: one.json("api/v1/jobs/numbers")["state"] == "finished", "the end of the job")
-        expected = sorted(f"{site.origin}/{number}" for number in range(1, PAGES + 1))
-        assert sorted(before + later) == sorted(before + again) == one.rows("numbers") == expected
-        other = tmp_path / "other"
-        process = crawlog("worker", "service", "--data", other, *there, "-s", "service.port=0")
-        until(lambda: service_note(other), "the second service")
-        two = _asked(other)
-        first = _jobs(one)
-        assert _jobs(two) == first
-        assert first[0]["counts"]["fetched"] == PAGES == sum(site.pages().values())
-        assert two.rows("numbers") == expected
-        os.kill(one.note.pid, signal.SIGKILL)
-        until(lambda: (note := service_note(data)) and note.pid != one.note.pid, "the next service")
-        three = _asked(data)
-        assert (_jobs(three), three.rows("numbers")) == (first, expected)
-        assert three.note.token == one.note.token
-        end([process])
+    one = _asked(fleet.data)
+    assert one.json("api/v1/jobs", {"urls": [site.url], "job": "numbers"})["name"] == "numbers"
+    until(lambda: len(one.rows("numbers")) >= 5, "rows in the log")
+    with one.open("api/v1/jobs/numbers/items/live") as stream:
+        before, place = _events(stream, 5)
+        site.goes_on.set()
+        later, _ = _events(stream, PAGES - len(before))
+    with one.open("api/v1/jobs/numbers/items/live", **{"Last-Event-ID": place}) as stream:
+        again, _ = _events(stream, PAGES - len(before))
+    until(lambda: one.json("api/v1/jobs/numbers")["state"] == "finished", "the end of the job")
+    expected = sorted(f"{site.origin}/{number}" for number in range(1, PAGES + 1))
+    assert sorted(before + later) == sorted(before + again) == one.rows("numbers") == expected
+    other = tmp_path / "other"
+    process = crawlog("worker", "service", "--data", other, *fleet.there, "-s", "service.port=0")
+    until(lambda: service_note(other), "the second service")
+    two = _asked(other)
+    first = _jobs(one)
+    assert _jobs(two) == first
+    assert first[0]["counts"]["fetched"] == PAGES == sum(site.pages().values())
+    assert two.rows("numbers") == expected
+    os.kill(one.note.pid, signal.SIGKILL)
+    until(lambda: (note := service_note(fleet.data)) and note.pid != one.note.pid, "the next service")
+    three = _asked(fleet.data)
+    assert (_jobs(three), three.rows("numbers")) == (first, expected)
+    assert three.note.token == one.note.token
+    end([process])
 
 
-def test_an_error_of_the_user_is_told_with_its_status(data: Path, there: list[str]) -> None:
+def test_an_error_of_the_user_is_told_with_its_status(fleet: Fleet) -> None:
     """Wrong 400, unknown 404, not now 409; each with what to do. Secrets are not shown."""
-    with _fleet(data, [*there, "-s", "fetch.headers=X-Api-Key: hunter2"]) as service:
-        for path, body, status, told in (
-            ("jobs", {"urls": ["no url"]}, 400, "is not a URL"),
-            ("jobs", {"urls": ["http://a.example/"], "outputs": ["/etc/passwd"]}, 400, "plain names"),
-            ("jobs", {"urls": ["http://a.example/"], "settings": {"ITEM_PIPELINES": "{}"}}, 400, "ITEM_PIPELINES"),
-            ("jobs", {"urls": ["http://a.example/"], "surprise": 1}, 400, "surprise"),
-            ("jobs/none", None, 404, "no job"),
-            ("jobs?state=odd", None, 400, "state"),
-            ("why?url=http://a.example/&job=none", None, 404, "no job"),
-            ("why?url=nonsense", None, 400, "no URL"),
-            ("dead/7", None, 404, "no dead letter"),
-            ("replay", {"group": "parse", "to": "to-earliest", "execute": True}, 409, "is live"),
-            ("replay", {"group": "parse", "to": "from-file", "value": "/etc/passwd"}, 400, "from-file"),
-        ):
-            with pytest.raises(urllib.error.HTTPError) as caught:
-                service.open(f"api/v1/{path}", body)
-            said = caught.value.read().decode()
-            assert (caught.value.code, told in said) == (status, True), (path, said)
-        assert "hunter2" not in json.dumps(service.json("api/v1/settings"))
-        assert service.note.token not in json.dumps(service.json("api/v1/settings"))
+    service = _asked(fleet.data)
+    for path, body, status, told in (
+        ("jobs", {"urls": ["no url"]}, 400, "is not a URL"),
+        ("jobs", {"urls": ["http://a.example/"], "outputs": ["/etc/passwd"]}, 400, "plain names"),
+        ("jobs", {"urls": ["http://a.example/"], "settings": {"ITEM_PIPELINES": "{}"}}, 400, "ITEM_PIPELINES"),
+        ("jobs", {"urls": ["http://a.example/"], "surprise": 1}, 400, "surprise"),
+        ("jobs/none", None, 404, "no job"),
+        ("jobs?state=odd", None, 400, "state"),
+        ("why?url=http://a.example/&job=none", None, 404, "no job"),
+        ("why?url=nonsense", None, 400, "no URL"),
+        ("dead/7", None, 404, "no dead letter"),
+        ("replay", {"group": "parse", "to": "to-earliest", "execute": True}, 409, "is live"),
+        ("replay", {"group": "parse", "to": "from-file", "value": "/etc/passwd"}, 400, "from-file"),
+    ):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            service.open(f"api/v1/{path}", body)
+        said = caught.value.read().decode()
+        assert (caught.value.code, told in said) == (status, True), (path, said)
+    assert "hunter2" not in json.dumps(service.json("api/v1/settings"))
+    assert service.note.token not in json.dumps(service.json("api/v1/settings"))

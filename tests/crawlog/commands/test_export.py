@@ -338,7 +338,7 @@ def test_pages_of_rows_have_each_row_once_and_begin_at_the_jobs_place(log: Log) 
     assert [item(row)["n"] for row in items_of(log.settings, "j", page.cursor).rows] == [10]
 
 
-@pytest.mark.parametrize("limit", [2, 3, 100])
+@pytest.mark.parametrize("limit", [2, *(pytest.param(limit, marks=pytest.mark.long) for limit in (3, 100))])
 def test_the_cursor_behind_a_row_gives_those_after_it(log: Log, limit: int) -> None:
     """For each row of a page: within a record too, and of a page that begins within one."""
     log.job("j")

@@ -242,8 +242,15 @@ def test_a_revoked_version_starts_nowhere(settings: Settings, shop: Path) -> Non
         cache.folder(ref_of(found))
 
 
-@pytest.mark.parametrize("how", ["version", "project"])
-@pytest.mark.parametrize("by", ["command", "service"])
+@pytest.mark.parametrize(
+    ("by", "how"),
+    [
+        ("command", "version"),
+        ("service", "project"),
+        pytest.param("command", "project", marks=pytest.mark.long),
+        pytest.param("service", "version", marks=pytest.mark.long),
+    ],
+)
 def test_a_deleted_version_that_a_job_still_has_can_be_revoked(
     settings: Settings, shop: Path, how: str, by: str
 ) -> None:

@@ -123,11 +123,11 @@ def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster:
     ("given", "others"),
     [
         (JobRequest(max_pages=4), ["run.max_pages"]),
-        (JobRequest(depth=2, priority=3), ["--priority", "run.depth"]),
+        pytest.param(JobRequest(depth=2, priority=3), ["--priority", "run.depth"], marks=pytest.mark.long),
         (JobRequest(settings={"politeness.delay_s": 9, "scope": "host"}), ["scope.kind", "politeness.delay_s"]),
-        (JobRequest(outputs=("rows.csv",)), ["-o"]),
+        pytest.param(JobRequest(outputs=("rows.csv",)), ["-o"], marks=pytest.mark.long),
         (JobRequest(max_pages=5, depth=1), []),
-        (JobRequest(), []),
+        pytest.param(JobRequest(), [], marks=pytest.mark.long),
     ],
 )
 def test_a_submission_without_urls_has_no_settings_but_the_jobs(
@@ -143,8 +143,15 @@ def test_a_submission_without_urls_has_no_settings_but_the_jobs(
         submit(cluster, again)
 
 
-@pytest.mark.parametrize("depths", [(1, 2), (2, 1)])
-@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize(
+    ("depths", "is_new"),
+    [
+        ((1, 2), False),
+        ((2, 1), True),
+        pytest.param((1, 2), True, marks=pytest.mark.long),
+        pytest.param((2, 1), False, marks=pytest.mark.long),
+    ],
+)
 def test_the_first_of_two_submissions_at_one_instant_has_the_name(
     cluster: Settings, monkeypatch: pytest.MonkeyPatch, depths: tuple[int, int], *, is_new: bool
 ) -> None:
@@ -207,8 +214,15 @@ def test_the_same_submission_of_a_finished_job_has_its_outputs_looked_at_again(c
     assert (note.rev, job(cluster, "j").spec.state) == (0, "finished")
 
 
-@pytest.mark.parametrize("reason", ["enough", ""])
-@pytest.mark.parametrize("before", ["stopped", "deleted"])
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        ("stopped", "enough"),
+        ("deleted", ""),
+        pytest.param("stopped", "", marks=pytest.mark.long),
+        pytest.param("deleted", "enough", marks=pytest.mark.long),
+    ],
+)
 def test_a_job_that_begins_again_is_no_longer_closed_by_its_spider(cluster: Settings, before: str, reason: str) -> None:
     """Else it would be stopped at once, for the old reason. A stop by an operator holds until he ends it."""
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
@@ -219,7 +233,7 @@ def test_a_job_that_begins_again_is_no_longer_closed_by_its_spider(cluster: Sett
     assert read_control(cluster, topics).commands.of_job("j").stopped == (not reason)
 
 
-@pytest.mark.parametrize("point", ["rewind.noted", "rewind.acknowledged"])
+@pytest.mark.parametrize("point", ["rewind.noted", pytest.param("rewind.acknowledged", marks=pytest.mark.long)])
 def test_every_command_completes_a_fresh_that_was_killed(
     cluster: Settings, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -242,7 +256,13 @@ def test_every_command_completes_a_fresh_that_was_killed(
 
 
 @pytest.mark.parametrize(
-    ("state", "reason"), [("paused", ""), ("stopped", "operator"), ("failed", "no_spider"), ("stopped", "max_pages")]
+    ("state", "reason"),
+    [
+        ("paused", ""),
+        ("stopped", "max_pages"),
+        pytest.param("stopped", "operator", marks=pytest.mark.long),
+        pytest.param("failed", "no_spider", marks=pytest.mark.long),
+    ],
 )
 def test_urls_for_a_job_that_does_not_run_are_told_to_wait(
     cluster: Settings, monkeypatch: pytest.MonkeyPatch, state: Any, reason: str

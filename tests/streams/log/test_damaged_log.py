@@ -81,8 +81,15 @@ def restored(settings: Settings, topic: str, folder: Path) -> list[int]:
         state.close()
 
 
-@pytest.mark.parametrize("way", ["record", "length", *(pytest.param(way, marks=pytest.mark.long) for way in REST)])
-@pytest.mark.parametrize("reader", [one, several, restored])
+@pytest.mark.parametrize(
+    ("reader", "way"),
+    [
+        *((reader, "record") for reader in (one, several, restored)),
+        (one, "length"),
+        *(pytest.param(reader, "length", marks=pytest.mark.long) for reader in (several, restored)),
+        *(pytest.param(reader, way, marks=pytest.mark.long) for reader in (one, several, restored) for way in REST),
+    ],
+)
 def test_a_damaged_batch_is_said_and_not_read(
     reader: Callable[[Settings, str, Path], list[int]], way: str, cluster: Settings, engine: Engine, tmp_path: Path
 ) -> None:
@@ -164,7 +171,7 @@ def report(settings: Settings, partition: int) -> None:
     produce(settings, topic, b"parse/%d" % partition, msgspec.json.encode(one))
 
 
-@pytest.mark.parametrize("way", ["record", "length", *(pytest.param(way, marks=pytest.mark.long) for way in REST)])
+@pytest.mark.parametrize("way", ["record", *(pytest.param(way, marks=pytest.mark.long) for way in ("length", *REST))])
 def test_damaged_reports_keep_no_cut_from_being_found(
     way: str, cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
