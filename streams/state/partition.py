@@ -163,7 +163,7 @@ class Partition:
     """The state of one owned partition: the fold, its database, and the offset of the next record.
 
     Args:
-        path: The database's folder.
+        path: The database's folder; also an attribute.
         identity: The log to be folded; a state of another log is discarded and rebuilt.
         origin: Where a rebuild may start.
 
@@ -190,7 +190,7 @@ class Partition:
         self.cut = 0
         self._origin = origin
         self.identity = identity
-        self._path = path
+        self.path = path
         self._places = places
         self._memory = memory
         self._cached_pages = cached_pages
@@ -198,7 +198,7 @@ class Partition:
 
     def _open(self) -> None:
         try:
-            self.db = Database(self._path, self._memory)
+            self.db = Database(self.path, self._memory)
         except Unusable as error:
             self._begin_again(str(error))
             return
@@ -230,12 +230,12 @@ class Partition:
         found = self._fetched(low, high, None, f"it is {why}" if low else "")
         if low and found is None:
             raise self._not_folded_again(f"it is {why}", low, "run the crawlog that wrote the state")
-        aside = set_aside(self._path)
+        aside = set_aside(self.path)
         kept = aside.with_name("aside-*")  # one text for all partitions: the user sees equal notes once
         self.note = f"the frontier's state is folded again from the log: it was {why} (the old one is kept: {kept})"
         log.warning("state_set_aside", partition=self.number, why=why, aside=str(aside), then="folded again")
         if found is None:
-            self.db = Database(self._path, self._memory)
+            self.db = Database(self.path, self._memory)
             self._start(None)
         else:
             self._take_up(*found)
@@ -263,7 +263,7 @@ class Partition:
     def _not_folded_again(self, why: str, low: int, remedy: str) -> Misconfigured:
         once = " and start once with -s snapshots.to=" if self._origin.snapshots else ""
         return Misconfigured(
-            f"the state {self._path} cannot be used: {why}. It cannot be folded again: partition {self.number} of "
+            f"the state {self.path} cannot be used: {why}. It cannot be folded again: partition {self.number} of "
             f"crawl.urls begins at offset {low}, and no snapshot goes on from there. Name snapshots with "
             f"-s snapshots.to=DIR, {remedy}, or remove the folder{once} to go on with what the log still has."
         )
@@ -289,8 +289,8 @@ class Partition:
             self._start(None, skipped)
         else:
             self.db.close()
-            shutil.rmtree(self._path, ignore_errors=True)
-            self.db = Database(self._path, self._memory)
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.db = Database(self.path, self._memory)
             self._start(None, skipped)
 
     def leap(
@@ -319,13 +319,13 @@ class Partition:
         if found is None:
             return False
         self.db.close()
-        shutil.rmtree(self._path, ignore_errors=True)
+        shutil.rmtree(self.path, ignore_errors=True)
         self._take_up(*found, skipped or ())
         return True
 
     def _take_up(self, fresh: Path, meta: r.Meta, skipped: tuple[r.Skip, ...] = ()) -> None:
-        fresh.rename(self._path)
-        self.db = Database(self._path, self._memory)
+        fresh.rename(self.path)
+        self.db = Database(self.path, self._memory)
         log.info("snapshot_taken", partition=self.number, offset=meta.offset)
         self._start(meta, skipped)
 
@@ -336,7 +336,7 @@ class Partition:
         others: list[str] = []
         has_changed = False
         if self._origin.snapshots is not None:
-            fresh = self._path.with_name(f"{self._path.name}.snapshot")
+            fresh = self.path.with_name(f"{self.path.name}.snapshot")
             try:
                 others = self._origin.snapshots.names_from(self.number, low) if needed else []
                 found = self._origin.snapshots.of(self.number)

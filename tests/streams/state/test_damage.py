@@ -112,7 +112,7 @@ class Damaged:
         if how == "ahead":
             state.skip_to(10_000)
         state.checkpoint()
-        state.db._db.flush()
+        state.db.flush()
         state.close()
 
     def restored(self, states: list[Partition]) -> None:

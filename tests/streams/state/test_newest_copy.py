@@ -82,7 +82,7 @@ def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Wo
 
 def names(partition: Partition) -> list[str]:
     """What lies beside a state."""
-    return sorted(path.name for path in partition._path.parent.iterdir())
+    return sorted(path.name for path in partition.path.parent.iterdir())
 
 
 def test_a_state_that_is_let_go_of_is_opened_where_it_is(workers: list[Worker]) -> None:
@@ -99,7 +99,7 @@ def test_a_locked_state_is_copied(workers: list[Worker]) -> None:
     stopped.take(found(10), 10, 1.0)
     state = workers[1].own()
     assert state.offset == 10
-    assert state._path != stopped._path
+    assert state.path != stopped.path
 
 
 def test_a_stopped_owner_that_continues_does_no_harm(workers: list[Worker]) -> None:
@@ -108,7 +108,7 @@ def test_a_stopped_owner_that_continues_does_no_harm(workers: list[Worker]) -> N
     state = workers[1].own(30)
     before = state.digest()
     workers[0].fold(stopped, 20)
-    stopped.db._db.flush()
+    stopped.db.flush()
     stopped.db._db.compact_range(None, None)
     assert state.digest() == before
     workers[0].close()
@@ -140,7 +140,7 @@ def test_two_stopped_owners_are_no_different(workers: list[Worker]) -> None:
 def test_a_damaged_copy_loses(workers: list[Worker]) -> None:
     """Also where it would be the further one."""
     workers[0].own(10)
-    further = workers[1].own(20)._path
+    further = workers[1].own(20).path
     workers[0].close()
     workers[1].close()
     for file in further.glob("MANIFEST-*"):
@@ -154,7 +154,7 @@ def test_a_copy_with_a_damaged_block_loses(workers: list[Worker]) -> None:
     workers[0].own(10)
     further = workers[1].own(200)
     further.db.flush()
-    table = max(further._path.glob("*.sst"), key=lambda path: path.stat().st_size)
+    table = max(further.path.glob("*.sst"), key=lambda path: path.stat().st_size)
     content = bytearray(table.read_bytes())
     middle = len(content) // 2
     content[middle : middle + 20] = bytes(byte ^ 0xFF for byte in content[middle : middle + 20])
@@ -176,10 +176,10 @@ def test_of_all_copies_of_a_state_one_is_kept_aside(workers: list[Worker], monke
         with pytest.raises(Unusable):
             copy.db.condemn("Corruption")
         workers[number].close()
-        again = workers[number].of(copy._path.name)
+        again = workers[number].of(copy.path.name)
         assert (again.offset, again.note != "") == (0, True)
         again.close()
-    assert sum(path.name.startswith("aside") for path in copy._path.parent.iterdir()) == 1
+    assert sum(path.name.startswith("aside") for path in copy.path.parent.iterdir()) == 1
 
 
 @pytest.mark.parametrize(("end", "expected"), [(29, 10), (30, 30)])
@@ -191,10 +191,10 @@ def test_a_snapshot_beyond_the_logs_end_is_left(
     monkeypatch.setattr(newest_copy, "log_bounds", lambda *_: {0: (5, end)})
     further = workers[0].own(30)
     further.db.flush()
-    snapshots = Snapshots(store_of(str(further._path.parent.with_name("snapshots"))), LOG)
+    snapshots = Snapshots(store_of(str(further.path.parent.with_name("snapshots"))), LOG)
     snapshots.make(copied(further), r.read_meta(further.db.get(r.META) or b""), 1.0)
     workers[0].close()
-    shutil.rmtree(further._path)
+    shutil.rmtree(further.path)
     workers[1].own(10)
     workers[1].close()
     states = workers[2].states
@@ -206,8 +206,8 @@ def test_a_snapshot_beyond_the_logs_end_is_left(
 
 def copied(state: Partition) -> Path:
     """A copy of the database on disk."""
-    copy_database(state._path, state._path.parent.with_name("copy"))
-    return state._path.parent.with_name("copy")
+    copy_database(state.path, state.path.parent.with_name("copy"))
+    return state.path.parent.with_name("copy")
 
 
 def test_a_copy_of_another_log_loses(workers: list[Worker], tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_standby_that_was_killed_amid_its_first_copy_begins_again(
     (half / "000008.sst").touch()
     standby = workers[1].states.standby(0, "w")
     workers[1].open.append(standby)
-    assert (standby.offset, standby._path) == (10, half)
+    assert (standby.offset, standby.path) == (10, half)
 
 
 def test_a_standby_never_begins_without_records_that_the_log_has_lost(

@@ -319,7 +319,7 @@ def test_a_damaged_state_becomes_that_of_the_log(opened: Opened, tmp_path: Path,
     """Built again or read on from an older offset: never a state with rows missing."""
     intact = refilled(Opened(tmp_path / "intact"))
     partition = opened.filled()
-    partition.db._db.flush()
+    partition.db.flush()
     partition.take(found(2_000), 21, 1.0)
     partition.checkpoint()
     opened.close(partition)
@@ -331,7 +331,7 @@ def test_a_damaged_state_becomes_that_of_the_log(opened: Opened, tmp_path: Path,
 def test_a_damaged_block_ends_a_scan_with_an_error(opened: Opened) -> None:
     """RocksDB's own iterator only ends early, as if there were no more rows; the next who opens it builds it again."""
     partition = opened.filled(200)
-    partition.db._db.flush()
+    partition.db.flush()
     opened.close(partition)
     flip("*.sst", 0.5)(opened.path)
     partition = opened()

@@ -62,11 +62,11 @@ def test_a_copy_of_an_open_database_is_its_last_checkpoint(
 ) -> None:
     """And what the owner writes afterwards, flushes and compactions included, never shows in it."""
     before = live.digest()
-    copy_database(live._path, tmp_path / "copy")
+    copy_database(live.path, tmp_path / "copy")
     for value in founds(0, 40)[20:]:
         live.take(value, live.offset, 1.0)
         live.checkpoint()
-        live.db._db.flush()
+        live.db.flush()
     live.db._db.compact_range(None, None)
     copy = Database(tmp_path / "copy", memory)
     assert digest(copy.scan(b"")) == before
@@ -77,12 +77,12 @@ def test_what_is_written_into_a_copy_never_shows_in_its_source(
     live: Partition, tmp_path: Path, memory: StateMemory
 ) -> None:
     """Both go on from here, each in its own folder."""
-    live.db._db.flush()
+    live.db.flush()
     before = live.digest()
-    copy_database(live._path, tmp_path / "copy")
+    copy_database(live.path, tmp_path / "copy")
     copy = Database(tmp_path / "copy", memory)
     copy.write(Changes({key: None for key, _ in live.db.scan(b"")}))
-    copy._db.flush()
+    copy.flush()
     copy._db.compact_range(None, None)
     copy.close()
     assert live.digest() == before
@@ -99,7 +99,7 @@ def test_a_copy_has_its_name_once_it_is_whole(live: Partition, tmp_path: Path, m
     read = copies._manifest
     monkeypatch.setattr(copies, "_manifest", manifest)
     before = {path.name for path in tmp_path.iterdir()}
-    copy_database(live._path, tmp_path / "copy")
+    copy_database(live.path, tmp_path / "copy")
     begun, copied = ({name for name in now - before if not name.startswith(".")} for now in names)
     assert (begun, copied) == (set(), set())
     assert {path.name for path in tmp_path.iterdir()} == before | {"copy"}
