@@ -344,12 +344,15 @@ def attach(app: CrawlApp) -> OwnedFrontier:
     """Make an app the frontier; what is dispatched from it is for the caller to fetch."""
     stage = OwnedFrontier(app)
     app.before_joining.append(stage.states.wait_for_space)  # partitions stay with workers that can open them
-    app.on_rebalance_started.append(stage.rebalance_started)
-    app.on_owned.append(stage.owned)
-    app.on_revoking.append(stage.revoking)
-    app.positions.start = stage.starts
-    app.reports = stage.reports
-    app.agent(app.input, name="frontier")(stage.events)
+    app.run_stage(
+        "frontier",
+        stage.events,
+        owned=stage.owned,
+        rebalance_started=stage.rebalance_started,
+        revoking=stage.revoking,
+        reports=stage.reports,
+        starts=stage.starts,
+    )
     app.task(stage.checkpoints)
     app.task(stage.acknowledgements)
     return stage

@@ -454,8 +454,11 @@ def attach(app: CrawlApp) -> None:
     private = PrivateOutputs.read(os.environ)
     worker = OutputsWorker(app, private)
     app.sink_name = private.id if private is not None else FLEET
-    app.on_rebalance_started.append(worker.orders.rebalance_started)
-    app.on_owned.append(worker.owned)
-    app.on_revoking.append(worker.revoking)
-    app.reports = worker.reports
-    app.agent(app.input, name="sink")(worker.events)
+    app.run_stage(
+        "sink",
+        worker.events,
+        owned=worker.owned,
+        rebalance_started=worker.orders.rebalance_started,
+        revoking=worker.revoking,
+        reports=worker.reports,
+    )

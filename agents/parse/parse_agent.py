@@ -128,10 +128,15 @@ class ParseWorker:
         assert guard.trial is not None
         self._app.watchdog.on_blocked = guard.notes.blame
         stage = ParseStage(names, Places(count), self._founds, self._items, positions.done, time.time, guard)
+        stage.passes_over = positions.passes_over
         rules = ChildRules.of(settings, guard.trust, guard.bounds)
         loop = asyncio.get_running_loop()
-        stage.spiders = SpiderPages(lambda ref: BackgroundChild(ref, rules, loop=loop), stage, settings.spider.children)
-        stage.passes_over = positions.passes_over
+        stage.spiders = SpiderPages(
+            lambda ref: BackgroundChild(ref, rules, loop=loop),
+            stage,
+            settings.spider.children,
+            may_go=lambda: self._orders.works,
+        )
         if most := helper_count(settings.parse.helpers, usable_cores()):
             start = starter(self._app.worker_name, count, guard.bounds.size_bytes)
             stage.lender = Lender(most, start, self._came_back)
@@ -235,9 +240,12 @@ class ParseWorker:
 def attach(app: CrawlApp) -> None:
     """Make an app the parse stage."""
     worker = ParseWorker(app)
-    app.positions.start = worker.starts
-    app.on_owned.append(worker.owned)
-    app.on_rebalance_started.append(worker.rebalance_started)
-    app.on_revoking.append(worker.revoking)
-    app.reports = worker.reports
-    app.agent(app.input, name="parse")(worker.events)
+    app.run_stage(
+        "parse",
+        worker.events,
+        owned=worker.owned,
+        rebalance_started=worker.rebalance_started,
+        revoking=worker.revoking,
+        reports=worker.reports,
+        starts=worker.starts,
+    )

@@ -170,21 +170,27 @@ class SpiderPages:
 
     Args:
         most: Processes at once.
+        may_go: Whether pages may be sent now.
 
     Attributes:
         count, size_bytes: Pages that wait for a spider, in flight or not, and their bodies.
-        may_go: Whether pages may be sent now.
         gave: Called after a page got its outputs.
     """
 
-    def __init__(self, new_child: Callable[[SpiderRef], Child], stage: PagesStage, most: int = 4) -> None:
+    def __init__(
+        self,
+        new_child: Callable[[SpiderRef], Child],
+        stage: PagesStage,
+        most: int = 4,
+        may_go: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._new_child = new_child
         self._stage = stage
         self._most = most
         self._lines: dict[str, _Line] = {}
         self._epoch = 0
         self.count = self.size_bytes = 0
-        self.may_go: Callable[[], bool] = lambda: True
+        self.may_go = may_go
         self.gave: Callable[[], None] = lambda: None
 
     @property

@@ -187,7 +187,6 @@ class PageTurns:
         spiders = self._stage.spiders
         if spiders is None:
             return
-        spiders.may_go = lambda: self._orders.works
         spiders.gave = self._flush_soon
         try:
             while not self._app.should_stop:

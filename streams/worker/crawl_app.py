@@ -37,7 +37,7 @@ from crawlog.streams.stages import STAGES, Stage
 from .consumer import HOOKS_S, Consumer, KafkaTransport, Stream, TopicsConductor, finish_within
 from .lease import Lease
 from .member import LIBRARY, Assignor
-from .positions import Positions
+from .positions import Positions, Start
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class CrawlApp(faust.App):
         positions: The offsets to commit and to start from.
         lease: Tells whether the partitions are certainly still ours.
         watchdog: Ends a worker that is stuck; long deliberate waits call its `beat`.
-        reports: Called once a second for the progress of each owned partition.
+        reports: The progress of each owned partition, as the stage reports it.
         is_environment_error: Whether the machine caused a database error, such as by a full disk.
     """
 
@@ -165,6 +165,31 @@ class CrawlApp(faust.App):
     def reader(self) -> Consumer:
         """Faust's `consumer`, by its own type."""
         return cast("Consumer", self.consumer)
+
+    def run_stage(
+        self,
+        name: str,
+        events: Callable[[Any], Awaitable[None]],
+        *,
+        owned: Owned,
+        rebalance_started: Callable[[], None],
+        revoking: Owned,
+        reports: "Callable[[], list[Progress]]",
+        starts: Start | None = None,
+    ) -> None:
+        """Register the stage of this worker, once, before the worker starts: its agent, hooks and reports.
+
+        Args:
+            events: The agent; it reads the stage's input.
+            reports: Called once a second for the progress of each owned partition.
+            starts: The offsets to start from; without it the group's commit.
+        """
+        self.on_rebalance_started.append(rebalance_started)
+        self.on_owned.append(owned)
+        self.on_revoking.append(revoking)
+        self.positions.start = starts
+        self.reports = reports
+        self.agent(self.input, name=name)(events)
 
     # What the consumer calls.
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from crawlog.streams import groups
 from crawlog.streams.fleet import ProgressReader
+from crawlog.streams.groups import groups
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.settings.settings import Settings

@@ -184,7 +184,7 @@ def test_the_page_that_is_unpacked_is_on_record_and_keeps_its_deaths() -> None:
 
 def test_a_page_that_killed_its_workers_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is buried as it came."""
-    monkeypatch.setattr("crawlog.agents.parse.unpacking.page_of", None)
+    monkeypatch.setattr("crawlog.agents.parse.page_steps.page_of", None)
     stage = Stage(guard=Guard(notes=Noted(at_0="give_up")))
     stage.take(GZIP, coding="gzip")
     value, headers = letter(stage)
@@ -199,7 +199,7 @@ def test_a_page_that_cannot_be_unpacked_for_lack_of_memory_is_a_dead_letter(monk
     def short(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("crawlog.agents.parse.unpacking.page_of", short)
+    monkeypatch.setattr("crawlog.agents.parse.page_steps.page_of", short)
     notes = Noted()
     stage = Stage(guard=Guard(notes=notes))
     stage.take(GZIP, coding="gzip")
