@@ -287,6 +287,7 @@ class CommandProducer(Producer):
         *,
         login: BrokerLogin | None = None,
         say: Callable[[str], None] = lambda _: None,
+        extra: dict[str, object] | None = None,
     ) -> None:
         self._say = say
         self._said = 0, 0.0
@@ -297,6 +298,7 @@ class CommandProducer(Producer):
             login=login,
             on_denied=failures.append,
             on_fatal=lambda reason: failures.append(EngineError(reason)),
+            extra=extra,
         )
         self.connect()
 

@@ -76,8 +76,12 @@ def _begun_with(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> i
 
 
 def _note_layout(settings: "Settings") -> None:
-    """Writes the number of partitions into crawl.control."""
-    producer, layout = CommandProducer(settings, "crawlog-topics"), control.Layout(settings.kafka.partitions)
+    """Writes the number of partitions into crawl.control.
+
+    Not idempotent, as a second copy does no harm: a new broker gives a producer its id only after half a second.
+    """
+    producer = CommandProducer(settings, "crawlog-topics", extra={"enable.idempotence": False})
+    layout = control.Layout(settings.kafka.partitions)
     name = Topics(settings.kafka.prefix).control
     producer.send(name, control.encode(layout), key=control.key(layout), partition=0)
     if not producer.flush(ANSWER_TIMEOUT_S):
