@@ -46,7 +46,7 @@ BEAT_S = 1.0  # Time between two beats with which a stage tells the watchdog tha
 T = TypeVar("T")
 
 
-Told = Callable[[control.Control], None]
+Take = Callable[[control.Control], None]
 Found = Callable[[BadRecord], None]
 
 
@@ -54,7 +54,7 @@ class ControlThread:
     """Reads crawl.control in a thread, and passes its records to the event loop.
 
     Args:
-        told: Called with each control record, the oldest first.
+        take: Called with each control record, the oldest first.
         found: Called with each bad record; None if another stage handles these.
         caught_up: Called once, after all records that the topic held at the start.
         failed: Called in the thread with the error that ended it; no record follows.
@@ -64,7 +64,7 @@ class ControlThread:
         self,
         settings: Settings,
         topics: Topics,
-        told: Told,
+        take: Take,
         found: Found | None = None,
         caught_up: Callable[[], None] = lambda: None,
         *,
@@ -73,7 +73,7 @@ class ControlThread:
         self._failed = failed
         self._settings = settings
         self._topics = topics
-        self._told = told
+        self._pass_on = take
         self._found = found
         self._caught_up = caught_up
         self._is_caught_up = False
@@ -117,7 +117,7 @@ class ControlThread:
             KafkaException: The place in crawl.control was lost; the next worker reads it from the beginning.
         """
         if isinstance(item, ControlRecord) and item.record is not None:
-            loop.call_soon_threadsafe(self._told, item.record)
+            loop.call_soon_threadsafe(self._pass_on, item.record)
         elif isinstance(item, BadRecord):
             self._bury(item, loop)
         elif isinstance(item, ReadFault) and (
@@ -143,15 +143,15 @@ class StageCommands:
     """Applies the operator's commands to one worker. The stage does not work before all older commands are known.
 
     Args:
-        obey: Called with the commands in force, once the older ones are known, and again after each new one.
+        apply: Called with the commands in force, once the older ones are known, and again after each new one.
 
     Attributes:
         is_rebalancing: A rebalance has begun: waits end, and records that were not taken are read again.
     """
 
-    def __init__(self, stage: str, obey: Callable[[Commands], None] = lambda _: None) -> None:
+    def __init__(self, stage: str, apply: Callable[[Commands], None] = lambda _: None) -> None:
         self._stage = stage
-        self._obey = obey
+        self._apply = apply
         self._commands = Commands()
         self._known = False
         self.is_rebalancing = False
@@ -172,25 +172,25 @@ class StageCommands:
         """Whether the stage may work."""
         return self._known and not self.paused
 
-    def heard(self, record: control.Control) -> None:
+    def take(self, record: control.Control) -> None:
         """Apply a record of crawl.control if it is a command."""
         if not isinstance(record, control.Command):
             return
         self._commands.take(record)
         if self._known:
             log.info("command", action=record.action, kind=record.kind, target=record.target)
-            self._tell()
+            self._apply_all()
 
     def caught_up(self) -> None:
         """Let the stage work: all older commands are known."""
         self._known = True
         for command in self._commands.in_force:
             log.info("command_in_force", action=command.action, kind=command.kind, target=command.target)
-        self._tell()
+        self._apply_all()
 
-    def _tell(self) -> None:
+    def _apply_all(self) -> None:
         self._changed.set()
-        self._obey(self._commands)
+        self._apply(self._commands)
 
     def rebalance_started(self) -> None:
         """End all waits for the end of a pause."""
@@ -232,23 +232,23 @@ async def beating(beat: Callable[[], None], work: Awaitable[T]) -> T:
     return working.result()
 
 
-def follow(app: "CrawlApp", obedience: StageCommands, told: Told | None = None, found: Found | None = None) -> None:
+def follow(app: "CrawlApp", commands: StageCommands, take: Take | None = None, found: Found | None = None) -> None:
     """Connect a worker to crawl.control, from its beginning. Call this once, from the loop.
 
     A failure ends the worker: without crawl.control it would miss commands and new jobs.
     """
 
-    def hear(record: control.Control) -> None:
+    def taken(record: control.Control) -> None:
         if isinstance(record, control.WorkerCommand) and is_for_us(record, app.worker_name):
             stop_as_ordered(record)
-        obedience.heard(record)
-        if told is not None:
-            told(record)
+        commands.take(record)
+        if take is not None:
+            take(record)
 
     def failed(error: Exception) -> None:
         log.error("control_unread", exc_info=error)
         app.watchdog.end("control_unread", error, error=repr(error))
 
     names = Topics(app.crawl.kafka.prefix)
-    following = ControlThread(app.crawl, names, hear, found, obedience.caught_up, failed=failed)
+    following = ControlThread(app.crawl, names, taken, found, commands.caught_up, failed=failed)
     following.start(asyncio.get_running_loop())

@@ -47,33 +47,33 @@ class ReportPace:
 
     def __init__(self) -> None:
         self._last: dict[int, State] = {}
-        self._told: dict[int, tuple[State, float]] = {}
+        self._reported: dict[int, tuple[State, float]] = {}
         self._sums: dict[int, tuple[Mapping[str, JobCounts], int, int]] = {}
 
     def due(self, reports: Iterable[Progress], now: float) -> list[Progress]:
         """Reports whose time has come, and those of partitions that came to rest; `now` is of any steady clock."""
         seen = {report.partition: (report, self._state(report)) for report in reports}
         due = [report for partition, (report, state) in seen.items() if self._is_due(partition, state, now)]
-        if any(now - self._told_at(report.partition, now) >= EVERY_S for report in due):
+        if any(now - self._reported_at(report.partition, now) >= EVERY_S for report in due):
             late = {report.partition for report in due}
             due += [
                 report
                 for partition, (report, _) in seen.items()
-                if partition not in late and now - self._told_at(partition, now) >= TOGETHER_S
+                if partition not in late and now - self._reported_at(partition, now) >= TOGETHER_S
             ]
         self._last = {partition: state for partition, (_, state) in seen.items()}
-        self._told = {partition: told for partition, told in self._told.items() if partition in seen}
-        self._told |= {report.partition: (self._last[report.partition], now) for report in due}
+        self._reported = {partition: reported for partition, reported in self._reported.items() if partition in seen}
+        self._reported |= {report.partition: (self._last[report.partition], now) for report in due}
         return due
 
-    def _told_at(self, partition: int, now: float) -> float:
-        return self._told.get(partition, (None, now - EVERY_S))[1]
+    def _reported_at(self, partition: int, now: float) -> float:
+        return self._reported.get(partition, (None, now - EVERY_S))[1]
 
     def _is_due(self, partition: int, state: State, now: float) -> bool:
-        told, told_at = self._told.get(partition, (None, now - EVERY_S))
+        reported, reported_at = self._reported.get(partition, (None, now - EVERY_S))
         rests = self._last.get(partition) == state
-        is_empty = rests and state == told and not any(state[2:])
-        return now - told_at >= (REST_S if is_empty else EVERY_S) or (rests and state != told)
+        is_empty = rests and state == reported and not any(state[2:])
+        return now - reported_at >= (REST_S if is_empty else EVERY_S) or (rests and state != reported)
 
     def _state(self, report: Progress) -> State:
         jobs, queued, in_flight = self._sums.get(report.partition, ({}, 0, 0))
@@ -92,7 +92,7 @@ class Reporter:
         self._topic: str = app.topics.progress
         self._pace = ReportPace()
         self._own = OwnProcess(__version__)
-        self._told: dict[int, ToldJobs] = {}
+        self._reported: dict[int, ToldJobs] = {}
         self._pages = 0
 
     async def run(self) -> None:
@@ -122,7 +122,7 @@ class Reporter:
             for record in self._records(report):
                 producer.send(self._topic, progress.encode(record), key=progress.key(record), partition=0)
         held = {report.partition for report in reports}
-        self._told = {partition: told for partition, told in self._told.items() if partition in held}
+        self._reported = {partition: reported for partition, reported in self._reported.items() if partition in held}
 
     def _idle(self) -> Progress:
         """The report of a worker without a live partition: it lives, and says nothing of its stage's input."""
@@ -135,9 +135,9 @@ class Reporter:
 
         A record with the offset says that no other job has changed up to there.
         """
-        told = self._told.setdefault(report.partition, ToldJobs())
-        before, gone = told.offset, told.gone(report.jobs)
-        pieces = told.named(report.jobs, report.offset)
+        reported = self._reported.setdefault(report.partition, ToldJobs())
+        before, gone = reported.offset, reported.gone(report.jobs)
+        pieces = reported.named(report.jobs, report.offset)
         is_partial, last = len(pieces[-1]) < len(report.jobs), len(pieces) - 1
         for number, jobs in enumerate(pieces):
             record = msgspec.structs.replace(report, jobs=jobs, is_partial=is_partial, piece=number, pieces=len(pieces))

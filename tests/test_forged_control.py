@@ -359,7 +359,7 @@ def test_the_coordinator_and_the_reports_stand_a_strangers_records(ground: Groun
     for _, record in heard(ground):
         followed.take(record)
         reported.heard(record)
-        orders.heard(record)
+        orders.take(record)
     orders.caught_up()
     picture, dues = FleetReports(), Dues(4)
     picture.sink = FLEET

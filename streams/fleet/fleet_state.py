@@ -1,4 +1,4 @@
-"""The fleet's state as crawl.control and crawl.progress tell it: jobs, workers, hosts. Pure.
+"""The fleet's state as crawl.control and crawl.progress hold it: jobs, workers, hosts. Pure.
 
 Reports are taken in the order of the topic. Two copies that have read the same records give the same answers; only
 rates belong to one copy, since they are made of the reports that it has met.

@@ -7,7 +7,7 @@ Of crawl.progress, as much of the end is read as has the counts of all partition
 or be restoring their partitions: a partition's newest report holds until its next one. If that takes too long, the view
 keeps the newest part, and says that its counts are not those of all partitions (`JobView.is_counted`).
 
-Whether a worker lives is told by one steady clock: the broker's time at the first report that arrives, and from there
+One steady clock decides whether a worker lives: the broker's time at the first report that arrives, and from there
 this process's monotonic clock. So it does not matter whether the clocks of both machines agree, or are set.
 """
 

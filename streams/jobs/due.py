@@ -53,22 +53,22 @@ class Dues:
         self._given: dict[str, JobRevision] = {}
         self._seen: dict[int, Progress] = {}
 
-    def of_open(self, jobs: Iterable[Followed], picture: FleetReports, ends: Ends) -> list[DueOrder | Finished]:
+    def of_open(self, jobs: Iterable[Followed], reports: FleetReports, ends: Ends) -> list[DueOrder | Finished]:
         """What open jobs need.
 
         Args:
-            ends: The ends, read after the newest report of the picture and after the newest change of the jobs.
+            ends: The ends, read after the newest report and after the newest change of the jobs.
         """
         jobs = list(jobs)
         names = {job.job for job in jobs}
         for name in [name for name in self._finishes if name not in names]:
             del self._finishes[name]
-        return [due for job in jobs if (due := self._of(job, picture, ends)) is not None]
+        return [due for job in jobs if (due := self._of(job, reports, ends)) is not None]
 
-    def of_finished(self, finished: Mapping[str, JobRevision], picture: FleetReports) -> list[DueOrder]:
+    def of_finished(self, finished: Mapping[str, JobRevision], reports: FleetReports) -> list[DueOrder]:
         """What finished jobs need; only reports that came since the last look are looked at."""
         due = []
-        for report in picture.of("fetch"):
+        for report in reports.of("fetch"):
             if self._seen.get(report.partition) is report:
                 continue
             self._seen[report.partition] = report
@@ -84,28 +84,28 @@ class Dues:
         if self._given.get(due.job) == mark:
             del self._given[due.job]
 
-    def _of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | Finished | None:
+    def _of(self, job: Followed, reports: FleetReports, ends: Ends) -> DueOrder | Finished | None:
         if self._given.get(job.job) == job.mark:
             return None
         if traits(job.state).ended:
-            return self._end_of(job, picture, ends)
-        return self._order_of(job, picture, ends) if traits(job.state).fetched else None
+            return self._end_of(job, reports, ends)
+        return self._order_of(job, reports, ends) if traits(job.state).fetched else None
 
-    def _order_of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | None:
-        glance = _glance(picture, job)
+    def _order_of(self, job: Followed, reports: FleetReports, ends: Ends) -> DueOrder | None:
+        glance = _glance(reports, job)
         if job.max_pages is not None and glance.fetched >= job.max_pages:
             return self._order(job, "limit", "max_pages")
         is_empty = job.closes or (not glance.held and (job.has_started or glance.has_begun))
-        if glance.is_busy or not is_empty or not self._finish(job, ends).step(picture, ends):
+        if glance.is_busy or not is_empty or not self._finish(job, ends).step(reports, ends):
             return None
         if job.closes:
             return self._order(job, "close", job.closes)
         return self._order(job, "finish", "", self._finished(job, "finished"))
 
-    def _end_of(self, job: Followed, picture: FleetReports, ends: Ends) -> DueOrder | Finished | None:
-        if _glance(picture, job).is_busy:  # a finished job's queue is fetched by nobody, so it would never have an end
+    def _end_of(self, job: Followed, reports: FleetReports, ends: Ends) -> DueOrder | Finished | None:
+        if _glance(reports, job).is_busy:  # a finished job's queue is fetched by nobody, so it would never have an end
             return self._order(job, "reopen", REOPENED) if job.state == "finished" else None
-        if not self._finish(job, ends).step(picture, ends):
+        if not self._finish(job, ends).step(reports, ends):
             return None
         self._given[job.job] = job.mark
         return self._finished(job, job.reason or job.state)
@@ -164,10 +164,10 @@ class _Glance(NamedTuple):
     has_begun: bool
 
 
-def _glance(picture: FleetReports, job: Followed) -> _Glance:
+def _glance(reports: FleetReports, job: Followed) -> _Glance:
     is_busy = has_begun = False
     fetched = held = 0
-    for one in picture.counts_of(job.job, job.mark.epoch):
+    for one in reports.counts_of(job.job, job.mark.epoch):
         fetched += one.fetched
         held += one.held
         is_busy = is_busy or bool(one.queued or one.in_flight)

@@ -60,45 +60,45 @@ class EndSteps:
     _folded: tuple[int, ...] = ()
     _step: int = 1
 
-    def step(self, picture: FleetReports, ends: Ends) -> bool:
+    def step(self, reports: FleetReports, ends: Ends) -> bool:
         """Advances as far as possible; True when the job is finished."""
         while self._step <= 5:
             before = self._step
-            self._go(picture, ends)
+            self._go(reports, ends)
             if self._step <= before:
                 return False
         return True
 
-    def _go(self, picture: FleetReports, ends: Ends) -> None:
+    def _go(self, reports: FleetReports, ends: Ends) -> None:
         if self._step == 1:
-            now = self._look(picture)
-            if not self.is_starting and picture.has_passed("fetch", self.seeded) and now.is_idle:
+            now = self._look(reports)
+            if not self.is_starting and reports.has_passed("fetch", self.seeded) and now.is_idle:
                 self._folded = now.folded
                 self._wait_for("parse", ends, 2)
-        elif self._step == 2 and picture.has_passed("parse", self.passed["parse"]):
+        elif self._step == 2 and reports.has_passed("parse", self.passed["parse"]):
             self._wait_for("fetch", ends, 3)
-        elif self._step == 3 and picture.has_passed("fetch", self.passed["fetch"]):
+        elif self._step == 3 and reports.has_passed("fetch", self.passed["fetch"]):
             self._step = 4
         elif self._step in (4, 5):
-            self._confirm(picture, ends)
+            self._confirm(reports, ends)
 
-    def _confirm(self, picture: FleetReports, ends: Ends) -> None:
+    def _confirm(self, reports: FleetReports, ends: Ends) -> None:
         """Ends, unless more came since step 1."""
-        now = self._look(picture)
+        now = self._look(reports)
         if self._step == 4 and now.is_idle and now.folded == self._folded:
-            self.counts = picture.counts(self.job)
+            self.counts = reports.counts(self.job)
             self._wait_for("sink", ends, 5)
         elif self._step == 4 or sum(now.folded) > sum(self._folded):  # fewer are a late report's
             self._step = 1
-        elif all(picture.has_written(self.job, number, self.passed["sink"]) for number in self.outputs):
+        elif all(reports.has_written(self.job, number, self.passed["sink"]) for number in self.outputs):
             self._step = 6
 
     def _wait_for(self, stage: str, ends: Ends, step: int) -> None:
         self.passed[stage] = ends(stage)
         self._step = step
 
-    def _look(self, picture: FleetReports) -> Snapshot:
-        reports = [picture.newest.get(("fetch", partition)) for partition in range(len(self.seeded))]
-        counts = [report.jobs[self.job] for report in reports if report is not None and self.job in report.jobs]
-        is_idle = len(counts) == len(reports) and not any(one.queued or one.in_flight for one in counts)
+    def _look(self, reports: FleetReports) -> Snapshot:
+        newest = [reports.newest.get(("fetch", partition)) for partition in range(len(self.seeded))]
+        counts = [report.jobs[self.job] for report in newest if report is not None and self.job in report.jobs]
+        is_idle = len(counts) == len(newest) and not any(one.queued or one.in_flight for one in counts)
         return Snapshot(tuple(one.folded for one in counts), is_idle)

@@ -1,7 +1,7 @@
 """The combined reports of all workers.
 
 A partition has one owner, so the last report per (stage, partition) is valid. On a cluster a worker of another command
-may have written it. But each sink reads all partitions, so a picture takes the reports of one sink only.
+may have written it. But each sink reads all partitions, so `FleetReports` takes those of one sink only.
 """
 
 from collections import Counter
@@ -142,7 +142,7 @@ class FleetReports:
         return (report for (name, _), report in self.newest.items() if name == stage)
 
     def parsed(self, job: str) -> int:
-        """Pages of a job parsed since this picture began, also by workers that have died."""
+        """Pages of a job parsed since the first report, also by workers that have died."""
         before = sum(counts.get(job, 0) for counts in self._parsed_before.values())
         return sum(counts.get(job, 0) for counts in self._parsed.values()) - before
 
@@ -185,9 +185,9 @@ class FleetReports:
         return all(not end or (at < len(passed) and passed[at] >= end) for at, end in enumerate(ends))
 
 
-def remarks_of(picture: FleetReports, job: str, epoch: int) -> JobRemarks:
+def remarks_of(reports: FleetReports, job: str, epoch: int) -> JobRemarks:
     """What all parse workers say of a job's pages in an epoch; what they say of other epochs is left out."""
-    each = [one for of in picture.remarks.values() if (one := of.get(job)) is not None and one.epoch == epoch]
+    each = [one for of in reports.remarks.values() if (one := of.get(job)) is not None and one.epoch == epoch]
     return JobRemarks(
         epoch,
         sum(one.rowless for one in each),

@@ -181,7 +181,7 @@ def test_commands_for_several_names_of_a_host_hold_together() -> None:
 
 def give(world: World, action: str, delay_s: float = 0.0, **target: Any) -> None:
     """A command arrives."""
-    world.stage.orders.heard(command(action, delay_s, **target))
+    world.stage.orders.take(command(action, delay_s, **target))
 
 
 async def rested(world: World, *urls: str, for_s: float = 0.2) -> None:
@@ -358,7 +358,7 @@ async def test_a_paused_stage_tells_the_watchdog_and_leaves_when_it_must(monkeyp
         nonlocal beats
         beats += 1
 
-    orders.heard(command("pause", stage="parse"))
+    orders.take(command("pause", stage="parse"))
     orders.caught_up()
     waiting = asyncio.create_task(orders.admitted(beat))
     async with asyncio.timeout(60):
@@ -370,7 +370,7 @@ async def test_a_paused_stage_tells_the_watchdog_and_leaves_when_it_must(monkeyp
     orders.owned()
     waiting = asyncio.create_task(orders.admitted(beat))
     await asyncio.sleep(0)
-    orders.heard(command("resume", stage="parse"))
+    orders.take(command("resume", stage="parse"))
     assert await waiting is True
 
 
