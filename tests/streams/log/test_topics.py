@@ -20,6 +20,7 @@ from crawlog.streams.log import producer, provision, read, topics
 from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
+from tests.support.processes import until
 
 pytestmark = pytest.mark.broker
 
@@ -149,8 +150,9 @@ def test_a_raised_record_limit_reaches_the_topics(cluster: Settings) -> None:
     larger = changed(cluster, max_record_bytes=cluster.kafka.max_record_bytes + 1)
     provision.ensure_topics(larger)
     names = [larger.kafka.prefix + kind.name for kind in topics.TOPIC_KINDS]
-    limits = {config["max.message.bytes"] for config in Admin(larger).configs(names).values()}
-    assert limits == {str(larger.kafka.max_record_bytes)}
+    client, wanted = Admin(larger), {str(larger.kafka.max_record_bytes)}
+    # The controller acknowledges a setting before the broker has it.
+    until(lambda: {one["max.message.bytes"] for one in client.configs(names).values()} == wanted, "the limit")
 
 
 def test_records_and_lag_are_described(cluster: Settings) -> None:
