@@ -84,10 +84,12 @@ class Measured:
 
 
 def name_of(command: Sequence[str]) -> str:
-    """Name of a process in a table: broker, redis, fetch, parse, sink, or the program's own name."""
+    """Name of a process in a table: broker, redis, fetch, parse, its helper, sink, or the program's own name."""
     line = " ".join(command)
     if "kafka.Kafka" in line or "kafka.server" in line:
         return "broker"
+    if re.search(r"^crawlog: \S+ helper", line):
+        return "helper"
     if worker := re.search(r"\bworker (\w+)|^crawlog: (\w+)|crawlog\.(forkserver)|app:(\w+) .*worker", line):
         return worker[worker.lastindex or 1]
     program = (

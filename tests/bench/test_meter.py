@@ -5,6 +5,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from bench import meter
 from tests.support.processes import Process
 
@@ -56,3 +58,17 @@ def test_a_measured_command_has_samples_that_rise_to_its_cpu(tmp_path: Path) -> 
     spent = [cpu_s for _, cpu_s in measured.samples]
     assert spent == sorted(spent)
     assert 0 < measured.cpu_until(measured.started_ns + 500_000_000) < measured.cpu_s
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["crawlog: parse-0"], "parse"),
+        (["crawlog: parse-0 helper"], "helper"),  # a second process of parse that is no worker started again
+        (["/usr/bin/python3", "-m", "crawlog", "worker", "fetch"], "fetch"),
+        (["java", "-Xmx256m", "kafka.Kafka", "server.properties"], "broker"),
+    ],
+)
+def test_a_process_is_named_by_its_part(command: list[str], name: str) -> None:
+    """A worker's helper is not the worker: one that was started again would spoil a crawl's count."""
+    assert meter.name_of(command) == name
