@@ -23,6 +23,7 @@ from crawlog.streams.state.snapshots import Snapshots
 from crawlog.streams.state.stores import store_of
 from crawlog.streams.state.verify import verify
 from crawlog.streams.url.place import Places
+from tests.support.processes import until
 
 pytestmark = pytest.mark.broker
 
@@ -214,6 +215,7 @@ def test_a_topic_that_was_made_anew_is_another_log(damaged: Damaged) -> None:
     admin = Admin(damaged.settings)
     for future in admin.client.delete_topics([damaged.topic], operation_timeout=10).values():
         admin.result(future)
+    until(lambda: damaged.topic not in admin.metadata().topics, "the deletion")  # the controller has answered
     provision.ensure_topics(damaged.settings)
     states.ask()
     assert isinstance(before, LogIdentity)
