@@ -1,4 +1,4 @@
-"""What tests share: one broker, and a prefix of topics to themselves. No test goes on without end.
+"""What tests share: one broker a session, and a prefix of topics to themselves. No test goes on without end.
 
 after TEST_S                  the test fails where it stands, with its traceback; what it started is ended
 `faulthandler_timeout` later  where even that does not help, its process ends with the stack of each thread
@@ -27,7 +27,6 @@ from hypothesis import settings as examples
 
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
-from crawlog.streams.engine.lock import Users
 from crawlog.streams.settings.settings import Settings
 from tests.support import deployed, processes
 from tests.support.corpora import FOLDER, MISSING
@@ -180,18 +179,10 @@ def own_logs() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """One broker for all workers of pytest-xdist: each start and the code that it has not met yet take CPU seconds.
-
-    The last worker that uses it stops it.
-    """
-    own = tmp_path_factory.getbasetemp()
-    data = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "engine"
-    data.mkdir(exist_ok=True)
-    with Users(data) as users:
-        started = local.start(Settings(), data, lambda _: None)
-        yield started
-        if users.is_last():
-            started.stop()
+    """A broker of its own for this session: one that all workers of pytest-xdist share is seconds behind at times."""
+    started = local.start(Settings(), tmp_path_factory.mktemp("engine"), lambda _: None)
+    yield started
+    started.stop()
 
 
 @pytest.fixture
