@@ -175,20 +175,23 @@ class _Export:
         self._state = _opened(folder, self._own, self._log)
         self._count = partition_count(settings)
         self._starts_at = places_of(now.copy.spec)
+        self._opened = ExitStack()
+        self._made: RowSource | None = None
         self._told_at = 0.0
         self._ended_at: float | None = None
 
     def close(self) -> None:
+        self._opened.close()
         self._state.close()
 
     def run(self, left: Callable[[Exported], None], *, follow: bool) -> Exported:
         try:
-            is_in = self._read()
+            is_in = self._pipeline_rows() is not None or self._read()
             while not is_in and self._goes_on(follow=follow):
                 self._tell()
                 time.sleep(LOOK_S)
                 self._look()
-                is_in = self._read()
+                is_in = self._pipeline_rows() is not None or self._read()
         except (KeyboardInterrupt, SystemExit, Misconfigured):
             # SystemExit is how SIGTERM and SIGHUP end a command; the job was deleted if it is Misconfigured
             if follow:
@@ -218,6 +221,14 @@ class _Export:
             self._state.sink = self._own
             self._state.begin_again()
         self._now = now
+
+    def _pipeline_rows(self) -> RowSource | None:
+        """All rows that the pipelines of an ended job made, if they lie in this data folder."""
+        now = self._now
+        if self._made is None and now.copy.spec.pipelines and now.end is not None:
+            rows = pipeline_rows(self._settings.run.data, now.spec, self._log, now.ends)
+            self._made = self._opened.enter_context(rows)
+        return self._made
 
     def _read(self) -> bool:
         """Folds crawl.items up to its end; whether all rows of the job's end are in."""
@@ -258,15 +269,11 @@ class _Export:
         self._say(f"{self._now.copy.job} is {self._now.state}: {self._state.rows:,} rows so far")
 
     def _write(self, *, is_complete: bool) -> Exported:
-        now, spec = self._now, self._now.spec
-        has_pipelines = now.copy.spec.pipelines
-        with ExitStack() as opened:
-            source: RowSource | None = None
-            if has_pipelines and now.end is not None:
-                source = opened.enter_context(pipeline_rows(self._settings.run.data, spec, self._log, now.ends))
-            as_scraped, source = has_pipelines and source is None, source or self._state
-            output = self._write_to(source, is_complete=is_complete)
-            return Exported(spec.job, output, source.rows, is_complete, now.state, now.reason, as_scraped=as_scraped)
+        now, made = self._now, self._pipeline_rows()
+        source = made or self._state
+        output = self._write_to(source, is_complete=is_complete)
+        as_scraped = now.copy.spec.pipelines and made is None
+        return Exported(now.spec.job, output, source.rows, is_complete, now.state, now.reason, as_scraped=as_scraped)
 
     def _write_to(self, source: RowSource, *, is_complete: bool) -> str:
         """Writes the rows, a file whole or not at all; returns where they are."""
