@@ -1,9 +1,9 @@
 """Follows crawl.control from its beginning, and finds bad records on it and on crawl.progress.
 
     crawl.control  ─► ControlThread ─┬─► commands ─► StageCommands: may the stage work?
-                                   ├─► an order to this process ─► it ends as at SIGTERM
-    crawl.progress ─►              ├─► jobs, joins, probes ─► the stage
-                                   └─► bad records ─► the parse stage ─► crawl.dead
+                                     ├─► an order to this process ─► it ends as at SIGTERM
+    crawl.progress ─►                ├─► jobs, joins, probes ─► the stage
+                                     └─► bad records ─► the parse stage ─► crawl.dead
 
 It is a plain consumer in a thread, because every worker needs every job and command, whatever partitions it owns. A
 stage sends bad records of its input to crawl.dead. These two topics are no stage's input, so parse workers do the same

@@ -344,15 +344,7 @@ def attach(app: CrawlApp) -> OwnedFrontier:
     """Make an app the frontier; what is dispatched from it is for the caller to fetch."""
     stage = OwnedFrontier(app)
     app.before_joining.append(stage.states.wait_for_space)  # partitions stay with workers that can open them
-    app.run_stage(
-        "frontier",
-        stage.events,
-        owned=stage.owned,
-        rebalance_started=stage.rebalance_started,
-        revoking=stage.revoking,
-        reports=stage.reports,
-        starts=stage.starts,
-    )
+    app.run_stage("frontier", stage, stage.starts)
     app.task(stage.checkpoints)
     app.task(stage.acknowledgements)
     return stage

@@ -107,6 +107,10 @@ class OutputsWorker:
             follow(self._app, self.orders, self._wanted.heard)
             self._task = asyncio.create_task(self._run())
 
+    def rebalance_started(self) -> None:
+        """Hook: end waits."""
+        self.orders.rebalance_started()
+
     async def revoking(self, _partitions: set[int]) -> None:
         """Write what waits for open outputs, and close all: another worker may get them. The rest is read again."""
         self._owned = set()
@@ -454,11 +458,4 @@ def attach(app: CrawlApp) -> None:
     private = PrivateOutputs.read(os.environ)
     worker = OutputsWorker(app, private)
     app.sink_name = private.id if private is not None else FLEET
-    app.run_stage(
-        "sink",
-        worker.events,
-        owned=worker.owned,
-        rebalance_started=worker.orders.rebalance_started,
-        revoking=worker.revoking,
-        reports=worker.reports,
-    )
+    app.run_stage("sink", worker)

@@ -240,12 +240,4 @@ class ParseWorker:
 def attach(app: CrawlApp) -> None:
     """Make an app the parse stage."""
     worker = ParseWorker(app)
-    app.run_stage(
-        "parse",
-        worker.events,
-        owned=worker.owned,
-        rebalance_started=worker.rebalance_started,
-        revoking=worker.revoking,
-        reports=worker.reports,
-        starts=worker.starts,
-    )
+    app.run_stage("parse", worker, worker.starts)

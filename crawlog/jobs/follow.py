@@ -122,6 +122,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
         self._pace = Pace()
         self._began = time.monotonic()
         self._admin = Admin(fleet.settings)
+        self.seeded_again()  # before a thread and consumers are there: the log may give no answer
         self._is_left_open = False
         self.end: Finished | None = None
         self.known: JobView | None = None
@@ -131,7 +132,6 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
         self._view: FleetView = FleetView(self._counted(fleet.settings), reports=fleet.watch).start()
         self._before, self._unreported = before.job(summary.job), before.unreported
         summary.is_clean = not before.dead or self._before is None
-        self.seeded_again()
 
     def _counted(self, settings: "Settings") -> "Settings":
         """The settings with the log's number of partitions."""

@@ -14,7 +14,7 @@ import importlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import faust
 import mode.loop
@@ -56,6 +56,25 @@ METADATA_MS = 10_000  # Interval of metadata requests: a worker sees added parti
 
 
 Owned = Callable[[set[int]], Awaitable[None]]
+
+
+class StageWorker(Protocol):
+    """What a stage has its worker call."""
+
+    async def events(self, stream: Any, /) -> None:
+        """The agent: it reads the stage's input."""
+
+    def rebalance_started(self) -> None:
+        """The hook `on_rebalance_started`."""
+
+    async def revoking(self, partitions: set[int], /) -> None:
+        """The hook `on_revoking`."""
+
+    async def owned(self, partitions: set[int], /) -> None:
+        """The hook `on_owned`."""
+
+    def reports(self) -> "list[Progress]":
+        """The progress of each owned partition; called once a second."""
 
 
 class Boot(BootStrategy):
@@ -166,30 +185,18 @@ class CrawlApp(faust.App):
         """Faust's `consumer`, by its own type."""
         return cast("Consumer", self.consumer)
 
-    def run_stage(
-        self,
-        name: str,
-        events: Callable[[Any], Awaitable[None]],
-        *,
-        owned: Owned,
-        rebalance_started: Callable[[], None],
-        revoking: Owned,
-        reports: "Callable[[], list[Progress]]",
-        starts: Start | None = None,
-    ) -> None:
+    def run_stage(self, name: str, worker: StageWorker, starts: Start | None = None) -> None:
         """Register the stage of this worker, once, before the worker starts: its agent, hooks and reports.
 
         Args:
-            events: The agent; it reads the stage's input.
-            reports: Called once a second for the progress of each owned partition.
             starts: The offsets to start from; without it the group's commit.
         """
-        self.on_rebalance_started.append(rebalance_started)
-        self.on_owned.append(owned)
-        self.on_revoking.append(revoking)
+        self.on_rebalance_started.append(worker.rebalance_started)
+        self.on_owned.append(worker.owned)
+        self.on_revoking.append(worker.revoking)
         self.positions.start = starts
-        self.reports = reports
-        self.agent(self.input, name=name)(events)
+        self.reports = worker.reports
+        self.agent(self.input, name=name)(worker.events)
 
     # What the consumer calls.
 
