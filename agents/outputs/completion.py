@@ -143,7 +143,7 @@ class Completion:
         return not self.copies
 
     async def failed(self, error: Exception) -> None:
-        """Note that the output and its copies cannot be made, but what is complete or was noted so already."""
+        """Note that the output and its copies cannot be made. Skips those that are complete, or noted so already."""
         wanted = self._output.wanted
         if not wanted.is_settled:
             await self._notes.failed(wanted, error, place=self._output.spec.output)

@@ -80,6 +80,7 @@ class OutputsWorker:
         self._records = OutputNotes(app.crawl, self._wanted, producer, app.worker_name, kept)
         self._log = ItemsLog(app.crawl, identity, producer)
         self.orders = StageCommands("sink")
+        self.rebalance_started = self.orders.rebalance_started  # a hook of `run_stage`: it ends waits
         self._owned: set[int] = set()
         self._outputs: dict[Key, Output] = {}
         self._completions: dict[Key, Completion] = {}
@@ -106,10 +107,6 @@ class OutputsWorker:
             self._is_following = True
             follow(self._app, self.orders, self._wanted.heard)
             self._task = asyncio.create_task(self._run())
-
-    def rebalance_started(self) -> None:
-        """Hook: end waits."""
-        self.orders.rebalance_started()
 
     async def revoking(self, _partitions: set[int]) -> None:
         """Write what waits for open outputs, and close all: another worker may get them. The rest is read again."""

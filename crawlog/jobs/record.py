@@ -1,4 +1,4 @@
-"""What becomes of a job's record when a job is requested: the one place that decides it.
+"""Decides what a request changes in the record of a job.
 
     known job        its request            by the command's own workers (`run`)   on a fleet (`submit`)
     ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -56,10 +56,10 @@ _OPTIONS = {
 
 
 class RecordPlan(NamedTuple):
-    """What is to be done with a job's record.
+    """How the record of a job changes.
 
     Attributes:
-        copy: The record afterwards; `RecordPlan.step` is how it comes to be.
+        copy: The record afterwards.
     """
 
     step: Step
@@ -68,7 +68,7 @@ class RecordPlan(NamedTuple):
 
 @dataclass
 class Wanted:
-    """A job that is asked for, with what this machine has found out of it.
+    """A requested job, with what this machine knows about it.
 
     Attributes:
         name: Of the job.
@@ -108,7 +108,7 @@ class Wanted:
 
         Args:
             known: The record in the log. Without requests, and for what a `run` cannot ask for, it stays as it is.
-            say: Is told which settings have no effect for that.
+            say: Called with the settings that have no effect for that reason.
         """
         from crawlog.agents.seed import MAX_NAMES, scope_names
 
@@ -139,10 +139,10 @@ class Wanted:
 
 
 def plan(wanted: Wanted, spec: JobSpec, known: JobCopy | None, *, is_done: bool) -> RecordPlan:
-    """What a request makes of the record that the log has.
+    """How a request changes the record in the log.
 
     Args:
-        spec: The record that it asks for.
+        spec: The requested record.
         known: The record in the log; None if there is none.
         is_done: Whether the job has finished, with nothing left to fetch.
 

@@ -48,7 +48,7 @@ OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")  # Names of Scrapy's settings
 
 
 class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job that anybody may ask for who may submit: it reads no file of the machine that takes it.
+    """A request for a job, from anyone who may submit: it reads no file of the machine that receives it.
 
     Attributes:
         urls: Seeds; without them the spider's `start` or `start_urls`.
@@ -93,7 +93,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
 
     @property
     def given(self) -> set[str]:
-        """What it gives itself, in the words of `record.plan`."""
+        """The options and settings that the request sets, as `record.plan` names them."""
         options = {
             "--spider": self.spider,
             "-a": self.args,

@@ -188,7 +188,7 @@ class PrivateFleet:
     def _until_answered(
         self, step: "Callable[[], Value]", again: "Callable[[], Value] | None" = None, stalled_s: float = STALLED_S
     ) -> "Value":
-        """The value of a step; it is taken again when the broker of this run died in it, and was started again.
+        """Runs a step and returns its value. If this run's broker died meanwhile, restarts it and repeats the step.
 
         Args:
             again: Is called instead from the second time on.

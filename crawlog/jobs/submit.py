@@ -97,10 +97,10 @@ def wanted_of(  # noqa: PLR0913  # what is asked for, and what decides about it
     by: str = "",
     may_change: bool = False,
 ) -> Wanted:
-    """A job that is asked for, with its seeds and its name.
+    """The requested job with its seeds and its name.
 
     Args:
-        say: Is told of a pipe that stays open, by another thread.
+        say: Called from another thread about a pipe that stays open.
         opened: Closes the files of the seeds.
         code, by, may_change: As in `Wanted`.
     """
@@ -153,7 +153,7 @@ def _fail(settings: "Settings", wanted: Wanted, why: str) -> JobCopy:
 
 
 def _notes(facts: "SpiderFacts") -> Iterator[str]:
-    """What is said of a spider before its job is written."""
+    """Lines about a spider, shown before its job is written."""
     yield from facts.notes
     if others := of_workers(facts.settings):
         yield f"the spider sets {', '.join(others)}: of workers, which run already, so it has no effect here"
@@ -179,7 +179,7 @@ def _code(settings: "Settings", wanted: JobRequest) -> "CodeRef | None":
 
 
 def _deployed(settings: "Settings", wanted: JobRequest, code: "CodeRef | None") -> "SpiderFacts | None":
-    """What a deployed spider says of itself in a child process; None for the default spider.
+    """The facts of a deployed spider, which a child process loads; None for the default spider.
 
     Raises: Misconfigured: it cannot be loaded, or has settings that no job has.
     """

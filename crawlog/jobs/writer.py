@@ -243,7 +243,7 @@ class JobWriter:
         )
 
     def _look_again(self, copy: JobCopy) -> None:
-        """Has the fleet look at the outputs of an ended job, which may be lost; tells of a job whose URLs wait."""
+        """Has the fleet check the outputs of an ended job, which may be lost; reports a job whose URLs wait."""
         if traits(copy.spec.state).ended:
             notes = [OutputNote(copy.job, one.name, time.time(), copy.epoch) for one in copy.spec.outputs]
             write_control(self._log.producer, self.topics, notes)

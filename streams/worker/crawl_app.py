@@ -58,8 +58,8 @@ METADATA_MS = 10_000  # Interval of metadata requests: a worker sees added parti
 Owned = Callable[[set[int]], Awaitable[None]]
 
 
-class StageWorker(Protocol):
-    """What a stage has its worker call."""
+class StageHooks(Protocol):
+    """The agent, hooks and reports of one stage."""
 
     async def events(self, stream: Any, /) -> None:
         """The agent: it reads the stage's input."""
@@ -185,18 +185,18 @@ class CrawlApp(faust.App):
         """Faust's `consumer`, by its own type."""
         return cast("Consumer", self.consumer)
 
-    def run_stage(self, name: str, worker: StageWorker, starts: Start | None = None) -> None:
+    def run_stage(self, name: str, hooks: StageHooks, starts: Start | None = None) -> None:
         """Register the stage of this worker, once, before the worker starts: its agent, hooks and reports.
 
         Args:
             starts: The offsets to start from; without it the group's commit.
         """
-        self.on_rebalance_started.append(worker.rebalance_started)
-        self.on_owned.append(worker.owned)
-        self.on_revoking.append(worker.revoking)
+        self.on_rebalance_started.append(hooks.rebalance_started)
+        self.on_owned.append(hooks.owned)
+        self.on_revoking.append(hooks.revoking)
         self.positions.start = starts
-        self.reports = worker.reports
-        self.agent(self.input, name=name)(worker.events)
+        self.reports = hooks.reports
+        self.agent(self.input, name=name)(hooks.events)
 
     # What the consumer calls.
 
