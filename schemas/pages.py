@@ -64,8 +64,10 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         id: Identity of its request; 0 for a plain GET.
         request: All of the request but its URL; None for a plain GET.
         attempt: Number of the attempt that it answers.
-        headers: All headers of the response in order, Latin-1, where the job has a spider or keeps cookies,
-            or the page has a request.
+        headers: All headers of the response in order, Latin-1, where the job has a spider, keeps cookies or all
+            headers, or the page has a request.
+        sent, status_line: Headers of the request as sent, without logins, and the response's first line; both only
+            where the job keeps all headers.
         row, priority: Of the queue row that it answers, as in its done; a page whose done is lost gets another one by
             them. None for a robots.txt.
         rest_s: Rest of the whole host from then on, as in its done, seconds; 0 if only the crawl delay.
@@ -101,6 +103,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     request: RequestRecord | None = None
     attempt: int = 1
     headers: tuple[tuple[str, str], ...] = ()
+    sent: tuple[tuple[str, str], ...] = ()
+    status_line: str = ""
     row: int | None = None
     priority: int = 0
     rest_s: float = 0.0

@@ -7,7 +7,7 @@ and the address of the connected peer. Redirects are not followed here: each hop
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -51,6 +51,8 @@ SHARED: dict[str, Any] = {"limit": 0, "use_dns_cache": False, "keepalive_timeout
 LEAST_STATUS = 100  # A smaller number is no status code (RFC 9110 15); 0 would mean that there was no answer
 
 MOST_LINE_BYTES, MOST_HEADERS = 16_384, 256  # Of the headers of a response; browsers take 256 KiB in all
+
+LOGINS = ("authorization", "proxy-authorization")  # Names of headers with logins
 
 # TLS contexts that are kept. A job may bring its own ciphers, and each context holds the authorities, some 0.5 MB.
 MOST_CONTEXTS = 64
@@ -292,6 +294,8 @@ class Client:
             answer.had_cookies = outgoing.has_cookies
             if reading.all_headers:
                 answer.headers = all_headers(response.raw_headers)
+                answer.sent = all_headers(_sent_lines(response))
+                answer.status_line = _status_line(response)
             answer.drop_login(url)
             if outgoing.keeps_cookies and outgoing.method == "GET" and (target := answer.target(url)):
                 answer.is_cookie_check = outgoing.has_new_cookies and target == url
@@ -301,6 +305,20 @@ class Client:
             await read(response, answer, reading)
             if rules.conditional and answer.http == OK and answer.kept and answer.body:
                 answer.validators = of_headers(headers.get("ETag"), headers.get("Last-Modified"))
+
+
+def _sent_lines(response: aiohttp.ClientResponse) -> Iterator[tuple[bytes, bytes]]:
+    """The headers of the request as they were sent, without logins, which no record may hold."""
+    for name, value in response.request_info.headers.items():
+        if name.lower() not in LOGINS:
+            yield name.encode(), value.encode("utf-8", "replace")
+
+
+def _status_line(response: aiohttp.ClientResponse) -> str:
+    """The first line, with the bytes of the reason as Latin-1, as all headers are kept."""
+    reason = (response.reason or "").encode("utf-8", "surrogateescape").decode("latin-1")
+    version = response.version or aiohttp.HttpVersion11
+    return f"HTTP/{version.major}.{version.minor} {response.status} {reason}"
 
 
 @lru_cache(256)

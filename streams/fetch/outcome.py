@@ -117,6 +117,8 @@ def page(task: "Task", answer: "Answer", now: float, rest_s: float = 0.0) -> Pag
         request=request,
         attempt=row.attempt + 1,
         headers=answer.headers,
+        sent=answer.sent if spec.full_headers else (),
+        status_line=answer.status_line if spec.full_headers else "",
         row=task.sequence,
         priority=row.priority,
         rest_s=rest_s,
@@ -164,14 +166,24 @@ def is_plain(task: "Task") -> bool:
 
 
 def wants_headers(task: "Task") -> bool:
-    """Whether a page has all headers of its answer: a spider sees them, and a lost done has its cookies from them."""
-    return bool(task.job.spec.spider) or task.request is not None or task.policy.rules.cookies
+    """Whether a page has all headers of its answer: a spider sees them, a lost done has its cookies from them, or the
+    job keeps them.
+    """
+    spec = task.job.spec
+    return bool(spec.spider) or spec.full_headers or task.request is not None or task.policy.rules.cookies
 
 
 def without_body(meta: PageMeta, reason: str) -> PageMeta:
     """The metadata of a page that is too large for a record."""
     return msgspec.structs.replace(
-        meta, error=reason, kept=False, limit=0, content_type=meta.content_type[:SHORT_TYPE_CHARS], link=(), headers=()
+        meta,
+        error=reason,
+        kept=False,
+        limit=0,
+        content_type=meta.content_type[:SHORT_TYPE_CHARS],
+        link=(),
+        headers=(),
+        sent=(),
     )
 
 

@@ -81,6 +81,7 @@ class Answer:
         coding: The content codings of the body, where it stays as it came; empty for a plain body.
         limit: Most bytes that such a body may have, decoded.
         headers: All headers of the response, as sent and in order; only where they were asked for.
+        sent, status_line: As in a page's metadata; where `headers` are.
         again_s: Seconds until another attempt can succeed.
         rendered, render_error: As in a page's metadata.
         held: The body's share of the memory budget; given back once the body is dropped.
@@ -116,7 +117,9 @@ class Answer:
         "rendered",
         "retry_after",
         "same_as",
+        "sent",
         "sniffed",
+        "status_line",
         "took_s",
         "validators",
         "x_robots",
@@ -138,6 +141,8 @@ class Answer:
         self.location = ""
         self.retry_after: str | None = None
         self.headers: tuple[tuple[str, str], ...] = ()
+        self.sent: tuple[tuple[str, str], ...] = ()
+        self.status_line = ""
         self.took_s = 0.0
         self.private = False
         self.is_closed = False
@@ -199,7 +204,7 @@ def note(answer: Answer, headers: "MultiMapping[str]") -> None:
 
 
 def all_headers(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-    """The headers of a response as a page keeps them: Latin-1, so that every byte is a character."""
+    """Headers as a page keeps them: Latin-1, so that every byte is a character."""
     kept: list[tuple[str, str]] = []
     room = ALL_HEADERS_BYTES
     for name, value in raw:

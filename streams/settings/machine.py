@@ -161,6 +161,14 @@ class Parse(Section):
     """Memory of a parse worker, MiB; beyond it a page fails with MemoryError, or ends the worker for a restart."""
 
 
+class Pages(Section):
+    """What crawl.pages keeps of a page, beside its body."""
+
+    headers: Literal["needed", "full"] = "needed"
+    """Headers that are kept: `needed` for those of a response that a spider, cookies or the page's request need; `full`
+    for all of request and response, as `warc:DIR` writes them, without logins. A setting of the job."""
+
+
 class Results(Section):
     """Rows, and their files."""
 

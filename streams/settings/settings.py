@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from crawlog.streams.printable import HIDDEN, without_secrets
 
 from .field_types import RECORD_HEADROOM
-from .machine import Engine, Kafka, Log, Parse, Results, Run, Security, Service, Sink, Snapshots, State
+from .machine import Engine, Kafka, Log, Pages, Parse, Results, Run, Security, Service, Sink, Snapshots, State
 from .sections import (
     Canonical,
     Dedup,
@@ -73,6 +73,7 @@ class Settings(BaseModel):
     state: State = State()
     snapshots: Snapshots = Snapshots()
     log: Log = Log()
+    pages: Pages = Pages()
     parse: Parse = Parse()
     spider: Spider = Spider()
     pipelines: Pipelines = Pipelines()

@@ -114,6 +114,19 @@ async def test_all_headers_are_kept_where_they_are_wanted() -> None:
     assert answer.headers == ()
 
 
+async def test_the_exchange_is_kept_as_it_was_without_logins() -> None:
+    """The status line byte by byte, and each header of the request but those that a record may not hold."""
+    record = RequestRecord("POST", headers=(("X-A", "\u00e9"), ("Authorization", "Basic QTpi")), body=b"a")
+    said = b"HTTP/1.0 404 Ne \xe9\r\nContent-Length: 0\r\n\r\n"
+    answer, site = await sent(record, Listener(said), all_headers=True)
+    head = site.requests[0].split("\r\n\r\n")[0].split("\r\n")[1:]
+    assert answer.status_line == "HTTP/1.0 404 Ne \xe9"
+    assert [f"{name}: {value}".encode("latin-1").decode() for name, value in answer.sent] == [
+        line for line in head if "Basic" not in line
+    ]
+    assert "Authorization: Basic QTpi" in head
+
+
 @pytest.mark.parametrize("status", ["301 Moved", "404 Not Found", "500 Oops"])
 async def test_a_redirect_or_an_error_is_the_answer(status: str) -> None:
     """With its body; nothing is followed here."""

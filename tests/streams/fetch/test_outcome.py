@@ -213,6 +213,20 @@ def test_a_plain_page_is_a_record_that_older_workers_read() -> None:
     assert outcome.wants_headers(task(cookies=True))
 
 
+def test_a_page_keeps_the_exchange_where_its_job_asks_for_that() -> None:
+    """`pages.headers=full`; without it a spider's page has the headers of its response alone."""
+    answer = answered(200, headers=(("A", "1"),), sent=(("Host", "a.com"),), status_line="HTTP/1.1 200 OK")
+    for is_full in (True, False):
+        one = task(spider="s.py:S")
+        one.job.spec = JobSpec(spider="s.py:S", full_headers=is_full)
+        meta = outcome.page(one, answer, NOW)
+        kept = (answer.sent, answer.status_line) if is_full else ((), "")
+        assert (meta.headers, (meta.sent, meta.status_line)) == (answer.headers, kept)
+    one = task()
+    one.job.spec = JobSpec(full_headers=True)
+    assert outcome.wants_headers(one)
+
+
 @pytest.mark.parametrize(
     ("answer", "spider", "kept"),
     [
