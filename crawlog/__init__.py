@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from crawlog.streams.spiders import Tried as Tried
     from crawlog.streams.spiders import try_page as try_page
     from crawlog.streams.state import SnapshotStore as SnapshotStore
+    from crawlog.streams.stores import Store as Store
 
     __version__: str
 
@@ -67,6 +68,7 @@ __all__ = [
     "Sink",
     "SnapshotStore",
     "Spider",
+    "Store",
     "Summary",
     "TimedOut",
     "TlsFailed",
@@ -96,6 +98,7 @@ _HOMES = {
     "Response": "streams.spiders",
     "Settings": "streams.settings",
     "Sink": "streams.sink",
+    "Store": "streams.stores",
     "SnapshotStore": "streams.state",
     "Spider": "streams.spiders",
     "Summary": "api",

@@ -83,6 +83,8 @@ POINTS = {
     "sink.rows.writing": "before rows are appended to the file",
     "sink.rows.written": "they are in the file, the state does not say so",
     "sink.state.written": "state and file agree, nothing is committed",
+    "store.writing": "before a store gets rows",
+    "store.written": "a store has them, the worker does not know that yet",
     "pipelines.rows.written": "rows that pipelines made are in the file, the state does not say so",
     "pipelines.state.written": "the state says so, the next items are not given to them",
     "pipelines.closed": "pipelines were closed, the state does not say so",

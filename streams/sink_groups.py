@@ -48,6 +48,8 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         formulas: Whether a CSV file keeps texts that a spreadsheet would run as formulas.
         pipelines: Whether the job's items pass pipelines before they are rows.
         is_fleet: Whether it is an output of a job on a fleet.
+        is_store: Whether the output is a store that takes rows as they come.
+        on_gone: Of a store: what becomes of rows that are gone, `delete`, `keep` or `mark`.
     """
 
     job: str
@@ -57,6 +59,8 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     formulas: bool = False
     pipelines: bool = False
     is_fleet: bool = False
+    is_store: bool = False
+    on_gone: str = "delete"
 
     @property
     def id(self) -> str:

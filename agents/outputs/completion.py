@@ -19,6 +19,7 @@ from crawlog.agents.control import beating
 from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.jobs import SHUTDOWN, ended, finish_reason
+from crawlog.streams.printable import without_secrets
 from crawlog.streams.recovery import fetch_again, sorted_out
 from crawlog.streams.sink import (
     Final,
@@ -82,8 +83,10 @@ class Completion:
         """Whether there are copies, and none can be written now."""
         return bool(self.copies) and all(spec is None for _, spec in self.copies.values())
 
-    def keep_copies(self, names: Collection[str]) -> None:
+    async def keep_copies(self, names: Collection[str]) -> None:
         """Forget all copies but these."""
+        for name in self.copies.keys() - names:
+            await self._output.unfeed(name)
         self.copies = {name: one for name, one in self.copies.items() if name in names}
 
     async def want_copy(self, wanted: "WantedOutput", spec: "SinkSpec | None") -> None:
@@ -95,6 +98,8 @@ class Completion:
         if spec is None:
             return
         await asyncio.to_thread(forget_output, self._data, spec)
+        if spec.is_store:
+            await self._output.feed(wanted.output.name, spec)
         if wanted.has_failed and not wanted.lacks_file:
             await self._notes.note(wanted, rev=0)
 
@@ -139,17 +144,23 @@ class Completion:
             crash_points.point("output.made")
             await self._note(rows, self._stats)
         crash_points.point("output.noted")
-        log.info("output_complete", job=wanted.job, output=wanted.output.name, rows=rows, is_final=wanted.is_final)
+        log.info("output_complete", job=wanted.job, output=wanted.shown, rows=rows, is_final=wanted.is_final)
         return not self.copies
 
     async def failed(self, error: Exception) -> None:
         """Note that the output and its copies cannot be made. Skips those that are complete, or noted so already."""
         wanted = self._output.wanted
         if not wanted.is_settled:
-            await self._notes.failed(wanted, error, place=self._output.spec.output)
+            await self._notes.failed(wanted, error, place="" if self._output.spec.is_store else self._place)
         for copy, spec in list(self.copies.values()):
-            if spec is not None and not self._notes.says_failed(copy, spec.output):
+            if spec is not None and not spec.is_store and not self._notes.says_failed(copy, spec.output):
                 await self._notes.failed(copy, error, place=spec.output)
+
+    @property
+    def _place(self) -> str:
+        """Where the output lies; an address without its password, as notes are in the log."""
+        output = self._output.spec.output
+        return output if self._output.spec.is_file else without_secrets(output)
 
     def _made(self, ends: Mapping[int, int]) -> Final | None:
         """The note about FILE, if it and the copies were made with all up to `ends`, and nothing came since."""
@@ -173,6 +184,8 @@ class Completion:
                 made.unclose()  # the job was stopped, went on, and got no further item
             if not self._are_closed(made, end, end.reason):
                 return None
+        if not await self._fill_stores():
+            return None
         await output.close()
         await self._write_copies(_offsets(end))
         if output.wanted.is_settled and self.copies:
@@ -228,10 +241,44 @@ class Completion:
         self._notes.lack(self._output.wanted, tuple(one.result.url for one, _ in lacks), self.unmade)
         return not lacks
 
+    async def note_stores(self) -> None:
+        """Note which stores take no rows, and which copies do again."""
+        for name, feeder in list(self._output.feeders.items()):
+            copy, _ = self.copies.get(name, (None, None))
+            if feeder.error is not None:
+                await self._notes.failed(copy or self._output.wanted, feeder.error)
+            elif copy is not None and copy.has_failed and feeder.position >= 0:
+                await self._notes.note(copy, rev=0)
+
+    async def _fill_stores(self) -> bool:
+        """Finish the stores that have all rows; whether FILE, and copies that are files, may be made now.
+
+        A copy that is away stays wanted, and holds nothing up.
+        """
+        output = self._output
+        results = await output.open()
+        for name, feeder in list(output.feeders.items()):
+            is_copy = name in self.copies
+            if feeder.error is not None:
+                if is_copy:
+                    await self._notes.failed(self.copies[name][0], feeder.error)
+                    continue
+                raise feeder.error
+            if not feeder.is_done:
+                return False
+            await feeder.finish()
+            if is_copy:
+                rows = (results.made or results).rows
+                await self._notes.note(self.copies[name][0], rows=rows, place=feeder.place)
+                log.info("output_complete", job=output.spec.job, output=feeder.place, rows=rows, is_final=True)
+                await output.unfeed(name)
+                del self.copies[name]
+        return True
+
     async def _write_copies(self, ends: Mapping[int, int]) -> None:
         """Write all copies that can be, from the closed state; the others stay wanted."""
         for name, (wanted, spec) in list(self.copies.items()):
-            if spec is None:
+            if spec is None or spec.is_store:
                 continue
             writing = asyncio.to_thread(write_other, self._data, self._output.spec, spec, ends)
             try:
@@ -250,7 +297,7 @@ class Completion:
             return finalise(self._data, self._output.spec, ends, out, keeps=bool(self.copies))
 
     async def _note(self, rows: int, stats: dict[str, float]) -> None:
-        await self._notes.note(self._output.wanted, rows=rows, place=self._output.spec.output, stats=stats)
+        await self._notes.note(self._output.wanted, rows=rows, place=self._place, stats=stats)
 
     async def _note_partial(self, rows: int) -> None:
         place = str(self._output.partial)

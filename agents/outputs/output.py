@@ -1,6 +1,6 @@
 """One output of a job: its records wait in memory, its state is open only while it is written.
 
-take ─► pending ─► write: dead letters acknowledged → rows in the file → state in one batch
+take ─► pending ─► write: dead letters acknowledged → rows in the file → state in one batch ─► Feeder ─► a store
 the job has ended, all is in ─► Completion
 """
 
@@ -28,11 +28,14 @@ from crawlog.streams.sink import (
     forget_others,
     has_pipelines,
     lose,
+    sink_for,
     state_of,
 )
 from crawlog.streams.sink_groups import SinkSpec
 from crawlog.streams.state import environment_error
+from crawlog.streams.stores import Store
 
+from .feeder import Feeder
 from .row_maker import Closing, RowMaker, pipelines_of
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
         note: A message for the user about the state; empty without one.
         goes_back: Whether the reader must go back to `seen`: the state began again.
         tries_at: When to try again after an error, by a monotonic clock.
+        feeders: Those of the stores that get its rows, its own one or copies, by name; only while the state is open.
     """
 
     def __init__(
@@ -88,6 +92,8 @@ class Output:  # long: one state is opened, written, completed and closed by its
         self._results: SinkState | None = None
         self._rows: RowMaker | None = None
         self._making: asyncio.Task[None] | None = None
+        self._stores: dict[str, SinkSpec] = {wanted.output.name: spec} if spec.is_store else {}
+        self.feeders: dict[str, Feeder] = {}
         self._wanted_at = 0.0
         self._opens_again = False
 
@@ -95,6 +101,11 @@ class Output:  # long: one state is opened, written, completed and closed by its
     def is_open(self) -> bool:
         """Whether its state is open."""
         return self._results is not None
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether no store lacks rows of the open state."""
+        return all(one.is_done for one in self.feeders.values())
 
     @property
     def has_pipelines(self) -> bool:
@@ -120,7 +131,8 @@ class Output:  # long: one state is opened, written, completed and closed by its
     def trouble(self) -> str:
         """Why the pipelines make no row, or why nothing is written; empty if all is well."""
         trouble = self._rows.trouble if self._rows else ""
-        return f"job {self.spec.job}, {trouble}" if trouble else self.error
+        away = next((str(one.error) for one in self.feeders.values() if one.error), "")
+        return f"job {self.spec.job}, {trouble}" if trouble else self.error or away
 
     @property
     def is_mended(self) -> bool:
@@ -131,6 +143,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
         """
         is_well = not self.error and not self.goes_back and (self.is_open or bool(self._durable))
         made = self._results.made if self._results is not None else None
+        is_well = is_well and all(one.error is None and one.position >= 0 for one in self.feeders.values())
         if self.wanted.lacks_file and (made is None or made.is_done):
             return False
         return self.wanted.has_failed and is_well and (self._rows is None or self._rows.works)
@@ -204,7 +217,28 @@ class Output:  # long: one state is opened, written, completed and closed by its
         if has_pipelines(self._data, self.spec):
             self._make_rows(results)
         self._opens_again = False
+        for name in self._stores:
+            self._start_feed(name, results)
         return results
+
+    async def feed(self, name: str, spec: SinkSpec) -> None:
+        """Feed a copy that is a store, beside what else is made of the rows. Raises: Misconfigured: it is not there."""
+        if self._stores.get(name) != spec:
+            await self.unfeed(name)
+            self._stores[name] = spec
+            if self._results is not None:
+                self._start_feed(name, self._results)
+
+    async def unfeed(self, name: str) -> None:
+        """Feed a copy no more."""
+        self._stores.pop(name, None)
+        if (feeder := self.feeders.pop(name, None)) is not None:
+            await feeder.end()
+
+    def _start_feed(self, name: str, results: SinkState) -> None:
+        store = sink_for(self._stores[name])
+        assert isinstance(store, Store)
+        self.feeders[name] = Feeder(self._stores[name], store, results)
 
     def _opened(self) -> SinkState:
         try:
@@ -309,11 +343,16 @@ class Output:  # long: one state is opened, written, completed and closed by its
 
     async def close(self) -> None:
         """Close the state, also if the caller's time runs out; what waits is forgotten, and read again."""
-        making, results = self._making, self._results
+        making, results, feeders = self._making, self._results, self.feeders
         self._making = self._rows = self._results = None
-        await asyncio.shield(self._end(making, results))
+        self.feeders = {}
+        await asyncio.shield(self._end(making, results, feeders))
 
-    async def _end(self, making: "asyncio.Task[None] | None", results: SinkState | None) -> None:
+    async def _end(
+        self, making: "asyncio.Task[None] | None", results: SinkState | None, feeders: Mapping[str, Feeder]
+    ) -> None:
+        for feeder in feeders.values():
+            await feeder.end()
         if making is not None:
             making.cancel()
             await asyncio.wait([making])

@@ -237,7 +237,7 @@ class OutputsWorker:
                 keys = {one.key for one in mine}
                 await self._drop(key for key in (*self._outputs, *self._held) if key[0] == job and key not in keys)
                 for output in self._by_job.get(job, ()):
-                    self._of(output).keep_copies({name for _, name in keys})
+                    await self._of(output).keep_copies({name for _, name in keys})
                 is_alone = sum(not one.is_refused for one in mine if one.spec.pipelines) <= 1
                 for wanted in mine:
                     bounds = bounds or await self._bounds()
@@ -265,7 +265,7 @@ class OutputsWorker:
             if (leading := leading_of(wanted, self._by_job)) is not None:
                 self._of(leading).copies.pop(wanted.output.name, None)
             if await self._records.note(wanted, error=str(error), is_refused=True):
-                log.warning("output_refused", job=wanted.job, output=wanted.output.name[:200], error=str(error))
+                log.warning("output_refused", job=wanted.job, output=wanted.shown[:200], error=str(error))
         except (CrawlError, OSError) as error:
             await self._drop([key])
             self._hold([wanted])
@@ -273,7 +273,7 @@ class OutputsWorker:
                 await self._of(leading).want_copy(wanted, None)
             self._retry[wanted.job] = time.monotonic() + AGAIN_S
             if await self._records.failed(wanted, error):
-                log.warning("output_not_written", job=wanted.job, output=wanted.output.name, error=str(error))
+                log.warning("output_not_written", job=wanted.job, output=wanted.shown, error=str(error))
             return not (wanted.spec.pipelines and isinstance(error, RetryLater))
         return True
 
@@ -379,12 +379,13 @@ class OutputsWorker:
         is_full = size >= BATCH_BYTES
         await self._write_all(one for one in waiting if is_full or now - one.pending_since >= FLUSH_S)
         for output in self._outputs.values():
+            await self._of(output).note_stores()
             if not output.pending and output.is_mended:
                 await self._records.note(output.wanted, rev=0)
         at_rest = [one for one in self._outputs.values() if one.is_open and not one.pending]
         for output in at_rest:
             only_waits = output.wanted.is_settled and self._of(output).only_waits
-            if (only_waits or not output.has_pipelines) and now - output.written_at > REST_S:
+            if (only_waits or not output.has_pipelines) and output.is_fed and now - output.written_at > REST_S:
                 await output.close()
 
     async def _write_all(self, outputs: Iterable[Output]) -> None:

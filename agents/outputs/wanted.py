@@ -15,6 +15,7 @@ from crawlog.schemas.job_orders import OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.control import counting_epochs
 from crawlog.streams.jobs import is_final
+from crawlog.streams.printable import without_secrets
 from crawlog.streams.sink import PrivateOutputs, fleet_sink_of, private_sink_of
 from crawlog.streams.sink_groups import RewoundRange, SinkSpec
 
@@ -56,6 +57,11 @@ class WantedOutput(msgspec.Struct, frozen=True):
     def key(self) -> tuple[str, str]:
         """Job and output."""
         return self.job, self.output.name
+
+    @property
+    def shown(self) -> str:
+        """Its name for people: of a store that a run was given, the address without its password."""
+        return without_secrets(self.output.name)
 
     @property
     def note_name(self) -> str:

@@ -42,6 +42,7 @@ from crawlog.streams.sink import (
     write_rows,
 )
 from crawlog.streams.sink_groups import STDOUT, SinkSpec
+from crawlog.streams.stores import Store, fill
 from crawlog.terminal import rows as standard_output
 
 from .dead import Dead
@@ -135,6 +136,9 @@ def export_job(
             export.close()
 
 
+ADD = "`crawlog outputs add JOB -o NAME` has one fill it"
+
+
 def as_scraped(made: Exported) -> str:
     """A line for the user about the rows of a job with pipelines."""
     return (
@@ -157,7 +161,7 @@ def exported_job(settings: "Settings", job: str, output: str) -> ExportedJob:
         known = ", ".join(sorted(state.names())[:20]) or "none"
         raise UnknownName(f"there is no job {job} in the log; there are: {known}")
     since, voids = counting_epochs(state.control.of(Rewound), job, copy)
-    spec = sink_of(job, output, since, voids, formulas=settings.results.csv_formulas)
+    spec = sink_of(job, output, since, voids, settings=settings)
     is_open = view.state == "pending"  # crawl.control does not tell whether a page has come
     return ExportedJob(copy, spec, "running" if is_open else view.state, view.reason, state.end(copy))
 
@@ -279,6 +283,11 @@ class _Export:
         """Writes the rows, a file whole or not at all; returns where they are."""
         spec = self._now.spec
         sink, partial = sink_for(spec), Path(f"{spec.output}.partial")
+        if isinstance(sink, Store):
+            if source is not self._state:
+                raise Misconfigured(f"{sink.place}: a store takes the rows of pipelines from a sink worker only: {ADD}")
+            fill(sink, self._state)
+            return sink.place
         if not spec.is_file:
             with _room("standard output" if spec.output == STDOUT else spec.output):
                 write_rows(source, sink, standard_output())

@@ -20,6 +20,7 @@ from crawlog.schemas.items import named_stats
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import EndSteps
+from crawlog.streams.printable import without_secrets
 from crawlog.streams.settings import Settings, find_browser, wants_browser
 from crawlog.streams.sink import summed
 
@@ -63,7 +64,7 @@ def run(
         find_browser(settings)  # reports a missing browser before anything is started
     with ExitStack() as opened:
         wanted = wanted_of(settings, request, parts, shown.say, opened, by=whoever(), may_change=True)
-        summary = Summary(wanted.name, wanted.example, output=", ".join(request.outputs) or None)
+        summary = Summary(wanted.name, wanted.example, output=", ".join(map(without_secrets, request.outputs)) or None)
         started = time.monotonic()
         shown.say(f"job {summary.job}")
         for line in parts.facts.notes if parts.facts is not None else ():

@@ -15,6 +15,7 @@ from crawlog import outcome
 from crawlog.schemas.job_orders import PIPELINES_ALONE
 from crawlog.streams.errors import EngineError, Unusable
 from crawlog.streams.fleet import OutputView
+from crawlog.streams.printable import without_secrets
 from crawlog.streams.sink import NOWHERE, PrivateOutputs, SinkState, final_of, is_complete, private_sink_of
 from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
 from crawlog.terminal import rows
@@ -29,6 +30,8 @@ SHOWN = 5  # URLs without rows that are named at most
 
 # How long rows cannot be written, behind the job's end, until the run gives up, seconds: three tries of the worker.
 GIVE_UP_S = 15.0
+
+STORE_GIVE_UP_S = 90.0  # The same of a store: servers are restarted
 
 
 class RunOutputs:
@@ -96,7 +99,8 @@ class RunOutputs:
         """The outputs as they are behind this end of the job."""
         notes = self._own.notes(self._data)
         for output in self._sinks:
-            name, note = PIPELINES_ALONE.name if output == NOWHERE else output, notes.get(output)
+            name = PIPELINES_ALONE.name if output == NOWHERE else without_secrets(output)
+            note = notes.get(output)
             is_told = note is not None and (note.epoch, note.rev) == (end.epoch, end.rev)
             if note is None or not is_told or self._may_pass(output, is_failing=bool(note.error and not note.place)):
                 yield OutputView(name, "writing", required=True)
@@ -109,7 +113,8 @@ class RunOutputs:
             self._fails_since.pop(output, None)
             return False
         now = time.monotonic()
-        return now < self._fails_since.setdefault(output, now) + GIVE_UP_S
+        patience_s = STORE_GIVE_UP_S if self._sinks[output].is_store else GIVE_UP_S
+        return now < self._fails_since.setdefault(output, now) + patience_s
 
     def rows(self, end: "Finished | None" = None) -> int | None:
         """The number of rows in the files, made now or before; rows for standard output are written to it."""
@@ -150,5 +155,5 @@ class RunOutputs:
 
     def partial(self) -> str | None:
         """The files with the rows so far, if there are any."""
-        partials = (sink.partial(self._data) for sink in self._sinks.values())
+        partials = (sink.partial(self._data) for sink in self._sinks.values() if not sink.is_store)
         return ", ".join(str(one) for one in partials if Path(one).exists()) or None

@@ -178,6 +178,9 @@ class Results(Section):
     csv_formulas: bool = False
     """Whether a text that begins with `=`, `+`, `-`, `@` or a tab stands in a CSV as it is, for a spreadsheet to
     calculate. Else an apostrophe stands before it, which says that it is text. Numbers stay numbers."""
+    on_gone: Literal["delete", "keep", "mark"] = "delete"
+    """What becomes of a row in a store when its page has it no longer, or a new crawl of the job has not found it: it
+    is deleted, stays, or gets the time in its column `_gone`."""
 
 
 class Sink(Section):

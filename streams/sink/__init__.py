@@ -5,6 +5,7 @@
       ▼
     SinkState      state: FILE.partial with all rows, RocksDB with the place of each key's newest ones
       │ state_folder   its lock, its database, the note about FILE; how it is set aside, removed, read again
+      │ changes    of a store's: the keys whose rows changed, in order ─► Store.write (streams/stores)
       │ made       where pipelines make the rows: items.partial with raw items, FILE.partial with the rows made of them
       │ finish     the job is finished, and no row lacks: the newest rows, FILE by rename, whole or not at all
       ▼

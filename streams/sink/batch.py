@@ -19,7 +19,7 @@ from crawlog.streams.state import Rocks
 
 VERSION = 1  # Of a sink's state, counted up where an older crawlog could not read it
 
-RAW_VERSION = 2  # Of the state of a sink of raw items
+RAW_VERSION = 3  # Of the state of a sink of raw items
 
 TAGGED, PLAIN = b"~", b"="  # First byte of a line of raw items: an item as scraped, or one that was a row already
 
@@ -55,6 +55,11 @@ class Entry(NamedTuple):
     rows: int
 
 
+def change(number: int, key: bytes) -> tuple[bytes, bytes]:
+    """The row that notes a change of a key."""
+    return b"f" + START.pack(number), key
+
+
 class Block(NamedTuple):
     """The place of a key's newest items in the partial file, and the page that they are from."""
 
@@ -79,6 +84,8 @@ class SinkMeta(msgspec.Struct):
         raw: Whether the file has items as scraped, of which pipelines make the rows.
         gaps: Partition, start and end of records of crawl.items that were gone before they were read, until the rows of
             their pages are there.
+        serial: Of the state: another one, with other numbers of changes, has another serial.
+        changes: Number of the last change of a key that was noted for stores.
     """
 
     log: LogIdentity
@@ -90,6 +97,8 @@ class SinkMeta(msgspec.Struct):
     tail: tuple[int, int, int] = (0, 0, _EMPTY)
     raw: bool = False
     gaps: list[tuple[int, int, int]] = []
+    serial: str = ""
+    changes: int = 0
 
 
 class MadeMeta(msgspec.Struct):
@@ -102,6 +111,7 @@ class MadeMeta(msgspec.Struct):
         is_closed: Whether the pipelines were closed behind all raw items up to `at`.
         stats: Stats that the pipelines counted, by name.
         reason: With which they were closed last.
+        changes: As in `SinkMeta`, of the rows that the pipelines made.
     """
 
     at: int = 0
@@ -113,6 +123,7 @@ class MadeMeta(msgspec.Struct):
     is_closed: bool = False
     stats: dict[str, float] = {}
     reason: str = ""
+    changes: int = 0
 
 
 def entry(value: bytes | None, sink: SinkSpec, *, raw: bool = False, plain: bool = False) -> Entry | None:
@@ -206,12 +217,17 @@ def _line(row: bytes) -> bytes:
 
 
 class SinkBatch:
-    """The changes that several records make in a state; nothing is written here."""
+    """The changes that several records make in a state; nothing is written here.
+
+    Args:
+        notes: Whether the changes of keys are noted, for a store.
+    """
 
     made: MadeMeta | None = None
     """How far pipelines are after the batch."""
 
-    def __init__(self, db: Rocks, meta: SinkMeta) -> None:
+    def __init__(self, db: Rocks, meta: SinkMeta, *, notes: bool = False) -> None:
+        self._notes = notes
         self.meta = msgspec.structs.replace(meta, offsets=dict(meta.offsets))
         self.changes = WriteBatch(raw_mode=True)
         self.blocks: list[bytes] = []
@@ -231,6 +247,7 @@ class SinkBatch:
         stored = self._stored(found.key)
         if stored is None:
             self._put(found, self._append(found))
+            self._note(found)
         elif found.page < (stored.partition, stored.offset):
             return
         elif self._is_same(found, stored):
@@ -238,6 +255,13 @@ class SinkBatch:
         else:
             self._drop(stored)
             self._put(found, self._append(found))
+            self._note(found)
+
+    def _note(self, found: Entry) -> None:
+        """Note that a key has changed."""
+        if self._notes:
+            self.meta.changes += 1
+            self.changes.put(*change(self.meta.changes, found.key))
 
     def _is_same(self, found: Entry, stored: Block) -> bool:
         return (found.digest, len(found.block)) == (stored.digest, stored.length)

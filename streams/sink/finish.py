@@ -16,6 +16,7 @@ from crawlog.streams.errors import CrawlError, SinkBehind
 from crawlog.streams.log import Topics, partition_count, read_records, record_headers
 from crawlog.streams.recovery import LostPage, newest_pages
 from crawlog.streams.sink_groups import SinkSpec, known_sinks, ordered_again
+from crawlog.streams.stores import Store
 from crawlog.streams.url import fingerprint, hashed_to
 
 from .formats import ResultRows, Sink
@@ -57,6 +58,8 @@ def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO,
         return final.rows
     with _whole(data, spec, ends) as results:
         sink, source = sink_for(spec), results.made or results
+        if isinstance(sink, Store):
+            return source.rows  # its feeder has written them
         if spec.is_file:
             _make(results, source, sink, Path(spec.output), keeps=keeps)
         else:
@@ -76,6 +79,7 @@ def write_other(data: Path, spec: SinkSpec, other: SinkSpec, ends: Mapping[int, 
     """
     with _whole(data, spec, ends) as results:
         sink, source = sink_for(other), results.made or results
+        assert isinstance(sink, Sink)
         if other.is_file:
             path = Path(other.output)
             results.note_final(made := _written(source, sink, path), other)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from crawlog.schemas.job_orders import PIPELINES_ALONE, OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import files
@@ -50,8 +52,8 @@ def fleet_sink_of(
     place = _declared(settings, job, output) if output.declared else _file(settings, job, output)
     if place == STDOUT:
         raise Misconfigured(f"the declared output {output.name} is standard output, which a worker does not have")
-    made = sink_of(job, place, epoch, voids, formulas=settings.results.csv_formulas)
-    return SinkSpec(job, made.output, epoch, voids, made.formulas, pipelines, is_fleet=True)
+    made = sink_of(job, place, epoch, voids, settings=settings)
+    return msgspec.structs.replace(made, pipelines=pipelines, is_fleet=True)
 
 
 def check_names(job: str, output: OutputSpec) -> None:

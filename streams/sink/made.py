@@ -27,7 +27,7 @@ from crawlog.schemas.items import add_stats
 from crawlog.streams import crash_points
 from crawlog.streams.state import Rocks
 
-from .batch import LENGTH, START, Block, Entry, MadeMeta, SinkBatch, SinkMeta
+from .batch import LENGTH, START, Block, Entry, MadeMeta, SinkBatch, SinkMeta, change
 
 _NO_STATS: Mapping[str, float] = {}
 
@@ -72,6 +72,12 @@ class RawBatch(SinkBatch):
     def _is_same(self, found: Entry, stored: Block) -> bool:
         """Equal items never enter the pipelines again, unless some failed there."""
         return super()._is_same(found, stored) and self._db.get(b"d" + START.pack(stored.start)) is None
+
+    def _note(self, found: Entry) -> None:
+        """Note a key without items; of the others, `PipelineRows.take` notes which rows they became."""
+        if not found.block:
+            self.made.changes += 1
+            self.changes.put(*change(self.made.changes, found.key))
 
     def _origin(self, found: Entry) -> bytes:
         return _origin.pack(*self._source) + found.key
@@ -171,7 +177,11 @@ class PipelineRows:
         for block, rows in made:
             meta.at = block.start + sum(len(line) + 1 for line in block.lines)
             start = START.pack(block.start)
-            if not rows or self._db.get(b"s" + start) is None:
+            if self._db.get(b"s" + start) is None:
+                continue
+            meta.changes += 1
+            changes.put(*change(meta.changes, block.key))
+            if not rows:
                 continue
             text = b"".join(row + b"\n" for row in rows)
             blocks.append(text)
@@ -194,7 +204,7 @@ class PipelineRows:
         """Remove all rows: the pipelines begin with the first raw item."""
         changes = WriteBatch(raw_mode=True)
         changes.delete_range(b"r", b"s")
-        self.write(changes, MadeMeta())
+        self.write(changes, MadeMeta(changes=self.meta.changes))
         self.taken = 0
         os.ftruncate(self._file, 0)
 
@@ -249,6 +259,15 @@ class PipelineRows:
                 yield piece
         if rows != self.meta.rows:
             self._db.condemn(f"{self.path} has {rows} rows, and should have {self.meta.rows}")
+
+    def of(self, block: Block) -> bytes | None:
+        """The rows of a key with this block of raw items; None before the pipelines have made them."""
+        if not block.length:
+            return b""
+        if block.start >= self.meta.at:
+            return None
+        place = self._db.get(b"r" + START.pack(block.start))
+        return b"" if place is None else os.pread(self._file, *reversed(_place.unpack(place)[:2]))
 
     def _places(self) -> Iterator[tuple[int, int]]:
         """(start, length) of the rows, in the file's order."""

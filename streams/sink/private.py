@@ -146,7 +146,7 @@ def private_sink_of(
         path = _stdout_rows(settings.run.data, job)
         files.own(path.parent)
         place = str(path)
-    made = sink_of(job, place, epoch, voids, formulas=settings.results.csv_formulas)
+    made = sink_of(job, place, epoch, voids, settings=settings)
     return msgspec.structs.replace(made, pipelines=pipelines)
 
 

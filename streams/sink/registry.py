@@ -10,40 +10,57 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
+from crawlog.streams.stores import Postgres, Store
 
 from .formats import Csv, JsonArray, JsonLines, Nothing, Sink, StandardOutput
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
 
 GROUP = "crawlog.sinks"  # The entry point group; an entry point is named after a suffix with its dot, or a scheme
 
 NOWHERE = "none:"  # The output of a job whose pipelines alone keep its items
 
-BUILT_IN: dict[str, type[Sink]] = {
+BUILT_IN: dict[str, type[Sink | Store]] = {
     ".jsonl": JsonLines,
     ".json": JsonArray,
     ".csv": Csv,
     STDOUT: StandardOutput,
     "none": Nothing,
+    "postgresql": Postgres,
+    "postgres": Postgres,
 }
 
 _scheme = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def sink_of(
-    job: str, output: str, epoch: int = 0, voids: tuple[RewoundRange, ...] = (), *, formulas: bool = False
+    job: str, output: str, epoch: int = 0, voids: tuple[RewoundRange, ...] = (), *, settings: "Settings | None" = None
 ) -> SinkSpec:
     """The sink of `-o OUTPUT`, checked before anything is crawled.
 
+    Args:
+        settings: Whose `results` say how rows are written; None for the defaults.
+
     Raises: Misconfigured: no such format or store, or no place where it can write.
     """
-    spec = SinkSpec(job, str(Path(output).absolute()) if is_file(output) else output, epoch, voids, formulas)
+    kind, names_a_file = _found(output)
+    spec = SinkSpec(job, str(Path(output).absolute()) if names_a_file else output, epoch, voids)
+    spec = msgspec.structs.replace(spec, is_store=issubclass(kind, Store))
+    if settings is not None:
+        results = settings.results
+        spec = msgspec.structs.replace(spec, formulas=results.csv_formulas, on_gone=results.on_gone)
     sink_for(spec, checks=True)
     return spec
 
 
-def sink_for(spec: SinkSpec, *, checks: bool = False) -> Sink:
+def sink_for(spec: SinkSpec, *, checks: bool = False) -> Sink | Store:
     """The object that writes. Raises: Misconfigured: its class is not installed, or does not accept the output.
 
     Args:
@@ -61,7 +78,7 @@ def sink_for(spec: SinkSpec, *, checks: bool = False) -> Sink:
     return made
 
 
-def sink_class(output: str) -> type[Sink]:
+def sink_class(output: str) -> type[Sink | Store]:
     """The class that writes an output. Raises: Misconfigured: none is installed, or it cannot be loaded."""
     return _found(output)[0]
 
@@ -71,7 +88,7 @@ def is_file(output: str) -> bool:
     return _found(output)[1]
 
 
-def failed(kind: type[Sink], output: str, error: Exception) -> Misconfigured:
+def failed(kind: type[Sink | Store], output: str, error: Exception) -> Misconfigured:
     """What the user is told of an error in a sink's own code."""
     return Misconfigured(
         f"{output}: its sink, {kind.__module__}:{kind.__qualname__}, failed: {type(error).__name__}: {error}\n"
@@ -80,7 +97,7 @@ def failed(kind: type[Sink], output: str, error: Exception) -> Misconfigured:
     )
 
 
-def _found(output: str) -> tuple[type[Sink], bool]:
+def _found(output: str) -> tuple[type[Sink | Store], bool]:
     """The class, and whether the output is a file."""
     for name, names_a_file in _names(output):
         if kind := BUILT_IN.get(name):
@@ -112,7 +129,7 @@ def _unknown(output: str) -> str:
     return f"-o {output}: the name must end in {', '.join(suffixes)}, or be - for standard output; {more}"
 
 
-def _loaded(name: str, registered: Sequence[EntryPoint], output: str) -> type[Sink]:
+def _loaded(name: str, registered: Sequence[EntryPoint], output: str) -> type[Sink | Store]:
     packages = [one.dist.name if one.dist else "?" for one in registered]
     if len(registered) > 1:
         raise Misconfigured(
@@ -129,9 +146,9 @@ def _loaded(name: str, registered: Sequence[EntryPoint], output: str) -> type[Si
             "The package is broken, or something that it needs is missing:"
             f" `pip install --upgrade --force-reinstall {package}` installs both again"
         ) from error
-    if not (isinstance(kind, type) and issubclass(kind, Sink)) or inspect.isabstract(kind):
+    if not (isinstance(kind, type) and issubclass(kind, (Sink, Store))) or inspect.isabstract(kind):
         raise Misconfigured(
-            f"{where} is not a class derived from crawlog.Sink with a method `write`. Its author must correct it;"
-            f" `pip uninstall {package}` removes it"
+            f"{where} is not a class derived from crawlog.Sink with a method `write`, or from crawlog.Store. Its author"
+            f" must correct it; `pip uninstall {package}` removes it"
         )
     return kind

@@ -11,10 +11,12 @@ this fold is `items.partial` in the data folder, with items as scraped, and `mad
     b"m"                  JSON of `SinkMeta`: the log, the offsets, the length of the file
     b"k" URL [ID]         its newest items: page partition, page offset, start, length, digest, rows
     b"s" start:8          length:4, of the live blocks in the file's order
+    b"f" number:8         a key that has changed, in the order of the changes; for stores
 """
 
 import os
 import shutil
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +30,7 @@ from crawlog.streams import crash_points, files
 from crawlog.streams.cluster import LogIdentity
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.sink_groups import AGAIN, SINK_FILE, SinkSpec, ordered_again
+from crawlog.streams.stores import CHANGES_BYTES, MOST_CHANGES, Feed, KeyRows, RowChanges, feed_of
 
 from .batch import BLOCK, LENGTH, RAW_VERSION, START, VERSION, Block, Entry, MadeMeta, SinkBatch, SinkMeta
 from .made import PipelineRows, RawBatch, joined, made_length, pieces, write_at
@@ -158,6 +161,37 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         if rows != self.meta.rows:
             self._db.condemn(f"{self.path} has {rows} rows, and should have {self.meta.rows}")
 
+    @property
+    def feed(self) -> Feed:
+        """What a store gets of this state."""
+        counting = self.sink.epoch, self.sink.voids
+        return feed_of(self.sink.job, self.meta.log, counting, self.meta.serial)
+
+    @property
+    def changed(self) -> int:
+        """Number of the last change that stores are to take."""
+        return self.made.meta.changes if self.made else self.meta.changes
+
+    def changes(self, after: int, most: int = MOST_CHANGES) -> RowChanges:
+        """The changes behind a number, the newest rows of each key once; its end is `after` if there are none.
+
+        A key whose rows the pipelines have not made yet is left out: they note it when they have.
+        """
+        found: dict[bytes, KeyRows] = {}
+        size, end = 0, after
+        noted = self._db.read(b"f" + START.pack(after + 1), b"g", most)
+        for (row, key), stored in zip(noted, self._db.get_many([b"k" + key for _, key in noted]), strict=True):
+            end = START.unpack_from(row, 1)[0]
+            block = Block(*BLOCK.unpack(stored)) if stored else Block(0, 0, 0, 0, 0, 0)
+            rows = self.made.of(block) if self.made else os.pread(self._file, block.length, block.start)
+            if rows is None or key in found:
+                continue
+            found[key] = KeyRows(key, block[:2], rows)
+            size += len(rows)
+            if size >= CHANGES_BYTES:
+                break
+        return RowChanges(after, end, [*found.values()])
+
     def note_final(self, made: Path, other: SinkSpec | None = None) -> None:
         """Note the file that becomes FILE next, or that of another output without a state."""
         there = made.stat()
@@ -214,7 +248,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
     def _checked(self, log: LogIdentity | None) -> SinkMeta:
         raw = self._db.get(b"m")
         if raw is None and next(self._db.scan(b""), None) is None:
-            return SinkMeta(log or LogIdentity("", ""))
+            return SinkMeta(log or LogIdentity("", ""), serial=uuid.uuid4().hex)
         try:
             meta = msgspec.json.decode(raw or b"", type=SinkMeta)
         except msgspec.DecodeError as error:
@@ -257,7 +291,7 @@ class SinkState:  # long: each method is one step of a fold on one database and 
 
     def _batch(self) -> SinkBatch:
         if self.made is None:
-            return SinkBatch(self._db, self.meta)
+            return SinkBatch(self._db, self.meta, notes=self.sink.is_store)
         return RawBatch(self._db, self.meta, self.made)
 
     def _opened(self, path: Path) -> int:
@@ -282,7 +316,8 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         """Begin again from offset 0."""
         changes = WriteBatch(raw_mode=True)
         changes.delete_range(b"", b"\xff")  # in place: a database that was removed may not open again
-        self._write(changes, SinkMeta(log, RAW_VERSION if raw else VERSION, raw=raw, gaps=[*gaps]))
+        serial = uuid.uuid4().hex
+        self._write(changes, SinkMeta(log, RAW_VERSION if raw else VERSION, raw=raw, gaps=[*gaps], serial=serial))
         return self.meta
 
     def _write(self, changes: WriteBatch, meta: SinkMeta, made: MadeMeta | None = None) -> None:

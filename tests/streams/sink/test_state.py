@@ -203,7 +203,7 @@ def test_a_file_that_is_not_ours_is_filled_again(tmp_path: Path, sink: SinkSpec,
 def test_a_state_of_another_log_is_filled_again(tmp_path: Path, sink: SinkSpec, log: LogIdentity) -> None:
     """Offsets mean nothing in a topic that was created again."""
     fold(tmp_path, sink, (0, 7, found("u", (0, 0), {"n": 1})))
-    assert fold(tmp_path, sink, log=log) == SinkMeta(log)
+    assert msgspec.structs.replace(fold(tmp_path, sink, log=log), serial="") == SinkMeta(log)
 
 
 def test_a_second_worker_has_to_wait(tmp_path: Path, sink: SinkSpec) -> None:
@@ -231,7 +231,7 @@ def test_a_state_of_another_version_is_not_read(tmp_path: Path, sink: SinkSpec, 
     with pytest.raises(Unusable, match="of another version"):
         SinkState(tmp_path, sink, LOG)
     assert results.empty(tmp_path, sink).name == "aside-state"
-    assert fold(tmp_path, sink) == SinkMeta(LOG)
+    assert msgspec.structs.replace(fold(tmp_path, sink), serial="") == SinkMeta(LOG)
 
 
 @pytest.mark.parametrize("failing", ["_opened", "_write"])
@@ -436,7 +436,7 @@ HARMLESS = ["-5", "+5", "-0.5", "-1.5e-3", "5", "a=b", "'=1", " =1", "a\rb", ""]
 
 def csv_of(tmp_path: Path, row: dict[str, object], *, formulas: bool = False) -> list[list[str]]:
     """The records of a CSV file with one row."""
-    sink = sink_of("j", str(tmp_path / "out.csv"), formulas=formulas)
+    sink = msgspec.structs.replace(sink_of("j", str(tmp_path / "out.csv")), formulas=formulas)
     fold(tmp_path, sink, (0, 0, found("u", (0, 0), row)))
     finalise(tmp_path, sink, {}, io.BytesIO())
     with Path(sink.output).open(newline="") as file:
@@ -462,7 +462,7 @@ def test_formulas_stay_in_a_csv_on_request(tmp_path: Path) -> None:
 
 def test_a_csv_is_made_anew_for_the_other_choice_about_formulas(tmp_path: Path) -> None:
     """Other files are the same either way."""
-    sink = sink_of("j", str(tmp_path / "out.csv"), formulas=True)
+    sink = msgspec.structs.replace(sink_of("j", str(tmp_path / "out.csv")), formulas=True)
     fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": "=1"})))
     finalise(tmp_path, sink, {0: 1}, io.BytesIO())
     other = sink_of("j", sink.output)
@@ -474,7 +474,7 @@ def test_a_csv_is_made_anew_for_the_other_choice_about_formulas(tmp_path: Path) 
     lines = sink_of("j", str(tmp_path / "out.jsonl"))
     fold(tmp_path, lines, (0, 0, found("u", (0, 0), {"n": "=1"})))
     finalise(tmp_path, lines, {0: 1}, io.BytesIO())
-    assert is_complete(tmp_path, sink_of("j", lines.output, formulas=True), {0: 1})
+    assert is_complete(tmp_path, msgspec.structs.replace(sink_of("j", lines.output), formulas=True), {0: 1})
 
 
 def test_standard_output_gets_the_newest_rows_each_time(tmp_path: Path) -> None:
@@ -620,7 +620,7 @@ def test_every_format_is_known() -> None:
     """By the name's end, in any case, as the command line takes it."""
     for spelled in (str, str.upper):
         for suffix, kind in registry.BUILT_IN.items():
-            output = {"-": "-", "none": registry.NOWHERE}.get(suffix, f"x{suffix}")
+            output = suffix if suffix == "-" else f"x{suffix}" if suffix.startswith(".") else f"{suffix}:x"
             assert registry.sink_class(spelled(output)) is kind
 
 

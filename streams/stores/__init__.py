@@ -1,0 +1,31 @@
+"""Stores: outputs that take the rows of a job as they come.
+
+    SinkState.changes ─► Store.write: the rows of some keys, and how far they are, in one transaction
+      ▲ position           │ an error: the connection is closed; `open` gives the position that the store has
+      └────────────────────┘
+    the job has ended, all is written ─► Store.finish: rows that are gone
+
+    changes    what a store gets: the keys whose rows changed, in order
+    base       `Store`: what each store does
+    columns    which columns a table gets from the rows, and how a value fits one
+    postgres   PostgreSQL
+
+Each store imports its library where it connects. agents/outputs feeds it.
+"""
+
+from .base import RowState, Store, fill
+from .changes import CHANGES_BYTES, MOST_CHANGES, Feed, KeyRows, RowChanges, feed_of
+from .postgres import Postgres
+
+__all__ = [
+    "CHANGES_BYTES",
+    "MOST_CHANGES",
+    "Feed",
+    "KeyRows",
+    "Postgres",
+    "RowChanges",
+    "RowState",
+    "Store",
+    "feed_of",
+    "fill",
+]

@@ -1,0 +1,100 @@
+"""Columns of a table, made from rows: what each value is, which column it fits, and the rest. Pure.
+
+A row's fields become columns as they first come with a value. A value that does not fit its column, and a field that
+can have no column, go to the column `_rest`, as JSON by name: nothing is lost, and no crawl waits for a schema.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["bool", "int", "float", "text", "json"]
+
+MOST_COLUMNS = 200
+
+MOST_NAME = 63  # Bytes of a column's name: PostgreSQL cuts longer ones
+
+OWN = ("_key", "_n", "_job", "_url", "_page", "_rest", "_gone")  # Columns of crawlog
+
+LEAST, MOST = -(1 << 63), (1 << 63) - 1  # Of a column of integers
+
+EXACT = 1 << 53  # Integers up to this are exact as floats
+
+_encode = msgspec.json.Encoder().encode
+
+
+def kind_of(value: object) -> Kind | None:
+    """What column a first value makes; None for null."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int" if LEAST <= value <= MOST else "json"
+    if isinstance(value, float):
+        return "float"
+    return "text" if isinstance(value, str) else "json"
+
+
+def new_columns(rows: Iterable[Mapping[str, object]], known: Mapping[str, Kind | None]) -> dict[str, Kind]:
+    """The columns that these rows want beside the known ones, and known ones of integers that are to be of floats.
+
+    Args:
+        known: By name; None for a column of the user's own type.
+    """
+    found: dict[str, Kind] = {}
+    folded = {name.lower() for name in (*known, *OWN)}
+    for row in rows:
+        for name, value in row.items():
+            kind = kind_of(value)
+            there = found.get(name, known.get(name))
+            if kind is None:
+                continue
+            if there == "int" and kind == "float":
+                found[name] = "float"
+            elif name not in known and name not in found and _may_be(name, folded) and len(folded) < MOST_COLUMNS:
+                found[name] = kind
+                folded.add(name.lower())
+    return found
+
+
+def cell(value: object, kind: Kind | None) -> tuple[bool, object]:
+    """Whether a value fits a column, and what is written there; JSON as text."""
+    if value is None:
+        return True, None
+    if kind == "text":
+        return True, _text(value) if isinstance(value, str) else json_text(value)
+    if kind == "json":
+        return True, json_text(value)
+    there = kind_of(value)
+    if kind == "float" and isinstance(value, int) and there == "int":
+        return abs(value) <= EXACT, float(value)
+    return there == kind, value
+
+
+def cells(row: Mapping[str, object], columns: Mapping[str, Kind | None]) -> list[object]:
+    """The values of a row, in the order of the columns; `_rest` behind them."""
+    made: dict[str, object] = {}
+    rest: dict[str, object] = {}
+    for name, value in row.items():
+        fits, written = cell(value, columns[name]) if name in columns else (value is None, None)
+        if fits:
+            made[name] = written
+        else:
+            rest[name] = value
+    return [*(made.get(name) for name in columns), json_text(rest) if rest else None]
+
+
+def json_text(value: object) -> str:
+    """JSON that stores accept: without U+0000, which PostgreSQL refuses in texts and JSON."""
+    return _encode(value).decode("utf-8", "replace").replace("\\u0000", "\ufffd")
+
+
+def _text(value: str) -> str:
+    return value.replace("\0", "\ufffd")
+
+
+def _may_be(name: str, folded: set[str]) -> bool:
+    """Whether a field can have a column: a short name that differs from others by more than its case."""
+    return 0 < len(name.encode("utf-8", "replace")) <= MOST_NAME and "\0" not in name and name.lower() not in folded
