@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "outputs",
     metavar="FILE",
     multiple=True,
-    help="Results: .jsonl, .json, .csv or -. Repeatable.",
+    help="Results: .jsonl, .json, .csv, each .gz or .zst; .xlsx, .parquet; or -. Repeatable.",
 )
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
 @click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")

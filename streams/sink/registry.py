@@ -18,7 +18,7 @@ from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
 from crawlog.streams.stores import Postgres, Store
 
-from .formats import Csv, JsonArray, JsonLines, Nothing, Sink, StandardOutput
+from .formats import PACKERS, Csv, JsonArray, JsonLines, Nothing, Parquet, Sink, StandardOutput, Xlsx, packed
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -27,10 +27,13 @@ GROUP = "crawlog.sinks"  # The entry point group; an entry point is named after 
 
 NOWHERE = "none:"  # The output of a job whose pipelines alone keep its items
 
+_TEXTS: dict[str, type[Sink]] = {".jsonl": JsonLines, ".json": JsonArray, ".csv": Csv}
+
 BUILT_IN: dict[str, type[Sink | Store]] = {
-    ".jsonl": JsonLines,
-    ".json": JsonArray,
-    ".csv": Csv,
+    **_TEXTS,
+    **{f"{name}{packer}": packed(kind, packer) for name, kind in _TEXTS.items() for packer in PACKERS},
+    ".xlsx": Xlsx,
+    ".parquet": Parquet,
     STDOUT: StandardOutput,
     "none": Nothing,
     "postgresql": Postgres,
@@ -125,7 +128,8 @@ def _unknown(output: str) -> str:
     if "://" in output:
         schemes = ", ".join(name for name in plugins if not name.startswith(".")) or "none"
         return f"-o {output}: no sink for {output.partition('://')[0]}:// is installed (there are: {schemes}); {more}"
-    suffixes = [name for name in (*BUILT_IN, *plugins) if name.startswith(".")]
+    texts = f"{', '.join(_TEXTS)} (each also {' or '.join(PACKERS)})"
+    suffixes = [texts, ".xlsx", ".parquet", *(name for name in plugins if name.startswith("."))]
     return f"-o {output}: the name must end in {', '.join(suffixes)}, or be - for standard output; {more}"
 
 

@@ -13,7 +13,7 @@
 Each store imports its library where it connects. agents/outputs feeds it.
 """
 
-from .base import RowState, Store, fill
+from .base import RowState, Store, fill, needed
 from .changes import CHANGES_BYTES, MOST_CHANGES, Feed, KeyRows, RowChanges, feed_of
 from .postgres import Postgres
 
@@ -28,4 +28,5 @@ __all__ = [
     "Store",
     "feed_of",
     "fill",
+    "needed",
 ]

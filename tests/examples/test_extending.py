@@ -1,13 +1,12 @@
 """docs/extending.md: the sink on that page is built, installed and used."""
 
-import gzip
 import io
-import json
 import re
 import subprocess
 import sys
 from importlib import invalidate_caches
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -53,12 +52,13 @@ def test_the_sink_of_the_page_works_as_written(tmp_path: Path, monkeypatch: pyte
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"{line[1:]}\n" for line in content.splitlines()))
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*command, "--target", tmp_path / "site", tmp_path / "gzip_sink"], check=True, timeout=120)
+    subprocess.run([*command, "--target", tmp_path / "site", tmp_path / "xml_sink"], check=True, timeout=120)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     invalidate_caches()
-    spec = sink_of("j", str(tmp_path / "rows.jsonl.gz"))
-    record = items.encode(ItemsRecord("j", "http://a.example/", (0, 0), [msgspec.Raw(b'{"n":1}')], 0))
+    spec = sink_of("j", str(tmp_path / "rows.xml"))
+    record = items.encode(ItemsRecord("j", "http://a.example/", (0, 0), [msgspec.Raw(b'{"n":"<1"}')], 0))
     with SinkState(tmp_path, spec, LogIdentity("cluster", "topic")) as results:
         results.fold([(0, 0, entry(record, spec))])
     assert finalise(tmp_path, spec, {0: 1}, io.BytesIO()) == 1
-    assert json.loads(gzip.decompress((tmp_path / "rows.jsonl.gz").read_bytes())) == {"n": 1}
+    (value,) = ET.parse(tmp_path / "rows.xml").iter("value")
+    assert (value.get("name"), value.text) == ("n", "<1")

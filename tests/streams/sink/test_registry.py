@@ -100,6 +100,9 @@ def test_the_front_door_has_the_base_class() -> None:
         ("rows.jsonl", ".jsonl"),
         ("a.b/rows.2026.JSON", ".json"),
         ("x.json.csv", ".csv"),
+        ("rows.csv.GZ", ".csv.gz"),
+        ("rows.gz.jsonl.zst", ".jsonl.zst"),
+        ("rows.parquet", ".parquet"),
         ("a:b.csv", ".csv"),
         ("/tmp/a:b.csv", ".csv"),
     ],
@@ -111,11 +114,11 @@ def test_the_end_of_a_name_selects_the_class(output: str, name: str) -> None:
 
 
 def test_the_longest_suffix_wins(install: Install) -> None:
-    """`.csv.gz` may be another package's than `.gz`."""
-    install("one", ".gz", "mine_gz", TEXT)
-    install("two", ".csv.gz", "mine_csv_gz", TEXT)
-    assert sink_class("x.csv.gz").__module__ == "mine_csv_gz"
-    assert sink_class("x.tar.gz").__module__ == "mine_gz"
+    """`.csv.bz2` may be another package's than `.bz2`."""
+    install("one", ".bz2", "mine_bz2", TEXT)
+    install("two", ".csv.bz2", "mine_csv_bz2", TEXT)
+    assert sink_class("x.csv.bz2").__module__ == "mine_csv_bz2"
+    assert sink_class("x.tar.bz2").__module__ == "mine_bz2"
 
 
 def test_a_plugin_does_not_replace_a_built_in_format(install: Install) -> None:
@@ -160,7 +163,10 @@ def test_two_jobs_may_fill_one_store(tmp_path: Path, install: Install) -> None:
 @pytest.mark.parametrize(
     ("output", "told"),
     [
-        ("rows.xlsx", r"-o rows.xlsx: the name must end in .jsonl, .json, .csv, .txt, or be - .*docs/extending.md"),
+        (
+            "rows.pdf",
+            r"pdf: .* end in .jsonl, .json, .csv \(each also .gz or .zst\), .xlsx, .parquet, .txt, or be -.*extending",
+        ),
         ("rows", r"the name must end in"),
         ("", r"the name must end in"),
         ("mongodb://host/x.csv", r"no sink for mongodb:// is installed \(there are: mine\); .*docs/extending.md"),

@@ -1,0 +1,31 @@
+"""Result formats: each is a class with `check` and `write`, registered by the suffix of its files.
+
+    ResultRows ─┬─ json_text    JSON lines as the rows are kept, one JSON array; standard output, nothing at all
+                ├─ csv_text     a header of all keys, a record for each row
+                ├─ xlsx         a workbook, more sheets where one is full     openpyxl, `crawlog[xlsx]`
+                ├─ parquet      typed columns, row groups in batches          pyarrow, `crawlog[parquet]`
+                └─ compressed   the text formats through gzip or zstd
+
+`result_rows` has the class to derive from, and the rows as formats read them.
+"""
+
+from .compressed import PACKERS, packed
+from .csv_text import Csv
+from .json_text import JsonArray, JsonLines, Nothing, StandardOutput
+from .parquet import Parquet
+from .result_rows import ResultRows, Sink
+from .xlsx import Xlsx
+
+__all__ = [
+    "PACKERS",
+    "Csv",
+    "JsonArray",
+    "JsonLines",
+    "Nothing",
+    "Parquet",
+    "ResultRows",
+    "Sink",
+    "StandardOutput",
+    "Xlsx",
+    "packed",
+]
