@@ -325,6 +325,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         args: Arguments of the spider (`-a NAME=VALUE`).
         scrapy: Settings of Scrapy that the command line gave (`-s UPPER=VALUE`).
         starts: Whether the spider's `start` gives requests: the job is not finished before `start` has ended.
+        fed: Whether the spider is asked for more requests behind its `start`, so that the job does not end by itself.
         pipelines: Whether items pass the spider's pipelines, in a child of the sink, before they are rows.
         max_depth: Deepest link taken; None for no limit.
         max_pages: Pages after which the job stops; None for no limit. Obeyed through `state`, not by counting.
@@ -366,6 +367,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     scrapy: tuple[tuple[str, str], ...] = ()
     starts: bool = False
     pipelines: bool = False
+    fed: bool = False
     scope: ScopeSpec = ScopeSpec()
     canonical: CanonicalRules = CanonicalRules()
     max_depth: Annotated[int | None, Setting("run.depth")] = None

@@ -25,11 +25,12 @@ class JobSpider(NamedTuple):
     scrapy: tuple[tuple[str, str], ...] = ()
     starts: bool = False
     pipelines: bool = False
+    fed: bool = False
 
     @classmethod
     def of(cls, spec: JobSpec) -> "JobSpider":
         """Those of a job's record."""
-        return cls(spec.spider, spec.args, spec.scrapy, spec.starts, spec.pipelines)
+        return cls(spec.spider, spec.args, spec.scrapy, spec.starts, spec.pipelines, spec.fed)
 
 
 NO_SPIDER = JobSpider()  # The default spider
@@ -56,6 +57,7 @@ def resolve_spec(
         scrapy=spider.scrapy,
         starts=spider.starts,
         pipelines=spider.pipelines,
+        fed=spider.fed,
         requests=requests or request_rules(settings),
         **groups,
         **_values(settings, setting_of(JobSpec)),

@@ -3,7 +3,8 @@
     raw items of the state ─► child: pipelines ─► dead letters ─► rows in FILE.partial ─► state
       └ the child died, or items that it had were replaced: a fresh child, rows from the first item on
 
-`pipelines.resume=continue` goes on behind the last row instead. An item that ends the child twice is left out.
+`pipelines.resume=continue`, and a job that is fed, go on behind the last row instead. An item that ends the child twice
+is left out.
 """
 
 import asyncio
@@ -60,10 +61,14 @@ class PipelinesChild:
 
     Args:
         patience_s: Longest time of one call, by the clock.
+
+    Attributes:
+        is_fed: Whether the job goes on until somebody ends it: its rows are too many to be made anew.
     """
 
     def __init__(self, ref: "SpiderRef", rules: ChildRules, patience_s: float) -> None:
         self._patience_s = patience_s
+        self.is_fed = ref.spec.fed
         self._child = BackgroundChild(ref, rules, LOADER, asyncio.get_running_loop())
 
     async def call(self, name: str, argument: bytes = b"") -> bytes:
@@ -254,6 +259,7 @@ class RowMaker:
             return
         self._made, self._began_s, self._stats = made, time.monotonic(), {}
         self._child = await self._start()
+        self._goes_on |= self._child.is_fed
         try:
             closes = (await self._call("open")).closes[:MAX_TEXT]
         except SpiderDied as error:

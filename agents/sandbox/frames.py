@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LOAD: Final = 1  # Load the spider: the text is a `LoadRequest`
 PAGE: Final = 2  # Run the spider for a page: the text is a `PageMeta`, the body the page's
 WHOLE: Final = 8  # Like `PAGE`; all requests are given whole, see `RequestOut.is_known`
-NEXT: Final = 3  # Give the next part of `Runner.start`
+NEXT: Final = 3  # Give the next part of `Runner.start`; the text is what may be asked of one that waits
 CALL: Final = 4  # Call another method: the text is its name, the body its argument
 
 DONE: Final = 5  # The answer: a `SpiderFacts`, a `CallResult`, or the body of a call

@@ -79,7 +79,7 @@ class SpiderService:
         self._tell_more = tell_more
         self._runner: Any = None
         self._fault = Fault("Misconfigured: no spider is loaded")
-        self._parts: AsyncGenerator[CallResult, None] | None = None
+        self._parts: AsyncGenerator[CallResult, bytes | None] | None = None
 
     def load(self, frame: SpiderFrame) -> SpiderFrame:
         """Load the spider. This runs outside the event loop, so that a project may install its reactor."""
@@ -113,7 +113,7 @@ class SpiderService:
                 call = PageCall(pages.decode(frame.text), frame.body, frame.kind == WHOLE, self._tell_more)
                 return frames_of(await self._runner.page(call))
             if frame.kind == NEXT:
-                return await self._next()
+                return await self._next(frame.text)
             assert frame.kind == CALL
             return [SpiderFrame(DONE, b"", await self._runner.call(frame.text.decode(), frame.body))]
         except BaseException as error:  # noqa: BLE001  # a user's code may raise anything
@@ -129,11 +129,13 @@ class SpiderService:
         except Exception:
             log.exception("the spider's start raised while it was closed")
 
-    async def _next(self) -> list[SpiderFrame]:
-        if self._parts is None:
-            self._parts = self._runner.start()
-        result = await anext(self._parts, None)
-        return [SpiderFrame(ENDED)] if result is None else frames_of(result)
+    async def _next(self, wish: bytes) -> list[SpiderFrame]:
+        is_first = self._parts is None
+        parts = self._parts = self._parts or self._runner.start()
+        try:
+            return frames_of(await parts.asend(None if is_first else wish))
+        except StopAsyncIteration:
+            return [SpiderFrame(ENDED)]
 
 
 async def _served(service: SpiderService, data: socket.socket, frames: FrameReader) -> None:

@@ -16,7 +16,6 @@ import msgspec
 
 from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
-from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, UrlsRecord, encode
 from crawlog.streams import crash_points
 from crawlog.streams.control import write_joins, write_names
@@ -29,6 +28,7 @@ from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, hashed
 from .sower import SeedBatch, SeedBatches
 
 if TYPE_CHECKING:
+    from crawlog.streams.jobs import FleetReports
     from crawlog.streams.log import Producer
 
 # How long the acknowledgement of new scope names is waited for, seconds: the caller restarts a broker that died.
@@ -92,15 +92,11 @@ class StartSower:
             self._give(items.START_STATS, [], is_raw=result.is_raw, stats=self._stats)
         self._producer.poll()
 
-    def unfolded(self, reports: Iterable[Progress]) -> int:
-        """Requests that were sent and that no worker has folded yet.
-
-        Args:
-            reports: The newest report of each partition of crawl.urls.
-        """
+    def waiting(self, reports: "FleetReports") -> int:
+        """Requests of the job that are queued, or were sent here and are not folded yet."""
         self._producer.poll()
-        self._sown.heard(reports, time.monotonic())
-        return self._sown.unfolded
+        self._sown.heard(reports.of("fetch"), time.monotonic())
+        return reports.counts(self._copy.job).queued + self._sown.unfolded
 
     def _found(self, out: RequestOut) -> tuple[FoundUrl, Place] | None:
         try:

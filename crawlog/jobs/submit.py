@@ -118,7 +118,7 @@ def wanted_of(  # noqa: PLR0913  # what is asked for, and what decides about it
         opened.enter_context(source)
     args, spider = tuple(sorted(request.args.items())), NO_SPIDER
     if facts is not None:
-        spider = JobSpider(facts.path, args, request.scrapy, starts, facts.has_pipelines)
+        spider = JobSpider(facts.path, args, request.scrapy, starts, facts.has_pipelines, starts and facts.is_fed)
     name = request.job
     if not name:
         called = f"{request.project}:{request.spider}" if request.project else Path(spider.path).name

@@ -146,7 +146,7 @@ class JobWriter:
         if note is None or note.epoch != copy.epoch or not copy.spec.starts or copy.spec.state == "cancelled":
             return False
         if self.wanted.may_change:
-            return self._has_lost_founds or self._control.start_ended(copy, self.wanted.digest) is None
+            return copy.spec.fed or self._has_lost_founds or self._control.start_ended(copy, self.wanted.digest) is None
         return bool(note.error)
 
     # ------------------------------------------------------------------ writing

@@ -6,7 +6,8 @@
       ▼
     supervisor      main thread: signals, engine, workers, reports
       ├─ streams/recovery   detects records that the log has lost, restores them before a worker writes
-      ├─ starting   runs the `start` of a spider in a child, and sends what it gives (starts: of which jobs)
+      ├─ starting   runs the `start` of a spider in a child, and sends what it gives (starts: of which jobs; feeding:
+      │             what it is asked for when an idle job is fed)
       └─ workers    starts, watches, restarts and stops the worker processes
            ▼
          forkserver imports the workers' modules once, and forks one worker for each name, and the HTTP service

@@ -6,6 +6,10 @@
 
 `start` may be endless: the child goes on only when the next part is asked for. After a kill it begins again, and what
 the job knows falls away. When it has ended, and all that it gave is in the log, crawl.control says so.
+
+A Scrapy spider that waits for `spider_idle` is fed behind its `start`: it is asked for one part at a time, once all
+parts before are acknowledged (`FEED`: few requests wait; `IDLE`: the job has nothing left). The job is not finished
+while it is fed.
 """
 
 import socket
@@ -20,6 +24,8 @@ from crawlog.schemas.control import Command, JobCopy, Join, StartEnded
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, GiveUp, Misconfigured, SpiderDied
 
+from .feeding import Feeding
+
 if TYPE_CHECKING:
     from crawlog.agents.job_lines import JobLines
     from crawlog.agents.sandbox import BackgroundChild, Died, SpiderFrame
@@ -33,6 +39,10 @@ if TYPE_CHECKING:
 MOST_WAITING = 10_000  # Requests of a job that are queued or not yet folded, from which on `start` waits
 
 AHEAD = 64  # Parts that are asked for at a time: the process looks two to ten times a second
+
+FED_S = 0.1  # Time in which one look asks a spider that is fed for more, seconds
+
+FED_STEP_S = 0.002  # Pause in it, for the child and the broker to answer, seconds
 
 TRIES = 3  # Attempts of a `start` whose process died; each begins at the beginning
 
@@ -113,6 +123,7 @@ class Starting:
         self._held_at = time.monotonic() + HELD_LOOK_S
         self._read_to = -1
         self._has_ended = False
+        self._feeding = Feeding(copy.job)
         self._said: set[str] = set()
         self._lines = start_lines()
 
@@ -158,11 +169,6 @@ class Starting:
         elif now >= self._begin_at:
             self._go_on()
 
-    @property
-    def _settings(self) -> "Settings":
-        """Those of now."""
-        return self._follower.settings
-
     def close(self) -> None:
         """Ends the child. Without a note of the end, the next command begins `start` again."""
         self.is_running = False
@@ -192,7 +198,7 @@ class Starting:
         from crawlog.agents.sandbox import BackgroundChild, ChildRules
         from crawlog.streams.spiders import ref_of, trust_of
 
-        copy, settings = self._copy, self._settings
+        copy, settings = self._copy, self._follower.settings
         ref = ref_of(copy.job, copy.epoch, copy.spec)
         self._child = BackgroundChild(ref, ChildRules.of(settings, trust_of(settings)))
         return self._child
@@ -202,9 +208,9 @@ class Starting:
         from crawlog.streams.control import read_control
         from crawlog.streams.log import partition_count
 
-        joins = read_control(self._settings, self._topics, joins=True).of(Join)
+        joins = read_control(self._follower.settings, self._topics, joins=True).of(Join)
         names = (name for join in joins if join.job == self._copy.job for name in join.names)
-        count = partition_count(self._settings)
+        count = partition_count(self._follower.settings)
         self._sower = StartSower(self._producer, self._topics, count, self._copy, label, names)
         return self._sower
 
@@ -216,8 +222,10 @@ class Starting:
             return
         child.pump()
         self._take_answers()
-        picture = self._follower.picture
-        waiting = picture.counts(self._copy.job).queued + sower.unfolded(picture.of("fetch"))
+        if self._feeding.waits:
+            self._feed(child, sower)
+            return
+        waiting = sower.waiting(self._follower.picture)
         if self._has_ended or self._sower is not sower:
             return
         room = (MOST_WAITING - waiting) // self._largest
@@ -226,6 +234,24 @@ class Starting:
             child.submit(SpiderFrame(NEXT), self._hear)
         child.pump()
         self._take_answers()
+
+    def _feed(self, child: "BackgroundChild", sower: "StartSower") -> None:
+        """Asks a spider that is fed for one part at a time, each once the log has those before."""
+        from crawlog.agents.sandbox import NEXT, SpiderFrame
+
+        end, follower = time.monotonic() + FED_S, self._follower
+        assert follower.watch is not None
+        while self._feeding.waits and not self._has_ended and (now := time.monotonic()) < end:
+            if not self._asked and not self._producer.outstanding:
+                waiting = sower.waiting(follower.picture)
+                wish = self._feeding.wish(waiting, follower.picture, follower.watch.ends, now)
+                if not wish:
+                    return
+                self._asked += 1
+                child.submit(SpiderFrame(NEXT, wish), self._hear)
+            time.sleep(FED_STEP_S)
+            child.pump()
+            self._take_answers()
 
     def _hear(self, answer: "SpiderFrame | Died") -> None:
         self._asked -= 1
@@ -274,6 +300,7 @@ class Starting:
             self._note_error(f"{result.error}; it went on", result.trace)
         elif result.error:
             self._fail(result.error, result.trace)
+        self._feeding.took(result)
         if result.closes:
             self._closes = result.closes
             self._has_ended = True
@@ -292,7 +319,7 @@ class Starting:
             self._fail(reason)
             return
         self._say(f"`start` of job {self._copy.job}: {reason}; it begins again")
-        self._sower, self.error = None, ""
+        self._sower, self.error, self._feeding.waits = None, "", False
         self._begin_at = time.monotonic() + AGAIN_S
 
     def _begin_anew(self) -> None:
@@ -304,7 +331,7 @@ class Starting:
         self._sower = None
         self._answers.clear()
         self._asked = 0
-        self._is_unsure = self._has_ended = False
+        self._is_unsure = self._has_ended = self._feeding.waits = False
         self._closes = self.error = ""
 
     def _note_error(self, error: str, trace: str) -> None:
@@ -345,6 +372,9 @@ class Starting:
             return
         if self._closes:
             self._close_job()
+            if self._feeding.waits:  # a job that goes on after that is fed again
+                self.close()
+                return
         sower, loaded = self._sower, self._child.loaded if self._child else None
         record = StartEnded(
             job=self._copy.job,
@@ -375,13 +405,18 @@ class Starting:
         end = self._follower.watch.control_end()
         if end == self._read_to:
             return False
-        is_held = (self._copy.job, self._copy.epoch) not in read_control(self._settings, self._topics).startable()
+        control = read_control(self._follower.settings, self._topics)
+        is_held = (self._copy.job, self._copy.epoch) not in control.startable()
         self._read_to = end
         return is_held
 
     def _say_once(self, line: str) -> None:
+        """Says a line once, also to the job's own log."""
+        from crawlog.schemas.log_lines import MAX_LINE, LogLine
+
         if line not in self._said and len(self._said) < MAX_WARNINGS:
             self._said.add(line)
+            self._lines.add(self._copy.job, LogLine(time.time(), line[:MAX_LINE], "warning", "start_warning"))
             self._say(line)
 
 

@@ -200,6 +200,7 @@ class FleetState:
             counts=counts,
             is_counted=self.is_counted(copy, end),
             is_starting=self.is_starting(copy),
+            is_fed=spec.fed,
             dead=end.dead if end is not None else 0,
             outputs=tuple(self._outputs(copy)),
             args=dict(spec.args),

@@ -43,6 +43,7 @@ class JobView(msgspec.Struct, frozen=True):
         is_counted: Whether `counts` are those of all partitions. After a long rest of a fleet with many jobs, or while
             a partition of a large fleet has long had no worker, they are too low until the workers have reported.
         is_starting: Whether the spider's `start` may give more requests.
+        is_fed: Whether its spider is asked for more as long as it runs, so that it does not end by itself.
         rows: Items in the log; None if unknown.
         settings: Those of the job's record, by key, secrets hidden; only where one job is shown.
     """
@@ -61,6 +62,7 @@ class JobView(msgspec.Struct, frozen=True):
     counts: JobCounts = msgspec.field(default_factory=JobCounts)
     is_counted: bool = True
     is_starting: bool = False
+    is_fed: bool = False
     dead: int = 0
     outputs: tuple[OutputView, ...] = ()
     args: dict[str, str] = msgspec.field(default_factory=dict)

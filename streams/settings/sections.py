@@ -390,6 +390,6 @@ class Pipelines(Section):
     resume: Literal["restart", "continue"] = "restart"
     """What happens when their process has ended, or a page gave other items than before. `restart`: a fresh process
     gets all items from the first one on, and makes all rows again. `continue`: it gets the next items, and the rows
-    stay."""
+    stay; so it is in any case for a spider that is fed, such as scrapy-redis's."""
     timeout_s: Positive = 300.0
     """Longest time for some items, at most 1 MiB of them, or for `open_spider` and `close_spider`, seconds."""

@@ -16,6 +16,8 @@ which sets up Python's logging in the spider's process.
 from .default import SPIDER, parse_listing, parse_page
 from .deployed import wire_refusal
 from .exchange import (
+    FEED,
+    IDLE,
     MOST_TIMED,
     TIMED_OUTPUTS,
     CallResult,
@@ -40,8 +42,8 @@ from .failure import (
 )
 from .loading import check_crawl, file_of
 from .own_outputs import Bounds, TooMuch
-from .page import NOTHING, Parse, Parsed, is_answer, is_followed, is_html, is_redirect, receiver, unread
-from .pipelines import DropItem, MadeItem, MadeItems, Pipelines, read_made, written_made
+from .page import NOTHING, Parsed, is_answer, is_followed, is_html, is_redirect, receiver, unread
+from .pipelines import DropItem, MadeItem, MadeItems, read_made, written_made
 from .request_records import record_of
 from .response import Response
 from .runners import load_runner
@@ -53,6 +55,8 @@ from .trust import Trust, allow, code_of, trust_of
 from .values import Carrier, Untravelled, Values
 
 __all__ = [
+    "FEED",
+    "IDLE",
     "MOST_TIMED",
     "NOTHING",
     "SPIDER",
@@ -71,9 +75,7 @@ __all__ = [
     "MadeItems",
     "NotSent",
     "PageCall",
-    "Parse",
     "Parsed",
-    "Pipelines",
     "Request",
     "RequestOut",
     "Response",

@@ -75,6 +75,7 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         feed: A file that the project's settings name for its items; empty without one.
         dumps_stats: Whether Scrapy's stats are shown at the end of the job.
         reads_proxies: Whether Scrapy would take proxies from the environment, which this process does not get.
+        is_fed: Whether the spider is asked for more when the job has nothing left, until it or the operator ends that.
     """
 
     path: str
@@ -92,6 +93,7 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     feed: str = ""
     dumps_stats: bool = False
     reads_proxies: bool = False
+    is_fed: bool = False
 
 
 class SettingOrigin(msgspec.Struct, frozen=True):
@@ -155,6 +157,11 @@ class RequestOut(msgspec.Struct, frozen=True, omit_defaults=True):
         check_identity(self.id)
 
 
+# What the next part of a `start` that `waits` may be: more work, because few requests of the job wait; or what is to be
+# done because the job has nothing left.
+FEED, IDLE = b"feed", b"idle"
+
+
 class CallResult(msgspec.Struct, omit_defaults=True):
     """What a spider made of a page, or of a part of `start`.
 
@@ -165,6 +172,7 @@ class CallResult(msgspec.Struct, omit_defaults=True):
             give none.
         is_final: Whether the error would come again, so that the page is not tried again.
         goes_on: Of a part of `start`: whether more follows although it has an error.
+        waits: Of a part of `start`: whether it gave all, and its spider is asked for more by a `FEED` or an `IDLE`.
         trace: Traceback of the error.
         closes: Reason of a CloseSpider; empty for none.
         stats: Stats that the page changed, as `ItemsRecord` has them.
@@ -177,6 +185,7 @@ class CallResult(msgspec.Struct, omit_defaults=True):
     error: str = ""
     is_final: bool = False
     goes_on: bool = False
+    waits: bool = False
     trace: str = ""
     closes: str = ""
     stats: dict[str, float] = {}
@@ -193,5 +202,5 @@ class Runner(Protocol):
     async def page(self, call: PageCall) -> CallResult:
         """What the spider makes of a page, a failure or a redirect."""
 
-    def start(self) -> AsyncGenerator[CallResult, None]:
-        """The first requests, and items, in small batches; may be endless."""
+    def start(self) -> AsyncGenerator[CallResult, bytes | None]:
+        """The first requests, and items, in small batches; may be endless. Gets `FEED` or `IDLE` where it `waits`."""

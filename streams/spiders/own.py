@@ -120,7 +120,7 @@ class OwnRunner:
         result.warnings = warnings
         return result
 
-    async def start(self) -> AsyncGenerator[CallResult, None]:
+    async def start(self) -> AsyncGenerator[CallResult, bytes | None]:
         """The first requests."""
         outputs = self._outputs(start_parent(self._ref.job, self._ref.epoch))
         size = 1

@@ -4,6 +4,7 @@ project.py: class, settings ─► crawler.py: spider, middlewares ─► scrapy
 │
 page ─► arrived.py ─► downloading.py ─► scraping.py ◄──────────────┤──► facts.py: the job's settings, what differs
 │             └──► settings_table.py, meta_table.py
+│             └──► idle.py: what an idle job is fed with, `spider_idle`, Redis
 requests ◄─ recorded.py ◄─────────────────────────────┴─► feeds.py ─► items
 """
 

@@ -16,6 +16,7 @@ from scrapy.core.spidermw import SpiderMiddlewareManager
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider, NotSupported
 from scrapy.extension import ExtensionManager
+from scrapy.http import Request
 from scrapy.settings import Settings
 from scrapy.signalmanager import SignalManager, dispatcher  # type: ignore[attr-defined]  # pydispatch
 from scrapy.spiders import Spider
@@ -31,6 +32,7 @@ SENT = frozenset(
     {
         "engine_started",
         "spider_opened",
+        "spider_idle",
         "spider_closed",
         "spider_error",
         "item_scraped",
@@ -46,7 +48,6 @@ OF_PAGES = ("spider_error", "response_received", "request_scheduled")
 
 # What to do instead of waiting for some others.
 WAYS = {
-    "spider_idle": "a crawl has no moment without requests that one process sees; yield what is left from start()",
     "engine_stopped": "use spider_closed, which is sent once a job",
     "request_dropped": "what is known is filtered in the log; `crawlog why URL` says what became of a request",
     "scheduler_empty": "the queue is in the log",
@@ -124,6 +125,31 @@ NO_ENGINE = (
 )
 
 
+class IdleEngine:
+    """What there is of Scrapy's engine, in `spider_idle` and where scrapy-redis schedules requests.
+
+    Attributes:
+        scheduled: Requests that were sent.
+        closes: Why the job is to be closed; empty if it is not.
+    """
+
+    def __init__(self) -> None:
+        self.scheduled: list[Request] = []
+        self.closes = ""
+
+    def crawl(self, request: Request, spider: Spider | None = None) -> None:  # noqa: ARG002  # as before Scrapy 2.6
+        """Send a request."""
+        self.scheduled.append(request)
+
+    def close_spider(self, spider: Spider, reason: str = "cancelled") -> None:  # noqa: ARG002  # Scrapy's own signature
+        """Close the job, as CloseSpider does."""
+        self.closes = reason_of(CloseSpider(reason))
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises: NotSupported: always."""
+        raise NotSupported(NO_ENGINE)
+
+
 class StandInCrawler(Crawler):
     """The crawler that spiders, middlewares and pipelines get.
 
@@ -131,12 +157,14 @@ class StandInCrawler(Crawler):
         spidermw: The spider middlewares, in the order of Scrapy.
         downloading: The downloader middlewares that run here.
         pipelines: The item pipelines, in their own process.
+        idle_engine: `engine` in an idle round; None elsewhere.
     """
 
     signals: NotedSignals
     spidermw: SpiderMiddlewareManager
     downloading: Downloading
     pipelines: tuple[Any, ...] = ()
+    idle_engine: IdleEngine | None = None
     _left_out: tuple[str, ...] = ()
 
     def __init__(self, kind: type[Spider], settings: Settings) -> None:
@@ -145,8 +173,10 @@ class StandInCrawler(Crawler):
 
     @property
     def engine(self) -> Any:  # type: ignore[override]  # Scrapy sets it; here it is refused
-        """Raises: NotSupported: always."""
-        raise NotSupported(NO_ENGINE)
+        """Raises: NotSupported: outside of an idle round."""
+        if self.idle_engine is None:
+            raise NotSupported(NO_ENGINE)
+        return self.idle_engine
 
     def stop(self) -> Any:
         """Raises: NotSupported: always; Scrapy's would find nothing that runs, and say nothing."""
@@ -204,6 +234,11 @@ class StandInCrawler(Crawler):
         return is_heard or self.has_own_stats
 
     @property
+    def is_fed(self) -> bool:
+        """Whether something of the project waits for `spider_idle`."""
+        return self.signals.has_of_project(signals.spider_idle)
+
+    @property
     def has_own_stats(self) -> bool:
         """Whether the stats collector is the project's, and is told of the start and the end."""
         return hears_end(load_object(self.settings["STATS_CLASS"]))
@@ -212,6 +247,11 @@ class StandInCrawler(Crawler):
         """A line for each part of the project that waits for what never comes, or comes to another process."""
         yield from self.signals.in_vain()
         yield from self.signals.apart()
+        if self.is_fed:
+            yield (
+                "the job goes on until it is stopped (`crawlog jobs stop`), or until its spider ends that: spider_idle "
+                "is sent in the process of `start`, which does not see what callbacks change"
+            )
         for path in self._left_out:
             yield f"EXTENSIONS: {path} needs the engine and does not run here"
         if self.has_own_stats:

@@ -19,7 +19,7 @@ from crawlog.streams.url import MAX_URL_LENGTH
 
 from . import feeds
 from .downloading import _ROOM, components, of_the_project
-from .settings_table import SETTINGS
+from .settings_table import REDIS_SETTINGS, SETTINGS, is_of_scrapy_redis
 
 NO_FILTER = "scrapy.dupefilters.BaseDupeFilter"
 
@@ -70,7 +70,7 @@ def _refused(settings: BaseSettings) -> Iterator[str]:
         if row.effect == "refused" and is_changed(settings, name) and not row.is_harmless(settings[name]):
             yield f"{name} = {settings[name]!r:.100}: {row.what}"
     kind = settings["DUPEFILTER_CLASS"]
-    if _path(kind) not in {NO_FILTER, "scrapy.dupefilters.RFPDupeFilter"}:
+    if _path(kind) not in {NO_FILTER, "scrapy.dupefilters.RFPDupeFilter"} and not is_of_scrapy_redis(kind):
         yield (
             f"DUPEFILTER_CLASS = {_path(kind)}: requests are filtered in the log: set REQUEST_FINGERPRINTER_CLASS to "
             f"say which are the same, or {NO_FILTER} to filter none"
@@ -144,9 +144,14 @@ def job_settings(settings: BaseSettings, spider: object) -> JobSettings:
         "fetch.cookies": has_cookies(settings),
         "fetch.user_agent": headers.user_agent,
         "fetch.headers": [f"{name}: {value}" for name, value in headers.of_job.items()],
-        "frontier.order": "fifo" if "Fifo" in _path(settings["SCHEDULER_MEMORY_QUEUE"]) else "lifo",
+        "frontier.order": _order(settings),
     }
     return job | timeouts(settings, spider) | _if_set(settings, spider)
+
+
+def _order(settings: BaseSettings) -> str:
+    queue = _path(settings["SCHEDULER_QUEUE_CLASS"] or settings["SCHEDULER_MEMORY_QUEUE"])
+    return "fifo" if "Fifo" in queue or queue == "scrapy_redis.queue.SpiderQueue" else "lifo"
 
 
 def retries_of(settings: BaseSettings) -> int | None:
@@ -305,7 +310,10 @@ def notes(settings: BaseSettings, spider: object) -> Iterator[str]:
         yield "DOWNLOAD_MAXSIZE = 0: bodies are never without a limit: fetch.max_body_bytes counts (8 MiB by default)"
     if (version := settings["DOWNLOAD_TLS_MIN_VERSION"]) and version not in _TLS:
         yield f"DOWNLOAD_TLS_MIN_VERSION = {version!r:.100}: no such version is spoken: network.min_tls is 1.2 or 1.3"
-    for name, row in SETTINGS.items():
+    for name in ("SCHEDULER", "DUPEFILTER_CLASS"):
+        if is_of_scrapy_redis(settings[name]):
+            yield f"{name} = {_path(settings[name])}: its work is done in the log, not in Redis"
+    for name, row in (SETTINGS | REDIS_SETTINGS).items():
         if row.is_said and is_changed(settings, name) and not row.is_harmless(settings[name]):
             yield f"{name}: {row.what}"
     yield from feeds.notes(settings)
@@ -345,7 +353,7 @@ def uses_start_requests(kind: type) -> bool:
         if "start" in vars(one):
             return False
         if "start_requests" in vars(one):
-            return True
+            return one.__module__ != "scrapy_redis.spiders"  # it pops the first batch, as an idle job does
     return False
 
 

@@ -26,6 +26,7 @@ from .arrived import raised, response_of
 from .counted import CloseCounts
 from .crawler import StandInCrawler, start_if_installed
 from .feeds import Exporter
+from .idle import IdleRounds
 from .item_processing import ScrapyPipelines
 from .kinds import Kinds
 from .project import FoundSpider
@@ -91,6 +92,7 @@ class ScrapyRunner:
             notes=(*facts.notes(settings, self.spider), *self.crawler.in_vain()),
             dumps_stats=settings.getbool("STATS_DUMP"),
             reads_proxies=facts.reads_proxies(settings),
+            is_fed=self.crawler.is_fed,
         )
 
     async def open(self) -> None:
@@ -152,8 +154,8 @@ class ScrapyRunner:
         if retried > 0 and self._retries is not None:
             meta["retry_times"] = meta.get("retry_times", 0) + retried
 
-    async def start(self) -> AsyncGenerator[CallResult, None]:
-        """The first requests, and items, in small batches; may be endless.
+    async def start(self) -> AsyncGenerator[CallResult, bytes | None]:
+        """The first requests, and items, in small batches; may be endless. Then what an idle job is fed with.
 
         It ends with an error of `start` itself, or with a request of it that cannot travel.
         """
@@ -166,24 +168,44 @@ class ScrapyRunner:
             result.closes = self._closed
             yield result
             return
-        parts = in_batches(self._started(), lambda: self._counts.left_s(time.monotonic()))
+        rounds = IdleRounds(self.crawler, scraping, self._ref)
         try:
-            async with aclosing(parts) as batches:
-                async for given in batches:
-                    for one in given:
-                        await scraping.take(one, None)
-                    has_more = True
-                    while has_more:
-                        has_more = await scraping.answer(BATCH)
-                        result = scraping.end()
-                        result.goes_on = True  # an error is that of an item, a callback or an errback
-                        result.closes = result.closes or self._counts.of_start(result, time.monotonic())
-                        yield result
-                        if result.closes:
-                            return
+            async with aclosing(self._first_parts()) as first:
+                async for result in first:
+                    yield result
+                    if result.closes:
+                        return
+            goes_on, wish = self.facts.is_fed, b""
+            while goes_on:
+                goes_on = await rounds.round(wish)
+                async for result in self._parts():
+                    result.waits = True
+                    wish = (yield result) or b""
+                    if result.closes:
+                        return
         except Exception as error:  # noqa: BLE001  # the user's code may raise anything
             scraping.failed(error, None)
             yield scraping.end()
+
+    async def _first_parts(self) -> AsyncGenerator[CallResult, None]:
+        """What `start` gives."""
+        parts = in_batches(self._started(), lambda: self._counts.left_s(time.monotonic()))
+        async with aclosing(parts) as batches:
+            async for given in batches:
+                for one in given:
+                    await self._scraping.take(one, None)
+                async for result in self._parts():
+                    yield result
+
+    async def _parts(self) -> AsyncIterator[CallResult]:
+        """What was given, with what comes of requests that downloader middlewares answer."""
+        has_more = True
+        while has_more:
+            has_more = await self._scraping.answer(BATCH)
+            result = self._scraping.end()
+            result.goes_on = True  # an error is that of an item, a callback or an errback
+            result.closes = result.closes or self._counts.of_start(result, time.monotonic())
+            yield result
 
     async def _started(self) -> AsyncIterator[Any]:
         """What `start` gives, through the spider middlewares."""

@@ -63,6 +63,13 @@ _CACHE = "there is no HTTP cache: crawl.pages has each page, and `crawlog replay
 _THROTTLE = "hosts rest by politeness.delay_s, longer when they are slow to answer or turn requests away"
 _CONNECTIONS = "connections are those of crawlog's client"
 
+
+def is_of_scrapy_redis(component: Any) -> bool:
+    """Whether a setting names a class of scrapy-redis, or of a library that extends it."""
+    module = component if isinstance(component, str) else getattr(component, "__module__", "")
+    return module.startswith("scrapy_redis")
+
+
 # By name: every setting of the installed Scrapy, and those without a default that its classes read.
 SETTINGS: dict[str, SettingRow] = {
     "ADDONS": _kept("add-ons are loaded, and may change settings"),
@@ -254,7 +261,7 @@ SETTINGS: dict[str, SettingRow] = {
     "ROBOTSTXT_OBEY": _mapped("robots.obey"),
     "ROBOTSTXT_PARSER": _said("robots.txt is read by crawlog, by RFC 9309"),
     "ROBOTSTXT_USER_AGENT": _mapped("robots.token"),
-    "SCHEDULER": _refused(_QUEUES + "; remove the setting"),
+    "SCHEDULER": _refused(_QUEUES + "; remove the setting", lambda value: not value or is_of_scrapy_redis(value)),
     "SCHEDULER_DEBUG": _kept("`crawlog why URL` says where a request is"),
     "SCHEDULER_DISK_QUEUE": _kept(_QUEUES),
     "SCHEDULER_MEMORY_QUEUE": _mapped("frontier.order"),
@@ -291,6 +298,21 @@ SETTINGS: dict[str, SettingRow] = {
 }
 
 
+# The same for scrapy-redis, whose other settings its own code reads.
+REDIS_SETTINGS: dict[str, SettingRow] = {
+    "MAX_IDLE_TIME_BEFORE_CLOSE": _kept("the job ends so many seconds after the last entry of the spider's key"),
+    "SCHEDULER_DUPEFILTER_KEY": _said("what is known is in the log, not in Redis"),
+    "SCHEDULER_FLUSH_ON_START": _said("a job goes on where it was; `--fresh` begins it anew", operator.not_),
+    "SCHEDULER_IDLE_BEFORE_CLOSE": _said(
+        "no queue is waited for: a spider with a key waits for its next entry, MAX_IDLE_TIME_BEFORE_CLOSE ends that",
+        operator.not_,
+    ),
+    "SCHEDULER_PERSIST": _said("queue and known requests are in the log, and stay when the job is stopped"),
+    "SCHEDULER_QUEUE_CLASS": _mapped("frontier.order of equal priorities: FifoQueue has fifo, the others have lifo"),
+    "SCHEDULER_QUEUE_KEY": _said("the queue is in the log, not in Redis"),
+    "SCHEDULER_SERIALIZER": _said("requests are records of the log"),
+}
+
 # Parts of names of settings whose values are hidden.
 _SECRETS = ("PASS", "SECRET", "KEY", "TOKEN", "AUTH", "COOKIE", "DSN")
 
@@ -304,7 +326,7 @@ def origins_of(settings: BaseSettings) -> Iterator[SettingOrigin]:
         priority = settings.getpriority(name) or 0
         if priority == 0:
             continue
-        row = SETTINGS.get(name)
+        row = SETTINGS.get(name) or REDIS_SETTINGS.get(name)
         value = settings[name].copy_to_dict() if isinstance(settings[name], BaseSettings) else settings[name]
         shown = HIDDEN if any(part in name for part in _SECRETS) else repr(value)[:200]
         effect, what = (row.effect, row.what) if row is not None else ("kept", _OF_PROJECT)

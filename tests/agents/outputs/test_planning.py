@@ -420,6 +420,8 @@ class Child:
         kept: What they count at a time; 0 for the number of items.
     """
 
+    is_fed = False
+
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.may_work = asyncio.Event()

@@ -63,6 +63,8 @@ class Seen:
 class Process:
     """The child, in this process."""
 
+    is_fed = False
+
     def __init__(self) -> None:
         spider = SimpleNamespace(pipelines=[Seen], closed=Seen.said.append)
         encode = msgspec.json.Encoder().encode
@@ -269,6 +271,17 @@ async def test_by_the_setting_it_goes_on_behind_the_last_row(bench: Bench) -> No
     bench.give("a", {"n": 2}, page=1)
     await bench.work()
     assert bench.rows() == [{"n": 2, "by": 2}, {"n": 2, "by": 1}]
+
+
+async def test_rows_of_a_job_that_is_fed_are_not_made_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no end: each kill would send all its items to a database again."""
+    monkeypatch.setattr(Process, "is_fed", True)
+    bench.give("a", {"n": 1})
+    await bench.work()
+    bench.kill_all()
+    bench.give("b", {"n": 2})
+    await bench.work()
+    assert bench.rows() == [{"n": 1, "by": 1}, {"n": 2, "by": 1}]
 
 
 async def test_an_item_that_fails_is_a_dead_letter_once(bench: Bench) -> None:

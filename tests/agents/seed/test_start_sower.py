@@ -8,9 +8,10 @@ import pytest
 from crawlog.agents.seed.start_sower import StartSower
 from crawlog.schemas import control, items
 from crawlog.schemas.control import JobCopy, Join
-from crawlog.schemas.progress import Progress
+from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import MAX_BATCH_BYTES, CanonicalRules, JobSpec, ScopeSpec, UrlsRecord, decode
+from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.spiders import CallResult, RequestOut
 
@@ -137,12 +138,15 @@ def test_parts_of_any_size_give_the_same_items_and_stats(parts: list[list[int]])
     assert not any(record.stats for record in newest.values())
 
 
-def test_what_was_sent_waits_until_it_is_folded() -> None:
+def test_what_was_sent_waits_until_it_is_fetched() -> None:
     """So an endless `start` goes at the pace of the job."""
     made = sower(FakeProducer())
     made.sow(CallResult(requests=[RequestOut(f"http://{n}.test/") for n in range(10)]))
-    assert made.unfolded([]) == 10
-    assert made.unfolded([Progress("w", "fetch", number, 0.0, offset=100) for number in range(PARTITIONS)]) == 0
+    reports = FleetReports()
+    assert made.waiting(reports) == 10
+    for number in range(PARTITIONS):
+        reports.take(Progress("w", "fetch", number, 0.0, offset=100, jobs={"j": JobCounts(queued=1)}))
+    assert made.waiting(reports) == PARTITIONS
 
 
 def test_a_url_that_is_none_is_counted_and_large_requests_fill_records() -> None:

@@ -1182,7 +1182,7 @@ def test_signals_reach_the_projects_extensions() -> None:
     runner = runner_of(spider(parse), {"EXTENSIONS": {f"{HERE}.Listening": 1}})
     given_by(runner, page_of(asking(), "<p>"))
     assert Listening.heard == ["opened", "received 200", f"scheduled {SITE}/a"]
-    assert any("Listening.spider_idle waits for the signal spider_idle" in note for note in runner.facts.notes)
+    assert any("the job goes on until it is stopped" in note for note in runner.facts.notes)
 
 
 class Judging:

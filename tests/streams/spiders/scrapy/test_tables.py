@@ -82,7 +82,7 @@ OTHERWISE: dict[str, Any] = {
     "DOWNLOAD_HANDLERS": {"https": "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"},
     "HTTPCACHE_IGNORE_MISSING": True,
     "ITEM_PROCESSOR": "other.Processor",
-    "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+    "SCHEDULER": "frontera.contrib.scrapy.schedulers.frontier.FrontierScheduler",
 }
 """Of each refused setting, a value that is refused."""
 
