@@ -23,6 +23,7 @@ ALL = (
     "backlog",
     "rebuild",
     "replay",
+    "query",
     "one_site",
     "render",
     "hostile",

@@ -195,6 +195,13 @@ class Sink(Section):
     """Declared outputs whose failures do not hold a job's end up."""
 
 
+class Query(Section):
+    """`crawlog query`."""
+
+    memory_mb: Annotated[int, Field(ge=64)] = 1024
+    """Memory for one query, MiB; one that needs more ends with an error."""
+
+
 class Service(Section):
     """The HTTP service."""
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from crawlog.streams.printable import HIDDEN, without_secrets
 
 from .field_types import RECORD_HEADROOM
-from .machine import Engine, Kafka, Log, Pages, Parse, Results, Run, Security, Service, Sink, Snapshots, State
+from .machine import Engine, Kafka, Log, Pages, Parse, Query, Results, Run, Security, Service, Sink, Snapshots, State
 from .sections import (
     Canonical,
     Dedup,
@@ -79,6 +79,7 @@ class Settings(BaseModel):
     pipelines: Pipelines = Pipelines()
     results: Results = Results()
     sink: Sink = Sink()
+    query: Query = Query()
     service: Service = Service()
     security: Security = Security()
     run: Run = Run()

@@ -1,0 +1,297 @@
+"""DuckDB over the tables: without files, network, extensions and settings, so that any SQL only reads.
+
+    1 the SQL is one query → 2 the tables that it names are extended → 3 a database in memory has a view of each of them
+    → 4 its settings are locked → 5 the SQL runs
+
+The guard is DuckDB's own: `enable_external_access=false` and `lock_configuration=true`. It opens no Parquet file: it
+reads Arrow data sets that Python has opened.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crawlog.commands.job_logs import unknown_job
+from crawlog.schemas.control import JobCopy, Rewound
+from crawlog.schemas.urls import DEFAULT_JOB
+from crawlog.streams.control import counting_epochs, read_control
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.log import Topics, partition_count
+
+from . import tables
+from .folded_urls import queues
+from .kept_table import Say, alike, extended
+from .tables import jobs_table, place
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+BATCH_ROWS = 10_000  # Rows of a batch of an answer
+
+THREADS = 4  # At most
+
+# The view of a table that is read from the log; each takes the rows that count.
+VIEWS = {"rows": tables.ROWS, "pages": tables.PAGES, "urls": tables.URLS, "dead": tables.DEAD}
+
+ALLOWED = ("SELECT", "EXPLAIN", "MULTI")  # Statements; a PIVOT is a MULTI
+
+# Settings of DuckDB; the last one forbids every further one.
+GUARD = (
+    "python_enable_replacements=false",
+    "allow_community_extensions=false",
+    "autoinstall_known_extensions=false",
+    "autoload_known_extensions=false",
+    "allow_persistent_secrets=false",
+    "TimeZone='UTC'",
+    "enable_external_access=false",
+    "lock_configuration=true",
+)
+
+
+class QueryAnswer:
+    """What SQL gave.
+
+    Attributes:
+        types: Of the columns, as DuckDB names them.
+        schema: The columns, as an Arrow schema.
+        notes: Lines for the user about the tables.
+    """
+
+    def __init__(self, connection: Any, relation: Any, notes: Sequence[str]) -> None:
+        self.types = [str(one) for one in relation.types]
+        self.notes = notes
+        self._connection = connection
+        self._reader = relation.to_arrow_reader(BATCH_ROWS)
+        self.schema = self._reader.schema
+
+    @property
+    def columns(self) -> list[str]:
+        """Their names, each one once: `n`, `n_1`."""
+        names: list[str] = []
+        for name in self.schema.names:
+            several = (f"{name}_{number}" for number in count(1))
+            names.append(name if name not in names else next(one for one in several if one not in names))
+        return names
+
+    def batches(self) -> Iterator[Any]:
+        """The rows, as Arrow record batches; once. Raises: Misconfigured: the SQL failed at a row."""
+        import duckdb
+
+        try:
+            yield from self._reader
+        except (duckdb.Error, OSError) as error:  # Arrow's own errors are such, too
+            raise _told(error) from error
+        finally:
+            self._reader.close()
+            self._connection.close()
+
+    def rows(self) -> Iterator[list[Any]]:
+        """The rows, as Python values; once. Raises: as `batches`."""
+        for batch in self.batches():
+            yield from map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+def ask(
+    settings: "Settings", sql: str, job: str = "", *, first: int = 0, most: int | None = None, say: Say = lambda _: None
+) -> QueryAnswer:
+    """The answer to SQL over the tables, which are extended from the log before.
+
+    Args:
+        settings: With the address of a running log.
+        job: Only what is of this job; empty for all.
+        first, most: A page of the rows: its first one, and its largest number of rows. Give the SQL an ORDER BY.
+        say: Is told how the reading of the log goes on.
+
+    Raises: Misconfigured: the SQL is wrong, or more than a query; DuckDB is not installed. UnknownName: no such job.
+        EngineError: the log cannot be read.
+    """
+    duckdb = _duckdb()
+    connection = connected(settings.query.memory_mb)
+    try:
+        names, built = named_tables(connection, sql), None
+        if re.match(r"\s*show\s+(all\s+)?tables\b", sql, re.IGNORECASE):
+            for name in tables.NAMES:
+                connection.register(name, tables.empty("pages"))
+        else:
+            built = _Tables(settings, connection, job, say)
+            for name in names:
+                built.add(name)
+        lock(connection)
+        relation = connection.sql(sql)
+        return QueryAnswer(
+            connection, relation if most is None else relation.limit(most, first), built.notes if built else ()
+        )
+    except duckdb.Error as error:
+        raise _told(error, connection, sql) from error
+    except BaseException:
+        connection.close()
+        raise
+
+
+def connected(memory_mb: int) -> Any:
+    """A new database in memory, with a limit; it writes nothing to a disk."""
+    limits = {"threads": min(THREADS, os.cpu_count() or 1), "memory_limit": f"{memory_mb}MiB", "temp_directory": ""}
+    return _duckdb().connect(config=limits)
+
+
+def lock(connection: Any) -> None:
+    """Shuts a database off from everything outside, for good."""
+    for setting in GUARD:
+        connection.execute(f"SET {setting}")
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+        import pyarrow.dataset  # noqa: F401  # the other library of the extra
+    except ImportError as error:
+        raise Misconfigured(
+            f"`crawlog query` needs DuckDB and Arrow ({error}): `pip install 'crawlog[query]'` installs both"
+        ) from error
+    return duckdb
+
+
+def named_tables(connection: Any, sql: str) -> list[str]:
+    """The tables that SQL names. Raises: Misconfigured: it is not one query."""
+    import duckdb
+
+    statements = connection.extract_statements(sql)
+    kinds = [one.type.name for one in statements]
+    if len(kinds) != 1 or kinds[0] not in ALLOWED:
+        what = f"these are {len(kinds)} statements" if len(kinds) != 1 else f"this is {kinds[0]}"
+        raise Misconfigured(f"a query is one SELECT (or FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, EXPLAIN); {what}")
+    words = re.findall(r"\w+", re.sub(r"'[^']*'|--.*", "", sql))
+    found = {word.lower() for word in words} & set(tables.NAMES)
+    with suppress(duckdb.Error):  # a join that names a column, before there are tables
+        found &= {name.lower() for name in connection.get_table_names(sql)}
+    return sorted(found)
+
+
+def _told(error: Exception, connection: Any = None, sql: str = "") -> Misconfigured:
+    """The error for the user: what DuckDB says, with the line, and what to do."""
+    import duckdb
+
+    if connection is not None:
+        with closing(connection):
+            try:
+                connection.execute(sql)  # its error names the line, that of a relation does not
+            except duckdb.Error as again:
+                error = again
+    lines = str(error).splitlines()
+    text = "\n".join(line for line in lines if line.strip() and not ("Table with" in lines[0] and "Did you" in line))
+    then = (
+        f"Tables: {', '.join(tables.NAMES)}. `crawlog query 'DESCRIBE pages'` names the columns of one; a name that is"
+        ' an SQL word, such as "offset", stands in double quotes.'
+    )
+    if isinstance(error, duckdb.PermissionException):
+        then = "A query reads the tables of the crawl alone: no files, no network, no extensions, no settings."
+    elif isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in text:
+        then = "Take fewer rows or columns, or allow it more memory with -s query.memory_mb=N (MiB)."
+    return Misconfigured(f"the SQL cannot be run: {text}\n{then}")
+
+
+class _Tables:
+    """The views of one query.
+
+    Attributes:
+        notes: As in `QueryAnswer`.
+    """
+
+    def __init__(self, settings: "Settings", connection: Any, job: str, say: Say) -> None:
+        self.notes: list[str] = []
+        self._settings = settings
+        self._connection = connection
+        self._job = job
+        self._say = say
+        self._topics = Topics(settings.kafka.prefix)
+        self._partitions = partition_count(settings)
+        self._folder = settings.run.data / "query"
+        control = read_control(settings, self._topics)
+        copies = {one.job: one for one in control.of(JobCopy) if one.spec.state != "deleted"}
+        if job and job not in (*copies, DEFAULT_JOB):
+            raise unknown_job(job)
+        chosen = {job: copies.get(job)} if job else {DEFAULT_JOB: None} | copies
+        counting = {name: counting_epochs(control.of(Rewound), name, copy) for name, copy in chosen.items()}
+        self._chosen = chosen
+        self._register("$jobs", ("job", "since"), [(name, since) for name, (since, _) in counting.items()])
+        voids = [
+            (name, place(void.partition, void.page), place(void.partition + 1, 0), void.epoch)
+            for name, (_, found) in counting.items()
+            for void in found
+        ]
+        self._register("$voids", ("job", "low", "high", "epoch"), voids)
+
+    def add(self, name: str) -> None:
+        """Extends a table, and makes its view."""
+        if name == "jobs":
+            from crawlog.jobs.changes import list_jobs  # takes half a second to import
+
+            self._connection.register("$list", jobs_table(list_jobs(self._settings)))
+            self._view(name, 'SELECT l.* FROM "$list" l SEMI JOIN "$jobs" j ON l.job = j.job')
+            return
+        source = tables.sources(self._topics, self._partitions)[name]
+        folder = self._folder / source.topic
+        kept = extended(self._settings, folder, source, self._say)
+        of_job = [folder / one.name for one in kept.files if self._job in ("", one.job) or not one.job]
+        counts = {
+            "rows": _counting('"$job"', '"$page"', "$voids"),
+            "pages": _counting("job", '"$page"', "$voids"),
+            "urls": _counting("job", '"$at"', "$skipped"),
+            "dead": f"WHERE job IS NULL OR job = {_text(self._job)}" if self._job else "",
+        }
+        made = {"kept": f"SELECT t.* FROM ({self._union(name, of_job)}) t {counts[name]}"}
+        if name == "urls":
+            made["queued"] = self._queues()
+        elif name == "rows":
+            self._note_scraped()
+        self._view(name, VIEWS[name].format(**made))
+
+    def _queues(self) -> str:
+        """SQL of the queued URLs; `$skipped` has the results that rewinds cancelled."""
+        folder = self._folder / f"{self._topics.urls}.queues"
+        found = queues(self._settings, folder, self._partitions)
+        skipped = [(name, *skip) for skip in found.skipped for name in self._chosen]
+        self._register("$skipped", ("job", "low", "high", "epoch"), skipped)
+        union = self._union("queues", [folder / one for one in found.files])
+        return f'SELECT t.* FROM ({union}) t SEMI JOIN "$jobs" j ON t.job = j.job'
+
+    def _note_scraped(self) -> None:
+        of_pipelines = sorted(name for name, copy in self._chosen.items() if copy is not None and copy.spec.pipelines)
+        if of_pipelines:
+            some = ", ".join(of_pipelines[:5]) + (" …" if len(of_pipelines) > 5 else "")
+            self.notes.append(f"rows of {some}: the items as they were scraped, before the job's pipelines")
+
+    def _union(self, name: str, paths: list[Path]) -> str:
+        """SQL of all rows of files. Columns of one name have one type, the wider one."""
+        from pyarrow import dataset
+
+        parts = [tables.empty("urls" if name == "queues" else name)]
+        parts += [dataset.dataset(found, schema=schema) for schema, found in alike(paths)]
+        for number, part in enumerate(parts):
+            self._connection.register(f"{name}${number}", part)
+        return " UNION ALL BY NAME ".join(f'SELECT * FROM "{name}${number}"' for number in range(len(parts)))
+
+    def _register(self, name: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+        import pyarrow as pa
+
+        kinds = [pa.string(), *[pa.int64()] * (len(columns) - 1)]
+        arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
+        self._connection.register(name, pa.table(dict(zip(columns, arrays, strict=True))))
+
+    def _view(self, name: str, sql: str) -> None:
+        self._connection.execute(f"CREATE VIEW {name} AS {sql}")
+
+
+def _counting(job: str, at: str, voids: str) -> str:
+    """SQL that keeps what counts: of the chosen jobs, since they began, and not cancelled by a rewind."""
+    return f"""JOIN "$jobs" j ON t.{job} = j.job AND t."$epoch" >= j.since
+        WHERE NOT EXISTS (FROM "{voids}" v WHERE v.job = t.{job} AND t."$epoch" < v.epoch
+            AND t.{at} >= v.low AND t.{at} < v.high)"""
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
