@@ -12,6 +12,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.printable import escaped
 from crawlog.streams.sink import is_file, sink_for, write_file, write_rows
 from crawlog.streams.sink_groups import SinkSpec
+from crawlog.streams.stores import Store
 from crawlog.terminal import rows as standard_output
 from crawlog.terminal import table
 
@@ -37,10 +38,11 @@ def write_answer(answer: QueryAnswer, kind: str, output: str = "", *, formulas: 
     """
     if kind == "parquet" or output.lower().endswith(".parquet"):
         return _write_parquet(answer, output)
-    if output and not kind and not is_file(output):
+    is_address = bool(output) and not kind and not is_file(output)
+    named = f"answer.{kind}" if kind else output if is_address else str(Path(output).absolute())
+    sink = sink_for(SinkSpec("", named, formulas=formulas), checks=not (kind or is_address))
+    if is_address or isinstance(sink, Store):
         raise Misconfigured(f"-o {output}: an answer goes to a file or to standard output, not to a store")
-    spec = SinkSpec("", f"answer.{kind}" if kind else str(Path(output).absolute()), formulas=formulas)
-    sink = sink_for(spec, checks=not kind)
     with tempfile.TemporaryFile() as file:
         rows = _Spooled(answer, file)
         if output:
