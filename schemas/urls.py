@@ -352,6 +352,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         token: Our product token, in robots.txt, `meta` robots and X-Robots-Tag.
         max_links: Links of one page that are looked at.
         digest: Of a body in its row; see the setting `results.digest`.
+        times: How rows write times; see the setting `results.times`.
         full_headers: Whether pages keep all headers of request and response.
         sitemaps: Whether sitemaps that a robots.txt names are followed.
         max_sitemap_bytes: Largest part of one sitemap that is read, decompressed.
@@ -394,6 +395,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     token: Annotated[str, Setting("robots.token")] = "crawlog"  # noqa: S105  # a robots.txt product token
     max_links: Annotated[int, Setting("links.max_per_page")] = 50_000
     digest: Annotated[Literal["sha256", "blake3", "none"], Setting("results.digest")] = "sha256"
+    times: Annotated[Literal["epoch", "iso"], Setting("results.times")] = "epoch"
     full_headers: Annotated[bool, Setting("pages.headers", true_if="full")] = False
     sitemaps: Annotated[bool, Setting("sitemaps.follow")] = False
     max_sitemap_bytes: Annotated[int, Setting("sitemaps.max_bytes")] = 50 << 20

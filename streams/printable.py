@@ -33,6 +33,11 @@ def utc_text(at: float) -> str:
     return f"{shown_time(at):%Y-%m-%d %H:%M:%S}"
 
 
+def iso_text(at: float) -> str:
+    """The same by ISO 8601, to the millisecond: `2026-11-29T05:10:11.250Z`."""
+    return shown_time(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def one_line(line: bytes) -> bytes:
     """JSON with three non-ASCII characters escaped at which some readers end a line (`str.splitlines`)."""
     if b"\xc2\x85" in line:

@@ -175,6 +175,9 @@ class Results(Section):
     digest: Literal["sha256", "blake3", "none"] = "sha256"
     """Digest of a page's body in its row, in hex, under its own name; with `none` the row has no such key. A setting of
     the job."""
+    times: Literal["epoch", "iso"] = "epoch"
+    """How a page's row writes `fetched_at`: `epoch` as seconds since 1970, `iso` as `2026-11-29T05:10:11.250Z` (ISO
+    8601, UTC). A setting of the job; rows of a spider of your own are as it makes them."""
     csv_formulas: bool = False
     """Whether a text that begins with `=`, `+`, `-`, `@` or a tab stands in a CSV as it is, for a spreadsheet to
     calculate. Else an apostrophe stands before it, which says that it is text. Numbers stay numbers."""

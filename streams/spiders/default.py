@@ -23,6 +23,7 @@ from crawlog.streams.html import (
     sitemap,
     with_scheme,
 )
+from crawlog.streams.printable import iso_text
 
 from .page import NOTHING, Parsed, is_followed, is_html, is_redirect
 
@@ -39,7 +40,7 @@ class Row(msgspec.Struct, frozen=True):
         title: None if the page has none, or is not HTML.
         depth: Links between a seed and this page.
         links: Distinct http(s) outlinks, before the scope; 0 if the page is not HTML.
-        fetched_at: UTC epoch seconds.
+        fetched_at: UTC epoch seconds, or ISO 8601 if the job asks for it.
         sha256: Of the body, hex; None without a body. Only if the job asks for this digest, as it does by default.
         blake3: The same by the other digest.
         rendered: Only for a page given to a browser: why it was rendered, or `failed:` and the error.
@@ -51,7 +52,7 @@ class Row(msgspec.Struct, frozen=True):
     title: str | None
     depth: int
     links: int
-    fetched_at: float
+    fetched_at: float | str
     sha256: str | msgspec.UnsetType | None = msgspec.UNSET
     blake3: str | msgspec.UnsetType | None = msgspec.UNSET
     rendered: str | msgspec.UnsetType = msgspec.UNSET
@@ -105,7 +106,7 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
         title=title,
         depth=meta.depth,
         links=len(found.links) + len(found.foreign),
-        fetched_at=meta.fetched_at,
+        fetched_at=meta.fetched_at if spec.times == "epoch" else iso_text(meta.fetched_at),
         **_digest(body, spec),
         rendered=meta.rendered or (f"failed: {meta.render_error}" if meta.render_error else msgspec.UNSET),
     )
