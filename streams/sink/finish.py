@@ -127,10 +127,10 @@ class _FileRows:
 
     def __init__(self, path: Path, rows: int) -> None:
         self.rows = rows
-        self._path = path
+        self.path = path
 
     def chunks(self) -> Iterator[bytes]:
-        with self._path.open("rb") as file:
+        with self.path.open("rb") as file:
             yield from pieces(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
 
@@ -196,8 +196,9 @@ def write_file(source: RowSource, sink: Sink, path: Path) -> None:
 
 def write_rows(source: RowSource, sink: Sink, out: BinaryIO) -> None:
     """Let the sink's class write all rows. Raises: Misconfigured: it failed. Else as `chunks`, and its own OSError."""
+    kept: Path | None = getattr(source, "path", None)  # of rows that lie in a file
     try:
-        sink.write(ResultRows(source.chunks), out)
+        sink.write(ResultRows(source.chunks, kept.parent if kept is not None else None), out)
     except (CrawlError, OSError):
         raise
     except Exception as error:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from crawlog.streams.errors import CrawlError, Misconfigured
+from crawlog.streams.printable import without_secrets
 from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
 from crawlog.streams.stores import Postgres, Store
 
-from .formats import PACKERS, Csv, JsonArray, JsonLines, Nothing, Parquet, Sink, StandardOutput, Xlsx, packed
+from .formats import PACKERS, Csv, JsonArray, JsonLines, Nothing, Parquet, Sink, StandardOutput, Xlsx, packed, remote
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -103,34 +104,40 @@ def failed(kind: type[Sink | Store], output: str, error: Exception) -> Misconfig
 def _found(output: str) -> tuple[type[Sink | Store], bool]:
     """The class, and whether the output is a file."""
     for name, names_a_file in _names(output):
-        if kind := BUILT_IN.get(name):
-            return kind, names_a_file
-        if registered := [one for one in entry_points(group=GROUP) if one.name.lower() == name]:
-            return _loaded(name, registered, output), names_a_file
+        kind = BUILT_IN.get(name)
+        registered = [] if kind else [one for one in entry_points(group=GROUP) if one.name.lower() == name]
+        if kind := kind or (_loaded(name, registered, output) if registered else None):
+            is_at_address = name.startswith(".") and not names_a_file
+            return (remote(kind) if is_at_address and issubclass(kind, Sink) else kind), names_a_file
     raise Misconfigured(_unknown(output))
 
 
 def _names(output: str) -> Iterator[tuple[str, bool]]:
-    """The names that a class for this output may be registered by, the longest suffix first, and whether of a file."""
+    """The names that a class for this output may be registered by, the longest suffix first, and whether of a file.
+
+    A suffix at an address is that of a file elsewhere; an address that ends in a slash has none.
+    """
     if output == STDOUT:
         yield STDOUT, False
         return
     if scheme := _scheme.match(output):
         yield scheme[1].lower(), False
-    if "://" not in output:
-        suffixes = Path(output).suffixes
-        yield from (("".join(suffixes[at:]).lower(), True) for at in range(len(suffixes)))
+    suffixes = Path(output).suffixes if not output.endswith("/") else []
+    yield from (("".join(suffixes[at:]).lower(), "://" not in output) for at in range(len(suffixes)))
 
 
 def _unknown(output: str) -> str:
     plugins = sorted({one.name.lower() for one in entry_points(group=GROUP)} - BUILT_IN.keys())
     more = "for others install a package that has such a sink; docs/extending.md shows how to write one"
-    if "://" in output:
-        schemes = ", ".join(name for name in plugins if not name.startswith(".")) or "none"
-        return f"-o {output}: no sink for {output.partition('://')[0]}:// is installed (there are: {schemes}); {more}"
     texts = f"{', '.join(_TEXTS)} (each also {' or '.join(PACKERS)})"
-    suffixes = [texts, ".xlsx", ".parquet", *(name for name in plugins if name.startswith("."))]
-    return f"-o {output}: the name must end in {', '.join(suffixes)}, or be - for standard output; {more}"
+    suffixes = ", ".join([texts, ".xlsx", ".parquet", *(name for name in plugins if name.startswith("."))])
+    if "://" in output:
+        schemes = ", ".join(name for name in (*BUILT_IN, *plugins) if name.isalnum()) or "none"
+        return (
+            f"-o {without_secrets(output)}: there is no such store (there are: {schemes}), and a file at an address"
+            f" ends in {suffixes}; {more}"
+        )
+    return f"-o {output}: the name must end in {suffixes}, or be - for standard output; {more}"
 
 
 def _loaded(name: str, registered: Sequence[EntryPoint], output: str) -> type[Sink | Store]:

@@ -9,6 +9,7 @@
     base       `Store`: what each store does
     columns    which columns a table gets from the rows, and how a value fits one
     postgres   PostgreSQL
+    remote_files  files in object stores, for the formats of streams/sink
 
 Each store imports its library where it connects. agents/outputs feeds it.
 """
@@ -16,6 +17,7 @@ Each store imports its library where it connects. agents/outputs feeds it.
 from .base import RowState, Store, fill, needed
 from .changes import CHANGES_BYTES, MOST_CHANGES, Feed, KeyRows, RowChanges, feed_of
 from .postgres import Postgres
+from .remote_files import RemoteFile
 
 __all__ = [
     "CHANGES_BYTES",
@@ -23,6 +25,7 @@ __all__ = [
     "Feed",
     "KeyRows",
     "Postgres",
+    "RemoteFile",
     "RowChanges",
     "RowState",
     "Store",

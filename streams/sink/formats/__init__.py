@@ -4,7 +4,8 @@
                 ├─ csv_text     a header of all keys, a record for each row
                 ├─ xlsx         a workbook, more sheets where one is full     openpyxl, `crawlog[xlsx]`
                 ├─ parquet      typed columns, row groups in batches          pyarrow, `crawlog[parquet]`
-                └─ compressed   the text formats through gzip or zstd
+                ├─ compressed   the text formats through gzip or zstd
+                └─ remote       any of them at an address: S3, and what else fsspec opens
 
 `result_rows` has the class to derive from, and the rows as formats read them.
 """
@@ -13,6 +14,7 @@ from .compressed import PACKERS, packed
 from .csv_text import Csv
 from .json_text import JsonArray, JsonLines, Nothing, StandardOutput
 from .parquet import Parquet
+from .remote import remote
 from .result_rows import ResultRows, Sink
 from .xlsx import Xlsx
 
@@ -28,4 +30,5 @@ __all__ = [
     "StandardOutput",
     "Xlsx",
     "packed",
+    "remote",
 ]

@@ -24,10 +24,12 @@ class ResultRows:
 
     Args:
         chunks: Gives all rows as JSON lines, in pieces that end with a row.
+        folder: On the disk that they lie on; None for that of temporary files.
     """
 
-    def __init__(self, chunks: Callable[[], Iterable[bytes]]) -> None:
+    def __init__(self, chunks: Callable[[], Iterable[bytes]], folder: Path | None = None) -> None:
         self.chunks = chunks
+        self.folder = folder
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for rows in self.lists(0):

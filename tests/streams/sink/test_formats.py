@@ -22,9 +22,16 @@ from hypothesis import strategies as st
 
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.sink.finish import write_file
-from crawlog.streams.sink.formats import ResultRows, parquet, xlsx
+from crawlog.streams.sink.formats import ResultRows, Sink, parquet, xlsx
 from crawlog.streams.sink.registry import sink_for, sink_of
 from crawlog.streams.sink_groups import SinkSpec
+
+
+def sink(output: str | Path, *, formulas: bool = False) -> Sink:
+    """The object that writes it."""
+    made = sink_for(SinkSpec("j", str(output), formulas=formulas))
+    assert isinstance(made, Sink)
+    return made
 
 
 class Rows:
@@ -41,7 +48,7 @@ class Rows:
 
 def written(path: Path, *rows: dict[str, Any], formulas: bool = False) -> Path:
     """FILE with these rows."""
-    write_file(Rows([*rows]), sink_for(SinkSpec("j", str(path), formulas=formulas)), path)
+    write_file(Rows([*rows]), sink(path, formulas=formulas), path)
     return path
 
 
@@ -182,7 +189,7 @@ def test_any_rows_can_be_written(rows: list[dict[str, Any]]) -> None:
     source, files = ResultRows(Rows(rows).chunks), {}
     for name in (".csv", ".xlsx", ".parquet"):
         files[name] = io.BytesIO()
-        sink_for(SinkSpec("j", f"/rows{name}")).write(source, files[name])
+        sink(f"/rows{name}").write(source, files[name])
     keys = source.columns()
     assert len([*csv.reader(io.StringIO(files[".csv"].getvalue().decode()))]) == (len(rows) + 1 if keys else len(rows))
     assert len([*openpyxl.load_workbook(files[".xlsx"]).worksheets[0].values]) <= len(rows) + 1
@@ -236,4 +243,4 @@ def test_a_disk_that_fills_while_a_format_writes_is_an_error_of_the_disk(name: s
     """No format hides it, or takes it for a bug of its own."""
     rows = ResultRows(Rows([{"n": os.urandom(50_000).hex()}] * 20).chunks)
     with pytest.raises(OSError, match="No space left on device"), open("/dev/full", "wb", buffering=0) as out:  # noqa: PTH123  # a device
-        sink_for(SinkSpec("j", f"/{name}")).write(rows, out)
+        sink(f"/{name}").write(rows, out)

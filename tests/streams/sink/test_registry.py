@@ -169,7 +169,15 @@ def test_two_jobs_may_fill_one_store(tmp_path: Path, install: Install) -> None:
         ),
         ("rows", r"the name must end in"),
         ("", r"the name must end in"),
-        ("mongodb://host/x.csv", r"no sink for mongodb:// is installed \(there are: mine\); .*docs/extending.md"),
+        (
+            "odd://me:pw@host/x",
+            r"-o odd://\*+@host/x: there is no such store \(.*mine\), and .* ends in .jsonl",
+        ),
+        (
+            "odd://me:pw@host/x.csv",
+            r"^odd://\*+@host/x.csv: cannot be written: Protocol not known: odd\. ",
+        ),
+        ("s3://key:pw@bucket/x.csv", r"^s3://\*+@bucket/x.csv: credentials come from the environment"),
     ],
 )
 def test_an_unknown_output_is_told_which_there_are(install: Install, output: str, told: str) -> None:
