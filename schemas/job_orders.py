@@ -39,11 +39,13 @@ class OutputSpec(msgspec.Struct, omit_defaults=True, frozen=True):
             settings declare (`outputs`).
         declared: Whether it is such a declared one.
         required: Whether the job is finished only when this output is complete.
+        fill: How often it was emptied, to be filled from the log again.
     """
 
     name: str
     declared: bool = False
     required: bool = True
+    fill: int = 0
 
     def check(self) -> "OutputSpec":
         """The output, if its name is plain.

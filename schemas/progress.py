@@ -17,6 +17,8 @@ MAX_PARSED = 1_000  # Jobs for which a worker counts parsed pages, at most
 
 MAX_PARSED_TOLD = 50  # Jobs that a report names, at most: those with the latest parsed pages
 
+MAX_WAITING = 100  # Outputs that a report names as behind, at most
+
 MAX_STUCK = 100  # Jobs that a report names as stuck, at most; with more, no job's outputs count as written
 
 
@@ -123,6 +125,8 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         stuck: Jobs whose required outputs of this partition are tried again after an error; `passed` leaves these out.
         unmade: Of a sink worker of a fleet: by partition of crawl.pages, the first page that parse must parse again,
             because crawl.items lost the records of its rows.
+        waiting: Of a sink worker of a fleet: by job and output, the records that were read for an output and are not in
+            it yet; outputs of this partition that have all are left out, and so are the least behind of very many.
         supervisor: The command that keeps the worker alive, `up` or `run`; empty for a worker without one. A fleet has
             a worker of another kind than `run`.
         host: Name of its machine.
@@ -163,6 +167,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     passed: list[Whole] = []
     stuck: list[str] = []
     unmade: dict[int, Whole] = {}
+    waiting: dict[str, dict[str, Whole]] = {}
     supervisor: str = ""
     host: str = ""
     version: str = ""

@@ -49,6 +49,7 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         pipelines: Whether the job's items pass pipelines before they are rows.
         is_fleet: Whether it is an output of a job on a fleet.
         is_store: Whether the output is a store that takes rows as they come.
+        fill: As in the job's `OutputSpec`.
         on_gone: Of a store: what becomes of rows that are gone, `delete`, `keep` or `mark`.
     """
 
@@ -61,12 +62,14 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     is_fleet: bool = False
     is_store: bool = False
     on_gone: str = "delete"
+    fill: int = 0
 
     @property
     def id(self) -> str:
         """Identifies the state's folder and the consumer group."""
         voids = "".join(f"\0{void.partition} {void.epoch} {void.page}" for void in self.voids)
-        return xxhash.xxh3_64_hexdigest(f"{self.job}\0{self.output}\0{self.epoch}{voids}".encode())
+        fill = f"\0{self.fill}" if self.fill else ""
+        return xxhash.xxh3_64_hexdigest(f"{self.job}\0{self.output}\0{self.epoch}{voids}{fill}".encode())
 
     def wants(self, job: str, epoch: int, page: tuple[int, int]) -> bool:
         """Whether the sink writes the items of a page."""

@@ -101,7 +101,8 @@ class Feeder:
         results = self._results
         if self.position < 0 or self._serial != results.meta.serial:
             self._serial = results.meta.serial
-            self.position = min(await self._in_thread(lambda: self._store.open(results.feed)), results.changed)
+            feed = results.feed_for(self.spec)
+            self.position = min(await self._in_thread(lambda: self._store.open(feed)), results.changed)
         if self.position == results.changed:
             return LOOK_S
         changes = results.changes(self.position)

@@ -118,6 +118,13 @@ class Output:  # long: one state is opened, written, completed and closed by its
         return self.spec.partial(self._data)
 
     @property
+    def waiting(self) -> dict[str, int]:
+        """By output that gets its rows, the records that are not in it yet."""
+        pending = len(self.pending)
+        found = {name: pending + one.waiting for name, one in self.feeders.items()}
+        return {name: count for name, count in {self.wanted.output.name: pending, **found}.items() if count}
+
+    @property
     def is_stuck(self) -> bool:
         """Whether rows wait since they could not be written."""
         return bool(self.error and self.pending)

@@ -16,6 +16,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable, Mapping
+from heapq import nlargest
 from typing import Any
 
 import structlog
@@ -23,7 +24,7 @@ from confluent_kafka import KafkaException
 
 from crawlog.agents import progress
 from crawlog.agents.control import StageCommands, follow
-from crawlog.schemas.progress import FLEET, MAX_STUCK, Progress
+from crawlog.schemas.progress import FLEET, MAX_STUCK, MAX_WAITING, Progress
 from crawlog.streams import exit_codes
 from crawlog.streams.cluster import log_bounds, log_identity
 from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
@@ -130,7 +131,8 @@ class OutputsWorker:
             report.passed, report.stuck = self._passed(report.partition)
             if self._is_private:  # the run reads its note, and moves parse
                 continue
-            own = (one for one in self._outputs.values() if one.partition == report.partition)
+            own = [one for one in self._outputs.values() if one.partition == report.partition]
+            report.waiting = _waiting(own)
             report.unmade = dict(sorted((item for one in own for item in self._of(one).unmade.items()), reverse=True))
         return found
 
@@ -449,6 +451,15 @@ class OutputsWorker:
         if waits or (output.wanted.is_settled and self._of(output).only_waits):
             return False
         return all(output.passed(at, read.get(at, 0)) >= end for at, end in enumerate(ends))
+
+
+def _waiting(outputs: Iterable[Output]) -> dict[str, dict[str, int]]:
+    """By job and output, how many records wait; the outputs that are most behind."""
+    behind = ((count, one.wanted.job, name) for one in outputs for name, count in one.waiting.items())
+    found: dict[str, dict[str, int]] = {}
+    for count, job, name in nlargest(MAX_WAITING, behind):
+        found.setdefault(job, {})[name] = count
+    return found
 
 
 def attach(app: CrawlApp) -> None:

@@ -117,7 +117,8 @@ def output_text(view: "OutputView", dead: int = 0) -> str:
     rows = outcome.counted(view.rows, "row")
     lacks = f"; {outcome.counted(dead, 'record')} could not be handled" if dead and view.state == "complete" else ""
     state = f"{view.state}, " if not lacks else ""
-    return f"{view.name}: {state}{rows}{where}{by}{lacks}" + (f"; {view.error}" if view.error else "")
+    waits = f", {outcome.counted(view.waiting, 'record')} waiting" if view.waiting else ""
+    return f"{view.name}: {state}{rows}{waits}{where}{by}{lacks}" + (f"; {view.error}" if view.error else "")
 
 
 def changed(action: str, view: "JobView") -> str:
@@ -216,6 +217,9 @@ def status_lines(found: Status) -> list[str]:
             counts += f" (only {job['reported']} of {job['partitions']} partitions have reported)"
         state = f"{job['state']} ({job['reason']})" if job.get("reason") else job["state"]
         lines.append(f"job      {job['name']}: {state}{', ' + counts if counts else ''}")
+        for one in job.get("outputs", ()):
+            waits = f"{counted(one['waiting'], 'record')} waiting"
+            lines.append(f"output   {one['name']} of {job['name']}: {one['error'] or waits}")
     return [*lines, *(f"command  {command}" for command in map(described, found.commands))]
 
 

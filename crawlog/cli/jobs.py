@@ -247,6 +247,34 @@ def jobs(action: str, name: str, limit: int, follow: bool, as_json: bool, **give
     return _changed(settings, action, name, as_json=as_json)
 
 
+@click.command()
+@click.argument("action", type=click.Choice(("add",)), metavar="add")
+@click.argument("name")
+@click.option("-o", "--output", "outputs", metavar="OUTPUT", multiple=True, required=True, help="As of `submit`.")
+@click.option("--json", "as_json", is_flag=True, help="Print the job as JSON.")
+@settings_options
+def outputs(action: str, name: str, outputs: tuple[str, ...], as_json: bool, **given: Any) -> int:  # noqa: ARG001
+    """Give a job further outputs, which are filled from the log; also a job that has finished.
+
+    Example: crawlog outputs add shop -o shop.csv
+    """
+    from crawlog.jobs.changes import add_outputs
+    from crawlog.jobs.record import outputs_of
+
+    from . import arguments, fleet_text
+
+    settings = settings_of(given)
+    arguments.job_name(name)
+    added = outputs_of(settings, outputs)
+    with existing_log(settings) as reached:
+        view = add_outputs(reached, name, added)
+    if as_json:
+        answer(fleet_text.job_json(view))
+    else:
+        tell(f"job {name} has the outputs {', '.join(one.name for one in view.outputs)}; `crawlog jobs show {name}`")
+    return outcome.FINISHED
+
+
 def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> int:
     """Changes a job."""
     from crawlog.jobs import changes

@@ -30,6 +30,7 @@ IN_ORDER = (
     local.engine,
     jobs.submit,
     jobs.jobs,
+    jobs.outputs,
     exporting.export,
     querying.query,
     operate.workers,

@@ -149,6 +149,7 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
 @click.command()
 @click.option("--group", metavar="GROUP", required=True, help="parse, sink, fetch, or one sink by its id or FILE.")
 @click.option("--job", metavar="NAME", default="", help="Of parse only this job's pages; of sink only its own.")
+@click.option("--output", metavar="OUTPUT", default="", help="Of the sink of a job: only this output.")
 @click.option("--to-earliest", is_flag=True, help="To the log's first record.")
 @click.option("--to-latest", is_flag=True, help="To the log's end: what lies before is skipped.")
 @click.option("--to-current", is_flag=True, help="To where the group is; for --export.")
@@ -163,7 +164,9 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
 @click.option("--export", is_flag=True, help="Print the plan as CSV for --from-file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a group.")
 @settings_options
-def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **rest: Any) -> int:
+def replay(
+    group: str, job: str, output: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **rest: Any
+) -> int:
     """Move a group in its log, so that stored records are processed again; options as in kafka-consumer-groups.
 
     Example: crawlog replay --group parse --to-earliest --execute
@@ -175,22 +178,28 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     if job:
         arguments.job_name(job)
     settings = settings_of(rest)
-    from crawlog.commands.replay import ReplayOptions
+    from crawlog.commands.replay import Replayed, ReplayOptions, is_of_fleet
     from crawlog.commands.replay import replay as move
+    from crawlog.jobs.changes import refill_output
     from crawlog.streams.groups import check_group_name, offsets
 
     from . import stored_text
 
-    order = ReplayOptions(group, kind, value, topics, is_execution, job)
+    order = ReplayOptions(group, kind, value, topics, is_execution, job, output)
     check_group_name(settings, group)
     with existing_log(settings) as reached:
-        replayed = move(reached, order, tell)
+        if not (output and is_of_fleet(reached, order)):
+            replayed = move(reached, order, tell)
+        else:
+            if is_execution:
+                refill_output(reached, job, output)
+            replayed = Replayed([], [], output)
     plans = replayed.plans
     if rest["export"]:
         answer(*offsets.exported([(plan.group.name, plan.group.topic, plan.moves) for plan in plans]).splitlines())
     elif rest["as_json"]:
         answer(*(stored_text.plan_json(plan, order) for plan in plans))
-    else:
+    elif not replayed.refilled:
         answer(*stored_text.plan_lines(plans))
     tell(*stored_text.meaning(replayed, order))
     return outcome.FINISHED

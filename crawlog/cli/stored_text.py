@@ -73,6 +73,9 @@ def plan_json(plan: Plan, order: ReplayOptions) -> str:
 def meaning(replayed: Replayed, order: ReplayOptions) -> list[str]:
     """The effect of the plan in words, and the next command."""
     told = [line for plan in replayed.plans for line in _meaning(plan, order)]
+    if replayed.refilled:
+        verb = "is" if order.execute else "would be"
+        told.append(f"output {replayed.refilled} of job {order.job} {verb} emptied, and filled from the log again")
     if not order.execute:
         if replayed.live:
             told.append(f"{live_words(replayed.live)}: it must be stopped before --execute")

@@ -48,6 +48,7 @@ class ReplayOptions:
         kind: The option that names the target; `value` is its value.
         topics: The values of `--topic`.
         job: Only pages of this job are parsed again, or only its sinks are moved; empty for all jobs.
+        output: Only this output of the job, of those of the sink; empty for all.
     """
 
     group: str
@@ -56,6 +57,7 @@ class ReplayOptions:
     topics: Sequence[str] = ()
     execute: bool = False
     job: str = ""
+    output: str = ""
 
     def __post_init__(self) -> None:
         """Checks the value before an engine is started.
@@ -63,6 +65,8 @@ class ReplayOptions:
         Raises: Misconfigured: it is no time or no duration, or the file cannot be read.
         """
         text = str(self.value)
+        if self.output and (self.group != "sink" or not self.job):
+            raise Misconfigured("--output: name the sink and the job, too: --group sink --job NAME --output OUTPUT")
         if self.kind == "to-datetime":
             offsets.moment_ms(text)
         elif self.kind == "by-duration":
@@ -110,16 +114,18 @@ class Replayed(NamedTuple):
 
     Attributes:
         live: The members of the groups, with their names.
+        refilled: The output of a job on a fleet that is emptied and filled again; its workers go on.
     """
 
     plans: list[Plan]
     live: list[str]
+    refilled: str = ""
 
 
 def replay(settings: "Settings", order: ReplayOptions, report: Report) -> Replayed:
     """Plans, and executes the plan when asked to."""
     admin = Admin(settings)
-    found = _of_job(admin, groups.named(admin, order.group), order.job)
+    found = _of_job(admin, groups.named(admin, order.group), order)
     now_ms = int(time.time() * 1000)
     plans = [_plan(admin, one, order, now_ms, report) for one in found]
     live = groups.members(admin, (one.name for one in found))
@@ -130,11 +136,24 @@ def replay(settings: "Settings", order: ReplayOptions, report: Report) -> Replay
     return Replayed(plans, live)
 
 
-def _of_job(admin: Admin, found: list[Group], job: str) -> list[Group]:
+def is_of_fleet(settings: "Settings", order: ReplayOptions) -> bool:
+    """Whether the output is one of the job's record, which its workers fill again while they go on.
+
+    Raises: Misconfigured: it can only be filled from the beginning.
+    """
+    copy = known_job(settings, Topics(settings.kafka.prefix), order.job)
+    is_named = copy is not None and any(one.name == order.output for one in copy.spec.outputs)
+    if is_named and (order.kind != "to-earliest" or order.topics):
+        raise Misconfigured("--output: an output of a fleet is filled from the beginning: --to-earliest")
+    return is_named
+
+
+def _of_job(admin: Admin, found: list[Group], order: ReplayOptions) -> list[Group]:
     """The groups that a replay of one job moves.
 
     Raises: Misconfigured: there is no such job, it has no sink, or the group cannot be moved for one job.
     """
+    job = order.job
     if not job:
         return found
     if job != DEFAULT_JOB and known_job(admin.settings, Topics(admin.settings.kafka.prefix), job) is None:
@@ -142,8 +161,11 @@ def _of_job(admin: Admin, found: list[Group], job: str) -> list[Group]:
     if found[0].stage == "fetch":
         raise Misconfigured(f"--job: a rewind is of all jobs; `crawlog run --job {job} --fresh` begins one job again.")
     kept = [one for one in found if one.stage != "sink" or one.of.startswith(f"job {job} to ")]
+    if order.output:
+        kept = [one for one in kept if one.of.endswith(order.output)]
     if not kept:
-        raise Misconfigured(f"--job: no sink of job {job} is known on this machine; `crawlog topics` names all sinks.")
+        sink, known = f"sink {order.output}" if order.output else "sink", "`crawlog topics` names all sinks"
+        raise Misconfigured(f"--job: no {sink} of job {job} is known on this machine; {known}.")
     return kept
 
 

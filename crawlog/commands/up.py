@@ -210,5 +210,7 @@ def _jobs(state: "FleetState", count: int) -> list[dict[str, Any]]:
             counts = state.counts(copy, end)
             job |= {field: getattr(counts, field) for field in (*COUNTS, "dropped", "needs")}
             job |= {"reported": reported, "partitions": count, "is_counted": state.is_counted(copy, end)}
+        behind = [one for one in view.outputs if one.error or one.waiting] if view is not None else []
+        job["outputs"] = [{"name": one.name, "waiting": one.waiting, "error": one.error} for one in behind]
         jobs.append(job)
     return jobs

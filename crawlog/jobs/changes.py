@@ -16,11 +16,11 @@ from crawlog.commands.control import whoever
 from crawlog.commands.dead import listed
 from crawlog.commands.job_logs import unknown_job
 from crawlog.schemas.control import Command, JobCopy, key
-from crawlog.schemas.job_orders import JobStateName
+from crawlog.schemas.job_orders import JobStateName, OutputSpec
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.control import apply_change, known_job, remove_notes, settled_control, write_command
 from crawlog.streams.dead_letters import LetterChoice
-from crawlog.streams.errors import InvalidState, OrderRefused
+from crawlog.streams.errors import InvalidState, OrderRefused, UnknownName
 from crawlog.streams.fleet import FleetState, FleetView, JobView, WorkerView, letters_of
 from crawlog.streams.job_spec import job_values
 from crawlog.streams.jobs import OPERATOR, OrderName, after, is_final, traits
@@ -30,7 +30,7 @@ from crawlog.streams.settings import Settings, known_keys, masked
 from .record import BROKEN, is_full, way_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 # Reason of a job that waits for its first requests.
@@ -117,6 +117,63 @@ def cancel_job(settings: "Settings", name: str, by: str = "") -> "JobView":
     Raises: UnknownName: there is none. InvalidState: its rows are whole. EngineError: no worker answers.
     """
     return _change(settings, name, "cancelled", by)
+
+
+def add_outputs(settings: "Settings", name: str, outputs: "Iterable[OutputSpec]", by: str = "") -> "JobView":
+    """Gives a job further outputs; they are filled from the log. A finished job runs until they are complete.
+
+    Raises: UnknownName: there is none. EngineError: no worker answers.
+    """
+    added = tuple(outputs)
+
+    def with_added(now: tuple[OutputSpec, ...]) -> tuple[OutputSpec, ...]:
+        names = {one.name for one in now}
+        return (*now, *(one for one in added if one.name not in names))
+
+    return _change_outputs(settings, name, with_added, "outputs were added", by)
+
+
+def refill_output(settings: "Settings", name: str, output: str, by: str = "") -> "JobView":
+    """Has an output of a job emptied, and filled from the log again.
+
+    Raises: UnknownName: there is no such job, or it has no such output. EngineError: no worker answers.
+    """
+
+    def refilled(now: tuple[OutputSpec, ...]) -> tuple[OutputSpec, ...]:
+        if output not in {one.name for one in now}:
+            there = ", ".join(one.name for one in now) or "none"
+            raise UnknownName(f"job {name} has no output {output}; its outputs are: {there}")
+        return tuple(msgspec.structs.replace(one, fill=one.fill + 1) if one.name == output else one for one in now)
+
+    return _change_outputs(settings, name, refilled, "an output is filled again", by)
+
+
+def _change_outputs(
+    settings: "Settings",
+    name: str,
+    change: "Callable[[tuple[OutputSpec, ...]], tuple[OutputSpec, ...]]",
+    reason: str,
+    by: str,
+) -> "JobView":
+    """Gives a job other outputs, in a new revision: a finished job has an end behind them."""
+    topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
+    for tries_left in reversed(range(TRIES)):
+        copy = settled_control(settings, producer, topics).job(name)
+        if copy is None or copy.spec.state == "deleted":
+            raise unknown_job(name)
+        spec = msgspec.structs.replace(copy.spec, outputs=change(copy.spec.outputs))
+        if spec.outputs == copy.spec.outputs:
+            return _view(settings, copy)
+        state: JobStateName | None = "running" if copy.spec.state == "finished" else None
+        why = reason if state else copy.spec.reason
+        try:
+            who = by or whoever()
+            copy = apply_change(settings, producer, topics, copy, state=state, spec=spec, reason=why, by=who)
+            return _view(settings, copy)
+        except OrderRefused:  # another change came first: look at the job again
+            if not tries_left:
+                raise
+    raise AssertionError
 
 
 def delete_job(settings: "Settings", name: str, by: str = "") -> None:

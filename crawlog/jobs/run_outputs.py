@@ -16,8 +16,9 @@ from crawlog.schemas.job_orders import PIPELINES_ALONE
 from crawlog.streams.errors import EngineError, Unusable
 from crawlog.streams.fleet import OutputView
 from crawlog.streams.printable import without_secrets
-from crawlog.streams.sink import NOWHERE, PrivateOutputs, SinkState, final_of, is_complete, private_sink_of
+from crawlog.streams.sink import NOWHERE, PrivateOutputs, SinkState, final_of, is_complete, private_sink_of, sink_for
 from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
+from crawlog.streams.stores import Store
 from crawlog.terminal import rows
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class RunOutputs:
         self._sinks: dict[str, SinkSpec] = {}
         for output in given or (NOWHERE,):
             sink = private_sink_of(supervisor.settings, job, output, since, voids, pipelines=pipelines)
+            if isinstance(store := sink_for(sink), Store):
+                store.check()
             self._sinks[sink.output if sink.is_file and output != STDOUT else output] = sink
         self._own = PrivateOutputs(job, tuple(self._sinks))
         self._looks: dict[str, tuple[int, ...]] = {}

@@ -119,7 +119,12 @@ def _of_jobs(jobs: "Iterable[JobView]") -> "Iterator[Metric]":
     answers = CounterMetricFamily("crawlog_responses", "Final answers of a job.", labels=("job", "status"))
     retries = CounterMetricFamily("crawlog_retries", "Attempts that failed and are repeated.", labels=("job",))
     queued = GaugeMetricFamily("crawlog_job_queued_urls", "URLs of a job that wait.", labels=("job",))
+    waiting = GaugeMetricFamily(
+        "crawlog_output_waiting_records", "Records that are not in an output of a job yet.", labels=("job", "output")
+    )
     for job in shown_jobs(jobs):
+        for output in job.outputs:
+            waiting.add_metric((job.name, output.name), output.waiting)
         if not job.is_counted:
             continue  # a counter that is too low looks like a restarted one: Prometheus would add all pages once more
         for outcome in OUTCOMES:
@@ -128,7 +133,7 @@ def _of_jobs(jobs: "Iterable[JobView]") -> "Iterator[Metric]":
             answers.add_metric((job.name, status), count)
         retries.add_metric((job.name,), job.counts.retried)
         queued.add_metric((job.name,), job.counts.queued)
-    yield from (pages, answers, retries, queued)
+    yield from (pages, answers, retries, queued, waiting)
 
 
 def _frontier(counts: dict[str, int]) -> "Metric":

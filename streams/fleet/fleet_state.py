@@ -262,14 +262,19 @@ class FleetState:
 
     def _outputs(self, copy: JobCopy) -> Iterator[OutputView]:
         for spec in copy.spec.outputs:
+            waiting = self._waiting(copy.job, spec.name)
             note = self.control.output(copy.job, spec.name)
             if note is None or note.epoch < copy.epoch:
-                yield OutputView(spec.name, "writing", required=spec.required)
+                yield OutputView(spec.name, "writing", required=spec.required, waiting=waiting)
                 continue
             is_about_now = note.rev and note.rev >= copy.spec.rev  # an old error may be mended by now
             state = note.became if is_about_now else "writing"
             about = spec.name, state, note.rows, note.place, note.error, spec.required, note.worker, note.stats
-            yield OutputView(*about, note.machine)
+            yield OutputView(*about, note.machine, waiting)
+
+    def _waiting(self, job: str, output: str) -> int:
+        """The records that wait for an output; it belongs to one partition."""
+        return max((one.waiting.get(job, {}).get(output, 0) for one in self.picture.of("sink")), default=0)
 
     # ------------------------------------------------------------------ the rest
 

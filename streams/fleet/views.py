@@ -16,6 +16,7 @@ class OutputView(msgspec.Struct, frozen=True):
         place: Where it is, for people: a FILE lies on `machine`.
         worker: Name of the worker that noted this; of an error that stays, the first one that met it.
         stats: Scrapy's, that the job's pipelines counted.
+        waiting: Records of crawl.items that were read for it and are not in it yet, by the last report.
     """
 
     name: str
@@ -27,6 +28,7 @@ class OutputView(msgspec.Struct, frozen=True):
     worker: str = ""
     stats: dict[str, float] = {}
     machine: str = ""
+    waiting: int = 0
 
 
 class JobView(msgspec.Struct, frozen=True):

@@ -86,6 +86,7 @@ class SinkMeta(msgspec.Struct):
             their pages are there.
         serial: Of the state: another one, with other numbers of changes, has another serial.
         changes: Number of the last change of a key that was noted for stores.
+        fills: How often a replay emptied the state.
     """
 
     log: LogIdentity
@@ -99,6 +100,7 @@ class SinkMeta(msgspec.Struct):
     gaps: list[tuple[int, int, int]] = []
     serial: str = ""
     changes: int = 0
+    fills: int = 0
 
 
 class MadeMeta(msgspec.Struct):

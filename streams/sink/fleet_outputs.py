@@ -53,7 +53,7 @@ def fleet_sink_of(
     if place == STDOUT:
         raise Misconfigured(f"the declared output {output.name} is standard output, which a worker does not have")
     made = sink_of(job, place, epoch, voids, settings=settings)
-    return msgspec.structs.replace(made, pipelines=pipelines, is_fleet=True)
+    return msgspec.structs.replace(made, pipelines=pipelines, is_fleet=True, fill=output.fill)
 
 
 def check_names(job: str, output: OutputSpec) -> None:

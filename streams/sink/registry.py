@@ -68,12 +68,12 @@ def sink_for(spec: SinkSpec, *, checks: bool = False) -> Sink | Store:
     """The object that writes. Raises: Misconfigured: its class is not installed, or does not accept the output.
 
     Args:
-        checks: Whether the class looks at the output, too.
+        checks: Whether a format looks at its place, too. `Store.check` looks at a store: a worker goes on without it.
     """
     kind = sink_class(spec.output)
     try:
         made = kind(spec)
-        if checks:
+        if checks and isinstance(made, Sink):
             made.check()
     except CrawlError:
         raise

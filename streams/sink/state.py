@@ -164,8 +164,12 @@ class SinkState:  # long: each method is one step of a fold on one database and 
     @property
     def feed(self) -> Feed:
         """What a store gets of this state."""
-        counting = self.sink.epoch, self.sink.voids
-        return feed_of(self.sink.job, self.meta.log, counting, self.meta.serial)
+        return self.feed_for(self.sink)
+
+    def feed_for(self, sink: SinkSpec) -> Feed:
+        """The same for another output of its job: what counts, and which of several fillings this is."""
+        counting = sink.epoch, sink.voids, sink.fill, self.meta.fills
+        return feed_of(sink.job, self.meta.log, counting, f"{self.meta.serial} {sink.fill}")
 
     @property
     def changed(self) -> int:
@@ -285,7 +289,9 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         if ordered is None:
             return
         if ordered.anew:
+            fills = self.meta.fills + 1
             self.begin_again()
+            self.meta.fills = fills
         self.move(ordered.offsets)
         (self._folder / AGAIN).unlink()  # killed before, the next opening does it once more
 

@@ -35,6 +35,8 @@ class Store(ABC):
 
     Args:
         spec: Its `job`, its `output` (the address), and `on_gone`.
+
+    Raises: Misconfigured: the address has not the form that it must have.
     """
 
     as_kept = False
@@ -50,7 +52,7 @@ class Store(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse a store that cannot be written now, before anything is crawled. Raises: Misconfigured."""
+        """Refuse a store that cannot be written now, before a `run` crawls. Raises: Misconfigured."""
 
     @abstractmethod
     def open(self, feed: Feed) -> int:

@@ -61,13 +61,13 @@ class Postgres(Store):
         self._connection: psycopg.Connection[Any] | None = None
         self._columns: dict[str, Kind | None] = {}
         self._serial = ""
-
-    def check(self) -> None:
-        """Connects, and looks at the table if it is there."""
         if not re.fullmatch(r"[\w$]+", self._table) or not re.fullmatch(r"[\w$]*", self._schema):
             raise Misconfigured(
                 f"{self.place}: name the table behind the database: postgresql://USER:PASSWORD@HOST/DATABASE/TABLE"
             )
+
+    def check(self) -> None:
+        """Connects, and looks at the table if it is there."""
         try:
             self._connect()
             self._see_columns()

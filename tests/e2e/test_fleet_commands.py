@@ -69,6 +69,7 @@ def test_a_fleet_works_off_what_is_submitted_and_obeys(fleet: Path) -> None:
     site = Numbered()
     try:
         _crawls(fleet, site)
+        _fills_outputs(fleet)
         _reaches_its_limit(fleet)
         _steers(fleet, site)
         _detaches(fleet, site)
@@ -95,6 +96,22 @@ def test_who_follows_a_job_goes_on_after_down_and_up(fleet: Path) -> None:
         lines.kill()
     finally:
         site.close()
+
+
+def _fills_outputs(fleet: Path) -> None:
+    """A finished job gets another output, filled from the log; an output is emptied and filled again."""
+    job = next(str(one["name"]) for one in map(json.loads, ask(fleet, "jobs", "--json").splitlines()))
+    more = fleet / "outputs" / job / "more.csv"
+    ask(fleet, "outputs", "add", job, "-o", more.name)
+    until(lambda: more.exists() and state(fleet, job) == "finished", "the output that was added")
+    rows = more.read_text()
+    assert len(rows.splitlines()) == PAGES + 1
+    more.write_text("of somebody else")
+    again = ["replay", "--group", "sink", "--job", job, "--output", more.name, "--to-earliest"]
+    assert ask(fleet, *again) == ""
+    assert more.read_text() == "of somebody else"
+    ask(fleet, *again, "--execute")
+    until(lambda: more.read_text() == rows and state(fleet, job) == "finished", "the output that is filled again")
 
 
 def _crawls(fleet: Path, site: Numbered) -> None:

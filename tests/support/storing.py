@@ -158,7 +158,9 @@ class StoreContract:
         """The message has the place, and the next step."""
         if "@" not in address:
             pytest.skip("this store has no server")
+        store = sink_for(sink_of("j", address.replace("geheim", "falsch")))
+        assert isinstance(store, Store)
         with pytest.raises(Misconfigured) as caught:
-            sink_of("j", address.replace("geheim", "falsch"))
+            store.check()
         assert "falsch" not in str(caught.value)
         assert "127.0.0.1" in str(caught.value)

@@ -76,7 +76,7 @@ class TestPostgres(StoreContract):
         with psycopg.connect(server.address) as connection:
             connection.execute("CREATE TABLE items (title text)")
         with pytest.raises(Misconfigured, match="has no column _key"):
-            sink_of("j", address)
+            Postgres(sink_of("j", address)).check()
 
     def test_an_address_without_a_table_is_refused(self) -> None:
         """The message shows the form of an address."""
