@@ -253,7 +253,7 @@ def jobs(action: str, name: str, limit: int, follow: bool, as_json: bool, **give
 @click.option("-o", "--output", "outputs", metavar="OUTPUT", multiple=True, required=True, help="As of `submit`.")
 @click.option("--json", "as_json", is_flag=True, help="Print the job as JSON.")
 @settings_options
-def outputs(action: str, name: str, outputs: tuple[str, ...], as_json: bool, **given: Any) -> int:  # noqa: ARG001
+def outputs(action: str, name: str, outputs: tuple[str, ...], as_json: bool, **given: Any) -> int:  # noqa: ARG001  # there is one action
     """Give a job further outputs, which are filled from the log; also a job that has finished.
 
     Example: crawlog outputs add shop -o shop.csv

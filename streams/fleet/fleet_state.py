@@ -261,8 +261,9 @@ class FleetState:
         return ("running" if has_begun else "pending"), spec.reason
 
     def _outputs(self, copy: JobCopy) -> Iterator[OutputView]:
+        behind = [one.waiting.get(copy.job, {}) for one in self.picture.of("sink")]
         for spec in copy.spec.outputs:
-            waiting = self._waiting(copy.job, spec.name)
+            waiting = max((one.get(spec.name, 0) for one in behind), default=0)
             note = self.control.output(copy.job, spec.name)
             if note is None or note.epoch < copy.epoch:
                 yield OutputView(spec.name, "writing", required=spec.required, waiting=waiting)
@@ -271,10 +272,6 @@ class FleetState:
             state = note.became if is_about_now else "writing"
             about = spec.name, state, note.rows, note.place, note.error, spec.required, note.worker, note.stats
             yield OutputView(*about, note.machine, waiting)
-
-    def _waiting(self, job: str, output: str) -> int:
-        """The records that wait for an output; it belongs to one partition."""
-        return max((one.waiting.get(job, {}).get(output, 0) for one in self.picture.of("sink")), default=0)
 
     # ------------------------------------------------------------------ the rest
 

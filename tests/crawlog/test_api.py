@@ -17,7 +17,7 @@ from crawlog.streams.errors import DamagedLog
 PROMISED = {
     *("BadAnswer", "ConnectionFailed", "DnsFailed", "Failure", "FetchError", "HttpError", "NotSent", "TimedOut"),
     *("DropItem", "Request", "Response", "Rule", "Spider", "TlsFailed", "Tried", "try_page"),
-    *("Settings", "Sink", "SnapshotStore", "Summary", "Transport", "crawl"),
+    *("Settings", "Sink", "SnapshotStore", "Store", "Summary", "Transport", "crawl"),
     *("CrawlError", "EngineError", "Misconfigured", "GiveUp", "RetryLater", "__version__"),
 }
 

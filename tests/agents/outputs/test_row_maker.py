@@ -590,7 +590,7 @@ def test_a_state_says_that_an_older_crawlog_cannot_read_it(tmp_path: Path) -> No
     """It would take raw items for rows."""
     spec = SinkSpec("j", str(tmp_path / "o.jsonl"), pipelines=True)
     with SinkState(tmp_path, spec, LOG) as state:
-        assert (state.meta.version, state.meta.raw, state.path.name) == (2, True, "items.partial")
+        assert (state.meta.version, state.meta.raw, state.path.name) == (3, True, "items.partial")
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
