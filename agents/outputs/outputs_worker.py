@@ -38,6 +38,7 @@ from .completion import Completion, leave_to_others, led_before
 from .items_log import ItemRecord, ItemsLog, ItemsReader
 from .notes import OutputNotes
 from .output import Output, filled_again, leading_of
+from .pages_output import PagesOutputs
 from .wanted import WantedOutput, WantedOutputs, needed_of, shares_rows
 
 log = structlog.get_logger()
@@ -80,6 +81,7 @@ class OutputsWorker:
         kept = PrivateNotes(app.crawl.run.data) if private is not None else None
         self._records = OutputNotes(app.crawl, self._wanted, producer, app.worker_name, kept)
         self._log = ItemsLog(app.crawl, identity, producer)
+        self._pages = PagesOutputs(app.crawl, self._records, self._log)
         self.orders = StageCommands("sink")
         self.rebalance_started = self.orders.rebalance_started  # a hook of `run_stage`: it ends waits
         self._owned: set[int] = set()
@@ -113,6 +115,7 @@ class OutputsWorker:
         """Write what waits for open outputs, and close all: another worker may get them. The rest is read again."""
         self._owned = set()
         async with self._turning:
+            await self._pages.end()
             await self._write_all([one for one in self._outputs.values() if one.is_open])
             await self._drop(list(self._outputs))
             self._held.clear()
@@ -124,8 +127,9 @@ class OutputsWorker:
     def reports(self) -> list[Progress]:
         """How far the outputs of each partition are."""
         done = self._read_count, self._read_bytes
-        trouble = self._trouble or next((one.trouble for one in self._outputs.values() if one.trouble), "")
-        self._note = next((one.note for one in self._outputs.values() if one.note), self._note)
+        every: list[Output | PagesOutputs] = [*self._outputs.values(), self._pages]
+        trouble = self._trouble or next((one.trouble for one in every if one.trouble), "")
+        self._note = next((one.note for one in every if one.note), self._note)
         found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble, note=self._note)
         for report in found:
             report.passed, report.stuck = self._passed(report.partition)
@@ -206,7 +210,7 @@ class OutputsWorker:
         """No output is open: crawl.items is not read, but passed, once all jobs in crawl.control are known."""
         if time.monotonic() < self._passes_at:
             return
-        self._passes_at = time.monotonic() + PASS_S
+        self._passes_at = time.monotonic() + (LOOK_S if self._is_private else PASS_S)
         ends = {at: end for at, (_, end) in (await self._bounds()).items()}
         if ends == self._reader.at:
             return
@@ -230,6 +234,7 @@ class OutputsWorker:
                 if self._wanted.is_deleted(job):
                     await self._forget(job)
                 every = [one for one in self._wanted.of(job) if one.home % self._count in self._owned]
+                every = await self._pages.plan(job, every)
                 others = [one for one in self._wanted.of(job) if one.home % self._count not in self._owned]
                 await leave_to_others(self._settings, others, self._app.worker_name)
                 leading = {one.wanted.output.name for one in self._by_job.get(job, ())}

@@ -6,6 +6,7 @@
                 ├─ parquet      typed columns, row groups in batches          pyarrow, `crawlog[parquet]`
                 ├─ compressed   the text formats through gzip or zstd
                 └─ remote       any of them at an address: S3, and what else fsspec opens
+    warc_folder  where WARC files of pages go: no rows
 
 `result_rows` has the class to derive from, and the rows as formats read them.
 """
@@ -16,6 +17,7 @@ from .json_text import JsonArray, JsonLines, Nothing, StandardOutput
 from .parquet import Parquet
 from .remote import remote
 from .result_rows import ResultRows, Sink
+from .warc_folder import WarcFolder
 from .xlsx import Xlsx
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "ResultRows",
     "Sink",
     "StandardOutput",
+    "WarcFolder",
     "Xlsx",
     "packed",
     "remote",
