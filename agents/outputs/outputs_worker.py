@@ -24,6 +24,8 @@ from confluent_kafka import KafkaException
 
 from crawlog.agents import progress
 from crawlog.agents.control import StageCommands, follow
+from crawlog.agents.downloads import Downloads
+from crawlog.schemas.control import Control
 from crawlog.schemas.progress import FLEET, MAX_STUCK, MAX_WAITING, Progress
 from crawlog.streams import exit_codes
 from crawlog.streams.cluster import log_bounds, log_identity
@@ -78,6 +80,7 @@ class OutputsWorker:
         self._count = partition_count(app.crawl)
         identity = log_identity(app.crawl, self._names.items)
         self._wanted = WantedOutputs(private)
+        self._downloads = Downloads(app.crawl)
         kept = PrivateNotes(app.crawl.run.data) if private is not None else None
         self._records = OutputNotes(app.crawl, self._wanted, producer, app.worker_name, kept)
         self._log = ItemsLog(app.crawl, identity, producer)
@@ -108,7 +111,13 @@ class OutputsWorker:
         self._wanted.changed |= set(self._wanted.names())
         if not self._is_following:
             self._is_following = True
-            follow(self._app, self.orders, self._wanted.heard)
+
+            def heard(record: Control) -> None:
+                self._downloads.heard(record)
+                self._wanted.heard(record)
+
+            follow(self._app, self.orders, heard)
+            self._app.add_future(self._downloads.run())
             self._task = asyncio.create_task(self._run())
 
     async def revoking(self, _partitions: set[int]) -> None:
@@ -297,7 +306,7 @@ class OutputsWorker:
         starts = places_of(wanted.spec)
         places = {at: starts(at, first, end) for at, (first, end) in bounds.items()}
         beat = self._app.watchdog.beat
-        made = Output(self._log, beat, wanted, spec, wanted.home % self._count, places)
+        made = Output(self._log, beat, wanted, spec, wanted.home % self._count, places, self._downloads)
         completion = Completion(self._settings, made, self._records, beat)
         is_made = await completion.was_made(notes=is_alone)
         if is_made and is_alone:
