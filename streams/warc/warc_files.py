@@ -98,6 +98,7 @@ class WarcArchive:
         try:
             self._take_lock()
             self.manifest = self._read_manifest(log)
+            self._write_manifest()  # before the first file: without it nobody would know whose files these are
             self._cut()
             self._recall()
         except BaseException:
@@ -226,7 +227,9 @@ class WarcArchive:
         return every[-1]
 
     def _opened(self, file: ArchiveFile) -> tuple[BinaryIO, BinaryIO]:
-        out, index = ((self._folder / name).open("ab") for name in (file.name, file.index))
+        is_new = file.size_bytes <= 0  # then what lies there is left of a killed process
+        paths = (self._folder / file.name, self._folder / file.index)
+        out, index = (path.open("wb") if is_new else path.open("ab") for path in paths)
         self._out = out, index
         if not out.tell():
             out.write(info_member(self.manifest.log, file.name, self._about))
@@ -278,8 +281,6 @@ class WarcArchive:
         """Write a file anew. Pages of another log are lost with it."""
         file.size_bytes, file.pages = -1, 0
         self._write_manifest()  # until the next one, the file is to be made again however long it is
-        for name in (file.name, file.index):
-            (self._folder / name).unlink(missing_ok=True)
         for page, original in pages:
             with suppress(ValueError):  # it was a dead letter the first time
                 if made := list(members(page, self.manifest.log, original)):

@@ -55,6 +55,20 @@ def test_what_was_not_committed_is_cut_and_comes_again(tmp_path: Path) -> None:
     assert len(indexed(tmp_path)) == 4
 
 
+def test_a_new_file_that_no_manifest_names_yet_begins_anew(tmp_path: Path) -> None:
+    """The first one, or the next; its pages are read again."""
+    for number in (5, 6):
+        with closing(opened(tmp_path)) as archive:
+            add(archive, page(number))
+            archive._close_files()
+        with closing(opened(tmp_path)) as archive:
+            add(archive, page(number))
+            archive.commit({0: number + 1, 1: 0})
+            archive.finish()
+    assert urls(tmp_path) == {"5": 1, "6": 1}
+    assert len(indexed(tmp_path)) == 2
+
+
 @pytest.mark.parametrize("suffix", ["warc.gz", "cdxj"])
 @pytest.mark.parametrize("left", [None, 0, 100])
 def test_a_file_that_lacks_something_is_made_again(tmp_path: Path, suffix: str, left: int | None) -> None:
