@@ -22,6 +22,7 @@ from crawlog.streams.stores import Postgres, Store
 from .formats import (
     PACKERS,
     Csv,
+    DataSet,
     JsonArray,
     JsonLines,
     Nothing,
@@ -50,6 +51,7 @@ BUILT_IN: dict[str, type[Sink | Store]] = {
     ".parquet": Parquet,
     STDOUT: StandardOutput,
     "none": Nothing,
+    "/": DataSet,
     "postgresql": Postgres,
     "postgres": Postgres,
     "warc": WarcFolder,
@@ -136,6 +138,8 @@ def _names(output: str) -> Iterator[tuple[str, bool]]:
     if output == STDOUT:
         yield STDOUT, False
         return
+    if "://" in output and output.endswith("/"):
+        yield "/", False
     if scheme := _scheme.match(output):
         yield scheme[1].lower(), False
     suffixes = Path(output).suffixes if not output.endswith("/") else []

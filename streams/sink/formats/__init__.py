@@ -7,12 +7,14 @@
                 ├─ compressed   the text formats through gzip or zstd
                 └─ remote       any of them at an address: S3, and what else fsspec opens
     warc_folder  where WARC files of pages go: no rows
+    RowChanges ───► dataset     a store: a folder of Parquet files that grows while the job runs
 
 `result_rows` has the class to derive from, and the rows as formats read them.
 """
 
 from .compressed import PACKERS, packed
 from .csv_text import Csv
+from .dataset import DataSet
 from .json_text import JsonArray, JsonLines, Nothing, StandardOutput
 from .parquet import Parquet
 from .remote import remote
@@ -23,6 +25,7 @@ from .xlsx import Xlsx
 __all__ = [
     "PACKERS",
     "Csv",
+    "DataSet",
     "JsonArray",
     "JsonLines",
     "Nothing",
