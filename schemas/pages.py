@@ -21,6 +21,23 @@ HEADER = "crawlog"  # Name of the record header that holds the metadata
 CODING = "content-encoding"
 
 
+class ActionResult(msgspec.Struct, omit_defaults=True, frozen=True):
+    """What an action in the browser returned; nothing, for most.
+
+    Attributes:
+        json: A value, as text.
+        data: The bytes of a screenshot.
+    """
+
+    json: str = ""
+    data: bytes = b""
+
+    @property
+    def value(self) -> Any:
+        """Raises: ValueError, RecursionError: the text is no JSON."""
+        return self.data or (msgspec.json.decode(self.json) if self.json else None)
+
+
 class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """All data of a response except its body.
 
@@ -43,6 +60,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
             - A redirect that is not followed, as its row or its errback has it: `scope: …`, `bad_url`,
               `redirect_undone: …` (the job's canonical rules make the target the URL itself), `redirect_circle: …` (it
               leads back to a URL that led here, or to itself).
+            - In the browser: `action: …` (number, name and selector of the action, and why it failed; `http` is set).
             - Ours: `answer_broken: …`; any other word is the name of an exception.
 
             A status code alone, such as 404, is no error.
@@ -58,6 +76,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         rendered: Why a browser rendered the body: `request`, `rule`, `always`, or what was empty; empty if it was not
             rendered.
         render_error: Why the browser stopped early (`rendered` is set) or failed (`rendered` is empty).
+        shown_url: URL of the document that the browser showed after the request's actions, if it is not `url`.
+        results: What the request's actions returned, one each.
         kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
         limit: Most bytes of a body in a coding, decoded. A larger one counts as not kept: `too_large`.
         same_as: (partition, offset) of the older page with the same body: the server answered 304 (not modified).
@@ -97,6 +117,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     kind: Literal["page", "sitemap", "robots"] = "page"
     rendered: str = ""
     render_error: str = ""
+    shown_url: str = ""
+    results: tuple[ActionResult, ...] = ()
     same_as: tuple[int, int] | None = None
     leads_back: bool = False
     id: int = 0

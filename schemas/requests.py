@@ -14,7 +14,9 @@ MAX_REQUEST_BYTES = 64 * 1024  # Encoded size of one request, at most
 
 MAX_JAR_BYTES = 256  # Longest name of a cookie jar, bytes
 
-MAX_NESTING = 100  # Levels of lists and dicts in `kwargs` and `meta`, at most
+MAX_ACTIONS = 100  # Actions of one request, at most
+
+MAX_NESTING = 100  # Levels of lists and dicts in `kwargs`, `meta` and the arguments of an action, at most
 
 
 class CookieGiven(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -29,6 +31,18 @@ class CookieGiven(msgspec.Struct, omit_defaults=True, frozen=True):
     domain: str = ""
     path: str = ""
     secure: bool = False
+
+
+class Action(msgspec.Struct, array_like=True, omit_defaults=True, frozen=True):
+    """What is done in the browser with a page: `["click", {"selector": "a.next"}]`.
+
+    Attributes:
+        do: Name of a method of Playwright's page; `crawlog.streams.page_actions` has those that there are.
+        args: Its arguments by name, JSON values.
+    """
+
+    do: str
+    args: dict[str, Any] = {}
 
 
 class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -51,6 +65,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
         timeout_s: Total time; 0 for the job's.
         proxy: URL of its proxy; empty for the job's.
         render: Whether a browser renders it; None for the job's rules.
+        actions: What is done with the page in the browser, in order.
         kind: Import path of its class if it is not the plain one, e.g. Scrapy's FormRequest.
         flags: Scrapy's flags.
         answers: Status codes whose answers go to the callback; None for those of the job and the spider.
@@ -76,6 +91,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     timeout_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     proxy: str = ""
     render: bool | None = None
+    actions: tuple[Action, ...] = ()
     kind: str = ""
     flags: tuple[str, ...] = ()
     answers: tuple[int, ...] | None = None
@@ -92,7 +108,9 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
             raise ValueError(f"a request of {size_bytes:,} bytes; the limit is {MAX_REQUEST_BYTES:,}")
         if len(self.jar.encode()) > MAX_JAR_BYTES:
             raise ValueError(f"a cookie jar whose name has more than {MAX_JAR_BYTES} bytes")
-        for values in (self.kwargs, self.meta):
+        if len(self.actions) > MAX_ACTIONS:
+            raise ValueError(f"a request with {len(self.actions)} actions; it has at most {MAX_ACTIONS}")
+        for values in (self.kwargs, self.meta, *(action.args for action in self.actions)):
             _check_values(values)
 
 

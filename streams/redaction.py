@@ -11,6 +11,7 @@ import msgspec
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import FoundUrl, Result
+from crawlog.streams.page_actions import SHOWN
 from crawlog.streams.printable import HIDDEN
 
 # Headers of requests and responses whose values are not shown.
@@ -39,6 +40,11 @@ def shown_request(record: RequestRecord) -> dict[str, Any]:
         told["body"] = f"{HIDDEN} ({len(record.body):,} bytes)"
     if record.cookies:
         told["cookies"] = [{**msgspec.to_builtins(one), "value": HIDDEN} for one in record.cookies]
+    if record.actions:
+        told["actions"] = [
+            [do, *({name: value if name in SHOWN else HIDDEN for name, value in given.items()} for given in args)]
+            for do, *args in told["actions"]
+        ]
     return told
 
 
@@ -62,8 +68,8 @@ def shown_result(result: Result) -> dict[str, Any]:
 
 
 def shown_page(meta: PageMeta) -> dict[str, Any]:
-    """The metadata of a page without the secrets of its request and its headers."""
-    told: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(meta, request=None, headers=()))
+    """The metadata of a page without the secrets of its request and its headers, and without its actions' results."""
+    told: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(meta, request=None, headers=(), results=()))
     if meta.request is not None:
         told["request"] = shown_request(meta.request)
     if meta.headers:

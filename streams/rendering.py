@@ -39,6 +39,7 @@ _ASKED_FOR = ("javascript", "java script")
 _SCRIPT = re.compile(rb"<script", re.IGNORECASE)
 
 _FORWARDED = frozenset({"accept", "accept-language", "x-requested-with"})
+_OF_DRIVEN = frozenset({"authorization", "content-type", "origin", "referer"})  # Besides, of driven pages
 _TOLD = frozenset({"content-range", "etag", "last-modified", "link"})
 
 # Why a page may be rendered: its request says so, a rule, or `auto`: if it is empty. An empty text: it is not.
@@ -134,6 +135,7 @@ class Cors:
         self._told = wish.cors or _shortened(self._at)
         self._is_asked = bool(wish.cors) or wish.kind in _READ
         self._is_document = wish.kind == "document"
+        self._is_read = wish.method == "GET"
         self._is_tainted = False
 
     @property
@@ -148,9 +150,12 @@ class Cors:
         return not self.origin or allow_origin in ("*", self.origin)
 
     def follows(self, url: str) -> bool:
-        """Whether a redirect is followed; not for a frame to another origin: it would pass for the first one's."""
+        """Whether a redirect is followed; not for a frame to another origin: it would pass for the first one's.
+
+        Nor for a POST: it is not sent a second time.
+        """
         to = origin_of(url)
-        if self._is_document and to != self._at:
+        if not self._is_read or (self._is_document and to != self._at):
             return False
         self._is_tainted |= to != self._at != self._asker
         self._at = to
@@ -165,6 +170,7 @@ def _shortened(origin: str) -> str:
 _READ = frozenset({"fetch", "xhr"})
 _BLOCKED_AS = {"document": "frame", "xhr": "fetch", "texttrack": "media"}
 _SERVED = frozenset({"frame", "script", "stylesheet", "image", "media", "font", "fetch"})
+NAVIGATION = "navigation"  # Kind of a document that a driven page goes to: in scope, as a link is
 # Kinds that are the same for every page that asks for them.
 CACHED = frozenset({"script", "stylesheet", "font", "image"})
 
@@ -183,18 +189,21 @@ class Reach:
 
     def holds(self, kind: str, place: Place) -> bool:
         """Whether a resource of this kind (see `Wish`) may be loaded from a place."""
-        if self._outside == "any" or self._kind == "any" or (self._outside == "static" and kind in CACHED):
+        if self._kind == "any" or (kind != NAVIGATION and self._outside == "any"):
+            return True
+        if self._outside == "static" and kind in CACHED:
             return True
         return scope_name(self._kind, place) in self._names
 
 
-def refusal(wish: Wish, blocked: Collection[str]) -> str:
+def refusal(wish: Wish, blocked: Collection[str], *, is_driven: bool = False) -> str:
     """Why a page's request is not made; empty if it is.
 
-    A crawler only reads: a request that could change something on a server is not sent. Nor are endless streams, and
-    beacons, reports and manifests, which no page shows.
+    A crawler only reads: a request that could change something on a server is not sent, unless the user's actions drive
+    the page; then its scripts may send to its own origin. Nor are endless streams, and beacons, reports and manifests,
+    which no page shows.
     """
-    if wish.method != "GET":
+    if wish.method != "GET" and not (is_driven and origin_of(wish.url) == wish.origin):
         return "method"
     if not wish.url.startswith(("http://", "https://")):
         return "scheme"
@@ -202,9 +211,16 @@ def refusal(wish: Wish, blocked: Collection[str]) -> str:
     return "kind" if kind not in _SERVED or kind in blocked else ""
 
 
-def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
-    """The request headers of a page that may change the answer and reveal nothing about this crawler."""
-    return {name: value for name, value in headers.items() if name.lower() in _FORWARDED}
+def forwarded(headers: Mapping[str, str], *, is_driven: bool = False) -> dict[str, str]:
+    """The request headers of a page that may change the answer and reveal nothing about this crawler.
+
+    Args:
+        is_driven: Whether it is a request of a driven page to its own origin, whose scripts may have tokens to send.
+    """
+    kept = {name: value for name, value in headers.items() if name.lower() in _FORWARDED}
+    if is_driven:
+        kept |= {name: one for name, one in headers.items() if name.lower() in _OF_DRIVEN or name.lower()[:2] == "x-"}
+    return kept
 
 
 def told(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

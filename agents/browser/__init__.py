@@ -2,7 +2,7 @@
 
     browsing (which pages, one result each) ─► render (this worker's browser, restarted if it dies)
                                                  ├─► chromium: the process, its profile, its memory
-                                                 └─► visit (one page in a tab: load, wait, read the DOM)
+                                                 └─► visit (one page in a tab: load, acting, wait, read the dom)
                                                        └─► resources: every request of the page goes through our client,
                                                            its guard, robots.txt and cookies
 

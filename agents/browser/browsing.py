@@ -15,7 +15,7 @@ from crawlog.streams.errors import TrialError
 from crawlog.streams.rendering import Reach, Rendering, Verdict, emptiness, is_shown
 
 from .render import Renderer
-from .resources import Resources
+from .resources import JobPage, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -58,7 +58,8 @@ class Browsing:
 
     def verdict(self, task: "Task") -> Verdict:
         """Whether a task's page is rendered, by its request or by its job's rules."""
-        wanted = task.request.render if task.request is not None else None
+        request = task.request
+        wanted = None if request is None else True if request.actions else request.render
         if wanted is not None:
             return "request" if wanted else ""
         rules, job = task.job.spec.render, task.job.name
@@ -102,7 +103,8 @@ class Browsing:
         sent = answer.body
         try:
             reach = Reach(task.job.spec, self._hosts.place(task.row.url))
-            await self._browser().render(task.row.url, answer, task.job.name, why, reach, task.policy, task.epoch)
+            page = JobPage(task.job.name, task.epoch, reach, task.policy, task.request)
+            await self._browser().render(task.row.url, answer, why, page)
             if answer.render_error and not self._client.may_ask():
                 raise LeaseLost  # as in `Client.get`: its time ran out while this process was stopped
         except BaseException:  # also on cancellation: only this frame can give the memory back

@@ -22,12 +22,11 @@ from crawlog.streams.job_spec import own_policy
 from crawlog.streams.settings import find_browser
 
 from .chromium import START_S, Chromium
-from .resources import Budget, Resources
-from .visit import BrowserDied, Failed, Visit
+from .dom import Failed
+from .resources import Budget, JobPage, Resources
+from .visit import BrowserDied, Visit
 
 if TYPE_CHECKING:
-    from crawlog.streams.rendering import Reach
-    from crawlog.streams.requests import RequestPolicy
     from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
@@ -39,6 +38,8 @@ WATCH_S = 1.0  # Interval of checks of the browser's memory
 IDLE_S = 60.0  # Idle time after which the browser is ended
 
 TRIES = 2  # Tries of a page whose browser dies, whichever page caused it
+
+ACTION = "action"  # Error of a page whose actions failed
 
 _CONTENT_TYPE = "text/html; charset=utf-8"
 
@@ -62,41 +63,24 @@ class Renderer:
         self._is_missing = False
         self._broken_until = 0.0
 
-    async def render(  # a page, and what decides about its requests
-        self,
-        url: str,
-        answer: Answer,
-        job: str,
-        why: str,
-        reach: "Reach | None" = None,
-        policy: "RequestPolicy | None" = None,
-        epoch: int = 0,
-    ) -> None:
+    async def render(self, url: str, answer: Answer, why: str, page: JobPage) -> None:
         """Replace the body by the rendered page, or record why not; a page that navigates away gets a location.
+
+        A page whose actions fail is an error, without a body.
 
         Args:
             why: Reason for the rendering, one word.
-            reach: The hosts that the job's scope allows; None for all.
-            policy: How its job asks; None for the worker's own policy.
-            epoch: The job's.
 
         Raises: LeaseLost: the worker may no longer send the page's requests.
         """
         started = time.monotonic()
-        policy = policy or self._usual
+        rules = (page.policy or self._usual).rules
         with self._resources.visiting(url):
             async with self._free:
-                for tries in range(1, TRIES + 1):
+                for tries in range(1, 2 if page.actions else TRIES + 1):  # a form may have been sent
                     try:
-                        budget = Budget(
-                            job,
-                            policy.rules.render_max_requests,
-                            policy.rules.render_max_bytes,
-                            is_inside=answer.is_inside,
-                            epoch=epoch,
-                            reach=reach,
-                            policy=policy,
-                        )
+                        limits = rules.render_max_requests, rules.render_max_bytes
+                        budget = Budget(page, *limits, is_inside=answer.is_inside)
                         await self._rendered(url, answer, budget, why)
                         break
                     except BrowserDied:
@@ -112,16 +96,23 @@ class Renderer:
                         answer.render_error = f"render_broken: {type(error).__name__}"
                         break
         answer.took_s += time.monotonic() - started
+        if page.actions and not answer.rendered:
+            answer.error, answer.detail, answer.render_error = ACTION, answer.render_error, ""
+            answer.body, answer.kept = b"", False
 
     async def _rendered(self, url: str, answer: Answer, budget: Budget, why: str) -> None:
         browser = await self._ready()
-        visit = Visit((budget.policy or self._usual).rules, browser, self._resources, url, answer, budget)
+        visit = Visit((budget.page.policy or self._usual).rules, browser, self._resources, url, answer, budget)
         browser.take()
         try:
             html = await visit.run()
         finally:
             browser.let_go()
         answer.render_error = visit.error
+        answer.headers += tuple(visit.set_cookies)
+        if visit.acting is not None:
+            answer.results = tuple(visit.acting.results)
+            answer.shown_url = visit.shown_url if visit.shown_url != url else ""
         if html:
             answer.body, answer.rendered = html.encode("utf-8", "replace"), why
             answer.content_type, answer.sniffed = _CONTENT_TYPE, ""

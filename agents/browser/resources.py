@@ -21,11 +21,12 @@ from weakref import WeakValueDictionary
 
 from crawlog.agents.client import Asker, BodyBudget, Client, HttpRequest, Transport
 from crawlog.agents.frontier import HostHeld, Hosts
+from crawlog.schemas.requests import Action, RequestRecord
 from crawlog.streams.fetch import CONTROL
 from crawlog.streams.frontier import Host
 from crawlog.streams.http import REDIRECTS, Answer
 from crawlog.streams.job_spec import own_policy
-from crawlog.streams.rendering import CACHED, Cors, Reach, Wish, forwarded, refusal
+from crawlog.streams.rendering import CACHED, NAVIGATION, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.requests import RequestPolicy, origin_of
 from crawlog.streams.url import plain
 
@@ -34,35 +35,43 @@ if TYPE_CHECKING:
 
 HOPS = 10  # Most redirects followed for one request
 
+MOST_REST_S = 5.0  # Rest of a host that failed, up to which a page waits for what it loads there
+
 ENTRY_BYTES = 1_000  # Memory of a cached answer besides body and URL
+
+
+class JobPage(NamedTuple):
+    """What decides about the requests of a page of a job.
+
+    Attributes:
+        job: The job whose cookies and cached scripts are used.
+        epoch: The job's; scripts of an earlier one are not used.
+        reach: The hosts that the job's scope allows; None for all.
+        policy: How its job asks; None for the worker's own policy.
+        record: The page's request, whose jar of cookies counts; None for a plain GET.
+    """
+
+    job: str
+    epoch: int = 0
+    reach: Reach | None = None
+    policy: RequestPolicy | None = None
+    record: RequestRecord | None = None
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Those of its request; a page with any is driven."""
+        return self.record.actions if self.record is not None else ()
 
 
 class Budget:
     """The requests and bytes that one page may still fetch.
 
     Attributes:
-        job: The job whose cookies and cached scripts are used.
-        epoch: The job's; scripts of an earlier one are not used.
-        policy: The job's request policy; None for the worker's own.
         is_inside: The page came from a private address, and may reach other private addresses.
-        reach: The hosts that the job's scope allows; None for all.
     """
 
-    def __init__(
-        self,
-        job: str,
-        requests: int,
-        size_bytes: int,
-        *,
-        is_inside: bool,
-        epoch: int = 0,
-        reach: Reach | None = None,
-        policy: RequestPolicy | None = None,
-    ) -> None:
-        self.job = job
-        self.epoch = epoch
-        self.policy = policy
-        self.reach = reach
+    def __init__(self, page: JobPage, requests: int, size_bytes: int, *, is_inside: bool) -> None:
+        self.page = page
         self.is_inside = is_inside
         self.requests = requests
         self.size_bytes = size_bytes
@@ -106,6 +115,7 @@ class _Asked(NamedTuple):
     origin: str = ""
     is_inside: bool = False
     epoch: int = 0
+    jar: str | None = ""
 
 
 def _size_of(asked: _Asked, answer: Answer) -> int:
@@ -141,19 +151,37 @@ class Resources:
         self._gates: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.visiting = hosts.visiting
 
-    async def get(self, wish: Wish, headers: Mapping[str, str], budget: Budget) -> Answer:
+    async def document(self, method: str, url: str, body: bytes, headers: Mapping[str, str], budget: Budget) -> Answer:
+        """The answer to a navigation of a driven page: one hop. Its address decides what the next document may reach.
+
+        Raises: LeaseLost: as `get`.
+        """
+        asked = self._asked(plain(url.partition("#")[0]), "", budget, is_anonymous=False)
+        answer = await self._hop(asked, NAVIGATION, headers, budget, (method, body))
+        budget.is_inside = budget.is_inside and answer.is_inside
+        return answer
+
+    @staticmethod
+    def _asked(url: str, origin: str, budget: Budget, *, is_anonymous: bool) -> "_Asked":
+        record = budget.page.record
+        jar = "" if record is None else record.jar if record.keeps_cookies else None
+        return _Asked(budget.page.job, url, is_anonymous, origin, budget.is_inside, budget.page.epoch, jar)
+
+    async def get(self, wish: Wish, headers: Mapping[str, str], budget: Budget, body: bytes = b"") -> Answer:
         """The answer to a page's request, or one whose error says why it was refused.
 
         Raises: LeaseLost: the worker may no longer send requests.
         """
-        refused = refusal(wish, (budget.policy or self._usual).rules.render_block)
+        refused = refusal(
+            wish, (budget.page.policy or self._usual).rules.render_block, is_driven=bool(budget.page.actions)
+        )
         if refused:
             return Answer(None, refused)
         url, cors = plain(wish.url.partition("#")[0]), Cors(wish)
         for _ in range(HOPS + 1):
             is_anonymous = origin_of(url) != wish.origin or cors.origin != ""
-            asked = _Asked(budget.job, url, is_anonymous, cors.origin, budget.is_inside, budget.epoch)
-            answer = await self._hop(asked, wish.kind, headers, budget)
+            asked = self._asked(url, cors.origin, budget, is_anonymous=is_anonymous)
+            answer = await self._hop(asked, wish.kind, headers, budget, (wish.method, body))
             if is_anonymous:
                 answer.headers = ()  # another origin's, which no script may read
             if answer.http is not None and not cors.permits(answer.allow_origin):
@@ -167,10 +195,12 @@ class Resources:
                 return Answer(None, "cors")
         return Answer(None, "redirects")
 
-    async def _hop(self, asked: _Asked, kind: str, headers: Mapping[str, str], budget: Budget) -> Answer:
-        if budget.reach is not None and not budget.reach.holds(kind, self._hosts.place(asked.url)):
+    async def _hop(
+        self, asked: _Asked, kind: str, headers: Mapping[str, str], budget: Budget, sent: tuple[str, bytes]
+    ) -> Answer:
+        if budget.page.reach is not None and not budget.page.reach.holds(kind, self._hosts.place(asked.url)):
             return Answer(None, "scope")
-        policy = budget.policy or self._usual
+        policy = budget.page.policy or self._usual
         is_static = kind in CACHED
         host = self._hosts.of(asked.url)
         gate = self._gates.get(host.key)
@@ -182,13 +212,14 @@ class Resources:
                 return known
             refused = "" if asked.is_inside else await self._client.closed_to_public(asked.url)
             try:
-                refused = refused or await self._refusal(asked.url, policy)
+                refused = refused or await self._refusal(asked.url, policy, kind)
                 if not refused and (budget.requests <= 0 or budget.size_bytes <= 0):
                     refused = "budget"
                 if refused:
                     return Answer(None, refused)
                 budget.requests -= 1
-                answer = await self._answer(asked, headers, policy, all_headers=not is_static)
+                request = self._request(asked, kind, headers, budget, sent)
+                answer = await self._answer(request, policy)
             except HostHeld:
                 return Answer(None, CONTROL)
         budget.size_bytes -= len(answer.body)
@@ -196,11 +227,30 @@ class Resources:
             self._scripts.keep(asked, answer)
         return answer
 
-    async def _refusal(self, url: str, policy: RequestPolicy) -> str:
+    def _request(
+        self, asked: _Asked, kind: str, headers: Mapping[str, str], budget: Budget, sent: tuple[str, bytes]
+    ) -> HttpRequest:
+        own = forwarded(headers, is_driven=bool(budget.page.actions) and not asked.anonymous)
+        own |= {"Origin": asked.origin} if asked.origin else {}
+        is_page = kind == NAVIGATION
+        return HttpRequest(
+            asked.url,
+            any_type=True,
+            job=asked.job,
+            headers=own,
+            policy=budget.page.policy or self._usual,
+            asker=Asker(asked.anonymous, is_public=not asked.is_inside, wants_place=is_page, bodies=self._bodies),
+            record=_record_of(asked, sent),
+            all_headers=kind not in CACHED,
+        )
+
+    async def _refusal(self, url: str, policy: RequestPolicy, kind: str) -> str:
         """Why a request to a host is refused; empty if it is allowed."""
+        host = self._hosts.of(url)
+        if kind != NAVIGATION and host.failures and host.next_at - time.monotonic() > MOST_REST_S:
+            return "host_rests"
         if not policy.rules.robots:
             return ""
-        host = self._hosts.of(url)
         if not host.knows_rules(time.monotonic(), policy) and host.closed_to(policy, time.monotonic()) is None:
             host = await self._hosts.turn(url)
             host.in_flight += 1
@@ -210,29 +260,24 @@ class Resources:
             return "robots_unreachable"
         return "" if rules.allowed(url, policy.token)[0] else "robots"
 
-    async def _answer(
-        self, asked: _Asked, headers: Mapping[str, str], policy: RequestPolicy, *, all_headers: bool
-    ) -> Answer:
+    async def _answer(self, request: HttpRequest, policy: RequestPolicy) -> Answer:
         """The host's answer, requested when both host and address have a turn; a resting host blocks no address."""
-        get, answer = partial(self._get, asked, headers, policy, all_headers), None
-        ask = partial(self._hosts.ask, asked.url, get, policy)
+        url, answer = request.url, None
+        ask = partial(self._hosts.ask, url, partial(self._get, request), policy)
         while answer is None:
-            await self._hosts.turn(asked.url)
-            answer = await self._client.addresses.in_turn(asked.url, ask, policy.rules)
+            await self._hosts.turn(url)
+            answer = await self._client.addresses.in_turn(url, ask, policy.rules)
         return answer
 
-    async def _get(self, asked: _Asked, headers: Mapping[str, str], policy: RequestPolicy, all_headers: bool) -> Answer:
-        sent = forwarded(headers) | ({"Origin": asked.origin} if asked.origin else {})
-        answer = await self._transport.get(
-            HttpRequest(
-                asked.url,
-                any_type=True,
-                job=asked.job,
-                headers=sent,
-                policy=policy,
-                asker=Asker(asked.anonymous, is_public=not asked.is_inside, bodies=self._bodies),
-                all_headers=all_headers,
-            )
-        )
+    async def _get(self, request: HttpRequest) -> Answer:
+        answer = await self._transport.get(request)
         answer.held.give()  # from here on the page's budget bounds its answers
         return answer
+
+
+def _record_of(asked: _Asked, sent: tuple[str, bytes]) -> RequestRecord | None:
+    """What is sent, if it is no plain GET with the job's own cookies."""
+    method, body = sent
+    if method == "GET" and asked.jar == "":
+        return None
+    return RequestRecord(method, body=body, jar=asked.jar or "", keeps_cookies=asked.jar is not None)

@@ -60,7 +60,7 @@ def run(
 
     Raises: EngineError, Misconfigured: the run cannot go on.
     """
-    if wants_browser(settings):
+    if wants_browser(settings) or (parts.facts is not None and parts.facts.renders):
         find_browser(settings)  # reports a missing browser before anything is started
     with ExitStack() as opened:
         wanted = wanted_of(settings, request, parts, shown.say, opened, by=whoever(), may_change=True)

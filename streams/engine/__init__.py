@@ -12,7 +12,7 @@
 Used as a module: `from crawlog.streams import engine`, then `engine.start(…)`. It imports settings and no other room.
 """
 
-from .changed_files import recheck, record_files
+from .changed_files import recheck
 from .engine import (
     STOP_TIMEOUT_S,
     Engine,
@@ -45,7 +45,6 @@ __all__ = [
     "locked_jars",
     "login",
     "recheck",
-    "record_files",
     "reserve",
     "running",
     "start",

@@ -11,6 +11,8 @@ from .sniff import said_type
 if TYPE_CHECKING:
     from multidict import MultiMapping
 
+    from crawlog.schemas.pages import ActionResult
+
     from .validators import Validators
 
 OK = 200
@@ -83,7 +85,7 @@ class Answer:
         headers: All headers of the response, as sent and in order; only where they were asked for.
         sent, status_line: As in a page's metadata; where `headers` are.
         again_s: Seconds until another attempt can succeed.
-        rendered, render_error: As in a page's metadata.
+        rendered, render_error, shown_url, results: As in a page's metadata.
         held: The body's share of the memory budget; given back once the body is dropped.
     """
 
@@ -115,9 +117,11 @@ class Answer:
         "refresh",
         "render_error",
         "rendered",
+        "results",
         "retry_after",
         "same_as",
         "sent",
+        "shown_url",
         "sniffed",
         "status_line",
         "took_s",
@@ -158,6 +162,8 @@ class Answer:
         self.again_s = 0.0
         self.rendered = ""
         self.render_error = ""
+        self.shown_url = ""
+        self.results: tuple[ActionResult, ...] = ()
         self.validators: Validators | None = None
         self.same_as: tuple[int, int] | None = None
         self.held = HeldBytes()

@@ -76,6 +76,7 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         dumps_stats: Whether Scrapy's stats are shown at the end of the job.
         reads_proxies: Whether Scrapy would take proxies from the environment, which this process does not get.
         is_fed: Whether the spider is asked for more when the job has nothing left, until it or the operator ends that.
+        renders: Whether its requests are for a browser, whatever `render.mode` says.
     """
 
     path: str
@@ -94,6 +95,7 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     dumps_stats: bool = False
     reads_proxies: bool = False
     is_fed: bool = False
+    renders: bool = False
 
 
 class SettingOrigin(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from crawlog.schemas.requests import MAX_REQUEST_BYTES, RequestRecord, packed
+from crawlog.schemas.requests import MAX_REQUEST_BYTES, Action, RequestRecord, packed
 
 from .spider_request import ARGUMENTS, Callback, Request
 from .values import Carrier, Untravelled, Values
@@ -47,6 +47,7 @@ def record_of(request: Request, spider: object, values: Values) -> RequestRecord
         timeout_s=float(request.timeout),
         proxy=request.proxy,
         render=request.render,
+        actions=request.actions,
         flags=tuple(map(str, request.flags)),
     )
     if meta:
@@ -99,6 +100,7 @@ def request_of(url: str, record: RequestRecord, spider: object, values: Values) 
         attempts=record.attempts,
         timeout=record.timeout_s,
         render=record.render,
+        actions=record.actions,
         proxy=record.proxy,
     )
     request.cookies = record.cookies
@@ -115,11 +117,13 @@ def request_carrier(spider: object) -> Carrier:
             "errback": callback_name(spider, request.errback, "errback"),
             "headers": request.headers.pairs(),
             "cookies": [msgspec.to_builtins(cookie) for cookie in request.cookies],
+            "actions": [msgspec.to_builtins(action) for action in request.actions],
         }
 
     def make(named: dict[str, Any]) -> Request:
         for what in ("callback", "errback"):
             named[what] = method_of(spider, named[what]) if named.get(what) else None
+        named["actions"] = msgspec.convert(named.get("actions", ()), tuple[Action, ...])
         return Request(**named)
 
     return Carrier("request", lambda kind: kind is Request, fields, make)

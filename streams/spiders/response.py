@@ -40,22 +40,24 @@ class Response:
     """The page of one request. It is decoded and parsed at the first use only.
 
     Attributes:
-        url: Canonical, as fetched.
+        url: Canonical, as fetched; of a page whose actions led elsewhere, the URL that the browser showed at last.
         status: Status code. A page that was not modified has the stored page's, 200; 0 for none.
         headers: Of the response: names in any case; `getlist` has several values of one name.
         body: Bytes, content-encoding removed.
         depth: Links between a seed and this page.
         rendered: Whether the body is from a browser that rendered the page, not from the server.
+        results: What the request's actions returned, one each: JSON values, bytes of screenshots, None.
         flags: Those of the request.
     """
 
     def __init__(self, page: PageMeta, body: bytes, request: Request | None = None) -> None:
-        self.url = page.url
+        self.url = page.shown_url or page.url
         self.status = 200 if page.same_as is not None else page.http or 0  # RFC 9111 4.3.4: a cache answers 200 too
         self.headers = Headers(page.headers or _kept_headers(page))
         self.body = body
         self.depth = page.depth
         self.rendered = bool(page.rendered)
+        self.results = [one.value for one in page.results]
         self.flags = list(request.flags) if request is not None else []
         self._content_type = page.content_type
         self._kind = page.sniffed or essence(page.content_type)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 import msgspec
 import xxhash
 
-from crawlog.schemas.requests import CookieGiven, RequestRecord
+from crawlog.schemas.requests import MAX_ACTIONS, Action, CookieGiven, RequestRecord
 from crawlog.streams.requests import header_refusal, method_refusal
 from crawlog.streams.session import cookie_refusal, form_encoded
 from crawlog.streams.url import fingerprint
@@ -19,7 +19,9 @@ from .headers import GivenHeaders, Headers
 
 
 def request_id(url: str, request: RequestRecord, named: Collection[str] = ()) -> int:
-    """Identity of a request that may be known already; that of its URL for a GET without body and named headers.
+    """Identity of a request that may be known already.
+
+    A GET without body, named headers and actions has that of its URL.
 
     Args:
         url: Canonical.
@@ -27,12 +29,14 @@ def request_id(url: str, request: RequestRecord, named: Collection[str] = ()) ->
     """
     telling = sorted((name.lower(), value) for name, value in request.headers if name.lower() in named)
     method = request.method.upper()
-    if method == "GET" and not request.body and not telling:
+    if method == "GET" and not request.body and not telling and not request.actions:
         return fingerprint(url)
     state = xxhash.xxh3_64()
     _add(state, url.encode(), method.encode(), request.body)
     for name, value in telling:
         _add(state, name.encode(), value.encode())
+    if request.actions:
+        _add(state, b"actions", msgspec.json.encode(request.actions, order="deterministic"))
     return state.intdigest() or 1
 
 
@@ -85,6 +89,7 @@ class RequestOptions(TypedDict, total=False):
     attempts: int
     timeout: float
     render: bool | None
+    actions: Sequence[Action]
     proxy: str
 
 
@@ -112,6 +117,7 @@ class Request:
         attempts: Attempts, the first one included; 0 for those of the job.
         timeout: Seconds in all; 0 for those of the job.
         render: Whether a browser renders the page; None for the job's rules.
+        actions: What is done with the page in the browser, in order: values of `crawlog.actions`.
         proxy: URL of a proxy; it passes the egress guard.
 
     Raises: TypeError: the URL is no text, or the callback is no method of a spider. ValueError: a header is refused.
@@ -139,6 +145,7 @@ class Request:
         attempts: int = 0,
         timeout: float = 0.0,
         render: bool | None = None,
+        actions: Sequence[Action] = (),
         proxy: str = "",
     ) -> None:
         if not isinstance(url, str):
@@ -159,7 +166,8 @@ class Request:
         self.once = once
         self.attempts = attempts
         self.timeout = timeout
-        self.render = render
+        self.render = True if actions else render
+        self.actions = _checked_actions(actions)
         self.proxy = proxy
         self.method = (method or ("POST" if json is not None or form is not None else "GET")).upper()
         self.body = body.encode(encoding) if isinstance(body, str) else body or b""
@@ -232,6 +240,14 @@ def checked_callback(callback: Callback | None, what: str) -> Callback | None:
         f"{what} = {name:.200}: it is a method of the spider, or its name: a page comes to another process, perhaps"
         " years later. Write a method, and pass what it needs in cb_kwargs"
     )
+
+
+def _checked_actions(given: Sequence[Action]) -> tuple[Action, ...]:
+    if any(not isinstance(one, Action) for one in given):
+        raise TypeError("actions = [actions.click(…), …]: each is a value of a function of crawlog.actions")
+    if len(given) > MAX_ACTIONS:
+        raise TypeError(f"a request has at most {MAX_ACTIONS} actions, not {len(given)}")
+    return tuple(given)
 
 
 def _cookies(given: Mapping[str, str] | Sequence[Mapping[str, Any]] | None) -> tuple[CookieGiven, ...]:

@@ -57,12 +57,17 @@ def chromium() -> None:
 
 @pytest.mark.broker
 @pytest.mark.parametrize(
-    ("name", "pages"), [("Rendered", 3), pytest.param("RenderedDelayed", 1, marks=pytest.mark.long)]
+    ("name", "pages"),
+    [
+        ("Rendered", 3),
+        pytest.param("Scrolled", 10, marks=pytest.mark.long),
+        pytest.param("RenderedDelayed", 1, marks=pytest.mark.long),
+    ],
 )
 def test_a_rendered_page_gives_what_its_script_has(
     name: str, pages: int, chromium: None, own: Path, quotes: Quotes, there: list[str], tmp_path: Path
 ) -> None:
-    """A browser runs the script, from which Scrapy's spider reads the same quotes."""
+    """A browser runs the script, from which Scrapy's spider reads the same quotes; scrolled, it has all hundred."""
     sandbox = "true" if os.geteuid() else "false"
     run = QuotesRun(own.parent, f"{own}:{name}", tmp_path, *there, "-s", f"render.sandbox={sandbox}").start()
     code, _, err = run.end()

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.support import corpora
+from tests.support.cases import BROWSER
 from tests.support.cases import PROJECTS as CASES
 from tests.support.quotes import OTHER, Quotes, canonical
 
@@ -118,7 +119,7 @@ def main() -> None:
     site = Quotes(corpora.FOLDER / "quotes-site")
     digests = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, cases in CASES.items():
+        for name, cases in (CASES | {"browser": BROWSER}).items():
             given = by_scrapy(
                 copied(name, Path(folder), site), {spider: case.arguments for spider, case in cases.items()}
             )

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable
 
-from crawlog.agents.browser.resources import Budget
+from crawlog.agents.browser.resources import Budget, JobPage
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.job_spec import own_policy
@@ -39,7 +39,7 @@ def script(url: str) -> Wish:
 
 def budget(requests: int = 100, size_bytes: int = 1 << 20, job: str = "j") -> Budget:
     """A page's."""
-    return Budget(job, requests, size_bytes, is_inside=True)
+    return Budget(JobPage(job), requests, size_bytes, is_inside=True)
 
 
 def no_rules(owner: Owner) -> Callable[[Host, RequestPolicy], Awaitable[None]]:

@@ -122,6 +122,9 @@ SHOP = {"middlewares": Case(9), "offers": Case(4)}
 PROJECTS = {"quotes": QUOTES, "documented": DOCUMENTED, "idioms": IDIOMS, "shop": SHOP}
 """Folders of tests/projects/."""
 
+BROWSER = {"click": Case(120), "login": Case(100), "scroll": Case(100)}
+"""With scrapy-playwright; not in PROJECTS, whose spiders run without a browser."""
+
 OWN = {
     "Pages": "pages",
     "PagesXPath": "pages-xpath",

@@ -12,7 +12,6 @@ from scrapy.utils.log import logformatter_adapter
 
 from crawlog.schemas.pages import PageMeta
 
-from ..page import is_redirect
 from ..traces import users_traceback
 
 # Headers about the connection: Twisted does not give them to Scrapy.
@@ -28,7 +27,7 @@ def response_of(meta: PageMeta, body: bytes, request: Request) -> Response:
     is_moved = bool(meta.location) and 200 <= (meta.http or 0) < 300  # a rendered page went there by itself
     if is_moved:
         headers["Location"] = meta.location
-    url = request.url.partition("#")[0]
+    url = meta.shown_url or request.url.partition("#")[0]
     kind = responsetypes.from_args(headers=headers, url=url, body=body)
     return kind(
         url=url,
@@ -36,6 +35,7 @@ def response_of(meta: PageMeta, body: bytes, request: Request) -> Response:
         headers=headers,
         body=body,
         request=request,
+        flags=["playwright"] if meta.rendered and request.meta.get("playwright") else None,
         protocol="HTTP/1.1",
     )
 
@@ -86,7 +86,7 @@ RAISED: dict[str, tuple[type[Exception], str]] = {
     "bad_url": (e.UnsupportedURLSchemeError, "the URL cannot be requested"),
     "header_too_large": (e.DownloadFailedError, "a header is too large"),
     "too_many_headers": (e.DownloadFailedError, "too many headers"),
-    "too_large": (e.DownloadCancelledError, "the body is larger than fetch.max_body_bytes, or pipelines.max_file_mb"),
+    "too_large": (e.DownloadCancelledError, "the body is larger than fetch.max_body_bytes"),
     "proxy_login": (e.DownloadFailedError, "the proxy wants a login"),
     "bad_proxy": (e.IgnoreRequest, "the proxy may not be used"),
     "proxy": (e.DownloadFailedError, "the proxy failed"),
@@ -99,14 +99,9 @@ RAISED: dict[str, tuple[type[Exception], str]] = {
     "bad_method": (e.IgnoreRequest, "the method may not be sent"),
     "login_failed": (e.IgnoreRequest, "the login of the job failed"),
     "answer_broken": (e.DownloadFailedError, "the answer could not be read"),
+    "action": (e.DownloadFailedError, "an action in the browser failed"),
     "scope": (e.IgnoreRequest, "outside the job's scope"),
 }
-
-
-def answer_of(meta: PageMeta, body: bytes, request: Request) -> Response | Exception:
-    """The response of a page, or the exception for its error. A redirect's body is not needed."""
-    is_answered = meta.http is not None and (not meta.error or is_redirect(meta))
-    return response_of(meta, body, request) if is_answered else raised(meta.error)
 
 
 def raised(error: str) -> Exception:

@@ -4,6 +4,7 @@ A key is mapped (a field of the request's record), run (a class of Scrapy that r
 travels), left behind (made anew for each page), or refused, because without it the crawl would be another one.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +24,12 @@ class MetaRow(NamedTuple):
     is_harmless: Callable[[Any], bool] = lambda value: value is None
 
 
-# Every key that the installed Scrapy reads, by its name; a test compares.
+_NO_PAGE = (
+    "a page of the browser cannot travel in the log, and ends when its body is stored: say what is done with it by "
+    "PageMethods, whose results come with the response"
+)
+
+# Every key that the installed Scrapy and scrapy-playwright read, by its name; a test compares.
 META: dict[str, MetaRow] = {
     # Mapped to fields of the record; they also travel, for the spider reads them.
     "cookiejar": MetaRow("mapped", "the name of the jar"),
@@ -36,6 +42,11 @@ META: dict[str, MetaRow] = {
     "handle_httpstatus_list": MetaRow("mapped", "statuses whose answers go to the callback"),
     "handle_httpstatus_all": MetaRow("mapped", "all answers go to the callback"),
     "dont_redirect": MetaRow("mapped", "a redirect goes to the callback"),
+    "playwright": MetaRow("mapped", "a browser renders the page, and goes where it leads"),
+    "playwright_page_methods": MetaRow("mapped", "actions in the browser; their results are there when the page comes"),
+    "playwright_page_goto_kwargs": MetaRow("mapped", "`wait_until`; `timeout` is render.timeout_s"),
+    "playwright_context": MetaRow("mapped", "a cookie jar, and how the page is shown"),
+    "playwright_context_kwargs": MetaRow("mapped", "how the page is shown"),
     # Used by Scrapy's classes that run beside the spider.
     "redirect_times": MetaRow("run", "RedirectMiddleware"),
     "redirect_ttl": MetaRow("run", "RedirectMiddleware"),
@@ -65,6 +76,8 @@ META: dict[str, MetaRow] = {
     "download_latency": MetaRow("left", "seconds that the request took"),
     "_auth_proxy": MetaRow("left", "HttpProxyMiddleware"),
     "_scheme_proxy": MetaRow("left", "HttpProxyMiddleware"),
+    "playwright_security_details": MetaRow("left", "scrapy-playwright"),
+    "playwright_suggested_filename": MetaRow("left", "scrapy-playwright"),
     # Without them the crawl would be another one.
     "dont_obey_robotstxt": MetaRow(
         "refused",
@@ -78,6 +91,10 @@ META: dict[str, MetaRow] = {
         "a body that breaks off is an error, as by default in Scrapy",
         lambda value: value in (None, True),
     ),
+    "playwright_include_page": MetaRow("refused", _NO_PAGE, operator.not_),
+    "playwright_page": MetaRow("refused", _NO_PAGE),
+    "playwright_page_event_handlers": MetaRow("refused", _NO_PAGE, operator.not_),
+    "playwright_page_init_callback": MetaRow("refused", _NO_PAGE),
     "ftp_user": MetaRow("refused", "crawlog fetches http and https only"),
     "ftp_password": MetaRow("refused", "crawlog fetches http and https only"),
     "ftp_passive": MetaRow("refused", "crawlog fetches http and https only"),

@@ -6,7 +6,7 @@ Request ─► recorded ─► RequestRecord ─► log ─► PageMeta.request 
 import inspect
 import logging
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import FunctionType, MethodType
 from typing import Any, cast
@@ -19,7 +19,8 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.request import _decode_cookie, _to_verbose_cookies
 
-from crawlog.schemas.requests import MAX_REQUEST_BYTES, CookieGiven, RequestRecord, packed
+from crawlog.schemas.pages import ActionResult
+from crawlog.schemas.requests import MAX_REQUEST_BYTES, Action, CookieGiven, RequestRecord, packed
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.requests import header_refusal
 from crawlog.streams.session import cookie_refusal, default_path
@@ -28,6 +29,7 @@ from crawlog.streams.url import Canonicaliser, InvalidUrl
 from . import facts
 from .kinds import Kinds
 from .meta_table import LEFT_BEHIND, refusal
+from .with_playwright import METHODS, Browsed, methods
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +82,7 @@ class Recorder:
         self._has_cookies = facts.has_cookies(settings)
         self._obeys_robots = facts.obeys_robots(settings)
         self._timeout_s = facts.timeout_of(settings, crawler.spider)
+        self._browsed = Browsed(settings)
         self._names: dict[Callable[..., Any], str] = {}
 
     def recorded(self, request: Request, *, is_filtered: bool) -> RequestRecord:
@@ -90,15 +93,33 @@ class Recorder:
 
         Raises: UnsendableUrl: Its URL cannot be sent. Unsendable: Part of it cannot travel.
         """
+        for name, value in self._of_each.items():
+            request.headers.setdefault(name, value)
         meta = dict(request._meta or ())  # noqa: SLF001  # reading `meta` would make an empty one
+        self._check(request, meta)
+        actions = self._actions(request, meta)
+        merges = (self._has_cookies and not meta.get("dont_merge_cookies", False)) or bool(actions)
+        headers, without = self._headers(request, drops_cookies=merges)
         statuses = meta.get("handle_httpstatus_list")
-        record = msgspec.structs.replace(
-            self._outgoing(request, meta),
+        record = RequestRecord(
+            method=request.method,
+            url="" if _as_sent(request.url) == request.url else request.url,
+            headers=headers,
+            without=without,
+            body=request.body,
+            cookies=self._cookies(request) if merges else (),
+            jar=_jar(self._browsed.jar(meta)),
+            keeps_cookies=merges,
             callback=self._method(request, "callback"),
             errback=self._method(request, "errback"),
             kwargs=self._tagged(request._cb_kwargs or {}, request, "cb_kwargs"),  # noqa: SLF001  # as above
             meta=self._tagged(self._kept(meta, request, is_filtered), request, "meta"),
             unfiltered=not is_filtered,
+            attempts=self._attempts(meta),
+            timeout_s=_timeout(meta, self._timeout_s),
+            proxy=_proxy(request, str(meta.get("proxy") or "")),
+            render=True if actions else None,
+            actions=actions,
             kind=self._class(request),
             flags=tuple(map(str, request.flags)) if request._flags else (),  # noqa: SLF001  # as above
             answers=tuple(map(int, statuses)) if statuses is not None else None,
@@ -112,32 +133,11 @@ class Recorder:
             )
         return record
 
-    def outgoing(self, request: Request) -> RequestRecord:
-        """What is sent of a request, without what only its callback needs. Raises: as `recorded`."""
-        return self._outgoing(request, request.meta)
-
-    def _outgoing(self, request: Request, meta: Mapping[str, Any]) -> RequestRecord:
-        for name, value in self._of_each.items():
-            request.headers.setdefault(name, value)
-        self._check(request, meta)
-        merges = self._has_cookies and not meta.get("dont_merge_cookies", False)
-        headers, without = self._headers(request, drops_cookies=merges)
-        return RequestRecord(
-            method=request.method,
-            url="" if _as_sent(request.url) == request.url else request.url,
-            headers=headers,
-            without=without,
-            body=request.body,
-            cookies=self._cookies(request) if merges else (),
-            jar=_jar(meta.get("cookiejar")),
-            keeps_cookies=merges,
-            attempts=self._attempts(meta),
-            timeout_s=_timeout(meta, self._timeout_s),
-            proxy=_proxy(request, str(meta.get("proxy") or "")),
-        )
-
-    def restored(self, url: str, record: RequestRecord | None) -> Request:
+    def restored(self, url: str, record: RequestRecord | None, results: Sequence[ActionResult] = ()) -> Request:
         """The request of a page, of its own class and with its callback.
+
+        Args:
+            results: What its actions returned.
 
         Raises: Unsendable: A class or a method that is not the spider's.
         """
@@ -153,6 +153,8 @@ class Recorder:
         if isinstance(policy, str) and "." in policy and not self._kinds.has(policy):
             raise Unsendable(f"meta['referrer_policy'] = {policy[:100]!r}: no class of Scrapy's or of the project")
         beside, usual = meta.pop(BESIDE, {}), _usual_path(record.url or url)
+        if METHODS in beside:
+            meta[METHODS] = methods(beside[METHODS], record.actions, results)
         request = kind(
             **cast("dict[str, Any]", beside.get("attributes", {})),
             url=record.url or url,
@@ -173,12 +175,20 @@ class Recorder:
             request.headers.setdefault(name, value)
         return request
 
+    def _actions(self, request: Request, meta: Mapping[str, Any]) -> tuple[Action, ...]:
+        try:
+            return self._browsed.actions(meta)
+        except ValueError as error:
+            raise Unsendable(f"{request}: meta[{METHODS!r}]: {error}") from None
+
     def _check(self, request: Request, meta: Mapping[str, Any]) -> None:
         scheme = urlparse_cached(request).scheme
         if scheme not in {"http", "https"}:
             said = "crawlog fetches http and https only; read other sources in start()"
             raise UnsendableUrl(f"{request}: {said}", f"requests for {scheme}: {said}")
         for key in meta:
+            if key.startswith("playwright") and not self._browsed.is_on:
+                continue
             if told := refusal(key, meta[key], obeys_robots=self._obeys_robots):
                 raise Unsendable(f"{request}: meta[{key!r}]: {told}")
         for name in request.headers if request._headers else ():  # noqa: SLF001  # as above
@@ -224,6 +234,9 @@ class Recorder:
         if kept.get("download_timeout") == self._timeout_s:
             del kept["download_timeout"]
         beside = self._beside(request)
+        if METHODS in kept and self._browsed.is_on:
+            beside[METHODS] = self._browsed.keys(kept)
+            del kept[METHODS]
         if bool(request.dont_filter) == is_filtered:
             beside["dont_filter"] = is_filtered
         if beside:

@@ -20,8 +20,9 @@ from scrapy.utils.httpobj import urlparse_cached
 from crawlog.streams.url import fingerprint
 
 from ..exchange import MOST_TIMED, CallResult, PageCall, SpiderFacts, SpiderRef
-from . import facts, feeds, file_stores
-from .arrived import answer_of
+from ..page import is_redirect
+from . import facts, feeds
+from .arrived import raised, response_of
 from .counted import CloseCounts
 from .crawler import StandInCrawler, start_if_installed
 from .feeds import Exporter
@@ -31,6 +32,7 @@ from .kinds import Kinds
 from .project import FoundSpider
 from .recorded import Recorder, Unsendable
 from .scraping import Origin, Scraping
+from .with_playwright import has_playwright
 
 BATCH = 50  # Outputs of `start` in one batch, at most
 
@@ -65,7 +67,6 @@ class ScrapyRunner:
         self._timeout_s = facts.timeout_of(settings, self.spider)
         headers = facts.default_headers(settings, self.spider)
         self._recorder = Recorder(self.crawler, self.kinds, headers=headers, retries=self._retries)
-        self.crawler.download_engine.begin(self._recorder)
         self._scraping = Scraping(
             self.crawler,
             self._recorder,
@@ -93,6 +94,7 @@ class ScrapyRunner:
             dumps_stats=settings.getbool("STATS_DUMP"),
             reads_proxies=facts.reads_proxies(settings),
             is_fed=self.crawler.is_fed,
+            renders=has_playwright(settings),
         )
 
     async def open(self) -> None:
@@ -104,7 +106,6 @@ class ScrapyRunner:
             self._scraping.opened()
 
     def pipelines(self) -> ScrapyPipelines:
-        file_stores.install()
         return ScrapyPipelines(self.crawler, self.kinds)
 
     async def page(self, call: PageCall) -> CallResult:
@@ -139,9 +140,11 @@ class ScrapyRunner:
 
     async def _arrive(self, call: PageCall) -> None:
         meta = call.meta
-        request = self._recorder.restored(meta.url, meta.request)
+        request = self._recorder.restored(meta.url, meta.request, meta.results)
         self._complete(request, call)
-        await self._scraping.arrived(answer_of(meta, call.body, request), request, hops=meta.hops + 1)
+        is_answered = meta.http is not None and (not meta.error or is_redirect(meta))  # none needs a redirect's body
+        answer = response_of(meta, call.body, request) if is_answered else raised(meta.error)
+        await self._scraping.arrived(answer, request, hops=meta.hops + 1)
 
     def _complete(self, request: Request, call: PageCall) -> None:
         """Add what Scrapy's downloader writes into `meta`."""

@@ -16,6 +16,7 @@ from crawlog.streams.printable import HIDDEN
 
 from ..exchange import SettingOrigin, SpiderFacts
 from .feeds import is_utf_8
+from .with_playwright import is_playwright
 
 Effect = Literal["mapped", "kept", "refused"]
 
@@ -62,6 +63,8 @@ _QUEUES = "the frontier is crawlog's own, kept in the log"
 _CACHE = "there is no HTTP cache: crawl.pages has each page, and `crawlog replay` parses again without fetching"
 _THROTTLE = "hosts rest by politeness.delay_s, longer when they are slow to answer or turn requests away"
 _CONNECTIONS = "connections are those of crawlog's client"
+_OWN_BROWSER = "each worker has a Chromium without a network, whose requests pass the egress guard: remove the setting"
+_PAGES = "render.pages of a worker says how many pages it has in the browser at a time"
 
 
 def is_of_scrapy_redis(component: Any) -> bool:
@@ -70,7 +73,7 @@ def is_of_scrapy_redis(component: Any) -> bool:
     return module.startswith("scrapy_redis")
 
 
-# By name: every setting of the installed Scrapy, and those without a default that its classes read.
+# By name: every setting of the installed Scrapy and of scrapy-playwright, also those without a default.
 SETTINGS: dict[str, SettingRow] = {
     "ADDONS": _kept("add-ons are loaded, and may change settings"),
     "ASYNCIO_EVENT_LOOP": _said("the event loop is that of crawlog's process"),
@@ -128,8 +131,9 @@ SETTINGS: dict[str, SettingRow] = {
     "DOWNLOAD_DELAY_JITTER": _kept("a delay is the least rest; it is not drawn by chance"),
     "DOWNLOAD_FAIL_ON_DATALOSS": _refused("a body that breaks off is an error here", bool),
     "DOWNLOAD_HANDLERS": _refused(
-        "crawlog fetches by itself: to render pages use -s render.mode=always or render.include",
-        lambda value: not any(value.values()),
+        "crawlog fetches by itself, and renders pages for scrapy-playwright's handler; remove others: "
+        "-s render.mode=always or render.include has pages rendered, too",
+        lambda value: all(map(is_playwright, filter(None, value.values()))),
     ),
     "DOWNLOAD_HANDLERS_BASE": _kept("crawlog fetches http and https by itself"),
     "DOWNLOAD_MAXSIZE": _mapped("fetch.max_body_bytes, within kafka.max_record_bytes; 0 does not lift the limit"),
@@ -237,6 +241,30 @@ SETTINGS: dict[str, SettingRow] = {
     "PERIODIC_LOG_DELTA": _said(_EXTENSION, operator.not_),
     "PERIODIC_LOG_STATS": _said(_EXTENSION, operator.not_),
     "PERIODIC_LOG_TIMING_ENABLED": _said(_EXTENSION, operator.not_),
+    "PLAYWRIGHT_ABORT_REQUEST": _refused(
+        "a function cannot look at each request of a page: -s render.block=image,media,font names kinds, and "
+        "render.scope=none other hosts"
+    ),
+    "PLAYWRIGHT_BROWSER_PROVIDER": _refused(_OWN_BROWSER),
+    "PLAYWRIGHT_BROWSER_TYPE": _said("the browser is Chromium", lambda value: value in (None, "chromium")),
+    "PLAYWRIGHT_CDP_KWARGS": _kept("as PLAYWRIGHT_CDP_URL"),
+    "PLAYWRIGHT_CDP_URL": _refused(_OWN_BROWSER),
+    "PLAYWRIGHT_CONNECT_KWARGS": _kept("as PLAYWRIGHT_CONNECT_URL"),
+    "PLAYWRIGHT_CONNECT_URL": _refused(_OWN_BROWSER),
+    "PLAYWRIGHT_CONTEXTS": _mapped("how pages are shown, by name; each has a cookie jar of its own"),
+    "PLAYWRIGHT_DEFAULT_NAVIGATION_TIMEOUT": _mapped("render.timeout_s"),
+    "PLAYWRIGHT_DOWNLOAD_TIMEOUT": _kept("files are fetched by crawlog's client"),
+    "PLAYWRIGHT_LAUNCH_OPTIONS": _said(
+        "the browser is the worker's: render.browser is its path, render.sandbox and render.memory_mb are its limits",
+        operator.not_,
+    ),
+    "PLAYWRIGHT_MAX_CONTEXTS": _said(_PAGES, operator.not_),
+    "PLAYWRIGHT_MAX_PAGES_PER_CONTEXT": _said(_PAGES, operator.not_),
+    "PLAYWRIGHT_PROCESS_REQUEST_HEADERS": _refused(
+        "headers are those of the request and of DEFAULT_REQUEST_HEADERS, as with scrapy-playwright's own function",
+        lambda value: value in (None, "scrapy_playwright.headers.use_scrapy_headers"),
+    ),
+    "PLAYWRIGHT_RESTART_DISCONNECTED_BROWSER": _kept("a browser that dies is started again"),
     "RANDOMIZE_DOWNLOAD_DELAY": _kept("a delay is the least rest; it is not drawn by chance"),
     "REACTOR_THREADPOOL_MAXSIZE": _kept(_CODE),
     "REDIRECT_ENABLED": _kept(_HERE),

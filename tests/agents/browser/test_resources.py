@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from crawlog.agents.browser.dom import Failed
 from crawlog.agents.browser.render import Renderer
-from crawlog.agents.browser.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
-from crawlog.agents.browser.visit import BrowserDied, Failed, Visit
+from crawlog.agents.browser.resources import ENTRY_BYTES, Budget, JobPage, Resources, _Asked, _Scripts
+from crawlog.agents.browser.visit import BrowserDied, Visit
 from crawlog.agents.client.body import FREE_BYTES
 from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.client.protocol import LeaseLost
@@ -170,13 +171,24 @@ async def test_a_request_waits_for_those_of_its_hosts_queue() -> None:
     assert (await asking).http == 200
 
 
+async def test_a_page_waits_for_no_host_that_rests_long_after_failures() -> None:
+    """Its font or script would hold the page up to its end; a host that rests by politeness alone is waited for."""
+    web = Web()
+    one = resources(web, Owner(), delay_s=0.0)
+    host = one._hosts.of("http://dead.com/")
+    host.failures = 3
+    host.rest(time.monotonic() + 600.0)
+    answer = await one.get(script("http://dead.com/x.js"), {}, budget())
+    assert (answer.error, web.asked) == ("host_rests", [])
+
+
 async def test_a_page_asks_no_host_outside_its_reach_at_any_hop() -> None:
     """Neither the host's robots.txt nor what lies behind a redirect; a host in scope is asked."""
     web = Web()
     web.redirects = {"http://a.com/goes": "http://evil.com/x"}
     one = resources(web, Owner(), robots=b"", delay_s=0.0)
     spec = JobSpec(scope=ScopeSpec(names=("a.com",)), render=RenderRules("always", scope="none"))
-    within = Budget("j", 100, 1 << 20, is_inside=True, reach=Reach(spec, Places(1).of("http://a.com/")))
+    within = Budget(JobPage("j", reach=Reach(spec, Places(1).of("http://a.com/"))), 100, 1 << 20, is_inside=True)
     errors = [
         (await one.get(script(url), {}, within)).error
         for url in ("http://cdn.a.com/x", "http://evil.com/x", "http://a.com/goes")
@@ -233,7 +245,7 @@ async def test_a_script_is_asked_for_again_in_the_next_epoch_of_its_job() -> Non
     web = Web()
     one = resources(web, Owner(), delay_s=0.0)
     for epoch in (0, 1, 1):
-        await one.get(script("http://a.com/app.js"), {}, Budget("j", 100, 1 << 20, is_inside=True, epoch=epoch))
+        await one.get(script("http://a.com/app.js"), {}, Budget(JobPage("j", epoch), 100, 1 << 20, is_inside=True))
     assert len(web.asked) == 2
 
 
@@ -414,7 +426,7 @@ async def test_without_a_browser_the_page_stays_and_the_next_command_is_said(
     renderer = Renderer(Settings(), resources(Web(), Owner()))
     answer = Answer(200)
     answer.body, answer.kept = b"<p>plain", True
-    await renderer.render("http://a.com/", answer, "j", "always")
+    await renderer.render("http://a.com/", answer, "always", JobPage("j"))
     assert (answer.body, answer.rendered, answer.render_error) == (b"<p>plain", "", "no_browser")
 
 
@@ -429,7 +441,7 @@ async def test_roots_browser_is_refused_unless_it_may_run_without_its_sandbox(mo
         find_browser(Settings())
     answer = Answer(200)
     answer.body, answer.kept = b"<p>plain", True
-    await Renderer(Settings(), resources(Web(), Owner())).render("http://a.com/", answer, "j", "always")
+    await Renderer(Settings(), resources(Web(), Owner())).render("http://a.com/", answer, "always", JobPage("j"))
     assert (answer.body, answer.render_error, started) == (b"<p>plain", "no_browser", [])
     assert find_browser(load({"render.sandbox": False}, environ={})) == "/usr/bin/chromium"
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -452,7 +464,7 @@ async def test_a_browser_that_does_not_start_is_not_tried_for_each_page(
     renderer = Renderer(Settings(), resources(Web(), Owner()))
     for _ in range(3):
         answer = Answer(200)
-        await renderer.render("http://a.com/", answer, "j", "always")
+        await renderer.render("http://a.com/", answer, "always", JobPage("j"))
         assert (answer.rendered, answer.render_error) == ("", "browser_broken")
     assert starts == 1
 

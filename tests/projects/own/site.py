@@ -2,7 +2,7 @@
 
 import json
 
-from crawlog import Request, Spider
+from crawlog import Request, Spider, actions
 
 
 def quotes(response):
@@ -189,6 +189,20 @@ class RenderedDelayed(Rendered):
         yield Request("http://quotes.test/js-delayed/?delay=300", render=True)
 
     def parse(self, response):
+        yield from quotes(response)
+
+
+class Scrolled(Rendered):
+    """The page that grows as it is scrolled: one request for all of it."""
+
+    name = "scrolled"
+
+    async def start(self):
+        done = [actions.scroll(until=".quote:nth-child(100)"), actions.evaluate("document.title")]
+        yield Request("http://quotes.test/scroll", actions=done)
+
+    def parse(self, response):
+        assert response.results == [None, "Quotes to Scrape"]
         yield from quotes(response)
 
 

@@ -1,4 +1,4 @@
-"""The tables of settings and of meta keys, entry by entry, and compared with the installed Scrapy."""
+"""The tables of settings and of meta keys, entry by entry, and compared with the installed Scrapy and its plug-in."""
 
 import json
 import re
@@ -22,10 +22,20 @@ from tests.support.adapting import SITE, asking, failed_page_of, given_by, page_
 
 pytestmark = pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
 
-SOURCES = [path.read_text() for path in Path(scrapy.__file__).parent.rglob("*.py") if "templates" not in path.parts]
+SOURCES = [
+    path.read_text()
+    for library in (scrapy, pytest.importorskip("scrapy_playwright"))
+    for path in Path(str(library.__file__)).parent.rglob("*.py")
+    if "templates" not in path.parts
+]
+
 
 NOT_A_SETTING = {"CHECK", "PROJECT", "PYTHON_SHELL", "SETTINGS_MODULE", "SOME_SETTING", "SHELL"}
 """Names that Scrapy's commands alone use."""
+
+
+BROWSED = {"DOWNLOAD_HANDLERS": {"https": "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"}}
+"""Of a project with scrapy-playwright."""
 
 
 class Plain(scrapy.Spider):
@@ -79,9 +89,14 @@ OTHERWISE: dict[str, Any] = {
     "DOWNLOADER_CLIENTCONTEXTFACTORY": "other.Factory",
     "DOWNLOAD_BIND_ADDRESS": "10.0.0.1",
     "DOWNLOAD_FAIL_ON_DATALOSS": False,
-    "DOWNLOAD_HANDLERS": {"https": "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"},
+    "DOWNLOAD_HANDLERS": {"https": "other.Handler"},
     "HTTPCACHE_IGNORE_MISSING": True,
     "ITEM_PROCESSOR": "other.Processor",
+    "PLAYWRIGHT_ABORT_REQUEST": "other.aborts",
+    "PLAYWRIGHT_BROWSER_PROVIDER": "other.Provider",
+    "PLAYWRIGHT_CDP_URL": "ws://127.0.0.1:9222",
+    "PLAYWRIGHT_CONNECT_URL": "ws://127.0.0.1:9223",
+    "PLAYWRIGHT_PROCESS_REQUEST_HEADERS": "other.headers",
     "SCHEDULER": "frontera.contrib.scrapy.schedulers.frontier.FrontierScheduler",
 }
 """Of each refused setting, a value that is refused."""
@@ -165,6 +180,12 @@ MAPPED: dict[str, tuple[Any, Callable[[ScrapyRunner], Any], Any]] = {
     "ITEM_PIPELINES_BASE": ({f"{HERE}.Tagging": 1}, lambda runner: runner.facts.has_pipelines, True),
     "LOG_ENABLED": (False, lambda runner: runner.crawler.settings.getbool("LOG_ENABLED"), False),
     "LOG_LEVEL": ("ERROR", lambda runner: runner.crawler.settings["LOG_LEVEL"], "ERROR"),
+    "PLAYWRIGHT_CONTEXTS": (
+        {"default": {"locale": "de-DE", "ignore_https_errors": True}},
+        lambda runner: runner._recorder._browsed.actions({"playwright": True})[0].args,
+        {"locale": "de-DE"},
+    ),
+    "PLAYWRIGHT_DEFAULT_NAVIGATION_TIMEOUT": (9000, job("render.timeout_s"), 9.0),
     "REQUEST_FINGERPRINTER_CLASS": (f"{HERE}.LengthFingerprinter", lambda runner: ids(runner, "/a", "/b"), 1),
     "RETRY_ENABLED": (False, job("fetch.attempts"), 1),
     "RETRY_HTTP_CODES": ([500, 418], job("fetch.retry_statuses"), ["500", "418"]),
@@ -244,9 +265,10 @@ def test_every_mapped_setting_has_an_example() -> None:
 def test_a_mapped_setting_has_its_effect(name: str) -> None:
     """And without it another one."""
     value, shown, effect = MAPPED[name]
-    assert shown(runner_of(Plain, {name: value})) == effect
+    rest = BROWSED if name.startswith("PLAYWRIGHT") else {}
+    assert shown(runner_of(Plain, {name: value, **rest})) == effect
     if name not in {"DOWNLOADER_MIDDLEWARES_BASE", "LOG_LEVEL", "STATS_DUMP", "LOG_ENABLED"}:
-        assert shown(runner_of(Plain)) != effect
+        assert shown(runner_of(Plain, rest)) != effect
 
 
 @pytest.mark.parametrize("name", [name for name, row in SETTINGS.items() if row.effect == "kept"])
@@ -431,6 +453,11 @@ MAPPED_KEYS: dict[str, tuple[Any, str, Any]] = {
     "handle_httpstatus_list": ([404, 500], "answers", (404, 500)),
     "handle_httpstatus_all": (True, "all_answers", True),
     "dont_redirect": (True, "follows", False),
+    "playwright": (True, "render", True),
+    "playwright_context": ("second", "jar", ""),
+    "playwright_context_kwargs": ({"locale": "de"}, "render", None),
+    "playwright_page_goto_kwargs": ({"wait_until": "load"}, "render", None),
+    "playwright_page_methods": ([], "render", None),
 }
 """Of each mapped key: a value, the field of the record, and what it has."""
 
@@ -444,6 +471,10 @@ REFUSED_KEYS: dict[str, Any] = {
     "ftp_passive": 1,
     "ftp_local_filename": "x",
     "is_secure": False,
+    "playwright_include_page": True,
+    "playwright_page": "a page",
+    "playwright_page_event_handlers": {"request": "on_request"},
+    "playwright_page_init_callback": "other.init",
 }
 
 
@@ -456,7 +487,7 @@ def asked_with(
     key: str, value: Any, settings: dict[str, Any] | None = None
 ) -> tuple[ScrapyRunner, list[RequestOut], str]:
     """The request that a callback gives with this meta, and the page's error."""
-    runner = runner_of(Plain, {"ROBOTSTXT_OBEY": True} | (settings or {}))
+    runner = runner_of(Plain, {"ROBOTSTXT_OBEY": True} | BROWSED | (settings or {}))
     runner.spider.given = {key: value}  # type: ignore[attr-defined]  # Plain has it
     result = given_by(runner, page_of(asking(), "<p>"))
     return runner, result.requests, result.error
