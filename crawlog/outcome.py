@@ -62,6 +62,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + "s" * (number != 1)
 
 
+def written_to(output: str) -> str:
+    """What an output counts: pages in WARC files, else rows."""
+    from crawlog.streams.sink_groups import ARCHIVE
+
+    return "page" if output.startswith(ARCHIVE) else "row"
+
+
 def by_rule(dropped: Mapping[str, int]) -> str:
     """Counts of dropped links in words, the largest first."""
     ordered = sorted(dropped.items(), key=lambda one: -one[1])

@@ -88,6 +88,8 @@ POINTS = {
     "pipelines.rows.written": "rows that pipelines made are in the file, the state does not say so",
     "pipelines.state.written": "the state says so, the next items are not given to them",
     "pipelines.closed": "pipelines were closed, the state does not say so",
+    "warc.pages.written": "pages are in a WARC file, its manifest does not say so",
+    "warc.manifest.written": "the manifest says so, the worker has not gone on",
     "finish.noted": "what FILE will be is on record, it has not its name yet",
     "finish.renamed": "FILE is complete, the job is not on record as finished",
     "copy.written": "another output has the rows that pipelines made, crawl.control does not say so",

@@ -104,8 +104,8 @@ def append(path: Path) -> BinaryIO:
     return open(path, "ab", opener=lambda _, flags: opened(path, flags))  # pathlib's takes no opener
 
 
-def write(path: Path, content: str | bytes) -> None:
-    """Writes a file atomically, with mode 600.
+def write(path: Path, content: str | bytes, mode: int = 0o600) -> None:
+    """Writes a file atomically.
 
     The temporary name has a random part: containers that share the folder may have the same process id.
 
@@ -113,7 +113,7 @@ def write(path: Path, content: str | bytes) -> None:
     """
     made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
         made.replace(path)
     except OSError:

@@ -15,6 +15,8 @@ SINK_ENVIRONMENT = "CRAWLOG_SINK"
 
 STDOUT = "-"
 
+ARCHIVE = "warc:"  # Begins an output of pages, not of rows: `warc:DIR`
+
 SINK_FILE = "sink.json"  # File with the `SinkSpec`, in the folder of the sink's state
 
 
@@ -87,6 +89,11 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_file(self) -> bool:
         """Whether the output is a file, not standard output or a store."""
         return self.output != STDOUT and not _scheme.match(self.output)
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether the output is an archive of pages, `warc:DIR`."""
+        return self.output.startswith(ARCHIVE)
 
     def partial(self, data: Path) -> Path:
         return Path(f"{self.output}.partial") if self.is_file else self.folder(data) / "rows.partial"

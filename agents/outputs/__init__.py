@@ -9,5 +9,6 @@
       ▼
     Completion       behind the job's end: the copies that share rows, then FILE, then a note  (completion.py, notes.py)
 
+An archive of pages, `warc:DIR`, is filled beside them from crawl.pages  (pages_output.py).
 Formats, stores and the state are in streams/sink. The state's offsets are the truth; the group's commits only follow.
 """

@@ -39,6 +39,8 @@ from .feeder import Feeder
 from .row_maker import Closing, RowMaker, pipelines_of
 
 if TYPE_CHECKING:
+    from crawlog.agents.downloads import Downloads
+
     from .items_log import ItemsLog
     from .wanted import WantedOutput
 
@@ -56,6 +58,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
     Args:
         partition: Of crawl.items: its owner has this output.
         places: By partition, where the job's rows begin.
+        downloads: Makes the requests of its pipelines.
 
     Attributes:
         seen: By partition, the offset before which all records of the job were taken.
@@ -74,6 +77,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
         spec: SinkSpec,
         partition: int,
         places: Mapping[int, int],
+        downloads: "Downloads | None" = None,
     ) -> None:
         self.wanted = wanted
         self.spec = spec
@@ -85,6 +89,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
         self.pending: list[Record] = []
         self.pending_bytes = 0
         self._log = log
+        self._downloads = downloads
         self._data = log.settings.run.data
         self._beat = beat
         self._places = dict(places)
@@ -260,7 +265,8 @@ class Output:  # long: one state is opened, written, completed and closed by its
 
     def _make_rows(self, results: SinkState) -> None:
         settings = self._log.settings
-        start, goes_on = partial(pipelines_of, settings, self.spec.job), settings.pipelines.resume == "continue"
+        start = partial(pipelines_of, settings, self.spec.job, self._downloads)
+        goes_on = settings.pipelines.resume == "continue"
         self._rows = RowMaker(results, start, self._log, goes_on=goes_on, must_write=self._opens_again)
         self._making = asyncio.create_task(self._rows.run())
 

@@ -24,6 +24,8 @@ from confluent_kafka import KafkaException
 
 from crawlog.agents import progress
 from crawlog.agents.control import StageCommands, follow
+from crawlog.agents.downloads import Downloads
+from crawlog.schemas.control import Control
 from crawlog.schemas.progress import FLEET, MAX_STUCK, MAX_WAITING, Progress
 from crawlog.streams import exit_codes
 from crawlog.streams.cluster import log_bounds, log_identity
@@ -38,6 +40,7 @@ from .completion import Completion, leave_to_others, led_before
 from .items_log import ItemRecord, ItemsLog, ItemsReader
 from .notes import OutputNotes
 from .output import Output, filled_again, leading_of
+from .pages_output import PagesOutputs
 from .wanted import WantedOutput, WantedOutputs, needed_of, shares_rows
 
 log = structlog.get_logger()
@@ -77,9 +80,11 @@ class OutputsWorker:
         self._count = partition_count(app.crawl)
         identity = log_identity(app.crawl, self._names.items)
         self._wanted = WantedOutputs(private)
+        self._downloads = Downloads(app.crawl)
         kept = PrivateNotes(app.crawl.run.data) if private is not None else None
         self._records = OutputNotes(app.crawl, self._wanted, producer, app.worker_name, kept)
         self._log = ItemsLog(app.crawl, identity, producer)
+        self._pages = PagesOutputs(app.crawl, self._records, self._log)
         self.orders = StageCommands("sink")
         self.rebalance_started = self.orders.rebalance_started  # a hook of `run_stage`: it ends waits
         self._owned: set[int] = set()
@@ -106,13 +111,20 @@ class OutputsWorker:
         self._wanted.changed |= set(self._wanted.names())
         if not self._is_following:
             self._is_following = True
-            follow(self._app, self.orders, self._wanted.heard)
+
+            def heard(record: Control) -> None:
+                self._downloads.heard(record)
+                self._wanted.heard(record)
+
+            follow(self._app, self.orders, heard)
+            self._app.add_future(self._downloads.run())
             self._task = asyncio.create_task(self._run())
 
     async def revoking(self, _partitions: set[int]) -> None:
         """Write what waits for open outputs, and close all: another worker may get them. The rest is read again."""
         self._owned = set()
         async with self._turning:
+            await self._pages.end()
             await self._write_all([one for one in self._outputs.values() if one.is_open])
             await self._drop(list(self._outputs))
             self._held.clear()
@@ -124,8 +136,9 @@ class OutputsWorker:
     def reports(self) -> list[Progress]:
         """How far the outputs of each partition are."""
         done = self._read_count, self._read_bytes
-        trouble = self._trouble or next((one.trouble for one in self._outputs.values() if one.trouble), "")
-        self._note = next((one.note for one in self._outputs.values() if one.note), self._note)
+        every: list[Output | PagesOutputs] = [*self._outputs.values(), self._pages]
+        trouble = self._trouble or next((one.trouble for one in every if one.trouble), "")
+        self._note = next((one.note for one in every if one.note), self._note)
         found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble, note=self._note)
         for report in found:
             report.passed, report.stuck = self._passed(report.partition)
@@ -206,7 +219,7 @@ class OutputsWorker:
         """No output is open: crawl.items is not read, but passed, once all jobs in crawl.control are known."""
         if time.monotonic() < self._passes_at:
             return
-        self._passes_at = time.monotonic() + PASS_S
+        self._passes_at = time.monotonic() + (LOOK_S if self._is_private else PASS_S)
         ends = {at: end for at, (_, end) in (await self._bounds()).items()}
         if ends == self._reader.at:
             return
@@ -230,6 +243,7 @@ class OutputsWorker:
                 if self._wanted.is_deleted(job):
                     await self._forget(job)
                 every = [one for one in self._wanted.of(job) if one.home % self._count in self._owned]
+                every = await self._pages.plan(job, every)
                 others = [one for one in self._wanted.of(job) if one.home % self._count not in self._owned]
                 await leave_to_others(self._settings, others, self._app.worker_name)
                 leading = {one.wanted.output.name for one in self._by_job.get(job, ())}
@@ -292,7 +306,7 @@ class OutputsWorker:
         starts = places_of(wanted.spec)
         places = {at: starts(at, first, end) for at, (first, end) in bounds.items()}
         beat = self._app.watchdog.beat
-        made = Output(self._log, beat, wanted, spec, wanted.home % self._count, places)
+        made = Output(self._log, beat, wanted, spec, wanted.home % self._count, places, self._downloads)
         completion = Completion(self._settings, made, self._records, beat)
         is_made = await completion.was_made(notes=is_alone)
         if is_made and is_alone:

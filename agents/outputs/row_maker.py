@@ -36,6 +36,7 @@ from crawlog.streams.spiders import MadeItem, MadeItems, read_made, ref_of, trus
 from crawlog.streams.state import environment_error
 
 if TYPE_CHECKING:
+    from crawlog.agents.downloads import Downloads
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import SpiderRef
 
@@ -60,16 +61,19 @@ class PipelinesChild:
     """The child process with the pipelines of one job.
 
     Args:
-        patience_s: Longest time of one call, by the clock.
+        patience_s: Longest time of one call, by the clock, without that of downloads.
+        downloads: Makes the requests that pipelines ask for; None for none.
 
     Attributes:
         is_fed: Whether the job goes on until somebody ends it: its rows are too many to be made anew.
     """
 
-    def __init__(self, ref: "SpiderRef", rules: ChildRules, patience_s: float) -> None:
+    def __init__(
+        self, ref: "SpiderRef", rules: ChildRules, patience_s: float, downloads: "Downloads | None" = None
+    ) -> None:
         self._patience_s = patience_s
         self.is_fed = ref.spec.fed
-        self._child = BackgroundChild(ref, rules, LOADER, asyncio.get_running_loop())
+        self._child = BackgroundChild(ref, rules, LOADER, asyncio.get_running_loop(), downloads)
 
     async def call(self, name: str, argument: bytes = b"") -> bytes:
         """The answer of a call. Raises: SpiderDied: the child ended. Misconfigured: the user's code failed."""
@@ -79,13 +83,15 @@ class PipelinesChild:
             if not asked.done():
                 asked.set_result(answer)
 
+        began_s = time.monotonic()
         self._child.submit(SpiderFrame(CALL, name.encode(), argument), then)
-        try:
-            async with asyncio.timeout(self._patience_s):
-                answer = await asked
-        except TimeoutError:
-            self.kill()
-            raise SpiderDied(f"the pipelines took more than pipelines.timeout_s = {self._patience_s:g}") from None
+        while not asked.done():
+            left_s = max(began_s, self._child.downloads.waited_s) + self._patience_s - time.monotonic()
+            if left_s <= 0:
+                self.kill()
+                raise SpiderDied(f"the pipelines took more than pipelines.timeout_s = {self._patience_s:g}")
+            await asyncio.wait([asked], timeout=left_s)
+        answer = asked.result()
         if isinstance(answer, Died):
             raise SpiderDied(answer.reason)
         if answer.kind == FAILED:
@@ -107,13 +113,13 @@ class PipelinesChild:
         self._child.close()
 
 
-async def pipelines_of(settings: "Settings", job: str) -> PipelinesChild:
+async def pipelines_of(settings: "Settings", job: str, downloads: "Downloads | None" = None) -> PipelinesChild:
     """A fresh child with a job's pipelines. Raises: Misconfigured: the log does not know the job's spider."""
     copy = await asyncio.to_thread(known_job, settings, Topics(settings.kafka.prefix), job)
     if copy is None or not copy.spec.spider:
         raise Misconfigured(f"job {job} has items for pipelines, and the log does not name its spider")
     rules = ChildRules.of(settings, trust_of(settings))
-    return PipelinesChild(ref_of(job, copy.epoch, copy.spec), rules, settings.pipelines.timeout_s)
+    return PipelinesChild(ref_of(job, copy.epoch, copy.spec), rules, settings.pipelines.timeout_s, downloads)
 
 
 class Closing(NamedTuple):

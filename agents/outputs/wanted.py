@@ -17,7 +17,7 @@ from crawlog.streams.control import counting_epochs
 from crawlog.streams.jobs import is_final
 from crawlog.streams.printable import without_secrets
 from crawlog.streams.sink import PrivateOutputs, fleet_sink_of, private_sink_of
-from crawlog.streams.sink_groups import RewoundRange, SinkSpec
+from crawlog.streams.sink_groups import ARCHIVE, RewoundRange, SinkSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +74,12 @@ class WantedOutput(msgspec.Struct, frozen=True):
         if self.is_private:
             return private_sink_of(settings, self.job, self.output.name, *about, pipelines=pipelines)
         return fleet_sink_of(settings, self.job, self.output, *about, pipelines=pipelines)
+
+    def is_archive(self, settings: "Settings") -> bool:
+        """Whether it is written from crawl.pages, `warc:DIR`."""
+        is_declared = self.output.declared and not self.is_private
+        name = settings.sink.outputs.get(self.output.name, "") if is_declared else self.output.name
+        return name.startswith(ARCHIVE) and (is_declared or self.is_private)
 
     @property
     def home(self) -> int:

@@ -25,8 +25,10 @@ import structlog
 
 from crawlog.agents import progress
 from crawlog.agents.control import StageCommands, beating, follow
+from crawlog.agents.downloads import Downloads
 from crawlog.agents.sandbox import BackgroundChild, ChildRules
 from crawlog.schemas import dead
+from crawlog.schemas.control import Control
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
 from crawlog.streams.errors import RetryLater
 from crawlog.streams.fleet import BadRecord
@@ -130,9 +132,9 @@ class ParseWorker:
         stage = ParseStage(names, Places(count), self._founds, self._items, positions.done, time.time, guard)
         stage.passes_over = positions.passes_over
         rules = ChildRules.of(settings, guard.trust, guard.bounds)
-        loop = asyncio.get_running_loop()
+        loop, downloads = asyncio.get_running_loop(), Downloads(settings)
         stage.spiders = SpiderPages(
-            lambda ref: BackgroundChild(ref, rules, loop=loop),
+            lambda ref: BackgroundChild(ref, rules, loop=loop, downloads=downloads),
             stage,
             settings.spider.children,
             may_go=lambda: self._orders.works,
@@ -146,9 +148,14 @@ class ParseWorker:
         positions.written = stage.written
         for producer in (self._founds, self._items):
             self._app.add_future(producer.run(asyncio.Event(), HEARD_S))
-        for task in (*self.serve(stage).tasks(guard.trial), self._keys.run()):
+        for task in (*self.serve(stage).tasks(guard.trial), self._keys.run(), downloads.run()):
             self._app.add_future(task)
-        follow(self._app, self._orders, stage.learn, self._found_garbage)
+
+        def heard(record: Control) -> None:
+            downloads.heard(record)
+            stage.learn(record)
+
+        follow(self._app, self._orders, heard, self._found_garbage)
 
     def _came_back(self, job: Job, lent: TakenPage, parsed: Parsed | None) -> None:
         assert self._stage is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .answers import FRAME_BYTES, MAX_ANSWER_BYTES, Gathered
-from .frames import ITEMS, MORE, REQUESTS, FrameReader, SpiderFrame
+from .frames import FETCH, ITEMS, MORE, REQUESTS, FrameReader, SpiderFrame
 
 TURNS = 16  # Reads in a row, before others get their turn
 
@@ -43,15 +43,19 @@ class Call(NamedTuple):
 class Calls:
     """The socket of one child, without waiting.
 
+    Args:
+        asked: Called with each frame that asks for a download; such a frame is no answer.
+
     Attributes:
         open: The calls without an answer; the first one runs.
         unsent: Bytes that the socket did not take yet.
         is_held: Whether nothing is sent: the first call is not known yet.
     """
 
-    def __init__(self, data: socket.socket) -> None:
+    def __init__(self, data: socket.socket, asked: "Callable[[Calls, SpiderFrame], None]") -> None:
         data.setblocking(False)
         self._data = data
+        self._asked = asked
         self._frames = FrameReader(MAX_ANSWER_BYTES, FRAME_BYTES)
         self._gathered = Gathered()
         self.open: deque[Call] = deque()
@@ -65,7 +69,11 @@ class Calls:
     def put(self, call: Call) -> None:
         """Add a call; `write` sends it."""
         self.open.append(call)
-        self.unsent.extend(map(memoryview, call.frame.parts()))
+        self.send(call.frame)
+
+    def send(self, frame: SpiderFrame) -> None:
+        """Add a frame that has no answer; `write` sends it."""
+        self.unsent.extend(map(memoryview, frame.parts()))
 
     def begin(self, call: Call) -> None:
         """Put a call before all others, and hold none back any more."""
@@ -105,6 +113,9 @@ class Calls:
     def _whole(self) -> Iterator[tuple[Call, SpiderFrame]]:
         """The whole answers in the buffer."""
         while (answer := self._frames.take()) is not None:
+            if answer.kind == FETCH:
+                self._asked(self, answer)
+                continue
             if not self.open:
                 raise EOFError("it sent an answer without a call")
             if answer.kind in (ITEMS, REQUESTS):

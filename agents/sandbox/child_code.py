@@ -179,6 +179,7 @@ class ChildRules(NamedTuple):
         trust: The files that may be run; None if the operator's own command names the spider.
         code: Finds the code of deployed projects; None where none is run.
         is_own_user: Whether deployed code gets a user of its own, where this process runs as root.
+        files: Folder or address in which deployed code keeps files.
     """
 
     timeout_s: float = 10.0
@@ -188,6 +189,7 @@ class ChildRules(NamedTuple):
     bounds: Bounds = Bounds()
     code: CodeSource | None = None
     is_own_user: bool = True
+    files: str = ""
 
     @classmethod
     def of(cls, settings: Settings, trust: Trust | None, bounds: Bounds = Bounds()) -> "ChildRules":  # noqa: B008  # frozen
@@ -195,4 +197,7 @@ class ChildRules(NamedTuple):
         limits = ChildLimits(settings.parse.max_memory_mb << 20)
         own_user = settings.spider.own_user
         code = CodeCache(settings, is_of_command=trust is None)
-        return cls(settings.parse.timeout_s, limits, settings.spider.env, trust, bounds, code, own_user)
+        files = settings.pipelines.files
+        if files and "://" not in files:
+            files = str(Path(files).absolute())  # a child of deployed code has another working folder
+        return cls(settings.parse.timeout_s, limits, settings.spider.env, trust, bounds, code, own_user, files)

@@ -2,7 +2,8 @@
 
     worker: load, page, next, call ─► child ─► one answer each, in the same order: done, failed, ended
                                           ├──► more, at any time: the call that runs gives outputs
-                                          └──► items, requests: of a large answer, before it (answers.py)
+                                          ├──► items, requests: of a large answer, before it (answers.py)
+                                          └──► fetch, at any time ─► worker ─► fetched: what the user's code downloads
 
 A body lies in a frame as it is, so it is neither encoded nor escaped. The texts are JSON, because items already are.
 """
@@ -26,6 +27,9 @@ MORE: Final = 9  # No answer: the call that runs has given more outputs
 
 ITEMS: Final = 10  # Items of the answer that follows: the body has one on each line
 REQUESTS: Final = 11  # Its requests, each a `RequestOut`
+
+FETCH: Final = 12  # No answer: the text is a `DownloadAsk`
+FETCHED: Final = 13  # To the child: the text is a `Downloaded`, the body its page's
 
 HEAD: Final = struct.Struct(">BII")  # Kind, length of the text, length of the body
 
@@ -94,7 +98,7 @@ class FrameReader:
         if here < self._needed:
             return None
         kind, text_size, body_size = HEAD.unpack_from(self._buffer, self._begin)
-        if text_size > self._most_text or body_size > self._most_bytes or not LOAD <= kind <= REQUESTS:
+        if text_size > self._most_text or body_size > self._most_bytes or not LOAD <= kind <= FETCHED:
             raise TooLong(f"a frame of {text_size + body_size:,} bytes")
         size = HEAD.size + text_size + body_size
         if here < size:

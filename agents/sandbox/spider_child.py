@@ -3,6 +3,7 @@
     submit(frame, then) ─► socket ─► spider_process ─► socket ─► then(answer), in the order of the calls
     too long, dead, its socket closed ─► killed with all that it started ─► then(Died) for each call without an answer
     lines that the spider prints ─► log, at a limited rate
+    what the spider downloads ─► Downloads ─► socket      a call that waits for one takes no time by the clock
 
 The process starts with the first call. After a death the next call starts a new one, which loads the spider first.
 """
@@ -23,6 +24,7 @@ from crawlog.streams.spiders import MOST_TIMED, TIMED_OUTPUTS, CallResult, PageC
 from .answers import Fault, error_line, facts_of, fault_of, misconfigured, result_of
 from .calls import Call, Calls, Died, Then
 from .child_code import ChildCode, ChildRules
+from .child_downloads import ChildDownloads, Downloader
 from .frames import CALL, ENDED, FAILED, LOAD, MORE, NEXT, PAGE, WHOLE, SpiderFrame, TooLong
 from .spider_process import LoadRequest
 from .zygote_process import ZygoteProcess, cpu_s
@@ -61,11 +63,13 @@ class BackgroundChild:
     Args:
         loader: `MODULE:FUNCTION`, see `LoadRequest`.
         loop: Waits for the child, so that `then` is called; without it somebody calls `pump` now and then.
+        downloads: Makes the requests that its code asks for, where there is a loop; None for none.
 
     Attributes:
         loaded: The facts of the spider, once it is loaded.
         fault: Why it cannot be loaded; None if it can, or if that is not known.
         died_of: Why the process ended; empty while it runs, and before it runs.
+        downloads: Those that its code waits for.
         heard_facts: Called when `loaded` or `fault` was set, or the process ended instead.
     """
 
@@ -77,6 +81,7 @@ class BackgroundChild:
         rules: ChildRules = ChildRules(),  # noqa: B008  # frozen
         loader: str = LOADER,
         loop: asyncio.AbstractEventLoop | None = None,
+        downloads: Downloader | None = None,
     ) -> None:
         self.ref = ref
         self.rules = rules
@@ -86,6 +91,7 @@ class BackgroundChild:
         self.heard_facts: Callable[[], None] = lambda: None
         self._loader = loader
         self._loop = loop
+        self.downloads = ChildDownloads(ref.job, loop, downloads, self._write_soon)
         self._zygote: ZygoteProcess | None = None
         self._ending: ZygoteProcess | None = None
         self._calls: Calls | None = None
@@ -247,7 +253,7 @@ class BackgroundChild:
         if is_deployed:
             self._code = ChildCode(self.ref, self.rules.code, is_own_user=self.rules.is_own_user)
             limits = self._code.limits(limits)
-        self._calls = calls = Calls(self._zygote.fork(limits, SCRAPY if again else ()))
+        self._calls = calls = Calls(self._zygote.fork(limits, SCRAPY if again else ()), self.downloads.begin)
         self._watch(calls)
         calls.is_held = True
         if self._code is None:
@@ -262,7 +268,8 @@ class BackgroundChild:
         rules, trust = self.rules, self.rules.trust
         folders = None if trust is None else tuple(map(str, trust.folders))
         named = "" if trust is None or trust.named is None else str(trust.named)
-        order = LoadRequest(ref, self._loader, folders, named, (rules.bounds.outputs, rules.bounds.size_bytes))
+        bounds = rules.bounds.outputs, rules.bounds.size_bytes
+        order = LoadRequest(ref, self._loader, folders, named, bounds, rules.files if ref.folder else None)
         self._begin_call()
         calls.begin(Call(SpiderFrame(LOAD, _encode(order)), self._take_facts, LOAD_S))
         self._write_soon()
@@ -325,7 +332,7 @@ class BackgroundChild:
         if self._calls is None or not self._calls.open or self.died_of or self._calls.is_held:
             return
         limit_s = self._calls.open[0].limit_s
-        is_first, self._ticks = not self._ticks, self._ticks + ticks
+        is_first, self._ticks = not self._ticks, self._ticks + (0 if self.downloads.are_open else ticks)
         if limit_s is None or is_first:
             return
         used_s = cpu_s(self._pid)
@@ -340,6 +347,7 @@ class BackgroundChild:
         """Forget the child, and end the zygote if asked; each call without an answer gets a `Died`."""
         calls, self._calls = self._calls, None
         code, self._code = self._code, None
+        self.downloads.cancel()
         self.died_of = reason
         self._pid = self._gave = 0
         if self._timer is not None:

@@ -40,6 +40,7 @@ def requested(
     Raises: Misconfigured: there is nothing to crawl, or an argument is invalid.
     """
     from crawlog.jobs.request import JobRequest, LocalParts
+    from crawlog.streams.sink_groups import ARCHIVE
 
     facts = spider.facts if spider else None
     starts = facts is not None and facts.starts and not urls and not seeds_file
@@ -65,6 +66,9 @@ def requested(
         job=job or "",
         fresh=fresh,
     )
+    if any(output.startswith(ARCHIVE) for output in outputs):
+        pages = settings.pages.model_copy(update={"headers": "full"})
+        settings = settings.model_copy(update={"pages": pages})
     files = (str(seeds_file),) if seeds_file else ()
     parts = LocalParts((*checked, *sitemaps, *files), facts)
     return settings.with_logins(logins) if logins else settings, request, parts

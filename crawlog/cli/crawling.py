@@ -117,12 +117,16 @@ def _joined(given: dict[str, Any], outputs: tuple[str, ...], *, as_json: bool) -
     Args:
         given: The values of the options of `run`.
     """
+    from crawlog.streams.sink_groups import ARCHIVE
+
     from . import arguments
     from .jobs import followed, submitted
 
     began = time.time()
     for output in outputs:
         arguments.result_output(output)
+    if any(output.startswith(ARCHIVE) for output in outputs):
+        given["pairs"] = (*given["pairs"], "pages.headers=full")
     of_submit = {"project": "", "version": "", "outputs": (), "priority": 0, "paused": False}
     settings, view, before = submitted(given | of_submit, is_followed=True, is_run=True)
     return followed(settings, view, before, as_json=as_json, outputs=outputs, began=began)

@@ -45,7 +45,7 @@ def export(job: str, output: str, follow: bool, as_json: bool, **given: Any) -> 
 
 
 def _tell(made: "Exported", *, as_json: bool) -> None:
-    line = f"{outcome.counted(made.rows, 'row')} in {made.output}"
+    line = f"{outcome.counted(made.rows, outcome.written_to(made.output))} in {made.output}"
     why = f" ({made.reason})" if made.reason else ""
     then = "complete" if made.is_complete else f"not complete: the job {made.job} is {made.state}{why}"
     if made.dead:

@@ -114,7 +114,7 @@ def output_text(view: "OutputView", dead: int = 0) -> str:
     where = f" in {view.place}" if view.place and view.place != view.name else ""
     where += f" on {view.machine}" if view.machine and (where or view.error) else ""
     by = f", by worker {view.worker}" if view.worker and (view.place or view.error) else ""
-    rows = outcome.counted(view.rows, "row")
+    rows = outcome.counted(view.rows, outcome.written_to(view.place))
     lacks = f"; {outcome.counted(dead, 'record')} could not be handled" if dead and view.state == "complete" else ""
     state = f"{view.state}, " if not lacks else ""
     waits = f", {outcome.counted(view.waiting, 'record')} waiting" if view.waiting else ""

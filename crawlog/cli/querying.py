@@ -1,6 +1,6 @@
 """`crawlog query`: SQL over the log."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -9,6 +9,10 @@ from crawlog.terminal import answer, tell
 
 from .options import one_file, settings_of, settings_options
 from .reach import existing_log
+
+if TYPE_CHECKING:
+    from crawlog.query import QueryAnswer
+    from crawlog.streams.settings import Settings
 
 FORMATS = ("table", "csv", "json", "jsonl", "parquet")
 
@@ -37,19 +41,30 @@ def query(sql: str, job: str, kind: str | None, output: str | None, **given: Any
     if output == "-":
         output, kind = None, kind or "jsonl"
     settings = settings_of(given)
-    with existing_log(settings) as reached:
-        from crawlog.query import ask, shown, write_answer
+    from crawlog.processes.hold import same_log
+    from crawlog.query import answered, ask, named_tables, unchanged
 
-        found = ask(reached, sql, job, say=tell)
-        tell(*found.notes)
-        if output or kind not in (None, "table"):
-            rows = write_answer(found, kind or "", output or "", formulas=settings.results.csv_formulas)
-        else:
-            made = shown(found)
-            answer(*made.lines)
-            rows = made.rows
-            if made.is_cut:
-                tell(f"these are the first {rows:,} rows: add LIMIT to the SQL, or take --format csv for all")
-    if output:
-        tell(f"{outcome.counted(rows, 'row')} in {output}")
+    known = unchanged(same_log(settings), named_tables(sql))
+    if known is not None:
+        _write(answered(settings, known, sql, job), settings, kind, output)
+        return outcome.FINISHED
+    with existing_log(settings) as reached:
+        _write(ask(reached, sql, job, say=tell), settings, kind, output)
     return outcome.FINISHED
+
+
+def _write(found: "QueryAnswer", settings: "Settings", kind: str | None, output: str | None) -> None:
+    from crawlog.query import shown, write_answer
+
+    if found.raw:
+        some = ", ".join(found.raw[:5]) + (" …" if len(found.raw) > 5 else "")
+        tell(f"rows of {some}: the items as they were scraped, before the job's pipelines")
+    if output or kind not in (None, "table"):
+        rows = write_answer(found, kind or "", output or "", formulas=settings.results.csv_formulas)
+        if output:
+            tell(f"{outcome.counted(rows, 'row')} in {output}")
+        return
+    made = shown(found)
+    answer(*made.lines)
+    if made.is_cut:
+        tell(f"these are the first {made.rows:,} rows: add LIMIT to the SQL, or take --format csv for all")

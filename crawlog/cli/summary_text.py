@@ -162,7 +162,7 @@ def _made(summary: "Summary") -> list[str]:
     if summary.output and summary.rows is not None:
         lacks = f"; {_unhandled(summary)} could not be handled" if summary.dead else ""
         where = f" in {summary.output}" if summary.output != "-" else ""
-        told.append(f"  {outcome.counted(summary.rows, 'row')}{where}{lacks}")
+        told.append(f"  {outcome.counted(summary.rows, outcome.written_to(summary.output))}{where}{lacks}")
     elif summary.signal and summary.output not in (None, "-") and not summary.is_unfinished:
         told.append(f"  interrupted before {summary.output} was made; the same command makes it")
     if summary.partial:

@@ -43,6 +43,7 @@ from crawlog.streams.sink import (
 )
 from crawlog.streams.sink_groups import STDOUT, SinkSpec
 from crawlog.streams.stores import Store, fill
+from crawlog.streams.warc import PageArchiver
 from crawlog.terminal import rows as standard_output
 
 from .dead import Dead
@@ -128,6 +129,8 @@ def export_job(
         disk is full.
     """
     now = exported_job(settings, job, output)
+    if now.spec.is_archive:
+        return _export_pages(settings, now, say, follow=follow)
     with _room(now.spec.output if now.spec.is_file else tempfile.gettempdir()), _folder(now.spec) as folder:
         export = _Export(settings, now, folder, say)
         try:
@@ -164,6 +167,30 @@ def exported_job(settings: "Settings", job: str, output: str) -> ExportedJob:
     spec = sink_of(job, output, since, voids, settings=settings)
     is_open = view.state == "pending"  # crawl.control does not tell whether a page has come
     return ExportedJob(copy, spec, "running" if is_open else view.state, view.reason, state.end(copy))
+
+
+def _export_pages(settings: "Settings", now: ExportedJob, say: Say, *, follow: bool) -> Exported:
+    """Writes the WARC files of a job, which are whole whenever this ends: the next export goes on."""
+    archiver, output = None, now.spec.output
+    try:
+        archiver = PageArchiver(settings, now.spec, now.copy.spec)
+        with _room(output):
+            archiver.fill()
+            while follow and now.end is None:
+                say(f"{now.copy.job} is {now.state}: {archiver.pages:,} pages so far")
+                time.sleep(LOOK_S)
+                now = exported_job(settings, now.copy.job, output)
+                archiver.fill()
+            archiver.finish()
+        if archiver.note:
+            say(archiver.note)
+        is_complete = now.end is not None and is_final(now.state, now.reason)
+        return Exported(now.spec.job, output, archiver.pages, is_complete, now.state, now.reason)
+    except RetryLater as error:
+        raise Misconfigured(f"{error}: name another folder with -o") from None
+    finally:
+        if archiver is not None:
+            archiver.close()
 
 
 class _Export:

@@ -19,7 +19,6 @@ import msgspec
 
 from crawlog import __version__
 from crawlog.schemas import pages
-from crawlog.schemas.pages import PageMeta
 from crawlog.streams.coded_pages import older_page, page_of
 from crawlog.streams.errors import CrawlError, Misconfigured, SpiderDied
 from crawlog.streams.http import REDIRECTS, essence
@@ -58,6 +57,7 @@ def fetched_page(
 
 async def _fetched(settings: "Settings", url: str, request: "RequestRecord | None", redirects: bool) -> StoredPage:
     from crawlog.agents.client import Client
+    from crawlog.streams.fetch import outcome
     from crawlog.streams.job_spec import resolve_spec
 
     canonical = Canonicaliser(resolve_spec(settings).canonical).canonical
@@ -67,7 +67,7 @@ async def _fetched(settings: "Settings", url: str, request: "RequestRecord | Non
         for hops in range(depth + 1):
             await _check_robots(settings, client, at)
             answer = await _answer(client, at, request)
-            page = StoredPage(_meta(at, answer, request, hops), answer.body)
+            page = StoredPage(outcome.asked(at, TRIED, answer, request, time.time(), hops=hops), answer.body)
             target = answer.target(at) if answer.http in REDIRECTS else ""
             if not target or hops == depth:
                 return page
@@ -117,27 +117,6 @@ async def _robots(client: "Client", url: str) -> "Answer":
         url = target
         answer = await _answer(client, url, None)
     return answer
-
-
-def _meta(url: str, answer: "Answer", request: "RequestRecord | None", hops: int) -> PageMeta:
-    return PageMeta(
-        url,
-        TRIED,
-        hops=hops,
-        http=answer.http,
-        error=answer.error,
-        location=answer.location,
-        content_type=answer.content_type,
-        fetched_at=time.time(),
-        took_s=round(answer.took_s, 4),
-        kept=answer.kept,
-        sniffed=answer.sniffed,
-        link=answer.link,
-        x_robots=answer.x_robots,
-        refresh=answer.refresh,
-        request=request,
-        headers=answer.headers,
-    )
 
 
 def stored_page(settings: "Settings", url: str, job: str, report: Callable[[str], None]) -> StoredPage:

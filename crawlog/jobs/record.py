@@ -29,6 +29,7 @@ from crawlog.streams.errors import InvalidState, Misconfigured
 from crawlog.streams.job_spec import JobSpider, job_values, kept_settings, resolve_spec, said_rules, unresolved_fields
 from crawlog.streams.jobs import traits
 from crawlog.streams.sink import is_file
+from crawlog.streams.sink_groups import ARCHIVE
 
 from .request import JobRequest
 
@@ -130,9 +131,12 @@ class Wanted:
             return msgspec.structs.replace(spec, outputs=own.outputs, code=own.code, priority=own.priority)
         if self.may_change:  # its outputs are those of the command
             return spec
+        outputs = outputs_of(settings, request.outputs, pipelines=self.spider.pipelines)
+        archives = [one for one in outputs if settings.sink.outputs.get(one.name, "").startswith(ARCHIVE)]
         return msgspec.structs.replace(
             spec,
-            outputs=outputs_of(settings, request.outputs, pipelines=self.spider.pipelines),
+            outputs=outputs,
+            full_headers=spec.full_headers or bool(archives),
             code=self.code,
             priority=request.priority if self.source is None else 0,
         )

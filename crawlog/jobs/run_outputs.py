@@ -64,7 +64,7 @@ class RunOutputs:
             sink = private_sink_of(supervisor.settings, job, output, since, voids, pipelines=pipelines)
             if isinstance(store := sink_for(sink), Store):
                 store.check()
-            self._sinks[sink.output if sink.is_file and output != STDOUT else output] = sink
+            self._sinks[output if output == STDOUT else sink.output] = sink
         self._own = PrivateOutputs(job, tuple(self._sinks))
         self._looks: dict[str, tuple[int, ...]] = {}
         self._lacked: float = inf
@@ -79,7 +79,7 @@ class RunOutputs:
     def read_again(self) -> None:
         """Has the worker read crawl.items again from its start, where the log was damaged; the rows stay."""
         self._supervisor.stop_stage("sink")
-        for sink in self._sinks.values():
+        for sink in (one for one in self._sinks.values() if not one.is_archive):
             with suppress(Unusable), SinkState(self._data, sink, None) as results:  # an unusable state is made anew
                 results.move(dict.fromkeys(results.meta.offsets, 0))
         self._supervisor.picture.forget("sink")

@@ -15,17 +15,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crawlog.commands.job_logs import unknown_job
-from crawlog.schemas.control import JobCopy, Rewound
-from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams.control import counting_epochs, read_control
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import Topics, partition_count
 
 from . import tables
-from .folded_urls import queues
-from .kept_table import Say, alike, extended
-from .tables import jobs_table, place
+from .kept_table import Say, alike
+from .log_tables import QUEUES, LogTables, folder_of, read_log
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -35,7 +29,7 @@ BATCH_ROWS = 10_000  # Rows of a batch of an answer
 THREADS = 4  # At most
 
 # The view of a table that is read from the log; each takes the rows that count.
-VIEWS = {"rows": tables.ROWS, "pages": tables.PAGES, "urls": tables.URLS, "dead": tables.DEAD}
+VIEWS = {"rows": tables.ROWS, "pages": tables.PAGES, "urls": tables.URLS, "dead": tables.DEAD, "jobs": "{kept}"}
 
 ALLOWED = ("SELECT", "EXPLAIN", "MULTI")  # Statements; a PIVOT is a MULTI
 
@@ -58,12 +52,12 @@ class QueryAnswer:
     Attributes:
         types: Of the columns, as DuckDB names them.
         schema: The columns, as an Arrow schema.
-        notes: Lines for the user about the tables.
+        raw: Jobs whose rows, as far as they were asked for, are items as scraped: their pipelines make others.
     """
 
-    def __init__(self, connection: Any, relation: Any, notes: Sequence[str]) -> None:
+    def __init__(self, connection: Any, relation: Any, raw: Sequence[str]) -> None:
         self.types = [str(one) for one in relation.types]
-        self.notes = notes
+        self.raw = raw
         self._connection = connection
         self._reader = relation.to_arrow_reader(BATCH_ROWS)
         self.schema = self._reader.schema
@@ -109,22 +103,26 @@ def ask(
     Raises: Misconfigured: the SQL is wrong, or more than a query; DuckDB is not installed. UnknownName: no such job.
         EngineError: the log cannot be read.
     """
-    duckdb = _duckdb()
+    return answered(settings, read_log(settings, named_tables(sql), job, say), sql, job, first=first, most=most)
+
+
+def answered(
+    settings: "Settings", found: LogTables, sql: str, job: str = "", *, first: int = 0, most: int | None = None
+) -> QueryAnswer:
+    """The same of what was read before; it needs no log."""
+    found.check(job)
+    duckdb = load()
     connection = connected(settings.query.memory_mb)
     try:
-        names, built = named_tables(connection, sql), None
         if re.match(r"\s*show\s+(all\s+)?tables\b", sql, re.IGNORECASE):
             for name in tables.NAMES:
                 connection.register(name, tables.empty("pages"))
         else:
-            built = _Tables(settings, connection, job, say)
-            for name in names:
-                built.add(name)
+            _Views(connection, folder_of(settings), found, job).make()
         lock(connection)
         relation = connection.sql(sql)
-        return QueryAnswer(
-            connection, relation if most is None else relation.limit(most, first), built.notes if built else ()
-        )
+        raw = sorted(one.name for one in found.jobs if one.is_raw and job in ("", one.name) and "rows" in found.tables)
+        return QueryAnswer(connection, relation if most is None else relation.limit(most, first), raw)
     except duckdb.Error as error:
         raise _told(error, connection, sql) from error
     except BaseException:
@@ -135,7 +133,7 @@ def ask(
 def connected(memory_mb: int) -> Any:
     """A new database in memory, with a limit; it writes nothing to a disk."""
     limits = {"threads": min(THREADS, os.cpu_count() or 1), "memory_limit": f"{memory_mb}MiB", "temp_directory": ""}
-    return _duckdb().connect(config=limits)
+    return load().connect(config=limits)
 
 
 def lock(connection: Any) -> None:
@@ -144,7 +142,8 @@ def lock(connection: Any) -> None:
         connection.execute(f"SET {setting}")
 
 
-def _duckdb() -> Any:
+def load() -> Any:
+    """DuckDB. Raises: Misconfigured: it is not installed."""
     try:
         import duckdb
         import pyarrow.dataset  # noqa: F401  # the other library of the extra
@@ -155,11 +154,20 @@ def _duckdb() -> Any:
     return duckdb
 
 
-def named_tables(connection: Any, sql: str) -> list[str]:
-    """The tables that SQL names. Raises: Misconfigured: it is not one query."""
+def named_tables(sql: str) -> list[str]:
+    """The tables that SQL names. Raises: Misconfigured: it is not one query, or no SQL."""
+    duckdb = load()
+    with duckdb.connect() as connection:
+        try:
+            statements = connection.extract_statements(sql)
+        except duckdb.Error as error:
+            raise _told(error) from error
+        return _named(connection, sql, statements)
+
+
+def _named(connection: Any, sql: str, statements: Sequence[Any]) -> list[str]:
     import duckdb
 
-    statements = connection.extract_statements(sql)
     kinds = [one.type.name for one in statements]
     if len(kinds) != 1 or kinds[0] not in ALLOWED:
         what = f"these are {len(kinds)} statements" if len(kinds) != 1 else f"this is {kinds[0]}"
@@ -194,83 +202,42 @@ def _told(error: Exception, connection: Any = None, sql: str = "") -> Misconfigu
     return Misconfigured(f"the SQL cannot be run: {text}\n{then}")
 
 
-class _Tables:
-    """The views of one query.
+class _Views:
+    """The views of one query, of what was read."""
 
-    Attributes:
-        notes: As in `QueryAnswer`.
-    """
-
-    def __init__(self, settings: "Settings", connection: Any, job: str, say: Say) -> None:
-        self.notes: list[str] = []
-        self._settings = settings
+    def __init__(self, connection: Any, folder: Path, found: LogTables, job: str) -> None:
         self._connection = connection
+        self._folder = folder
+        self._found = found
         self._job = job
-        self._say = say
-        self._topics = Topics(settings.kafka.prefix)
-        self._partitions = partition_count(settings)
-        self._folder = settings.run.data / "query"
-        control = read_control(settings, self._topics)
-        copies = {one.job: one for one in control.of(JobCopy) if one.spec.state != "deleted"}
-        if job and job not in (*copies, DEFAULT_JOB):
-            raise unknown_job(job)
-        chosen = {job: copies.get(job)} if job else {DEFAULT_JOB: None} | copies
-        counting = {name: counting_epochs(control.of(Rewound), name, copy) for name, copy in chosen.items()}
-        self._chosen = chosen
-        self._register("$jobs", ("job", "since"), [(name, since) for name, (since, _) in counting.items()])
-        voids = [
-            (name, place(void.partition, void.page), place(void.partition + 1, 0), void.epoch)
-            for name, (_, found) in counting.items()
-            for void in found
-        ]
-        self._register("$voids", ("job", "low", "high", "epoch"), voids)
+        chosen = [one for one in found.jobs if job in ("", one.name)]
+        self._register("$jobs", ("job", "since"), [(one.name, one.since) for one in chosen])
+        ranges = ("job", "low", "high", "epoch")
+        self._register("$voids", ranges, [(one.name, *void) for one in chosen for void in one.voids])
+        self._register("$skipped", ranges, [(one.name, *skip) for one in chosen for skip in found.skipped])
 
-    def add(self, name: str) -> None:
-        """Extends a table, and makes its view."""
-        if name == "jobs":
-            from crawlog.jobs.changes import list_jobs  # takes half a second to import
-
-            self._connection.register("$list", jobs_table(list_jobs(self._settings)))
-            self._view(name, 'SELECT l.* FROM "$list" l SEMI JOIN "$jobs" j ON l.job = j.job')
-            return
-        source = tables.sources(self._topics, self._partitions)[name]
-        folder = self._folder / source.topic
-        kept = extended(self._settings, folder, source, self._say)
-        of_job = [folder / one.name for one in kept.files if self._job in ("", one.job) or not one.job]
+    def make(self) -> None:
+        """Makes a view of each table that was read."""
+        of_known_job = 'SEMI JOIN "$jobs" j ON t.job = j.job'
         counts = {
             "rows": _counting('"$job"', '"$page"', "$voids"),
             "pages": _counting("job", '"$page"', "$voids"),
             "urls": _counting("job", '"$at"', "$skipped"),
-            "dead": f"WHERE job IS NULL OR job = {_text(self._job)}" if self._job else "",
+            "dead": 'WHERE "$of" IS NOT NULL OR t.job IN (SELECT job FROM "$jobs")' if self._job else "",
+            "jobs": of_known_job,
+            QUEUES: of_known_job,
         }
-        made = {"kept": f"SELECT t.* FROM ({self._union(name, of_job)}) t {counts[name]}"}
-        if name == "urls":
-            made["queued"] = self._queues()
-        elif name == "rows":
-            self._note_scraped()
-        self._view(name, VIEWS[name].format(**made))
+        kept = {name: f"SELECT t.* FROM ({self._union(name)}) t {counts[name]}" for name in self._found.tables}
+        for name in kept.keys() - {QUEUES}:
+            sql = VIEWS[name].format(kept=kept[name], queued=kept.get(QUEUES))
+            self._connection.execute(f"CREATE VIEW {name} AS {sql}")
 
-    def _queues(self) -> str:
-        """SQL of the queued URLs; `$skipped` has the results that rewinds cancelled."""
-        folder = self._folder / f"{self._topics.urls}.queues"
-        found = queues(self._settings, folder, self._partitions)
-        skipped = [(name, *skip) for skip in found.skipped for name in self._chosen]
-        self._register("$skipped", ("job", "low", "high", "epoch"), skipped)
-        union = self._union("queues", [folder / one for one in found.files])
-        return f'SELECT t.* FROM ({union}) t SEMI JOIN "$jobs" j ON t.job = j.job'
-
-    def _note_scraped(self) -> None:
-        of_pipelines = sorted(name for name, copy in self._chosen.items() if copy is not None and copy.spec.pipelines)
-        if of_pipelines:
-            some = ", ".join(of_pipelines[:5]) + (" …" if len(of_pipelines) > 5 else "")
-            self.notes.append(f"rows of {some}: the items as they were scraped, before the job's pipelines")
-
-    def _union(self, name: str, paths: list[Path]) -> str:
-        """SQL of all rows of files. Columns of one name have one type, the wider one."""
+    def _union(self, name: str) -> str:
+        """SQL of all rows of a table's files. Columns of one name have one type, the wider one."""
         from pyarrow import dataset
 
-        parts = [tables.empty("urls" if name == "queues" else name)]
-        parts += [dataset.dataset(found, schema=schema) for schema, found in alike(paths)]
+        paths = [self._folder / path for path, job in self._found.tables[name] if not job or self._job in ("", job)]
+        parts = [tables.empty(name), *(dataset.dataset(found, schema=schema) for schema, found in alike(paths))]
         for number, part in enumerate(parts):
             self._connection.register(f"{name}${number}", part)
         return " UNION ALL BY NAME ".join(f'SELECT * FROM "{name}${number}"' for number in range(len(parts)))
@@ -282,16 +249,9 @@ class _Tables:
         arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
         self._connection.register(name, pa.table(dict(zip(columns, arrays, strict=True))))
 
-    def _view(self, name: str, sql: str) -> None:
-        self._connection.execute(f"CREATE VIEW {name} AS {sql}")
-
 
 def _counting(job: str, at: str, voids: str) -> str:
     """SQL that keeps what counts: of the chosen jobs, since they began, and not cancelled by a rewind."""
     return f"""JOIN "$jobs" j ON t.{job} = j.job AND t."$epoch" >= j.since
         WHERE NOT EXISTS (FROM "{voids}" v WHERE v.job = t.{job} AND t."$epoch" < v.epoch
             AND t.{at} >= v.low AND t.{at} < v.high)"""
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -32,7 +32,7 @@ MOST_COLUMNS = 1_000  # Columns of a file of rows; what further keys have is lef
 NAMES = ("rows", "pages", "urls", "dead", "jobs")
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def sources(topics: Topics, partitions: int) -> dict[str, KeptSource]:
@@ -75,7 +75,7 @@ def _item_rows(record: "Message") -> Iterator[tuple[str, Row]]:
     """A record's rows; one without an item if it has none, since it replaces those of an older page."""
     try:
         found = items.decode(record.value())
-        rows = [_decode(row) for row in plain_rows(found)]
+        rows = [_decode(row) for row in (plain_rows(found) if found.raw else found.items)]
     except (ValueError, TypeError, RecursionError):
         return  # garbage of another client
     about = (
@@ -286,4 +286,9 @@ def _columns(kinds: dict[str, str], rows: list[Row]) -> dict[str, Any]:
 
 def empty(name: str) -> Any:
     """A kept table without rows."""
-    return _fixed({"rows": _OF_RECORD, "pages": _PAGES, "urls": _RESULTS, "dead": _LETTERS}[name], [])
+    return _fixed(
+        {"rows": _OF_RECORD, "pages": _PAGES, "urls": _RESULTS, "queues": _RESULTS, "dead": _LETTERS, "jobs": _JOBS}[
+            name
+        ],
+        [],
+    )

@@ -12,7 +12,7 @@
 Used as a module: `from crawlog.streams import engine`, then `engine.start(…)`. It imports settings and no other room.
 """
 
-from .changed_files import recheck
+from .changed_files import recheck, record_files
 from .engine import (
     STOP_TIMEOUT_S,
     Engine,
@@ -45,6 +45,7 @@ __all__ = [
     "locked_jars",
     "login",
     "recheck",
+    "record_files",
     "reserve",
     "running",
     "start",

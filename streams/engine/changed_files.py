@@ -16,7 +16,7 @@ from crawlog.streams.errors import EngineError
 
 from . import broker
 from .jars import Report
-from .lock import check_unused, held
+from .lock import check_unused, folder_of, held
 
 UNCHECKED = "unchecked"
 FILES = "files.json"
@@ -69,6 +69,11 @@ def to_offer(folder: Path) -> list[Path]:
     """The files of the records that were cut off and are not in the log again."""
     note = folder / OFFER
     return [folder / name for name in files.read(note).splitlines()] if note.exists() else []
+
+
+def record_files(data: Path) -> dict[str, list[int]]:
+    """Size and modification time of each file of records; equal ones mean that the log has not changed."""
+    return _found(folder_of(data))
 
 
 def _found(folder: Path) -> dict[str, list[int]]:

@@ -15,6 +15,7 @@ from crawlog.streams.requests import NEEDS_LAX_TLS, NEEDS_PRIVATE
 from crawlog.streams.url import fingerprint
 
 if TYPE_CHECKING:
+    from crawlog.schemas.requests import RequestRecord
     from crawlog.streams.frontier import Host, Task
     from crawlog.streams.http import Answer
     from crawlog.streams.requests import RequestPolicy
@@ -124,6 +125,30 @@ def page(task: "Task", answer: "Answer", now: float, rest_s: float = 0.0) -> Pag
         row=task.sequence,
         priority=row.priority,
         rest_s=rest_s,
+    )
+
+
+def asked(
+    url: str, job: str, answer: "Answer", request: "RequestRecord | None", now: float, *, hops: int = 0
+) -> PageMeta:
+    """The metadata of an answer that is no page of the log."""
+    return PageMeta(
+        url,
+        job,
+        hops=hops,
+        http=answer.http,
+        error=answer.reason,
+        location=answer.location,
+        content_type=answer.content_type,
+        fetched_at=now,
+        took_s=round(answer.took_s, 4),
+        kept=answer.kept,
+        sniffed=answer.sniffed,
+        link=answer.link,
+        x_robots=answer.x_robots,
+        refresh=answer.refresh,
+        request=request,
+        headers=answer.headers,
     )
 
 

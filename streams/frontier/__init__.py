@@ -16,7 +16,7 @@ Imports go one way: host ← order ← schedule ← waits, policies ← partitio
 from .dispatcher import Frontier
 from .host import NO_TRIES, Host, HostQueue, NameTask, RobotsTask, Task, Tries
 from .partition import OwnedPartition
-from .politeness import TURNED_AWAY, KeptRests, backoff_s, retry_after_s
+from .politeness import TURNED_AWAY, KeptRests, backoff_s, crawl_delay_s, retry_after_s
 from .unmet_hosts import MET, Patience, Shares, by_partition
 
 __all__ = [
@@ -36,5 +36,6 @@ __all__ = [
     "Tries",
     "backoff_s",
     "by_partition",
+    "crawl_delay_s",
     "retry_after_s",
 ]

@@ -113,7 +113,7 @@ def read_around(
             return
 
 
-def read_partitions(settings: "Settings", topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
+def read_partitions(settings: "Settings", topic: str, ranges: Mapping[int, tuple[int, int]]) -> Generator[Message]:
     """The records at offsets [start, end) of several partitions, read together; in order within each partition.
 
     Raises: EngineError: the cluster does not answer, or a start is no longer in the log. DamagedLog: a record

@@ -196,6 +196,8 @@ class Sink(Section):
     """Outputs that jobs may name, on these workers: name to FILE or the address of a store, as `-o` takes it."""
     optional: tuple[str, ...] = ()
     """Declared outputs whose failures do not hold a job's end up."""
+    warc_mb: Count = 1024
+    """Size from which an output `warc:DIR` begins a new file, MiB."""
 
 
 class Query(Section):

@@ -392,4 +392,10 @@ class Pipelines(Section):
     gets all items from the first one on, and makes all rows again. `continue`: it gets the next items, and the rows
     stay; so it is in any case for a spider that is fed, such as scrapy-redis's."""
     timeout_s: Positive = 300.0
-    """Longest time for some items, at most 1 MiB of them, or for `open_spider` and `close_spider`, seconds."""
+    """Longest time for some items, at most 1 MiB of them, or for `open_spider` and `close_spider`, seconds; downloads
+    do not count."""
+    max_file_mb: Count = 64
+    """Longest body of a request that code makes by `crawler.engine.download`, such as a file of FilesPipeline, MiB."""
+    files: str = ""
+    """Folder or address (`s3://bucket/folder`) in which deployed projects keep the files of FilesPipeline and
+    ImagesPipeline: FILES_STORE and IMAGES_STORE are folders in it. Empty: such a project is refused."""

@@ -249,7 +249,8 @@ class SinkBatch:
         stored = self._stored(found.key)
         if stored is None:
             self._put(found, self._append(found))
-            self._note(found)
+            if found.block:
+                self._note(found)
         elif found.page < (stored.partition, stored.offset):
             return
         elif self._is_same(found, stored):

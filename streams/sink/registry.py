@@ -16,10 +16,24 @@ import msgspec
 
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.printable import without_secrets
-from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
+from crawlog.streams.sink_groups import ARCHIVE, STDOUT, RewoundRange, SinkSpec
 from crawlog.streams.stores import Postgres, Store
 
-from .formats import PACKERS, Csv, JsonArray, JsonLines, Nothing, Parquet, Sink, StandardOutput, Xlsx, packed, remote
+from .formats import (
+    PACKERS,
+    Csv,
+    DataSet,
+    JsonArray,
+    JsonLines,
+    Nothing,
+    Parquet,
+    Sink,
+    StandardOutput,
+    WarcFolder,
+    Xlsx,
+    packed,
+    remote,
+)
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -37,8 +51,10 @@ BUILT_IN: dict[str, type[Sink | Store]] = {
     ".parquet": Parquet,
     STDOUT: StandardOutput,
     "none": Nothing,
+    "/": DataSet,
     "postgresql": Postgres,
     "postgres": Postgres,
+    "warc": WarcFolder,
 }
 
 _scheme = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
@@ -55,8 +71,10 @@ def sink_of(
     Raises: Misconfigured: no such format or store, or no place where it can write.
     """
     kind, names_a_file = _found(output)
-    spec = SinkSpec(job, str(Path(output).absolute()) if names_a_file else output, epoch, voids)
-    spec = msgspec.structs.replace(spec, is_store=issubclass(kind, Store))
+    place = str(Path(output).absolute()) if names_a_file else output
+    if issubclass(kind, WarcFolder):
+        place = f"{ARCHIVE}{Path(output.removeprefix(ARCHIVE)).absolute()}"
+    spec = SinkSpec(job, place, epoch, voids, is_store=issubclass(kind, Store))
     if settings is not None:
         results = settings.results
         spec = msgspec.structs.replace(spec, formulas=results.csv_formulas, on_gone=results.on_gone)
@@ -120,6 +138,8 @@ def _names(output: str) -> Iterator[tuple[str, bool]]:
     if output == STDOUT:
         yield STDOUT, False
         return
+    if "://" in output and output.endswith("/"):
+        yield "/", False
     if scheme := _scheme.match(output):
         yield scheme[1].lower(), False
     suffixes = Path(output).suffixes if not output.endswith("/") else []

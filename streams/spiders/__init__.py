@@ -7,6 +7,7 @@
                               │                          values: `meta`, `cb_kwargs`, raw items as tagged JSON
     without a spider: parse_page: one row, all links; a sitemap, a robots.txt: parse_listing (`default.py`) ─► Parsed
 
+    what a callback or a pipeline downloads by itself: `streams/downloads.py` ─► the worker
     deployed code: folder in the cache, a name ─► deployed ─► the same runners, with harmless settings
 
 All modules are pure, except `loading`, `deployed`, `trust` and `stored_page`, which read files, and `own_loading`,

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from crawlog.streams.downloads import WORKER
 from crawlog.streams.errors import Misconfigured
 
 from .traces import user_trace
@@ -200,7 +201,10 @@ class PipelinesService:
         self._items = 0
 
     async def call(self, name: str, argument: bytes) -> bytes:
-        """The answer of a call, as `read_made` reads it. Raises what the user's code raises in `open` and `close`."""
+        """The answer of a call, as `read_made` reads it.
+
+        Raises: Misconfigured: files of items cannot be written now. What the user's code raises in `open` and `close`.
+        """
         if self._pipelines is None:
             self._pipelines = self._runner.pipelines()
         pipelines, made, closes = self._pipelines, list[MadeItem](), ""
@@ -217,6 +221,9 @@ class PipelinesService:
             for first in range(0, len(lines), CONCURRENT_ITEMS):
                 several = lines[first : first + CONCURRENT_ITEMS]
                 made += await asyncio.gather(*(self._made(pipelines, one) for one in several))
+            if WORKER.trouble:
+                told, WORKER.trouble = WORKER.trouble, ""
+                raise Misconfigured(told)
         return written_made(MadeItems(made, pipelines.stats(), closes))
 
     async def _made(self, pipelines: Pipelines, marked: bytes) -> MadeItem:

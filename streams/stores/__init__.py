@@ -14,7 +14,7 @@
 Each store imports its library where it connects. agents/outputs feeds it.
 """
 
-from .base import RowState, Store, fill, needed
+from .base import RowState, Store, fill, lost_place, needed
 from .changes import CHANGES_BYTES, MOST_CHANGES, Feed, KeyRows, RowChanges, feed_of
 from .postgres import Postgres
 from .remote_files import RemoteFile
@@ -31,5 +31,6 @@ __all__ = [
     "Store",
     "feed_of",
     "fill",
+    "lost_place",
     "needed",
 ]

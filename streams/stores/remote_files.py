@@ -39,7 +39,7 @@ class RemoteFile:
 
     def check(self) -> None:
         """Raises: Misconfigured: the file system cannot be reached, refuses us, or has no such bucket."""
-        with self._told():
+        with self.told():
             files = self._files()
             if self._scheme not in _CLOUDS:
                 files.makedirs(files._parent(self._path), exist_ok=True)  # noqa: SLF001  # fsspec's own, on each of them
@@ -48,7 +48,7 @@ class RemoteFile:
 
     def put(self, made: BinaryIO) -> None:
         """Store what a file holds, whole or not at all. Raises: Misconfigured: as `check`."""
-        with self._told():
+        with self.told():
             files = self._files()
             if self._scheme in _CLOUDS:
                 with files.open_output_stream(self._path) as out:  # the object is there when it is closed
@@ -84,8 +84,18 @@ class RemoteFile:
             retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=3),
         )
 
+    def folder(self) -> tuple[Any, str]:
+        """A file system as pyarrow has them, and the path of the address in it. Raises: Misconfigured: as `check`."""
+        files = self._files()
+        if self._scheme not in _CLOUDS:
+            from pyarrow import fs
+
+            files = fs.PyFileSystem(fs.FSSpecHandler(files))
+        return files, self._path.rstrip("/")
+
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def told(self) -> Iterator[None]:
+        """Errors of the file system, as the user reads them. Raises: Misconfigured: one of them."""
         try:
             yield
         except CrawlError:

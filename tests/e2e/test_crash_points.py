@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ from crawlog.streams.settings.sources import load
 from crawlog.streams.state.restore import RESTORE_CHANGES
 from crawlog.streams.state.verify import verify
 from tests.support.cluster import ROOT, Cluster, log_of, needs_site
+from tests.support.warcs import written
 
 IN_WORKERS = [
-    name for name in POINTS if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink")
+    name
+    for name in POINTS
+    if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink", "warc")
 ]
 LOST_DONES = ("restore.dones.sending", "restore.dones.acknowledged")
 NOT_HERE = {"parse.dead.sending", "fetch.began.sending", "fetch.began.acknowledged"}
@@ -66,10 +70,11 @@ def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_p
     settings = {"fetch.concurrency": 8, "politeness.delay_s": 0.2} | log_of(cluster)
     with Cluster(tmp_path, hosts=10, pages=40, settings=settings) as crawl:
         counts = (
-            f"{name}:{1 if name.startswith('sink.') else 2}" for name in sorted(wanted)
+            f"{name}:{1 if name.startswith(('sink.', 'warc.')) else 2}" for name in sorted(wanted)
         )  # a sink may take all at once
         crawl.environment = {VARIABLE: " ".join([str(spent), *counts])}
-        crawl.start("--workers", "fetch=3,parse=2")  # each worker has a back-off of its own
+        folder = tmp_path / "warc"
+        crawl.start("--workers", "fetch=3,parse=2", "-o", f"warc:{folder}")  # each worker has a back-off of its own
         summary = crawl.finish()
         rows = crawl.rows()
         assert {file.name for file in spent.iterdir()} == wanted
@@ -77,6 +82,9 @@ def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_p
         assert set(rows.values()) == {1}
         assert (summary["dead"], summary["queued"]) == (0, 0)
         assert crawl.site.stats().private == 0
+        archived = Counter(url for kind, url in written(folder).elements() if kind in ("response", "revisit"))
+        assert archived.keys() >= crawl.urls
+        assert set(archived.values()) == {1}
 
 
 @pytest.mark.broker

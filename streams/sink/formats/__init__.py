@@ -6,21 +6,26 @@
                 ├─ parquet      typed columns, row groups in batches          pyarrow, `crawlog[parquet]`
                 ├─ compressed   the text formats through gzip or zstd
                 └─ remote       any of them at an address: S3, and what else fsspec opens
+    warc_folder  where WARC files of pages go: no rows
+    RowChanges ───► dataset     a store: a folder of Parquet files that grows while the job runs
 
 `result_rows` has the class to derive from, and the rows as formats read them.
 """
 
 from .compressed import PACKERS, packed
 from .csv_text import Csv
+from .dataset import DataSet
 from .json_text import JsonArray, JsonLines, Nothing, StandardOutput
 from .parquet import Parquet
 from .remote import remote
 from .result_rows import ResultRows, Sink
+from .warc_folder import WarcFolder
 from .xlsx import Xlsx
 
 __all__ = [
     "PACKERS",
     "Csv",
+    "DataSet",
     "JsonArray",
     "JsonLines",
     "Nothing",
@@ -28,6 +33,7 @@ __all__ = [
     "ResultRows",
     "Sink",
     "StandardOutput",
+    "WarcFolder",
     "Xlsx",
     "packed",
     "remote",

@@ -12,6 +12,7 @@ from scrapy.utils.log import logformatter_adapter
 
 from crawlog.schemas.pages import PageMeta
 
+from ..page import is_redirect
 from ..traces import users_traceback
 
 # Headers about the connection: Twisted does not give them to Scrapy.
@@ -86,7 +87,7 @@ RAISED: dict[str, tuple[type[Exception], str]] = {
     "bad_url": (e.UnsupportedURLSchemeError, "the URL cannot be requested"),
     "header_too_large": (e.DownloadFailedError, "a header is too large"),
     "too_many_headers": (e.DownloadFailedError, "too many headers"),
-    "too_large": (e.DownloadCancelledError, "the body is larger than fetch.max_body_bytes"),
+    "too_large": (e.DownloadCancelledError, "the body is larger than fetch.max_body_bytes, or pipelines.max_file_mb"),
     "proxy_login": (e.DownloadFailedError, "the proxy wants a login"),
     "bad_proxy": (e.IgnoreRequest, "the proxy may not be used"),
     "proxy": (e.DownloadFailedError, "the proxy failed"),
@@ -102,6 +103,12 @@ RAISED: dict[str, tuple[type[Exception], str]] = {
     "action": (e.DownloadFailedError, "an action in the browser failed"),
     "scope": (e.IgnoreRequest, "outside the job's scope"),
 }
+
+
+def answer_of(meta: PageMeta, body: bytes, request: Request) -> Response | Exception:
+    """The response of a page, or the exception for its error. A redirect's body is not needed."""
+    is_answered = meta.http is not None and (not meta.error or is_redirect(meta))
+    return response_of(meta, body, request) if is_answered else raised(meta.error)
 
 
 def raised(error: str) -> Exception:

@@ -25,6 +25,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from . import facts
 from .counted import counted, hears_end
+from .download_engine import NO_ENGINE, DownloadEngine
 from .downloading import Downloading
 
 # Signals that are sent: those of items where pipelines are in the pipelines' process, `spider_closed` there too.
@@ -118,12 +119,6 @@ COUNTING = ("scrapy.extensions.corestats.CoreStats", "scrapy.extensions.logcount
 
 CLOSE_SPIDER = "scrapy.extensions.closespider.CloseSpider"  # Its work is done here, see `CloseCounts`
 
-NO_ENGINE = (
-    "crawler.engine does not exist in crawlog: requests are records of a log. To stop the crawl, raise "
-    'CloseSpider("reason"); to send a request, yield it from a callback or from start(); instead of '
-    "engine.download(request), yield the request with a callback of its own"
-)
-
 
 class IdleEngine:
     """What there is of Scrapy's engine, in `spider_idle` and where scrapy-redis schedules requests.
@@ -147,7 +142,7 @@ class IdleEngine:
 
     def __getattr__(self, name: str) -> Any:
         """Raises: NotSupported: always."""
-        raise NotSupported(NO_ENGINE)
+        raise NotSupported(f"crawler.engine.{name} {NO_ENGINE}")
 
 
 class StandInCrawler(Crawler):
@@ -158,6 +153,7 @@ class StandInCrawler(Crawler):
         downloading: The downloader middlewares that run here.
         pipelines: The item pipelines, in their own process.
         idle_engine: `engine` in an idle round; None elsewhere.
+        download_engine: `engine` elsewhere.
     """
 
     signals: NotedSignals
@@ -170,17 +166,16 @@ class StandInCrawler(Crawler):
     def __init__(self, kind: type[Spider], settings: Settings) -> None:
         super().__init__(kind, settings)
         self.signals = NotedSignals(self)
+        self.download_engine = DownloadEngine(self)
 
     @property
-    def engine(self) -> Any:  # type: ignore[override]  # Scrapy sets it; here it is refused
-        """Raises: NotSupported: outside of an idle round."""
-        if self.idle_engine is None:
-            raise NotSupported(NO_ENGINE)
-        return self.idle_engine
+    def engine(self) -> Any:  # type: ignore[override]  # Scrapy sets it; here it is a part of Scrapy's
+        """That of an idle round; elsewhere one that downloads."""
+        return self.idle_engine or self.download_engine
 
     def stop(self) -> Any:
         """Raises: NotSupported: always; Scrapy's would find nothing that runs, and say nothing."""
-        raise NotSupported(NO_ENGINE)
+        raise NotSupported(f"crawler.stop() {NO_ENGINE}")
 
     async def stop_async(self) -> None:
         """Raises: NotSupported: always."""

@@ -60,12 +60,9 @@ def check(settings: BaseSettings, spider: object) -> None:
 
     Raises: Misconfigured: a setting, or a component, that cannot work here; with the way out.
     """
-    told = [
-        *_refused(settings),
-        *with_playwright.refused(settings),
-        *_refused_middlewares(settings),
-        *_refused_pipelines(settings),
-    ]
+    for component in _pipelines(settings):
+        load_object(component)  # an error of it ends the start, not the pipelines later
+    told = [*_refused(settings), *with_playwright.refused(settings), *_refused_middlewares(settings)]
     if told:
         raise Misconfigured(f"the Scrapy spider {getattr(spider, 'name', '')} cannot run:\n  " + "\n  ".join(told))
 
@@ -90,7 +87,7 @@ def _refused_middlewares(settings: BaseSettings) -> Iterator[str]:
     ways = {
         RobotsTxtMiddleware: (
             "ROBOTSTXT_OBEY",
-            "it needs crawler.engine. Set it to None there: crawlog obeys ROBOTSTXT_OBEY, unless Scrapy's own is None",
+            "it needs Scrapy's engine. Set it to None there: crawlog obeys ROBOTSTXT_OBEY, unless Scrapy's own is None",
         ),
         HttpCacheMiddleware: (
             "HTTPCACHE_ENABLED",
@@ -102,18 +99,6 @@ def _refused_middlewares(settings: BaseSettings) -> Iterator[str]:
         for base, (switch, way) in ways.items():
             if isinstance(kind, type) and issubclass(kind, base) and settings.getbool(switch):
                 yield f"DOWNLOADER_MIDDLEWARES: {_path(kind)} is a {base.__name__}: {way}"
-
-
-def _refused_pipelines(settings: BaseSettings) -> Iterator[str]:
-    from scrapy.pipelines.media import MediaPipeline
-
-    for component in _pipelines(settings):
-        kind = load_object(component) if isinstance(component, str) else component
-        if isinstance(kind, type) and issubclass(kind, MediaPipeline):
-            yield (
-                f"ITEM_PIPELINES: {_path(kind)} downloads files by itself, which needs crawler.engine: yield "
-                "requests for them, with a callback that gets their bodies"
-            )
 
 
 def _pipelines(settings: BaseSettings) -> list[Any]:
@@ -250,8 +235,7 @@ def _if_set(settings: BaseSettings, spider: object) -> JobSettings:
         job["politeness.delay_s"] = settings.getfloat("DOWNLOAD_DELAY")
     if is_set(settings, "CONCURRENT_REQUESTS_PER_DOMAIN"):
         job["politeness.per_host"] = max(1, settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"))
-    size = _max_size(settings, spider)
-    if size and (is_set(settings, "DOWNLOAD_MAXSIZE") or hasattr(spider, "download_maxsize")):
+    if size := max_size(settings, spider):
         job["fetch.max_body_bytes"] = max(1024, size)
     if (most_ms := settings["PLAYWRIGHT_DEFAULT_NAVIGATION_TIMEOUT"]) and with_playwright.has_playwright(settings):
         job["render.timeout_s"] = float(most_ms) / 1000
@@ -263,6 +247,12 @@ def _if_set(settings: BaseSettings, spider: object) -> JobSettings:
 def _max_size(settings: BaseSettings, spider: object) -> int:
     """Bytes of a body, at most; 0 for no limit."""
     return int(getattr(spider, "download_maxsize", 0) or settings.getint("DOWNLOAD_MAXSIZE"))
+
+
+def max_size(settings: BaseSettings, spider: object) -> int:
+    """Bytes of a body, at most, where the project limits them; else 0."""
+    is_own = is_set(settings, "DOWNLOAD_MAXSIZE") or hasattr(spider, "download_maxsize")
+    return _max_size(settings, spider) if is_own else 0
 
 
 def _tls(settings: BaseSettings) -> JobSettings:

@@ -93,33 +93,15 @@ class Recorder:
 
         Raises: UnsendableUrl: Its URL cannot be sent. Unsendable: Part of it cannot travel.
         """
-        for name, value in self._of_each.items():
-            request.headers.setdefault(name, value)
         meta = dict(request._meta or ())  # noqa: SLF001  # reading `meta` would make an empty one
-        self._check(request, meta)
-        actions = self._actions(request, meta)
-        merges = (self._has_cookies and not meta.get("dont_merge_cookies", False)) or bool(actions)
-        headers, without = self._headers(request, drops_cookies=merges)
         statuses = meta.get("handle_httpstatus_list")
-        record = RequestRecord(
-            method=request.method,
-            url="" if _as_sent(request.url) == request.url else request.url,
-            headers=headers,
-            without=without,
-            body=request.body,
-            cookies=self._cookies(request) if merges else (),
-            jar=_jar(self._browsed.jar(meta)),
-            keeps_cookies=merges,
+        record = msgspec.structs.replace(
+            self._outgoing(request, meta),
             callback=self._method(request, "callback"),
             errback=self._method(request, "errback"),
             kwargs=self._tagged(request._cb_kwargs or {}, request, "cb_kwargs"),  # noqa: SLF001  # as above
             meta=self._tagged(self._kept(meta, request, is_filtered), request, "meta"),
             unfiltered=not is_filtered,
-            attempts=self._attempts(meta),
-            timeout_s=_timeout(meta, self._timeout_s),
-            proxy=_proxy(request, str(meta.get("proxy") or "")),
-            render=True if actions else None,
-            actions=actions,
             kind=self._class(request),
             flags=tuple(map(str, request.flags)) if request._flags else (),  # noqa: SLF001  # as above
             answers=tuple(map(int, statuses)) if statuses is not None else None,
@@ -132,6 +114,36 @@ class Recorder:
                 f"{MAX_REQUEST_BYTES:,}: carry less along, or read it again in the callback"
             )
         return record
+
+    def outgoing(self, request: Request) -> RequestRecord:
+        """What is sent of a request, without what only its callback needs. Raises: as `recorded`."""
+        record = self._outgoing(request, request.meta)
+        if record.actions:
+            raise Unsendable(f"{request}: meta['playwright']: no browser renders a download: yield the request")
+        return record
+
+    def _outgoing(self, request: Request, meta: Mapping[str, Any]) -> RequestRecord:
+        for name, value in self._of_each.items():
+            request.headers.setdefault(name, value)
+        self._check(request, meta)
+        actions = self._actions(request, meta)
+        merges = (self._has_cookies and not meta.get("dont_merge_cookies", False)) or bool(actions)
+        headers, without = self._headers(request, drops_cookies=merges)
+        return RequestRecord(
+            method=request.method,
+            url="" if _as_sent(request.url) == request.url else request.url,
+            headers=headers,
+            without=without,
+            body=request.body,
+            cookies=self._cookies(request) if merges else (),
+            jar=_jar(self._browsed.jar(meta)),
+            keeps_cookies=merges,
+            attempts=self._attempts(meta),
+            timeout_s=_timeout(meta, self._timeout_s),
+            proxy=_proxy(request, str(meta.get("proxy") or "")),
+            render=True if actions else None,
+            actions=actions,
+        )
 
     def restored(self, url: str, record: RequestRecord | None, results: Sequence[ActionResult] = ()) -> Request:
         """The request of a page, of its own class and with its callback.

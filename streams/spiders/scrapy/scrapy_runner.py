@@ -20,9 +20,8 @@ from scrapy.utils.httpobj import urlparse_cached
 from crawlog.streams.url import fingerprint
 
 from ..exchange import MOST_TIMED, CallResult, PageCall, SpiderFacts, SpiderRef
-from ..page import is_redirect
-from . import facts, feeds
-from .arrived import raised, response_of
+from . import facts, feeds, file_stores
+from .arrived import answer_of
 from .counted import CloseCounts
 from .crawler import StandInCrawler, start_if_installed
 from .feeds import Exporter
@@ -67,6 +66,7 @@ class ScrapyRunner:
         self._timeout_s = facts.timeout_of(settings, self.spider)
         headers = facts.default_headers(settings, self.spider)
         self._recorder = Recorder(self.crawler, self.kinds, headers=headers, retries=self._retries)
+        self.crawler.download_engine.begin(self._recorder)
         self._scraping = Scraping(
             self.crawler,
             self._recorder,
@@ -106,6 +106,7 @@ class ScrapyRunner:
             self._scraping.opened()
 
     def pipelines(self) -> ScrapyPipelines:
+        file_stores.install()
         return ScrapyPipelines(self.crawler, self.kinds)
 
     async def page(self, call: PageCall) -> CallResult:
@@ -142,9 +143,7 @@ class ScrapyRunner:
         meta = call.meta
         request = self._recorder.restored(meta.url, meta.request, meta.results)
         self._complete(request, call)
-        is_answered = meta.http is not None and (not meta.error or is_redirect(meta))  # none needs a redirect's body
-        answer = response_of(meta, call.body, request) if is_answered else raised(meta.error)
-        await self._scraping.arrived(answer, request, hops=meta.hops + 1)
+        await self._scraping.arrived(answer_of(meta, call.body, request), request, hops=meta.hops + 1)
 
     def _complete(self, request: Request, call: PageCall) -> None:
         """Add what Scrapy's downloader writes into `meta`."""

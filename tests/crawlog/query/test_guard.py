@@ -81,8 +81,8 @@ def test_sql_reaches_nothing_but_the_tables(sql: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("sql", NO_QUERY.values(), ids=NO_QUERY)
 def test_what_is_not_one_query_is_refused(sql: str) -> None:
     """Before a record is read."""
-    with connected(64) as connection, pytest.raises(Misconfigured, match="a query is one SELECT"):
-        named_tables(connection, sql)
+    with pytest.raises(Misconfigured, match="a query is one SELECT"):
+        named_tables(sql)
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,4 @@ def test_what_is_not_one_query_is_refused(sql: str) -> None:
 )
 def test_the_tables_of_a_query_are_those_that_its_sql_names(sql: str, names: list[str]) -> None:
     """A name in a text or a comment is none."""
-    with connected(64) as connection:
-        assert named_tables(connection, sql) == names
+    assert named_tables(sql) == names

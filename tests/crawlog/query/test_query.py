@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from crawlog.query import ask, kept_table
+from crawlog.query import answered, ask, kept_table, log_tables, unchanged
 from crawlog.query.kept_table import Kept
 from crawlog.schemas import dead, items, pages, urls
 from crawlog.schemas.items import ItemsRecord
@@ -19,6 +19,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord
 from crawlog.streams.cluster.client import kafka_config, log_bounds, log_end
 from crawlog.streams.control import rewind_crawl, rewind_job, write_job
+from crawlog.streams.engine import Engine
 from crawlog.streams.errors import Misconfigured, UnknownName
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure_topics
@@ -329,3 +330,28 @@ def test_a_query_that_needs_too_much_memory_ends_with_an_error(log: Log) -> None
     log.settings = log.settings.model_copy(update={"query": little})
     with pytest.raises(Misconfigured, match=r"-s query\.memory_mb=N"):
         log.ask("SELECT i || 'x' AS t, count(*) FROM range(20_000_000) r(i) GROUP BY 1 ORDER BY 2")
+
+
+def test_a_local_log_that_has_not_grown_is_asked_without_kafka(
+    log: Log, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What earlier queries read is enough while the files of the stopped engine are as they were."""
+    run = log.settings.run.model_copy(update={"data": engine.data})
+    log.settings = log.settings.model_copy(update={"run": run})
+    kafka = log.settings.kafka.model_copy(update={"bootstrap": ""})
+    stopped = log.settings.model_copy(update={"kafka": kafka})
+    log.job("j")
+    log.item("1", {"n": 1})
+    log.ask("FROM rows")
+    assert unchanged(stopped, ["rows"]) is None, "it runs"
+    monkeypatch.setattr(log_tables.engine, "is_up", lambda _: False)
+    known = unchanged(stopped, ["rows"])
+    assert known is not None
+    assert list(answered(stopped, known, "SELECT n FROM rows", "j").rows()) == [[1]]
+    with pytest.raises(UnknownName):
+        answered(stopped, known, "SELECT n FROM rows", "k")
+    assert unchanged(stopped, ["rows", "jobs"]) is None, "jobs were not read"
+    log.ask("FROM jobs")
+    assert unchanged(stopped, ["rows", "jobs"]) is not None
+    log.item("2", {"n": 2})
+    assert unchanged(stopped, ["rows"]) is None, "the log has grown"

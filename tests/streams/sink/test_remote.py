@@ -10,12 +10,15 @@ from pathlib import Path
 import fsspec
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.sink.formats import ResultRows, Sink
 from crawlog.streams.sink.registry import is_file, sink_for, sink_of
 from crawlog.streams.sink_groups import SinkSpec
+from crawlog.streams.stores import Store, fill
 from tests.support.s3 import S3Server, s3_server
+from tests.support.storing import Feeding
 from tests.support.synthetic_site import free_port
 
 ROWS = [b'{"n":1}\n', b'{"n":2}\n']
@@ -47,6 +50,21 @@ def s3(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     for name, value in server.environ.items():
         monkeypatch.setenv(name, value)
     return server
+
+
+def test_a_data_set_grows_in_a_bucket(s3: S3Server, tmp_path: Path) -> None:
+    """Each write makes a file here; at the end each row stands once, and pyarrow reads them all."""
+    feeding = Feeding(tmp_path, sink_of("j", "s3://bucket/shop/"))
+    store = sink_for(feeding.state.sink)
+    assert isinstance(store, Store)
+    store.check()
+    for number, url in enumerate(("http://a/", "http://b/", "http://a/")):
+        feeding.page(number, url, {"n": number})
+        fill(store, feeding.state)
+    files = fs.S3FileSystem(endpoint_override=s3.origin)
+    rows = pq.read_table("bucket/shop/", filesystem=files, partitioning="hive").select(["_url", "n"]).to_pylist()
+    assert sorted(rows, key=lambda row: row["n"]) == [{"_url": "http://b/", "n": 1}, {"_url": "http://a/", "n": 2}]
+    feeding.state.close()
 
 
 def test_a_format_is_written_to_an_address_of_fsspec(tmp_path: Path) -> None:

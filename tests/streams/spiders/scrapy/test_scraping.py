@@ -19,7 +19,7 @@ from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import CloseSpider, DropItem, IgnoreRequest, NotSupported
 from scrapy.http import FormRequest, HtmlResponse, JsonRequest, Response
 from scrapy.item import Field, Item
-from scrapy.pipelines.images import ImagesPipeline
+from scrapy.settings import Settings
 from scrapy.spiders import SitemapSpider
 from twisted.internet.defer import Deferred, succeed
 
@@ -28,7 +28,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Sources, resolve
 from crawlog.streams.sink.batch import plain_row
 from crawlog.streams.spiders.exchange import CallResult, PageCall
-from crawlog.streams.spiders.scrapy import ScrapyRunner, item_of, scraping, scrapy_runner
+from crawlog.streams.spiders.scrapy import ScrapyRunner, StandInCrawler, item_of, scraping, scrapy_runner
 from crawlog.streams.spiders.scrapy.arrived import RAISED, response_of
 from tests.support.adapting import HTML, SITE, asking, failed_page_of, given_by, page_of, runner_of, started
 
@@ -1394,7 +1394,7 @@ def sends_host(self: Any, response: Any) -> Any:  # a method
     ("parse", "said"),
     [
         (returns_deferred, "returned a Deferred, which crawlog does not support: write `async def parse`"),
-        (uses_engine, "crawler.engine does not exist in crawlog"),
+        (uses_engine, "crawler.engine.close_spider does not exist in crawlog"),
         (stops_crawler, "To stop the crawl, raise CloseSpider"),
         (carries_response, "a page does not travel; pass its url"),
         (carries_selector, "it belongs to its page; pass its text"),
@@ -1482,10 +1482,6 @@ class OwnCache(HttpCacheMiddleware):
     """Keeps pages."""
 
 
-class OwnImages(ImagesPipeline):
-    """Needs the engine, too."""
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -1497,7 +1493,6 @@ class OwnImages(ImagesPipeline):
             {"DOWNLOADER_MIDDLEWARES": {f"{HERE}.OwnCache": 900}, "HTTPCACHE_ENABLED": True},
             r"OwnCache is a HttpCacheMiddleware: .* Set it to None there",
         ),
-        ({"ITEM_PIPELINES": {f"{HERE}.OwnImages": 1}}, "OwnImages downloads files by itself"),
         ({"DUPEFILTER_CLASS": f"{HERE}.Signing"}, "DUPEFILTER_CLASS"),
         ({"DOWNLOADER_MIDDLEWARES": {"gone.Middleware": 1}}, "No module named 'gone'"),
     ],
@@ -1548,18 +1543,19 @@ def test_what_is_set_while_the_spider_is_made_is_refused_too(
         runner_of(kind, settings)
 
 
-def test_the_engine_is_refused_where_a_spider_is_made() -> None:
-    """In `from_crawler`."""
+async def test_the_engine_is_refused_where_a_spider_is_made() -> None:
+    """In `from_crawler`: all but downloads, and these until the spider is there."""
 
     class Early(Spider):
         name = "early"
 
         @classmethod
         def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
-            assert crawler.engine
+            assert crawler.engine.slot
             return super().from_crawler(crawler, *args, **kwargs)
 
-    with pytest.raises(Misconfigured, match=r"crawler\.engine does not exist"):
+    with pytest.raises(Misconfigured, match=r"crawler\.engine\.slot does not exist"):
         runner_of(Early)
-    with pytest.raises(NotSupported):
-        assert runner_of(Everything).crawler.engine
+    crawler = StandInCrawler(Everything, Settings())
+    with pytest.raises(NotSupported, match="before the spider is made"):
+        await crawler.engine.download_async(Request(f"{SITE}/a"))

@@ -1,0 +1,151 @@
+"""What a query reads of the log: the files of each table, the jobs whose records count, what rewinds cancelled.
+
+While the local engine does not run, its log cannot grow. So `tables.json` keeps all this with the sizes and times of
+Kafka's files: if they are the same, a query needs no Kafka.
+"""
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from crawlog.commands.job_logs import unknown_job
+from crawlog.schemas.control import JobCopy, Rewound
+from crawlog.schemas.urls import DEFAULT_JOB
+from crawlog.streams import engine, files
+from crawlog.streams.control import counting_epochs, read_control
+from crawlog.streams.log import Topics, partition_count
+
+from .folded_urls import queues
+from .kept_table import VERSION, Say, extended, locked, remove_left, write_file
+from .tables import jobs_table, place, sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from crawlog.streams.settings import Settings
+
+TABLES = "tables.json"
+
+QUEUES = "queues"  # The files of the queued URLs, beside the tables
+
+
+class CountingJob(msgspec.Struct, frozen=True):
+    """A job, and which of its records count.
+
+    Attributes:
+        since: Its first epoch that counts.
+        voids: Ranges of places in crawl.pages that rewinds cancelled, and the epoch that each began.
+        is_raw: Whether its items pass pipelines before they are rows.
+    """
+
+    name: str
+    since: int
+    voids: list[tuple[int, int, int]]
+    is_raw: bool
+
+
+class LogTables(msgspec.Struct):
+    """What was read.
+
+    Attributes:
+        kafka: Size and time of each file of the local engine's log before it was read; empty on a cluster.
+        tables: By name, the files below the query's folder, each with the job whose rows it has, or an empty name.
+        skipped: As in `Queues`.
+    """
+
+    kafka: dict[str, list[int]]
+    jobs: list[CountingJob]
+    version: int = VERSION
+    tables: dict[str, list[tuple[str, str]]] = {}
+    skipped: list[tuple[int, int, int]] = []
+
+    def check(self, job: str) -> None:
+        """Raises: UnknownName: there is no such job."""
+        if job and all(one.name != job for one in self.jobs):
+            raise unknown_job(job)
+
+
+def folder_of(settings: "Settings") -> "Path":
+    return settings.run.data / "query"
+
+
+def unchanged(settings: "Settings", names: Collection[str]) -> LogTables | None:
+    """What an earlier query read, if the local log has not changed since; None if it may have, or lacks a table."""
+    if settings.kafka.bootstrap or engine.is_up(settings.run.data):
+        return None
+    with suppress(OSError, ValueError):
+        known = _known(settings)
+        paths = [folder_of(settings) / path for found in known.tables.values() for path, _ in found]
+        if known.kafka == _kafka_files(settings) and known.version == VERSION:
+            has_all = set(names) <= known.tables.keys() and all(path.exists() for path in paths)
+            return known if has_all else None
+    return None
+
+
+def read_log(settings: "Settings", names: Iterable[str], job: str, say: Say) -> LogTables:
+    """Extends tables from the log.
+
+    Args:
+        settings: With the address of a running log.
+        job: One that there must be; empty for any.
+
+    Raises: UnknownName: there is no such job. EngineError: the log cannot be read.
+    """
+    topics, folder = Topics(settings.kafka.prefix), folder_of(settings)
+    now = LogTables(_kafka_files(settings), [])
+    partitions = partition_count(settings)
+    now.jobs = _counting_jobs(settings, topics)
+    now.check(job)
+    kept = sources(topics, partitions)
+    for name in names:
+        if name == "jobs":
+            now.tables[name] = [(_jobs_file(settings), "")]
+            continue
+        found = extended(settings, folder / kept[name].topic, kept[name], say)
+        now.tables[name] = [(f"{kept[name].topic}/{one.name}", one.job) for one in found.files]
+        if name == "urls":
+            of_queues = queues(settings, folder / f"{topics.urls}.{QUEUES}", partitions)
+            now.tables[QUEUES] = [(f"{topics.urls}.{QUEUES}/{one}", "") for one in of_queues.files]
+            now.skipped = of_queues.skipped
+    with suppress(OSError, ValueError):
+        known = _known(settings)
+        if (known.kafka, known.version) == (now.kafka, VERSION):
+            now.tables, now.skipped = known.tables | now.tables, now.skipped or known.skipped
+    if now.kafka:
+        files.own(folder)
+        files.write(folder / TABLES, msgspec.json.encode(now))
+    return now
+
+
+def _known(settings: "Settings") -> LogTables:
+    return msgspec.json.decode((folder_of(settings) / TABLES).read_bytes(), type=LogTables)
+
+
+def _kafka_files(settings: "Settings") -> dict[str, list[int]]:
+    found = engine.record_files(settings.run.data)
+    return {name: stat for name, stat in found.items() if name.startswith(settings.kafka.prefix)}
+
+
+def _counting_jobs(settings: "Settings", topics: Topics) -> list[CountingJob]:
+    """All jobs, that of bare records too, without the deleted ones."""
+    control = read_control(settings, topics)
+    copies: dict[str, JobCopy | None] = {DEFAULT_JOB: None}
+    copies |= {one.job: one for one in control.of(JobCopy) if one.spec.state != "deleted"}
+    found = []
+    for name, copy in copies.items():
+        since, voids = counting_epochs(control.of(Rewound), name, copy)
+        cancelled = [(place(one.partition, one.page), place(one.partition + 1, 0), one.epoch) for one in voids]
+        found.append(CountingJob(name, since, cancelled, copy is not None and copy.spec.pipelines))
+    return found
+
+
+def _jobs_file(settings: "Settings") -> str:
+    from crawlog.jobs.changes import list_jobs  # takes half a second to import
+
+    folder = folder_of(settings) / "jobs"
+    with locked(folder):
+        made = write_file(folder, jobs_table(list_jobs(settings)))
+        remove_left(folder, [made.name])
+    return f"jobs/{made.name}"
