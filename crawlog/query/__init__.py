@@ -5,6 +5,7 @@
                                                            ├─ dead    crawl.dead ───┤   DATA/query, extended by offsets
                                                            ├─ urls    crawl.urls ───┘─► folded_urls: and its queues
                                                            └─ jobs    crawl.control, crawl.progress: read each time
+            pipeline_tables: rows that a job's pipelines made, where they lie here, in the place of its items
             tables: what a record gives, and the view that SQL sees: only what counts by epochs, rewinds, newest pages
             duck:   DuckDB without files, network, extensions or settings ─► columns and rows ─► formats: text, files
 

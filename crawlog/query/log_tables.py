@@ -4,7 +4,7 @@ While the local engine does not run, its log cannot grow. So `tables.json` keeps
 Kafka's files: if they are the same, a query needs no Kafka.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,13 @@ from crawlog.schemas.control import JobCopy, Rewound
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams import engine, files
 from crawlog.streams.control import counting_epochs, read_control
+from crawlog.streams.fleet import FleetState
 from crawlog.streams.log import Topics, partition_count
+from crawlog.streams.sink_groups import STDOUT, SinkSpec
 
 from .folded_urls import queues
 from .kept_table import VERSION, Say, extended, locked, remove_left, write_file
+from .pipeline_tables import made_rows
 from .tables import jobs_table, place, sources
 
 if TYPE_CHECKING:
@@ -96,7 +99,9 @@ def read_log(settings: "Settings", names: Iterable[str], job: str, say: Say) -> 
     topics, folder = Topics(settings.kafka.prefix), folder_of(settings)
     now = LogTables(_kafka_files(settings), [])
     partitions = partition_count(settings)
-    now.jobs = _counting_jobs(settings, topics)
+    state = FleetState()
+    state.control = read_control(settings, topics)
+    now.jobs = [one for one, _, _ in _jobs(state)]
     now.check(job)
     kept = sources(topics, partitions)
     for name in names:
@@ -105,6 +110,8 @@ def read_log(settings: "Settings", names: Iterable[str], job: str, say: Say) -> 
             continue
         found = extended(settings, folder / kept[name].topic, kept[name], say)
         now.tables[name] = [(f"{kept[name].topic}/{one.name}", one.job) for one in found.files]
+        if name == "rows":
+            _take_made(settings, topics, state, now)
         if name == "urls":
             of_queues = queues(settings, folder / f"{topics.urls}.{QUEUES}", partitions)
             now.tables[QUEUES] = [(f"{topics.urls}.{QUEUES}/{one}", "") for one in of_queues.files]
@@ -128,17 +135,28 @@ def _kafka_files(settings: "Settings") -> dict[str, list[int]]:
     return {name: stat for name, stat in found.items() if name.startswith(settings.kafka.prefix)}
 
 
-def _counting_jobs(settings: "Settings", topics: Topics) -> list[CountingJob]:
+def _jobs(state: FleetState) -> Iterator[tuple[CountingJob, SinkSpec, JobCopy | None]]:
     """All jobs, that of bare records too, without the deleted ones."""
-    control = read_control(settings, topics)
     copies: dict[str, JobCopy | None] = {DEFAULT_JOB: None}
-    copies |= {one.job: one for one in control.of(JobCopy) if one.spec.state != "deleted"}
-    found = []
+    copies |= {one.job: one for one in state.control.of(JobCopy) if one.spec.state != "deleted"}
     for name, copy in copies.items():
-        since, voids = counting_epochs(control.of(Rewound), name, copy)
+        since, voids = counting_epochs(state.control.of(Rewound), name, copy)
         cancelled = [(place(one.partition, one.page), place(one.partition + 1, 0), one.epoch) for one in voids]
-        found.append(CountingJob(name, since, cancelled, copy is not None and copy.spec.pipelines))
-    return found
+        job = CountingJob(name, since, cancelled, copy is not None and copy.spec.pipelines)
+        yield job, SinkSpec(name, STDOUT, since, voids), copy
+
+
+def _take_made(settings: "Settings", topics: Topics, state: FleetState, now: LogTables) -> None:
+    """Puts the rows that pipelines made in the place of the items as scraped, where they lie here."""
+    ended = {}
+    for job, spec, copy in _jobs(state):
+        if job.is_raw and copy is not None and (end := state.end(copy)) is not None:
+            ended[job.name] = spec, end
+    folder = f"{topics.items}.made"
+    made = made_rows(settings, folder_of(settings) / folder, topics.items, ended)
+    now.jobs = [msgspec.structs.replace(one, is_raw=one.is_raw and one.name not in made) for one in now.jobs]
+    now.tables["rows"] = [(path, job) for path, job in now.tables["rows"] if job not in made]
+    now.tables["rows"] += [(f"{folder}/{name}", job) for job, names in made.items() for name in names]
 
 
 def _jobs_file(settings: "Settings") -> str:

@@ -100,6 +100,11 @@ def _items_table(rows: list[Row]) -> Any:
     return pa.table(columns | _columns(_OF_RECORD, [row[:-1] for row in rows]))
 
 
+def made_table(job: str, epoch: int, rows: list[dict[str, Any]]) -> Any:
+    """Rows that pipelines made: none replaces another one, and none has a page."""
+    return _items_table([(0, 0, -1, epoch, job, None, True, row) for row in rows])
+
+
 def column(values: list[Any]) -> Any:
     """Values of JSON as an Arrow array. Where types are mixed, a text is itself and everything else is JSON."""
     import pyarrow as pa

@@ -14,11 +14,12 @@ from confluent_kafka.admin import AdminClient
 from crawlog.query import answered, ask, kept_table, log_tables, unchanged
 from crawlog.query.kept_table import Kept
 from crawlog.schemas import dead, items, pages, urls
+from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord
-from crawlog.streams.cluster.client import kafka_config, log_bounds, log_end
-from crawlog.streams.control import rewind_crawl, rewind_job, write_job
+from crawlog.streams.cluster.client import kafka_config, log_bounds, log_end, log_identity
+from crawlog.streams.control import rewind_crawl, rewind_job, write_control, write_job
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import Misconfigured, UnknownName
 from crawlog.streams.log.producer import Producer
@@ -26,6 +27,9 @@ from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.sink.batch import entry
+from crawlog.streams.sink.state import SinkState
+from crawlog.streams.sink_groups import SinkSpec
 from crawlog.streams.url import Places
 
 pytestmark = pytest.mark.broker
@@ -355,3 +359,26 @@ def test_a_local_log_that_has_not_grown_is_asked_without_kafka(
     assert unchanged(stopped, ["rows", "jobs"]) is not None
     log.item("2", {"n": 2})
     assert unchanged(stopped, ["rows"]) is None, "the log has grown"
+
+
+def test_the_rows_of_pipelines_are_those_that_a_sink_worker_has_here(log: Log) -> None:
+    """Else the items as scraped, and the answer names the job; other jobs' rows are as they were."""
+    log.job("j", pipelines=True)
+    log.job("k")
+    log.item("1", {"n": 7}, job="k")
+    record = ItemsRecord("j", f"{HOST}/1", (0, 0), [msgspec.Raw(b'{"price": {"$decimal": "1.50"}}')], raw=True)
+    log.send(log.topics.items, items.encode(record), items.key("j", record.url))
+    found = ask(log.settings, "SELECT price, n FROM rows ORDER BY 1")
+    assert (list(found.rows()), found.raw) == ([["1.50", None], [None, 7]], ["j"])
+    sink = SinkSpec("j", "none:", pipelines=True)
+    with SinkState(log.settings.run.data, sink, log_identity(log.settings, log.topics.items)) as state:
+        state.fold([(log.partition, 1, entry(items.encode(record), sink, raw=True))])
+        assert state.made is not None
+        state.made.take([(state.made.blocks()[0], [b'{"price":3.0}', b'{"price":4.5}'])])
+        state.made.closed()
+    ends = tuple(end for _, (_, end) in sorted(log_bounds(log.settings, log.topics.items, [0, 1]).items()))
+    write_control(log.producer, log.topics, [Finished("j", 1.0, items=ends)])
+    for _ in range(2):
+        found = ask(log.settings, "SELECT price, n, _job FROM rows ORDER BY 1")
+        assert (list(found.rows()), found.raw) == ([[3.0, None, "j"], [4.5, None, "j"], [None, 7, "k"]], [])
+    assert log.ask("SELECT count(*) FROM rows", "j") == [[2]]
