@@ -17,7 +17,7 @@ import msgspec
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.printable import without_secrets
 from crawlog.streams.sink_groups import ARCHIVE, STDOUT, RewoundRange, SinkSpec
-from crawlog.streams.stores import Postgres, Store
+from crawlog.streams.stores import MySql, Postgres, Sqlite, Store
 
 from .formats import (
     PACKERS,
@@ -55,6 +55,9 @@ BUILT_IN: dict[str, type[Sink | Store]] = {
     "postgresql": Postgres,
     "postgres": Postgres,
     "warc": WarcFolder,
+    "mysql": MySql,
+    "mariadb": MySql,
+    "sqlite": Sqlite,
 }
 
 _scheme = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
@@ -74,7 +77,9 @@ def sink_of(
     place = str(Path(output).absolute()) if names_a_file else output
     if issubclass(kind, WarcFolder):
         place = f"{ARCHIVE}{Path(output.removeprefix(ARCHIVE)).absolute()}"
-    spec = SinkSpec(job, place, epoch, voids, is_store=issubclass(kind, Store))
+    if is_store := issubclass(kind, Store):
+        place = kind.absolute(output)
+    spec = SinkSpec(job, place, epoch, voids, is_store=is_store)
     if settings is not None:
         results = settings.results
         spec = msgspec.structs.replace(spec, formulas=results.csv_formulas, on_gone=results.on_gone)

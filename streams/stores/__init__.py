@@ -8,7 +8,8 @@
     changes    what a store gets: the keys whose rows changed, in order
     base       `Store`: what each store does
     columns    which columns a table gets from the rows, and how a value fits one
-    postgres   PostgreSQL
+    sql        `SqlStore`: what stores with SQL share; rows and position in one transaction
+    postgres, mysql, sqlite    its dialects
     remote_files  files in object stores, for the formats of streams/sink
 
 Each store imports its library where it connects. agents/outputs feeds it.
@@ -16,18 +17,22 @@ Each store imports its library where it connects. agents/outputs feeds it.
 
 from .base import RowState, Store, fill, lost_place, needed
 from .changes import CHANGES_BYTES, MOST_CHANGES, Feed, KeyRows, RowChanges, feed_of
+from .mysql import MySql
 from .postgres import Postgres
 from .remote_files import RemoteFile
+from .sqlite import Sqlite
 
 __all__ = [
     "CHANGES_BYTES",
     "MOST_CHANGES",
     "Feed",
     "KeyRows",
+    "MySql",
     "Postgres",
     "RemoteFile",
     "RowChanges",
     "RowState",
+    "Sqlite",
     "Store",
     "feed_of",
     "fill",

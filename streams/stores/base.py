@@ -50,6 +50,11 @@ class Store(ABC):
         """The address without password, for messages."""
         return without_secrets(self.spec.output)
 
+    @classmethod
+    def absolute(cls, output: str) -> str:
+        """The address with absolute paths: workers stand in another folder than the command."""
+        return output
+
     @abstractmethod
     def check(self) -> None:
         """Refuse a store that cannot be written now, before a `run` crawls. Raises: Misconfigured."""

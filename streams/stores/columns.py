@@ -4,6 +4,7 @@ A row's fields become columns as they first come with a value. A value that does
 can have no column, go to the column `_rest`, as JSON by name: nothing is lost, and no crawl waits for a schema.
 """
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -11,9 +12,9 @@ import msgspec
 
 Kind = Literal["bool", "int", "float", "text", "json"]
 
-MOST_COLUMNS = 200
+MOST_COLUMNS = 150  # InnoDB has no room for more long texts in a row
 
-MOST_NAME = 63  # Bytes of a column's name: PostgreSQL cuts longer ones
+MOST_NAME = 63  # Bytes of a column's name: PostgreSQL cuts longer ones, MySQL refuses them
 
 OWN = ("_key", "_n", "_job", "_url", "_page", "_rest", "_gone")  # Columns of crawlog
 
@@ -44,7 +45,7 @@ def new_columns(rows: Iterable[Mapping[str, object]], known: Mapping[str, Kind |
         known: By name; None for a column of the user's own type.
     """
     found: dict[str, Kind] = {}
-    folded = {name.lower() for name in (*known, *OWN)}
+    folded = {_folded(name) for name in (*known, *OWN)}
     for row in rows:
         for name, value in row.items():
             kind = kind_of(value)
@@ -55,7 +56,7 @@ def new_columns(rows: Iterable[Mapping[str, object]], known: Mapping[str, Kind |
                 found[name] = "float"
             elif name not in known and name not in found and _may_be(name, folded) and len(folded) < MOST_COLUMNS:
                 found[name] = kind
-                folded.add(name.lower())
+                folded.add(_folded(name))
     return found
 
 
@@ -96,5 +97,14 @@ def _text(value: str) -> str:
 
 
 def _may_be(name: str, folded: set[str]) -> bool:
-    """Whether a field can have a column: a short name that differs from others by more than its case."""
-    return 0 < len(name.encode("utf-8", "replace")) <= MOST_NAME and "\0" not in name and name.lower() not in folded
+    """Whether a field can have a column: a short name that differs from others by more than case and accents.
+
+    MySQL compares them so. It refuses a space at the end, and characters beyond U+FFFF.
+    """
+    is_short = 0 < len(name.encode("utf-8", "replace")) <= MOST_NAME
+    is_plain = is_short and "\0" not in name and not name.endswith(" ") and max(name) <= "\uffff"
+    return is_plain and _folded(name) not in folded
+
+
+def _folded(name: str) -> str:
+    return "".join(one for one in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(one))

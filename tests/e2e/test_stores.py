@@ -24,7 +24,7 @@ def test_a_table_has_the_rows_of_file_after_deaths_of_the_sink_worker_and_of_the
     spent.mkdir()
     settings = {"fetch.concurrency": 8, "politeness.delay_s": 0.1} | log_of(cluster)
     with (
-        postgres_server(tmp_path / "postgres") as server,
+        postgres_server() as server,
         Cluster(tmp_path, hosts=10, pages=40, settings=settings) as crawl,
     ):
         crawl.environment = {VARIABLE: f"{spent} store.writing:1 store.written:1"}

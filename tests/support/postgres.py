@@ -1,7 +1,8 @@
-"""A PostgreSQL server of Debian's, in a folder of its own."""
+"""A PostgreSQL server of Debian's, in a folder of its own: those of pytest are shut to the user that it runs as."""
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,9 +37,6 @@ class PostgresServer:
         password = folder.parent / f"{folder.name}.password"
         password.write_text("geheim\n")
         password.chmod(0o644)
-        for above in folder.parents:
-            if above.owner() == "root" and above != Path("/") and not above.stat().st_mode & 0o1:
-                above.chmod(above.stat().st_mode | 0o1)
         self._run("initdb", "-D", str(folder), "-A", "scram-sha-256", "-U", "postgres", f"--pwfile={password}", "-N")
         self.start()
 
@@ -62,10 +60,12 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server(folder: Path) -> Iterator[PostgresServer]:
+def postgres_server() -> Iterator[PostgresServer]:
     """A server; it is killed at the end."""
-    server = PostgresServer(folder)
-    try:
-        yield server
-    finally:
-        server.stop()
+    with tempfile.TemporaryDirectory(prefix="postgres-") as name:
+        Path(name).chmod(0o755)
+        server = PostgresServer(Path(name) / "data")
+        try:
+            yield server
+        finally:
+            server.stop()

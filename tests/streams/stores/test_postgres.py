@@ -15,9 +15,9 @@ from tests.support.storing import Feeding, Kept, Row, StoreContract
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def server() -> Iterator[PostgresServer]:
     """One server for all tests here."""
-    with postgres_server(tmp_path_factory.mktemp("stores") / "postgres") as made:
+    with postgres_server() as made:
         yield made
 
 
