@@ -100,7 +100,7 @@ class Feeder:
         """Give the store what it lacks; returns how long to rest."""
         results = self._results
         if self.position < 0 or self._serial != results.meta.serial:
-            self._serial = results.meta.serial
+            self._serial, self.position = results.meta.serial, -1
             feed = results.feed_for(self.spec)
             self.position = min(await self._in_thread(lambda: self._store.open(feed)), results.changed)
         if self.position == results.changed:
