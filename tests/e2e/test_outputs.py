@@ -88,3 +88,44 @@ def test_an_object_store_that_is_away_at_the_end_gets_its_rows_by_the_same_comma
         assert len((server.content("rows.jsonl") or b"").splitlines()) == 2
     site.close()
     assert sorted(pages) == ["/1", "/2"] == sorted(path for path in asked if path != "/robots.txt")
+
+
+PIPED = """
+from crawlog import Spider
+
+
+class Marked:
+    def open_spider(self):
+        self.count = 0
+
+    def process_item(self, item):
+        self.count += 1
+        return {"url": item["url"], "mark": "piped"} if self.count else None
+
+
+class Piped(Spider):
+    follow_links = True
+    pipelines = [Marked]
+
+    def parse(self, response):
+        yield {"url": response.url}
+"""
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize("leads", [pytest.param("file", marks=pytest.mark.long), "store"])
+def test_stores_get_the_rows_that_pipelines_make(tmp_path: Path, cluster: Settings, leads: str) -> None:
+    """Whether the store is the first output, which the pipelines fill, or another one beside FILE."""
+    site = Threaded(lambda _: (200, "text/html", PAGE))
+    spider, file, store = tmp_path / "piped.py", tmp_path / "rows.jsonl", tmp_path / "shop"
+    spider.write_text(PIPED)
+    outputs = [file, f"file://{store}/"]
+    given = options(cluster, tmp_path / leads, *(outputs if leads == "file" else outputs[::-1]))
+    code, summary, said = ended(crawlog("run", f"{site.origin}/1", "--spider", spider, *given))
+    site.close()
+    assert (code, summary.get("rows")) == (0, 2), said
+    rows = sorted((json.loads(line) for line in file.read_text().splitlines()), key=lambda row: row["url"])
+    assert rows == [{"url": f"{site.origin}/{n}", "mark": "piped"} for n in (1, 2)]
+    stored = pq.read_table(store, partitioning=None).select(["url", "mark"]).to_pylist()
+    assert sorted(stored, key=lambda row: row["url"]) == rows

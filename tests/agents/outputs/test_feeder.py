@@ -69,7 +69,7 @@ class Bench:
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Waits for a condition."""
         async with asyncio.timeout(60):
-            while not is_so():
+            while not is_so():  # noqa: ASYNC110  # a condition of a thread's store
                 await asyncio.sleep(0.01)
 
 
