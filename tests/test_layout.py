@@ -27,7 +27,7 @@ NOT_IMPORTED = {
 }
 """Dependencies that no module of ours imports, and why they are declared."""
 
-PLANNED = {"openpyxl", "pyarrow", "fsspec", "pymongo", "redis", "warcio", "duckdb"}
+PLANNED = {"openpyxl", "pyarrow", "fsspec", "warcio", "duckdb"}
 """Of stores and formats that are being built."""
 
 

@@ -17,7 +17,7 @@ import msgspec
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.printable import without_secrets
 from crawlog.streams.sink_groups import ARCHIVE, STDOUT, RewoundRange, SinkSpec
-from crawlog.streams.stores import MySql, Postgres, Sqlite, Store
+from crawlog.streams.stores import MongoDB, MySql, Postgres, Redis, Sqlite, Store
 
 from .formats import (
     PACKERS,
@@ -58,6 +58,10 @@ BUILT_IN: dict[str, type[Sink | Store]] = {
     "mysql": MySql,
     "mariadb": MySql,
     "sqlite": Sqlite,
+    "mongodb": MongoDB,
+    "mongodb+srv": MongoDB,
+    "redis": Redis,
+    "rediss": Redis,
 }
 
 _scheme = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
@@ -143,10 +147,10 @@ def _names(output: str) -> Iterator[tuple[str, bool]]:
     if output == STDOUT:
         yield STDOUT, False
         return
-    if "://" in output and output.endswith("/"):
-        yield "/", False
     if scheme := _scheme.match(output):
         yield scheme[1].lower(), False
+    if "://" in output and output.endswith("/"):
+        yield "/", False
     suffixes = Path(output).suffixes if not output.endswith("/") else []
     yield from (("".join(suffixes[at:]).lower(), "://" not in output) for at in range(len(suffixes)))
 

@@ -11,14 +11,18 @@
     sql        `SqlStore`: what stores with SQL share; rows and position in one transaction
     postgres, mysql, sqlite    its dialects
     remote_files  files in object stores, for the formats of streams/sink
+    mongodb    MongoDB
+    redis      Redis
 
 Each store imports its library where it connects. agents/outputs feeds it.
 """
 
 from .base import RowState, Store, fill, lost_place, needed
 from .changes import CHANGES_BYTES, MOST_CHANGES, Feed, KeyRows, RowChanges, feed_of
+from .mongodb import MongoDB
 from .mysql import MySql
 from .postgres import Postgres
+from .redis import Redis
 from .remote_files import RemoteFile
 from .sqlite import Sqlite
 
@@ -27,8 +31,10 @@ __all__ = [
     "MOST_CHANGES",
     "Feed",
     "KeyRows",
+    "MongoDB",
     "MySql",
     "Postgres",
+    "Redis",
     "RemoteFile",
     "RowChanges",
     "RowState",

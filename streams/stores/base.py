@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from crawlog.streams.errors import Misconfigured, RetryLater
+from crawlog.streams.errors import CrawlError, Misconfigured, RetryLater
 from crawlog.streams.printable import without_secrets
 from crawlog.streams.sink_groups import SinkSpec
 
@@ -116,3 +116,14 @@ def fill(store: Store, state: RowState) -> None:
 def lost_place(store: Store) -> RetryLater:
     """Another worker feeds the store now."""
     return RetryLater(f"{store.place}: another sink worker has taken the rows of job {store.spec.job} over", 1.0)
+
+
+def told(store: Store, error: Exception) -> Exception:
+    """What the user is told of an error: of the server, or that it is away."""
+    if isinstance(error, CrawlError):
+        return error
+    text = " ".join(str(error).split())
+    return Misconfigured(
+        f"{store.place}: {text or type(error).__name__}\nIs the server up, and may this user write there? Nothing is"
+        " lost: the rows are in the log, and are written when it answers."
+    )

@@ -32,6 +32,16 @@ class KeyRows(NamedTuple):
         """The URL of the page."""
         return self.key.partition(b" ")[0].decode("utf-8", "replace")
 
+    @property
+    def page_number(self) -> int:
+        """The page as one number."""
+        partition, offset = self.page
+        return partition << 40 | offset
+
+    def hash(self, job: str) -> str:
+        """Identifies the key among those of all jobs."""
+        return xxhash.xxh3_128_hexdigest(job.encode() + b" " + self.key)
+
     def rows(self) -> list[dict[str, object]]:
         """The rows, decoded."""
         return [_decode(line) for line in self.block.splitlines()]
