@@ -4,7 +4,7 @@ While the local engine does not run, its log cannot grow. So `tables.json` keeps
 Kafka's files: if they are the same, a query needs no Kafka.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,11 @@ class LogTables(msgspec.Struct):
         if job and all(one.name != job for one in self.jobs):
             raise unknown_job(job)
 
+    def only(self, names: Collection[str]) -> "LogTables":
+        """The same with some of its tables."""
+        wanted = {*names, QUEUES} if "urls" in names else names
+        return msgspec.structs.replace(self, tables={name: self.tables[name] for name in self.tables if name in wanted})
+
 
 def folder_of(settings: "Settings") -> "Path":
     return settings.run.data / "query"
@@ -83,11 +88,11 @@ def unchanged(settings: "Settings", names: Collection[str]) -> LogTables | None:
         paths = [folder_of(settings) / path for found in known.tables.values() for path, _ in found]
         if known.kafka == _kafka_files(settings) and known.version == VERSION:
             has_all = set(names) <= known.tables.keys() and all(path.exists() for path in paths)
-            return known if has_all else None
+            return known.only(names) if has_all else None
     return None
 
 
-def read_log(settings: "Settings", names: Iterable[str], job: str, say: Say) -> LogTables:
+def read_log(settings: "Settings", names: Collection[str], job: str, say: Say) -> LogTables:
     """Extends tables from the log.
 
     Args:
@@ -119,11 +124,13 @@ def read_log(settings: "Settings", names: Iterable[str], job: str, say: Say) -> 
     with suppress(OSError, ValueError):
         known = _known(settings)
         if (known.kafka, known.version) == (now.kafka, VERSION):
-            now.tables, now.skipped = known.tables | now.tables, now.skipped or known.skipped
+            now.tables = known.tables | now.tables
+            now.skipped = now.skipped if "urls" in names else known.skipped
+            now.jobs = now.jobs if "rows" in names else known.jobs  # they tell of which rows pipelines made
     if now.kafka:
         files.own(folder)
         files.write(folder / TABLES, msgspec.json.encode(now))
-    return now
+    return now.only(names)
 
 
 def _known(settings: "Settings") -> LogTables:

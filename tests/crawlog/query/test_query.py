@@ -1,7 +1,9 @@
 """SQL over a log that a test has written: the tables, what counts in them, and how they are kept."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,14 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from crawlog.query import answered, ask, kept_table, log_tables, unchanged
+from crawlog.query import answered, ask, kept_table, unchanged
 from crawlog.query.kept_table import Kept
 from crawlog.schemas import dead, items, pages, urls
 from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord
+from crawlog.streams import engine as local
 from crawlog.streams.cluster.client import kafka_config, log_bounds, log_end, log_identity
 from crawlog.streams.control import rewind_crawl, rewind_job, write_control, write_job
 from crawlog.streams.engine import Engine
@@ -30,6 +33,7 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.sink_groups import SinkSpec
+from crawlog.streams.state import Database, StateMemory
 from crawlog.streams.url import Places
 
 pytestmark = pytest.mark.broker
@@ -227,6 +231,22 @@ def test_urls_are_those_in_the_queues_and_those_with_a_result(log: Log) -> None:
     ]
 
 
+def test_a_checkpoint_of_a_worker_in_this_data_folder_is_taken_for_the_queues(log: Log) -> None:
+    """The answer is that of a fold of the query's own, and the worker's state stays as it was."""
+    log.job("j")
+    log.urls(urls=[FoundUrl(f"{HOST}/{n}") for n in range(3)])
+    states = "SELECT url, state FROM urls ORDER BY 1"
+    own = log.ask(states)
+    folder = log.settings.run.data
+    (folder / "query" / f"{log.topics.urls}.queues" / "state").rename(folder / "state")
+    shutil.rmtree(folder / "query")
+    log.urls(results=[Result(f"{HOST}/0", log.row(0), "fetched", http=200, page=(0, 0))])
+    assert own == [[f"{HOST}/{n}", "queued"] for n in range(3)]
+    assert log.ask(states) == [[f"{HOST}/0", "fetched"], *own[1:]]
+    with closing(Database(folder / "state" / str(log.partition), StateMemory(8), read_only=True)) as database:
+        assert sum(key.startswith(b"q") for key, _ in database.scan(b"q")) == 3
+
+
 def test_only_the_tables_that_the_sql_names_are_read_and_only_what_is_new(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,7 +368,7 @@ def test_a_local_log_that_has_not_grown_is_asked_without_kafka(
     log.item("1", {"n": 1})
     log.ask("FROM rows")
     assert unchanged(stopped, ["rows"]) is None, "it runs"
-    monkeypatch.setattr(log_tables.engine, "is_up", lambda _: False)
+    monkeypatch.setattr(local, "is_up", lambda _: False)
     known = unchanged(stopped, ["rows"])
     assert known is not None
     assert list(answered(stopped, known, "SELECT n FROM rows", "j").rows()) == [[1]]
@@ -357,6 +377,9 @@ def test_a_local_log_that_has_not_grown_is_asked_without_kafka(
     assert unchanged(stopped, ["rows", "jobs"]) is None, "jobs were not read"
     log.ask("FROM jobs")
     assert unchanged(stopped, ["rows", "jobs"]) is not None
+    known = unchanged(stopped, ["jobs"])
+    assert known is not None
+    assert list(known.tables) == ["jobs"], "no other table is read"
     log.item("2", {"n": 2})
     assert unchanged(stopped, ["rows"]) is None, "the log has grown"
 
