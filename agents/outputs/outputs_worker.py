@@ -40,7 +40,7 @@ from .completion import Completion, leave_to_others, led_before
 from .items_log import ItemRecord, ItemsLog, ItemsReader
 from .notes import OutputNotes
 from .output import Output, filled_again, leading_of
-from .pages_output import PagesOutputs
+from .pages_output import PagesOutput, PagesOutputs
 from .wanted import WantedOutput, WantedOutputs, needed_of, shares_rows
 
 log = structlog.get_logger()
@@ -145,7 +145,7 @@ class OutputsWorker:
             if self._is_private:  # the run reads its note, and moves parse
                 continue
             own = [one for one in self._outputs.values() if one.partition == report.partition]
-            report.waiting = _waiting(own)
+            report.waiting = _waiting([*own, *self._pages.of(report.partition, self._count)])
             report.unmade = dict(sorted((item for one in own for item in self._of(one).unmade.items()), reverse=True))
         return found
 
@@ -467,7 +467,7 @@ class OutputsWorker:
         return all(output.passed(at, read.get(at, 0)) >= end for at, end in enumerate(ends))
 
 
-def _waiting(outputs: Iterable[Output]) -> dict[str, dict[str, int]]:
+def _waiting(outputs: Iterable[Output | PagesOutput]) -> dict[str, dict[str, int]]:
     """By job and output, how many records wait; the outputs that are most behind."""
     behind = ((count, one.wanted.job, name) for one in outputs for name, count in one.waiting.items())
     found: dict[str, dict[str, int]] = {}

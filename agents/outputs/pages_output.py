@@ -20,6 +20,7 @@ from crawlog.streams.warc import PageArchiver
 if TYPE_CHECKING:
     from crawlog.schemas.dead import DeadLetter
     from crawlog.streams.settings import Settings
+    from crawlog.streams.sink_groups import SinkSpec
 
     from .items_log import ItemsLog
     from .notes import OutputNotes
@@ -43,9 +44,9 @@ class PagesOutputs:
     """
 
     def __init__(self, settings: "Settings", notes: "OutputNotes", letters: "ItemsLog") -> None:
-        self._make: Callable[[WantedOutput], _PagesOutput] = lambda one: _PagesOutput(settings, notes, letters, one)
+        self._make: Callable[[WantedOutput], PagesOutput] = lambda one: PagesOutput(settings, notes, letters, one)
         self._settings = settings
-        self._outputs: dict[Key, _PagesOutput] = {}
+        self._outputs: dict[Key, PagesOutput] = {}
 
     @property
     def trouble(self) -> str:
@@ -56,6 +57,10 @@ class PagesOutputs:
     def note(self) -> str:
         """A message for the user; empty without one."""
         return next((one.note for one in self._outputs.values() if one.note), "")
+
+    def of(self, partition: int, count: int) -> "list[PagesOutput]":
+        """Those that belong to one of `count` partitions."""
+        return [one for one in self._outputs.values() if one.wanted.home % count == partition]
 
     async def plan(self, job: str, every: "Iterable[WantedOutput]") -> "list[WantedOutput]":
         """Begin, change and end the archives among the outputs of a job that belong here; returns the others."""
@@ -76,22 +81,31 @@ class PagesOutputs:
         await asyncio.gather(*(one.end() for one in ended))
 
 
-class _PagesOutput:
+class PagesOutput:
+    """One archive."""
+
     def __init__(self, settings: "Settings", notes: "OutputNotes", letters: "ItemsLog", wanted: "WantedOutput") -> None:
         self.trouble = self.note = ""
         self._settings = settings
         self._notes = notes
         self._letters = letters
-        self._wanted = wanted
+        self.wanted = wanted
         self._archiver: PageArchiver | None = None
+        self._sink: SinkSpec | None = None
         self._is_over = False
         self._look = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run())
 
+    @property
+    def waiting(self) -> dict[str, int]:
+        """By its name, how many records of crawl.pages it has not read yet, of any job."""
+        archiver = self._archiver
+        return {self.wanted.output.name: archiver.waiting} if archiver is not None and archiver.waiting else {}
+
     def want(self, wanted: "WantedOutput") -> None:
         """Go on as it is wanted now."""
-        self._wanted = wanted
+        self.wanted = wanted
         self._look.set()
 
     async def end(self) -> None:
@@ -114,7 +128,7 @@ class _PagesOutput:
 
     async def _turn(self) -> float:
         """Bring the archive up to date; returns how long to rest."""
-        wanted = self._wanted
+        wanted = self.wanted
         try:
             await asyncio.to_thread(self._fill, wanted)
             self.trouble = ""
@@ -136,8 +150,11 @@ class _PagesOutput:
         return LOOK_S
 
     def _fill(self, wanted: "WantedOutput") -> None:
+        sink = wanted.sink(self._settings)
+        if sink != self._sink:
+            self._close()
         if self._archiver is None:
-            sink = wanted.sink(self._settings)
+            self._sink = sink
             self._archiver = PageArchiver(self._settings, sink, wanted.spec, self._bury)
         self._archiver.fill(lambda: not self._is_over)
         self.note = self._archiver.note
@@ -149,7 +166,7 @@ class _PagesOutput:
         if self._is_over or self._archiver is None:
             return
         if wanted.end is not None:
-            place = wanted.sink(self._settings).output
+            place = self._sink.output if self._sink is not None else ""
             await self._notes.note(wanted, rows=self._archiver.pages, place=place, is_partial=not wanted.is_final)
         elif wanted.has_failed:
             await self._notes.note(wanted, rev=0)

@@ -70,13 +70,19 @@ class PageArchiver:
         folder = Path(spec.output.removeprefix(ARCHIVE))
         fields = about(spec.job, f"crawlog/{version('crawlog')}")
         identity = log_identity(settings, self._topic)
-        self._archive = WarcArchive(folder, spec.job, identity, fields, settings.sink.warc_mb << 20)
+        self._archive = WarcArchive(folder, spec.job, identity, fields, settings.sink.warc_mb << 20, spec.fill)
         self.close = self._archive.close
 
     @property
     def pages(self) -> int:
         """Pages in the archive."""
         return self._archive.manifest.pages
+
+    @property
+    def waiting(self) -> int:
+        """Records of crawl.pages, of any job, that were there at the last look and are not read yet."""
+        offsets = self._archive.manifest.offsets
+        return sum(end - offsets.get(at, end) for at, (_, end) in self._bounds.items())
 
     @property
     def note(self) -> str:

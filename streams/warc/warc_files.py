@@ -57,6 +57,7 @@ class WarcManifest(msgspec.Struct):
 
     Attributes:
         offsets: By partition of crawl.pages, up to where all pages are in.
+        fill: How often the output was emptied.
         empty: Pages without an answer, or without headers and body: they have no record.
         gone: Records that crawl.pages had lost before they were read.
     """
@@ -64,6 +65,7 @@ class WarcManifest(msgspec.Struct):
     log: LogIdentity
     offsets: dict[int, int] = {}
     files: list[ArchiveFile] = []
+    fill: int = 0
     empty: int = 0
     gone: int = 0
 
@@ -80,11 +82,14 @@ class WarcArchive:
         log: Identity of crawl.pages.
         about: Fields of the record that begins each file.
         most_bytes: Size from which a new file begins.
+        fill: How often the output is to have been emptied, to be filled from the log again.
 
     Raises: Misconfigured: there are files without a manifest. RetryLater: another process has it. OSError.
     """
 
-    def __init__(self, folder: Path, job: str, log: LogIdentity, about: dict[str, str], most_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, job: str, log: LogIdentity, about: dict[str, str], most_bytes: int, fill: int = 0
+    ) -> None:
         self._folder = folder
         self._job = job
         self._about = about
@@ -98,6 +103,7 @@ class WarcArchive:
         try:
             self._take_lock()
             self.manifest = self._read_manifest(log)
+            self._empty_for(fill)
             self._write_manifest()  # before the first file: without it nobody would know whose files these are
             self._cut()
             self._recall()
@@ -139,6 +145,13 @@ class WarcArchive:
                 file.starts, file.is_closed = {}, True
             manifest.log, manifest.offsets = log, {}
         return manifest
+
+    def _empty_for(self, fill: int) -> None:
+        if fill > self.manifest.fill:
+            for file in self.manifest.files:
+                for name in (file.name, file.index):
+                    (self._folder / name).unlink(missing_ok=True)
+            self.manifest = WarcManifest(self.manifest.log, fill=fill)
 
     def _write_manifest(self) -> None:
         made = self._manifest_path.with_suffix(".new")

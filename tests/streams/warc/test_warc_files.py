@@ -189,6 +189,21 @@ def test_a_log_that_was_made_anew_adds_files(tmp_path: Path) -> None:
     assert urls(tmp_path) == {"5": 2}
 
 
+def test_an_archive_is_emptied_once_to_be_filled_again(tmp_path: Path) -> None:
+    """As `crawlog outputs fill` orders it; one that is not of a fleet knows nothing of that, and empties nothing."""
+    with closing(opened(tmp_path)) as archive:
+        add(archive, page(5))
+        archive.commit({0: 6, 1: 0})
+    with closing(WarcArchive(tmp_path, "news", LOG, {}, 1 << 30, fill=1)) as archive:
+        assert (urls(tmp_path), archive.manifest.offsets) == ({}, {})
+        archive.manifest.offsets = dict(STARTS)
+        add(archive, page(5))
+        archive.commit({0: 6, 1: 0})
+    for fill in (1, 0):
+        WarcArchive(tmp_path, "news", LOG, {}, 1 << 30, fill).close()
+        assert urls(tmp_path) == {"5": 1}
+
+
 def test_pages_without_records_are_counted(tmp_path: Path) -> None:
     """They make no file."""
     with closing(opened(tmp_path)) as archive:
