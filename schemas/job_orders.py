@@ -30,6 +30,48 @@ class CodeRef(msgspec.Struct, frozen=True):
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 
 
+class FeedLayout(msgspec.Struct, omit_defaults=True, frozen=True):
+    """How an output writes its rows, where a feed of Scrapy's asks for more than the name of the output says.
+
+    Attributes:
+        format: Suffix of the format; empty for that of the output.
+        fields: Keys of the rows and their names in the output, in order; empty for all.
+        feed: Number of the feed: only rows that it accepts; -1 for all, where others choose; None where none does.
+        encoding: Of a text format; empty for UTF-8.
+        indent: Of a JSON array, in spaces.
+    """
+
+    format: Annotated[str, msgspec.Meta(max_length=30)] = ""
+    fields: tuple[tuple[str, str], ...] = ()
+    feed: int | None = None
+    encoding: Annotated[str, msgspec.Meta(max_length=30)] = ""
+    indent: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether rows are written as they are kept."""
+        return not (self.fields or self.encoding) and self.feed is None
+
+
+NO_LAYOUT = FeedLayout()
+
+
+class FeedOutput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An output that a project's settings name.
+
+    Attributes:
+        output: As `-o` takes it; `%(time)s` in it is when the job began.
+        overwrite: Whether it may replace a file that the job has not made.
+    """
+
+    output: str
+    layout: FeedLayout
+    overwrite: bool = False
+
+
+FEEDS_KEY = "$feeds"  # In a row: numbers of the feeds that accept it, where they choose; no output has it
+
+
 class OutputSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     """An output of a job on a fleet. It holds no path, address, command or credential, since any writer of the topic
     could then write files and reach servers as the workers.
@@ -40,12 +82,14 @@ class OutputSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         declared: Whether it is such a declared one.
         required: Whether the job is finished only when this output is complete.
         fill: How often it was emptied, to be filled from the log again.
+        layout: How it writes rows.
     """
 
     name: str
     declared: bool = False
     required: bool = True
     fill: int = 0
+    layout: FeedLayout = NO_LAYOUT
 
     def check(self) -> "OutputSpec":
         """The output, if its name is plain.

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
+from crawlog.schemas.job_orders import NO_LAYOUT, FeedLayout
 from crawlog.streams import files
 
 # Environment variable with the outputs of a run's sink worker: JSON of `PrivateOutputs`.
@@ -53,6 +54,7 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         is_store: Whether the output is a store that takes rows as they come.
         fill: As in the job's `OutputSpec`.
         on_gone: Of a store: what becomes of rows that are gone, `delete`, `keep` or `mark`.
+        layout: How a format writes rows.
     """
 
     job: str
@@ -65,6 +67,7 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     is_store: bool = False
     on_gone: str = "delete"
     fill: int = 0
+    layout: FeedLayout = NO_LAYOUT
 
     @property
     def id(self) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from crawlog.schemas import control
 from crawlog.schemas.control import Control, Finished, JobCopy, OutputNote, Rewound
-from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.job_orders import NO_LAYOUT, OutputSpec
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.control import counting_epochs
 from crawlog.streams.jobs import is_final
@@ -72,7 +72,8 @@ class WantedOutput(msgspec.Struct, frozen=True):
         """Where its rows go. Raises: as `fleet_sink_of` and `private_sink_of`."""
         about, pipelines = (self.since, self.voids), self.spec.pipelines
         if self.is_private:
-            return private_sink_of(settings, self.job, self.output.name, *about, pipelines=pipelines)
+            layout = self.output.layout
+            return private_sink_of(settings, self.job, self.output.name, *about, pipelines=pipelines, layout=layout)
         return fleet_sink_of(settings, self.job, self.output, *about, pipelines=pipelines)
 
     def is_archive(self, settings: "Settings") -> bool:
@@ -225,7 +226,10 @@ class WantedOutputs:
             return ()
         if self._private is None:
             return copy.spec.outputs
-        return tuple(map(OutputSpec, self._private.outputs)) if copy.job == self._private.job else ()
+        if copy.job != self._private.job:
+            return ()
+        layouts = self._private.layouts
+        return tuple(OutputSpec(one, layout=layouts.get(one, NO_LAYOUT)) for one in self._private.outputs)
 
     def _end(self, copy: JobCopy) -> Finished | None:
         """How the job ended; None if the note is about an earlier end."""

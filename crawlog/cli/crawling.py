@@ -94,8 +94,7 @@ def run(
 
     shown = view()
     summary = command.run(settings, request, parts, shown, accepts_skipped=accepts_skipped)
-    feed = named.facts.feed if named and not outputs else ""
-    for line in (*summary_text.lines(summary), *summary_text.no_file(summary, feed)):
+    for line in summary_text.lines(summary):
         shown.say(line)
     if as_json:
         answer(summary_text.as_json(summary))
@@ -128,7 +127,7 @@ def _joined(given: dict[str, Any], outputs: tuple[str, ...], *, as_json: bool) -
     if any(output.startswith(ARCHIVE) for output in outputs):
         given["pairs"] = (*given["pairs"], "pages.headers=full")
     of_submit = {"project": "", "version": "", "outputs": (), "priority": 0, "paused": False}
-    settings, view, before = submitted(given | of_submit, is_followed=True, is_run=True)
+    settings, view, before = submitted(given | of_submit, is_followed=True, is_run=True, has_outputs=bool(outputs))
     return followed(settings, view, before, as_json=as_json, outputs=outputs, began=began)
 
 

@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import rich_click as click
 
 from crawlog import outcome
@@ -97,12 +98,15 @@ def followed(
     return summary_text.exit_code(summary)
 
 
-def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False) -> "tuple[Settings, JobView, Before]":
+def submitted(
+    given: dict[str, Any], *, is_followed: bool, is_run: bool = False, has_outputs: bool = False
+) -> "tuple[Settings, JobView, Before]":
     """Submits the job that the values of the options describe; returns the settings of its log and what it had before.
 
     Args:
         is_followed: Whether to read what the log had before.
         is_run: Whether settings of workers are no error, since `run` may have workers of its own.
+        has_outputs: Whether the command writes outputs by itself, so those of the spider's project are left out.
 
     Raises: Misconfigured: an option is wrong, or the fleet cannot run the spider.
     """
@@ -153,7 +157,8 @@ def submitted(given: dict[str, Any], *, is_followed: bool, is_run: bool = False)
     files = (str(arguments.existing_file(given["seeds"], "--seeds")),) if given["seeds"] else ()
     seeds = (*wanted.urls, *sitemaps, *files) if files or sitemaps else ()
     before = Before.read(reached) if is_followed else Before()
-    parts = LocalParts(seeds, named.facts if named else None)
+    facts = named.facts if named else None
+    parts = LocalParts(seeds, msgspec.structs.replace(facts, feeds=()) if facts and has_outputs else facts)
     return reached, act(reached, wanted, parts=parts, say=tell), before
 
 

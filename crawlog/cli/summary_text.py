@@ -172,18 +172,6 @@ def _made(summary: "Summary") -> list[str]:
     return told
 
 
-def no_file(summary: "Summary", feed: str) -> list[str]:
-    """A line about the file that the project's settings name, which only `-o` makes.
-
-    Args:
-        feed: The file; empty without one, or with `-o`.
-    """
-    if not feed or summary.is_unfinished or summary.is_gone or summary.signal:
-        return []
-    told = f"  no file was made: only `-o` makes one; the same command with `-o {shlex.quote(feed)}` does it"
-    return [f"{told}, without a request"]
-
-
 def _lost(summary: "Summary") -> list[str]:
     """The number of records and items that could not be handled, and their commonest error with its place."""
     if not summary.dead:

@@ -23,11 +23,20 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from crawlog.schemas.control import NO_EPOCH, JobCopy
-from crawlog.schemas.job_orders import PIPELINES_ALONE, CodeRef, JobStateName, OutputSpec
+from crawlog.schemas.job_orders import (
+    NO_LAYOUT,
+    PIPELINES_ALONE,
+    CodeRef,
+    FeedLayout,
+    FeedOutput,
+    JobStateName,
+    OutputSpec,
+)
 from crawlog.schemas.urls import JobSpec, RequestRules
 from crawlog.streams.errors import InvalidState, Misconfigured
 from crawlog.streams.job_spec import JobSpider, job_values, kept_settings, resolve_spec, said_rules, unresolved_fields
 from crawlog.streams.jobs import traits
+from crawlog.streams.printable import shown_time
 from crawlog.streams.sink import is_file
 from crawlog.streams.sink_groups import ARCHIVE
 
@@ -78,6 +87,8 @@ class Wanted:
         digest: Hash of the spider's code; empty for the default spider.
         by: Who asks for it, for people.
         may_change: Whether workers of this command's own do the job.
+        feeds: Outputs that the spider's project names, for a request without any.
+        layout: How an output of the request writes rows.
     """
 
     request: JobRequest
@@ -89,6 +100,19 @@ class Wanted:
     digest: str = ""
     by: str = ""
     may_change: bool = False
+    feeds: tuple[FeedOutput, ...] = ()
+    layout: FeedLayout = NO_LAYOUT
+
+    def outputs(self, at: float) -> dict[str, FeedOutput]:
+        """The outputs of the job, by name.
+
+        Args:
+            at: When the job began: an output with the time in its name has the same one after a kill.
+        """
+        if self.request.outputs:
+            return {one: FeedOutput(one, self.layout, overwrite=True) for one in self.request.outputs}
+        moment = shown_time(at).replace(microsecond=0).isoformat().replace(":", "-")
+        return {feed.output.replace("%(time)s", moment): feed for feed in self.feeds}
 
     @property
     def has_requests(self) -> bool:
@@ -131,7 +155,7 @@ class Wanted:
             return msgspec.structs.replace(spec, outputs=own.outputs, code=own.code, priority=own.priority)
         if self.may_change:  # its outputs are those of the command
             return spec
-        outputs = outputs_of(settings, request.outputs, pipelines=self.spider.pipelines)
+        outputs = self._of_fleet(settings, known.spec.at if known is not None else now)
         archives = [one for one in outputs if settings.sink.outputs.get(one.name, "").startswith(ARCHIVE)]
         return msgspec.structs.replace(
             spec,
@@ -139,6 +163,13 @@ class Wanted:
             full_headers=spec.full_headers or bool(archives),
             code=self.code,
             priority=request.priority if self.source is None else 0,
+        )
+
+    def _of_fleet(self, settings: "Settings", at: float) -> tuple[OutputSpec, ...]:
+        given = self.outputs(at)
+        outputs = outputs_of(settings, given, pipelines=self.spider.pipelines)
+        return tuple(
+            msgspec.structs.replace(one, layout=given[one.name].layout) if one.name in given else one for one in outputs
         )
 
 

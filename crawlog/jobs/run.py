@@ -73,7 +73,7 @@ def run(
             shown.say(line)
         try:
             own = for_job(settings, summary.job)
-            may_need_sink = bool(request.outputs) or wanted.spider.pipelines or parts.facts is None
+            may_need_sink = bool(request.outputs or wanted.feeds) or wanted.spider.pipelines or parts.facts is None
             with Supervisor(own, "run", names(own, with_sink=may_need_sink), shown.say) as supervisor:
                 supervisor.launch()
                 dumps_stats = parts.facts is not None and parts.facts.dumps_stats
@@ -226,8 +226,10 @@ class PrivateFleet:
 
     def _recall(self) -> "JobCopy":
         """Reads the job from the log, and prepares its files; returns its record as this command will have it."""
-        job, given = self.job, self._wanted.request.outputs
+        job = self.job
         copy = job.recall(has_lost_founds=self.supervisor.has_lost_founds).copy
+        given = self._wanted.outputs(copy.spec.at)
+        self.summary.output = ", ".join(map(without_secrets, given)) or None
         self.summary.resumed, self.summary.epoch = job.is_known, copy.epoch
         pipelines = self._wanted.spider.pipelines or copy.spec.pipelines
         if given or pipelines:
@@ -255,7 +257,7 @@ class PrivateFleet:
         if self.summary.reason != "stopped":
             self.summary.tell_known()
         self.summary.counts = self.job.end.counts if self.job.end else None  # no fold is open to report them
-        self.summary.rows = self.outputs.rows() if self.outputs and self._wanted.request.outputs else None
+        self.summary.rows = self.outputs.rows() if self.outputs and self.summary.output else None
         note_new_spider(self.supervisor, self.job.end, self._wanted.digest)
 
     # ------------------------------------------------------------------ the end
@@ -333,7 +335,7 @@ class PrivateFleet:
             return False
         self.summary.missing += outputs.missing
         if not self.summary.is_unfinished:
-            self.summary.rows = outputs.rows(end) if self._wanted.request.outputs else None
+            self.summary.rows = outputs.rows(end) if self.summary.output else None
         return True
 
     def _wait(self, following: JobFollower, is_over: "Callable[[], bool]") -> None:

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crawlog import outcome
-from crawlog.schemas.job_orders import PIPELINES_ALONE
-from crawlog.streams.errors import EngineError, Unusable
+from crawlog.schemas.job_orders import NO_LAYOUT, PIPELINES_ALONE, FeedOutput
+from crawlog.streams.errors import EngineError, Misconfigured, Unusable
 from crawlog.streams.fleet import OutputView
 from crawlog.streams.printable import without_secrets
 from crawlog.streams.sink import NOWHERE, PrivateOutputs, SinkState, final_of, is_complete, private_sink_of, sink_for
-from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec
+from crawlog.streams.sink_groups import STDOUT, RewoundRange, SinkSpec, known_sinks
 from crawlog.streams.stores import Store
 from crawlog.terminal import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.control import Finished
@@ -39,6 +39,7 @@ class RunOutputs:
     """The outputs of one run.
 
     Args:
+        given: By output, as `-o` takes it.
         since, voids: Which item records are rows of the job.
         pipelines: Whether the job's items pass pipelines.
 
@@ -50,7 +51,7 @@ class RunOutputs:
         self,
         supervisor: "Supervisor",
         job: str,
-        given: tuple[str, ...],
+        given: "Mapping[str, FeedOutput]",
         since: int,
         voids: "tuple[RewoundRange, ...]",
         *,
@@ -60,12 +61,18 @@ class RunOutputs:
         self._supervisor = supervisor
         self._data = supervisor.settings.run.data
         self._sinks: dict[str, SinkSpec] = {}
-        for output in given or (NOWHERE,):
-            sink = private_sink_of(supervisor.settings, job, output, since, voids, pipelines=pipelines)
+        for output, feed in given.items() or ((NOWHERE, FeedOutput(NOWHERE, NO_LAYOUT)),):
+            about = supervisor.settings, job, output, since, voids
+            sink = private_sink_of(*about, pipelines=pipelines, layout=feed.layout)
             if isinstance(store := sink_for(sink), Store):
                 store.check()
             self._sinks[output if output == STDOUT else sink.output] = sink
-        self._own = PrivateOutputs(job, tuple(self._sinks))
+        begun = {one.output for one in known_sinks(self._data) if one.job == job}
+        for sink, feed in zip(self._sinks.values(), given.values(), strict=False):
+            is_copy = pipelines and begun & self._sinks.keys()  # only the output that leads has a state
+            if not (feed.overwrite or sink.output in begun or is_copy):
+                _refuse_foreign(sink)
+        self._own = PrivateOutputs(job, tuple(self._sinks), {name: one.layout for name, one in self._sinks.items()})
         self._looks: dict[str, tuple[int, ...]] = {}
         self._lacked: float = inf
         self._fails_since: dict[str, float] = {}
@@ -160,3 +167,12 @@ class RunOutputs:
         """The files with the rows so far, if there are any."""
         partials = (sink.partial(self._data) for sink in self._sinks.values() if not sink.is_store)
         return ", ".join(str(one) for one in partials if Path(one).exists()) or None
+
+
+def _refuse_foreign(sink: SinkSpec) -> None:
+    """Refuses to replace a file that Scrapy would append to. Raises: Misconfigured: there is one."""
+    if sink.is_file and Path(sink.output).exists():
+        raise Misconfigured(
+            f"FEEDS: {sink.output} is there, and would be replaced: crawlog appends to no file. Move it away, or set"
+            ' "overwrite": True for this feed, or name another file with -o'
+        )

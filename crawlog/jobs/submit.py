@@ -25,14 +25,16 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.job_spec import NO_SPIDER, JobSpider
 from crawlog.streams.log import CommandProducer, Producer, Topics, ensure_topics
+from crawlog.streams.printable import without_secrets
 from crawlog.streams.settings import NO_FILE, Settings, Sources, resolve, to_environ
+from crawlog.streams.sink import sink_class
 
 from .record import BROKEN, Wanted, plan, taken
 from .request import NO_PARTS, JobRequest, LocalParts, checked, job_name, of_workers, refused, text_of
 from .writer import JobWriter
 
 if TYPE_CHECKING:
-    from crawlog.schemas.job_orders import CodeRef
+    from crawlog.schemas.job_orders import CodeRef, FeedOutput
     from crawlog.streams.spiders import SpiderFacts
 
 
@@ -128,7 +130,34 @@ def wanted_of(  # noqa: PLR0913  # what is asked for, and what decides about it
             named = filter(None, lines)
         name = job_name(named, called, args)
     digest = facts.digest if facts is not None else ""
-    return Wanted(request, name, spider, urls, source, code, digest, by, may_change)
+    wanted = Wanted(request, name, spider, urls, source, code, digest, by, may_change)
+    if facts is not None:
+        wanted.feeds = tuple(_usable(facts, request, say, of_fleet=not may_change))
+        wanted.layout = facts.layout
+    return wanted
+
+
+def _usable(
+    facts: "SpiderFacts", request: JobRequest, say: Callable[[str], None], *, of_fleet: bool
+) -> "Iterator[FeedOutput]":
+    """The feeds that can be outputs; `say` takes lines about the others. A fleet has names of files alone."""
+    names = set[str]()
+    for feed in facts.feeds:
+        name = Path(feed.output).name if of_fleet else feed.output
+        try:
+            if request.outputs:
+                raise Misconfigured("the command has -o")
+            if of_fleet and ("://" in feed.output or Path(feed.output).is_absolute() or name in names):
+                raise Misconfigured(
+                    "files of a fleet lie in its own folder, each under its own name; declare it in [sink] outputs, and"
+                    " name it with -o"
+                )
+            names.add(name)
+            sink_class(name, feed.layout.format)
+        except Misconfigured as error:
+            say(f"FEEDS: {without_secrets(feed.output)} is not written: {error}")
+        else:
+            yield msgspec.structs.replace(feed, output=name)
 
 
 def _fail(settings: "Settings", wanted: Wanted, why: str) -> JobCopy:

@@ -33,7 +33,7 @@ from .fleet_outputs import fleet_sink_of, outputs_folder, places_of
 from .formats import ResultRows, Sink
 from .made import PipelineRows, RawBlock, summed
 from .private import Lacking, PrivateNotes, PrivateOutputs, private_sink_of
-from .registry import NOWHERE, is_file, sink_for, sink_of
+from .registry import NOWHERE, is_file, sink_class, sink_for, sink_of
 from .state import SinkState
 from .state_folder import Final, empty, final_of, forget_others, forget_output, has_pipelines, meta_of, state_of
 
@@ -72,6 +72,7 @@ __all__ = [
     "plain_row",
     "plain_rows",
     "private_sink_of",
+    "sink_class",
     "sink_for",
     "sink_of",
     "state_of",

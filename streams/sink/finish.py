@@ -19,9 +19,9 @@ from crawlog.streams.sink_groups import SinkSpec, known_sinks, ordered_again
 from crawlog.streams.stores import Store
 from crawlog.streams.url import fingerprint, hashed_to
 
-from .formats import ResultRows, Sink
+from .formats import ResultRows, Sink, laid_out
 from .made import PipelineRows, pieces
-from .registry import failed, sink_class, sink_for
+from .registry import failed, sink_for
 from .state import SinkState
 from .state_folder import final_of, has_pipelines, meta_of
 
@@ -118,7 +118,7 @@ def _kept_rows(
     if sink.partial(data).exists():  # a state is emptied when it is opened without its rows
         return opened.enter_context(_whole(data, sink, ends)).made
     final = final_of(sink.folder(data))
-    is_there = final is not None and sink_class(sink.output).as_kept and is_complete(data, sink, ends)
+    is_there = final is not None and _is_as_kept(sink_for(sink)) and is_complete(data, sink, ends)
     return _FileRows(Path(sink.output), final.rows) if final is not None and is_there else None
 
 
@@ -157,19 +157,25 @@ def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int], source: Sin
         return False
     if ordered_again((source or spec).folder(data)) is not None:
         return False
-    if any(getattr(final, name) != getattr(spec, name) for name in sink_class(spec.output).depends_on):
+    depends_on = ("layout", *sink_for(spec).depends_on)
+    if any(getattr(final, name) != getattr(spec, name) for name in depends_on):
         return False
     return all(final.offsets.get(at, 0) >= end for at, end in ends.items())
 
 
 def _make(results: SinkState, source: SinkState | PipelineRows, sink: Sink, path: Path, *, keeps: bool) -> None:
-    if sink.as_kept and source.is_whole and not keeps:
+    if _is_as_kept(sink) and source.is_whole and not keeps:
         source.sync()
         _replace(results, source.path, path)
         return
     _replace(results, _written(source, sink, path), path)
     if not keeps:
         source.path.unlink()
+
+
+def _is_as_kept(sink: Sink | Store) -> bool:
+    """Whether FILE has the very bytes of the kept rows."""
+    return sink.as_kept and sink.spec.layout.keeps_rows
 
 
 def _written(source: RowSource, sink: Sink, path: Path) -> Path:
@@ -198,7 +204,8 @@ def write_rows(source: RowSource, sink: Sink, out: BinaryIO) -> None:
     """Let the sink's class write all rows. Raises: Misconfigured: it failed. Else as `chunks`, and its own OSError."""
     kept: Path | None = getattr(source, "path", None)  # of rows that lie in a file
     try:
-        sink.write(ResultRows(source.chunks, kept.parent if kept is not None else None), out)
+        rows = ResultRows(source.chunks, kept.parent if kept is not None else None)
+        sink.write(laid_out(rows, sink.spec.layout), out)
     except (CrawlError, OSError):
         raise
     except Exception as error:

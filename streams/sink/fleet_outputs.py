@@ -52,7 +52,7 @@ def fleet_sink_of(
     place = _declared(settings, job, output) if output.declared else _file(settings, job, output)
     if place == STDOUT:
         raise Misconfigured(f"the declared output {output.name} is standard output, which a worker does not have")
-    made = sink_of(job, place, epoch, voids, settings=settings)
+    made = sink_of(job, place, epoch, voids, settings=settings, layout=output.layout)
     return msgspec.structs.replace(made, pipelines=pipelines, is_fleet=True, fill=output.fill)
 
 
@@ -78,7 +78,7 @@ def _file(settings: "Settings", job: str, output: OutputSpec) -> str:
     check_names(job, output)
     base = outputs_folder(settings)
     path = base / job / output.name
-    if not is_file(str(path)):
+    if not is_file(str(path), output.layout.format):
         raise RefusedOutput(f"{output.name!r} is no name of a file")
     try:
         if settings.sink.folder is None:

@@ -17,6 +17,7 @@ import msgspec
 import xxhash
 
 from crawlog.schemas.control import Finished, OutputNote
+from crawlog.schemas.job_orders import NO_LAYOUT, FeedLayout
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.sink_groups import SINK_ENVIRONMENT, STDOUT, RewoundRange, SinkSpec
@@ -54,10 +55,12 @@ class PrivateOutputs(msgspec.Struct, frozen=True):
 
     Attributes:
         outputs: Absolute paths, addresses of stores, `-`, or `none:` for pipelines alone.
+        layouts: How they write rows, by output.
     """
 
     job: str
     outputs: tuple[str, ...]
+    layouts: dict[str, FeedLayout] = {}
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> "PrivateOutputs | None":
@@ -135,7 +138,14 @@ class PrivateNotes:
 
 
 def private_sink_of(
-    settings: "Settings", job: str, output: str, epoch: int, voids: tuple[RewoundRange, ...], *, pipelines: bool = False
+    settings: "Settings",
+    job: str,
+    output: str,
+    epoch: int,
+    voids: tuple[RewoundRange, ...],
+    *,
+    pipelines: bool = False,
+    layout: FeedLayout = NO_LAYOUT,
 ) -> SinkSpec:
     """The sink of a private output. A worker has no standard output: the rows of `-` wait in the data folder.
 
@@ -146,7 +156,7 @@ def private_sink_of(
         path = _stdout_rows(settings.run.data, job)
         files.own(path.parent)
         place = str(path)
-    made = sink_of(job, place, epoch, voids, settings=settings)
+    made = sink_of(job, place, epoch, voids, settings=settings, layout=layout)
     return msgspec.structs.replace(made, pipelines=pipelines)
 
 

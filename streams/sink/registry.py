@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from crawlog.schemas.job_orders import NO_LAYOUT, FeedLayout
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.printable import without_secrets
 from crawlog.streams.sink_groups import ARCHIVE, STDOUT, RewoundRange, SinkSpec
@@ -68,7 +69,13 @@ _scheme = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def sink_of(
-    job: str, output: str, epoch: int = 0, voids: tuple[RewoundRange, ...] = (), *, settings: "Settings | None" = None
+    job: str,
+    output: str,
+    epoch: int = 0,
+    voids: tuple[RewoundRange, ...] = (),
+    *,
+    settings: "Settings | None" = None,
+    layout: FeedLayout = NO_LAYOUT,
 ) -> SinkSpec:
     """The sink of `-o OUTPUT`, checked before anything is crawled.
 
@@ -77,13 +84,13 @@ def sink_of(
 
     Raises: Misconfigured: no such format or store, or no place where it can write.
     """
-    kind, names_a_file = _found(output)
+    kind, names_a_file = _found(output, layout.format)
     place = str(Path(output).absolute()) if names_a_file else output
     if issubclass(kind, WarcFolder):
         place = f"{ARCHIVE}{Path(output.removeprefix(ARCHIVE)).absolute()}"
     if is_store := issubclass(kind, Store):
         place = kind.absolute(output)
-    spec = SinkSpec(job, place, epoch, voids, is_store=is_store)
+    spec = SinkSpec(job, place, epoch, voids, is_store=is_store, layout=layout)
     if settings is not None:
         results = settings.results
         spec = msgspec.structs.replace(spec, formulas=results.csv_formulas, on_gone=results.on_gone)
@@ -97,7 +104,7 @@ def sink_for(spec: SinkSpec, *, checks: bool = False) -> Sink | Store:
     Args:
         checks: Whether a format looks at its place, too. `Store.check` looks at a store: a worker goes on without it.
     """
-    kind = sink_class(spec.output)
+    kind = sink_class(spec.output, spec.layout.format)
     try:
         made = kind(spec)
         if checks and isinstance(made, Sink):
@@ -109,14 +116,18 @@ def sink_for(spec: SinkSpec, *, checks: bool = False) -> Sink | Store:
     return made
 
 
-def sink_class(output: str) -> type[Sink | Store]:
-    """The class that writes an output. Raises: Misconfigured: none is installed, or it cannot be loaded."""
-    return _found(output)[0]
+def sink_class(output: str, suffix: str = "") -> type[Sink | Store]:
+    """The class that writes an output. Raises: Misconfigured: none is installed, or it cannot be loaded.
+
+    Args:
+        suffix: That of the format, where it is not that of the output.
+    """
+    return _found(output, suffix)[0]
 
 
-def is_file(output: str) -> bool:
+def is_file(output: str, suffix: str = "") -> bool:
     """Whether an output is a file, not standard output or a store. Raises: Misconfigured: as `sink_class`."""
-    return _found(output)[1]
+    return _found(output, suffix)[1]
 
 
 def failed(kind: type[Sink | Store], output: str, error: Exception) -> Misconfigured:
@@ -128,9 +139,9 @@ def failed(kind: type[Sink | Store], output: str, error: Exception) -> Misconfig
     )
 
 
-def _found(output: str) -> tuple[type[Sink | Store], bool]:
+def _found(output: str, suffix: str = "") -> tuple[type[Sink | Store], bool]:
     """The class, and whether the output is a file."""
-    for name, names_a_file in _names(output):
+    for name, names_a_file in _names(output, suffix):
         kind = BUILT_IN.get(name)
         registered = [] if kind else [one for one in entry_points(group=GROUP) if one.name.lower() == name]
         if kind := kind or (_loaded(name, registered, output) if registered else None):
@@ -139,7 +150,7 @@ def _found(output: str) -> tuple[type[Sink | Store], bool]:
     raise Misconfigured(_unknown(output))
 
 
-def _names(output: str) -> Iterator[tuple[str, bool]]:
+def _names(output: str, suffix: str) -> Iterator[tuple[str, bool]]:
     """The names that a class for this output may be registered by, the longest suffix first, and whether of a file.
 
     A suffix at an address is that of a file elsewhere; an address that ends in a slash has none.
@@ -151,7 +162,7 @@ def _names(output: str) -> Iterator[tuple[str, bool]]:
         yield scheme[1].lower(), False
     if "://" in output and output.endswith("/"):
         yield "/", False
-    suffixes = Path(output).suffixes if not output.endswith("/") else []
+    suffixes = [suffix] if suffix else Path(output).suffixes if not output.endswith("/") else []
     yield from (("".join(suffixes[at:]).lower(), "://" not in output) for at in range(len(suffixes)))
 
 

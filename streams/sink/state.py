@@ -200,8 +200,8 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         """Note the file that becomes FILE next, or that of another output without a state."""
         there = made.stat()
         rows, stats = (self.made.rows, self.made.meta.stats) if self.made else (self.meta.rows, {})
-        formulas = (other or self.sink).formulas
-        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, rows, formulas, stats)
+        spec, at = other or self.sink, self.meta.offsets
+        final = Final(there.st_size, there.st_mtime_ns, at, rows, spec.formulas, stats, spec.layout)
         files.write(final_path(self._folder, other), msgspec.json.encode(final))
 
     def begin_again(self, *, raw: bool = False) -> None:

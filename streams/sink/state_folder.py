@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from rocksdict import BlockBasedOptions, Cache, Options
 
+from crawlog.schemas.job_orders import NO_LAYOUT, FeedLayout
 from crawlog.streams import files
 from crawlog.streams.cluster import LogIdentity
 from crawlog.streams.errors import RetryLater, Unusable
@@ -35,7 +36,7 @@ class Final(msgspec.Struct, frozen=True):
     """The file made last: size and time tell whether it is unchanged; the offsets tell which records it holds.
 
     Attributes:
-        formulas: As in the sink's `SinkSpec`.
+        formulas, layout: As in the sink's `SinkSpec`.
         stats: Stats that the job's pipelines counted, by name.
     """
 
@@ -45,6 +46,7 @@ class Final(msgspec.Struct, frozen=True):
     rows: int = 0
     formulas: bool = False
     stats: dict[str, float] = {}
+    layout: FeedLayout = NO_LAYOUT
 
     def is_at(self, path: Path) -> bool:
         """Whether the file is unchanged since then."""

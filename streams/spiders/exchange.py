@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from crawlog.schemas.job_orders import NO_LAYOUT, FeedLayout, FeedOutput
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord, check_identity
 from crawlog.schemas.urls import JobSpec, ScopeSpec
@@ -72,7 +73,8 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         statuses: Further status codes, beside 2xx, whose pages go to the spider.
         notes: Lines that are said at the start: what differs from Scrapy, and why.
         defaults: Where crawlog's defaults count and not Scrapy's, by crawlog's setting.
-        feed: A file that the project's settings name for its items; empty without one.
+        feeds: Outputs that the project's settings name, for a command without `-o`.
+        layout: How an output of `-o` writes rows.
         dumps_stats: Whether Scrapy's stats are shown at the end of the job.
         reads_proxies: Whether Scrapy would take proxies from the environment, which this process does not get.
         is_fed: Whether the spider is asked for more when the job has nothing left, until it or the operator ends that.
@@ -91,7 +93,8 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     statuses: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     defaults: dict[str, str] = {}
-    feed: str = ""
+    feeds: tuple[FeedOutput, ...] = ()
+    layout: FeedLayout = NO_LAYOUT
     dumps_stats: bool = False
     reads_proxies: bool = False
     is_fed: bool = False

@@ -1,8 +1,8 @@
 """Item pipelines with real workers: the rows are those of Scrapy, also when sink and parse are killed amid a crawl."""
 
+import csv
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -288,19 +288,21 @@ def test_pipelines_of_a_job_without_a_file_keep_its_items(tmp_path: Path, quotes
 
 
 @pytest.mark.long
-def test_the_file_of_a_feed_is_made_by_the_command_that_the_end_names(
-    tmp_path: Path, quotes: Quotes, cluster: Settings
-) -> None:
-    """Without -o a run makes none; the same command with it asks for no page again."""
-    feeds = '100}, "FEEDS": {"ours.jsonl": {"format": "jsonlines"}}}'
+def test_the_files_of_feeds_are_those_of_scrapy(tmp_path: Path, quotes: Quotes, cluster: Settings) -> None:
+    """Rows behind the pipelines, each file with its own fields; the same command again leaves the files as they are."""
+    feeds = f'100}}, "FEEDS": {{"{tmp_path}/ours-%(name)s.json": {{"format": "json"}}, "{tmp_path}/few.csv": '
+    feeds += '{"format": "csv", "fields": {"name": "Name"}}}}'
     crawl = Crawl(tmp_path, written(tmp_path, SPIDER.replace("100}}", feeds), quotes), cluster)
     crawl.output = None
-    crawl.summary(crawl.start())
-    named = re.search(r"the same command with `-o (.+)` does it", crawl.said.read_text())
-    assert named
-    asked, crawl.output = len(quotes.asked), tmp_path / named[1]
-    crawl.summary(crawl.start())
-    assert (crawl.rows().total() > 0, len(quotes.asked)) == (True, asked)
+    for _ in range(2):
+        crawl.summary(crawl.start())
+    [whole] = tmp_path.glob("ours-*.json")
+    made = json.loads(whole.read_text())
+    theirs = by_scrapy(tmp_path, written(tmp_path, SPIDER, quotes))
+    assert Counter(json.dumps(row, sort_keys=True) for row in made) == theirs
+    with (tmp_path / "few.csv").open() as file:
+        header, *few = csv.reader(file)
+    assert (header, sorted(few)) == (["Name"], sorted([row["name"]] for row in made))
 
 
 @pytest.mark.long

@@ -9,13 +9,15 @@
     warc_folder  where WARC files of pages go: no rows
     RowChanges ───► dataset     a store: a folder of Parquet files that grows while the job runs
 
-`result_rows` has the class to derive from, and the rows as formats read them.
+`layout` has what a feed of Scrapy's asks for. `result_rows` has the class to derive from, and the rows as formats read
+them.
 """
 
 from .compressed import PACKERS, packed
 from .csv_text import Csv
 from .dataset import DataSet
 from .json_text import JsonArray, JsonLines, Nothing, StandardOutput
+from .layout import laid_out
 from .parquet import Parquet
 from .remote import remote
 from .result_rows import ResultRows, Sink
@@ -35,6 +37,7 @@ __all__ = [
     "StandardOutput",
     "WarcFolder",
     "Xlsx",
+    "laid_out",
     "packed",
     "remote",
 ]

@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from .layout import write_text
 from .result_rows import ResultRows, Sink
 
 FORMULA = tuple("=+-@\t\r\n")  # First characters of texts that spreadsheets calculate; some programs trim blanks first
@@ -26,11 +27,12 @@ class Csv(Sink):
 
     def write(self, rows: ResultRows, out: BinaryIO) -> None:
         """Reads the rows twice: the header names all keys."""
-        out.writelines(_records(rows, str if self.spec.formulas else _as_text))
+        layout = self.spec.layout
+        header = [name for _, name in layout.fields] or rows.columns()
+        write_text(_records(rows, header, str if self.spec.formulas else _as_text), out, layout)
 
 
-def _records(rows: ResultRows, as_text: Callable[[str], str]) -> Iterator[bytes]:
-    header = rows.columns()
+def _records(rows: ResultRows, header: list[str], as_text: Callable[[str], str]) -> Iterator[bytes]:
     text = _UnixLines()
     writer = csv.writer(text)
     if header:

@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+import msgspec
+
+from .layout import write_text
 from .result_rows import ResultRows, Sink
 
 
@@ -13,7 +16,7 @@ class JsonLines(Sink):
 
     def write(self, rows: ResultRows, out: BinaryIO) -> None:
         """Copies the rows."""
-        out.writelines(rows.chunks())
+        write_text(rows.chunks(), out, self.spec.layout)
 
 
 class StandardOutput(JsonLines):
@@ -37,12 +40,13 @@ class JsonArray(Sink):
 
     def write(self, rows: ResultRows, out: BinaryIO) -> None:
         """Joins the rows by commas."""
-        out.writelines(_array(rows.chunks()))
+        write_text(_array(rows.chunks(), self.spec.layout.indent), out, self.spec.layout)
 
 
-def _array(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _array(chunks: Iterable[bytes], indent: int) -> Iterator[bytes]:
     before = b"[\n"
     for chunk in chunks:
-        yield before + chunk[:-1].replace(b"\n", b",\n")
+        lines = chunk[:-1].split(b"\n")
+        yield before + b",\n".join([msgspec.json.format(line, indent=indent) for line in lines] if indent else lines)
         before = b",\n"
     yield b"[]\n" if before == b"[\n" else b"\n]\n"

@@ -15,7 +15,6 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from crawlog.streams.printable import HIDDEN
 
 from ..exchange import SettingOrigin, SpiderFacts
-from .feeds import is_utf_8
 from .with_playwright import is_playwright
 
 Effect = Literal["mapped", "kept", "refused"]
@@ -57,7 +56,7 @@ _HERE = "used by Scrapy's own class, which runs beside the spider"
 _EXTENSION = "Scrapy's extension needs the engine and does not run here"
 _STORES = "read by the pipelines' process"
 _HTTP_ONLY = "for other schemes than http and https, which are not fetched"
-_ROWS = "rows go to the outputs of the command: `-o FILE`"
+_ROWS = "rows go to crawlog's outputs: FEEDS, or -o of the command"
 _LOG = "the log of crawlog's processes"
 _QUEUES = "the frontier is crawlog's own, kept in the log"
 _CACHE = "there is no HTTP cache: crawl.pages has each page, and `crawlog replay` parses again without fetching"
@@ -150,23 +149,23 @@ SETTINGS: dict[str, SettingRow] = {
         "those of the project run beside the spider; of Scrapy's own, CoreStats and LogCount: others need the engine"
     ),
     "EXTENSIONS_BASE": _kept("as EXTENSIONS"),
-    "FEEDS": _said(_ROWS + "; they have the `fields` on which all feeds agree"),
+    "FEEDS": _mapped("outputs of the job, where the command has no -o"),
     "FEED_EXPORTERS": _said(_ROWS),
     "FEED_EXPORTERS_BASE": _kept(_ROWS),
-    "FEED_EXPORT_BATCH_ITEM_COUNT": _said(_ROWS),
-    "FEED_EXPORT_ENCODING": _said("rows are JSON values; the output writes them in UTF-8", is_utf_8),
+    "FEED_EXPORT_BATCH_ITEM_COUNT": _said("an output is one file", lambda value: not value),
+    "FEED_EXPORT_ENCODING": _mapped("encoding of text formats"),
     "FEED_EXPORT_FIELDS": _mapped("fields of the rows"),
-    "FEED_EXPORT_INDENT": _kept(_ROWS),
+    "FEED_EXPORT_INDENT": _mapped("indent of `.json`"),
     "FEED_FORMAT": _said(_ROWS),
     "FEED_STORAGES": _said(_ROWS),
     "FEED_STORAGES_BASE": _kept(_ROWS),
     "FEED_STORAGE_FTP_ACTIVE": _kept(_ROWS),
     "FEED_STORAGE_GCS_ACL": _kept(_ROWS),
     "FEED_STORAGE_S3_ACL": _kept(_ROWS),
-    "FEED_STORE_EMPTY": _kept(_ROWS),
+    "FEED_STORE_EMPTY": _said("an output without rows is written, too", bool),
     "FEED_TEMPDIR": _kept(_ROWS),
     "FEED_URI": _said(_ROWS),
-    "FEED_URI_PARAMS": _kept(_ROWS),
+    "FEED_URI_PARAMS": _kept("called for the URIs of FEEDS"),
     "FILES_STORE": _kept(_STORES),
     "FILES_STORE_GCS_ACL": _kept(_STORES),
     "FILES_STORE_S3_ACL": _kept(_STORES),

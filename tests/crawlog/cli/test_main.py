@@ -535,22 +535,6 @@ def test_the_summary_counts_items_that_pipelines_failed_and_names_the_place_of_t
     ]
 
 
-@pytest.mark.parametrize(
-    ("reason", "feed", "is_told"),
-    [("finished", "q s.json", True), ("already_finished", "q s.json", True), ("finished", "", False)]
-    + [(reason, "q s.json", False) for reason in ("interrupted", "stopped", "cancelled", "detached")],
-)
-def test_the_end_names_the_option_that_makes_the_file_of_a_feed(reason: str, feed: str, *, is_told: bool) -> None:
-    """A job that has not ended gives no whole file."""
-    told = summary_text.no_file(Summary("j", reason=reason), feed)
-    assert (
-        told
-        == [
-            "  no file was made: only `-o` makes one; the same command with `-o 'q s.json'` does it, without a request"
-        ][:is_told]
-    )
-
-
 def test_the_summary_tells_which_rules_dropped_how_many_links() -> None:
     """A crawl that ends too soon is mostly one of too small a scope."""
     counts = JobCounts(folded=2, fetched=1, dropped={"depth": 3, "scope": 1200})

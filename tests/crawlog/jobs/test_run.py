@@ -56,7 +56,7 @@ def test_a_run_tells_of_a_pipe_of_seeds_that_stays_open(tmp_path: Path, monkeypa
 def a_fleet(**parts: Any) -> Any:
     """A run whose workers answer at once, and whose job has ended with one dead letter."""
     fleet = object.__new__(PrivateFleet)
-    fleet.summary = Summary("shop", reason="finished", counts=JobCounts(fetched=2), dead=1)
+    fleet.summary = Summary("shop", reason="finished", counts=JobCounts(fetched=2), dead=1, output="rows.jsonl")
     fleet.supervisor = SimpleNamespace(ends=lambda _: (2,), lost_founds=())  # type: ignore[assignment]  # all that is asked
     fleet.outputs, fleet._vain_checks = None, 0
     fleet._wanted, fleet._dumps_stats = Wanted(JobRequest(outputs=("rows.jsonl",)), "shop", NO_SPIDER), False

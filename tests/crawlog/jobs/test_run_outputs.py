@@ -10,9 +10,13 @@ import pytest
 from crawlog.jobs import run_outputs
 from crawlog.jobs.run_outputs import RunOutputs
 from crawlog.schemas.control import Finished, OutputNote
+from crawlog.schemas.job_orders import NO_LAYOUT, FeedOutput
+from crawlog.streams.cluster.client import LogIdentity
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.settings import Settings
-from crawlog.streams.sink import PrivateNotes
+from crawlog.streams.sink import PrivateNotes, SinkState
+from crawlog.streams.sink_groups import SinkSpec
 
 END = Finished("shop", 1.0, reason="finished", rev=4)
 
@@ -27,10 +31,13 @@ class Supervised:
         self.parse_again = self.moved.append
 
 
-def outputs_of(data: Path, *given: str, pipelines: bool = False, by: Supervised | None = None) -> RunOutputs:
+def outputs_of(
+    data: Path, *given: str, pipelines: bool = False, by: Supervised | None = None, overwrite: bool = True
+) -> RunOutputs:
     """The outputs of a run in this folder."""
     supervisor: Any = by or Supervised(data)
-    return RunOutputs(supervisor, "shop", given, 0, (), pipelines=pipelines)
+    feeds = {output: FeedOutput(output, NO_LAYOUT, overwrite=overwrite) for output in given}
+    return RunOutputs(supervisor, "shop", feeds, 0, (), pipelines=pipelines)
 
 
 @pytest.mark.parametrize(
@@ -98,3 +105,16 @@ def test_rows_that_lack_are_given_up_once_no_fewer_lack(tmp_path: Path) -> None:
     [line] = outputs.missing
     assert line.startswith("crawl.items lost the rows of 6 pages, which could not be fetched or parsed again: ")
     assert line.endswith(f"{', '.join(urls[:5])}; --fresh crawls the job again from its seeds")
+
+
+def test_a_feed_replaces_no_file_that_its_job_has_not_made(tmp_path: Path) -> None:
+    """Scrapy would append to it. With `overwrite`, or once the job has begun the file, it is the job's."""
+    path = tmp_path / "rows.jsonl"
+    outputs_of(tmp_path, str(path), overwrite=False)
+    path.write_text("{}\n")
+    with pytest.raises(Misconfigured, match=r'FEEDS: .*rows\.jsonl is there.*appends to no file.*"overwrite": True'):
+        outputs_of(tmp_path, str(path), overwrite=False)
+    outputs_of(tmp_path, str(path))
+    SinkState(tmp_path, SinkSpec("shop", str(path)), LogIdentity("cluster", "topic")).close()
+    outputs_of(tmp_path, str(path), overwrite=False)
+    assert path.read_text() == "{}\n"

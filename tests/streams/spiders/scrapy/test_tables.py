@@ -175,6 +175,9 @@ MAPPED: dict[str, tuple[Any, Callable[[ScrapyRunner], Any], Any]] = {
     "DOWNLOAD_TLS_MIN_VERSION": ("TLSv1.3", job("network.min_tls"), "1.3"),
     "DOWNLOAD_VERIFY_CERTIFICATES": (True, job("network.verify_tls"), True),
     "DUPEFILTER_CLASS": ("scrapy.dupefilters.BaseDupeFilter", lambda runner: ids(runner, "/a", "/a"), 2),
+    "FEEDS": ({"a.csv": {}}, lambda runner: [one.output for one in runner.facts.feeds], ["a.csv"]),
+    "FEED_EXPORT_ENCODING": ("latin-1", lambda runner: runner.facts.layout.encoding, "iso8859-1"),
+    "FEED_EXPORT_INDENT": (4, lambda runner: runner.facts.layout.indent, 4),
     "FEED_EXPORT_FIELDS": (["b"], lambda runner: exported(runner, {"a": 1, "b": 2}), b'{"b": 2}'),
     "ITEM_PIPELINES": ({f"{HERE}.Tagging": 1}, lambda runner: runner.facts.has_pipelines, True),
     "ITEM_PIPELINES_BASE": ({f"{HERE}.Tagging": 1}, lambda runner: runner.facts.has_pipelines, True),
@@ -287,27 +290,6 @@ def test_a_kept_setting_is_what_the_project_says(name: str) -> None:
         assert any(note.startswith(f"{name}: ") and SETTINGS[name].what in note for note in runner.facts.notes)
 
 
-FEED = {"format": "csv", "fields": ["b", "c"]}
-
-
-@pytest.mark.parametrize(
-    ("feeds", "row", "said"),
-    [
-        ({"a.csv": FEED}, b'{"b": 2, "c": 3}', False),
-        ({"a.csv": FEED, "b.json": FEED | {"fields": {"b": "b", "c": "c"}}}, b'{"b": 2, "c": 3}', False),
-        ({"a.csv": {"fields": {"b": "named"}}}, b'{"named": 2}', False),
-        ({"a.csv": {"fields": None}}, b'{"a": 1, "b": 2, "c": 3}', False),
-        ({"a.csv": FEED, "b.json": {"format": "json"}}, b'{"c": 3, "a": 1}', True),
-        ({"a.csv": {}}, b'{"c": 3, "a": 1}', False),
-    ],
-)
-def test_rows_have_the_fields_on_which_all_feeds_agree(feeds: dict[str, Any], row: bytes, said: bool) -> None:
-    """A feed without fields has those of FEED_EXPORT_FIELDS, which count where feeds differ."""
-    runner = runner_of(Plain, {"FEEDS": feeds, "FEED_EXPORT_FIELDS": ["c", "a"]})
-    assert exported(runner, {"a": 1, "b": 2, "c": 3}) == row
-    assert any("the feeds have different fields" in note for note in runner.facts.notes) == said
-
-
 @pytest.mark.parametrize(
     "fields", [["c"], ("c",), {"c"}, frozenset("c"), {"c": scrapy.Field()}.keys(), {"c": "c"}, "c", '["c"]']
 )
@@ -322,19 +304,6 @@ def test_the_fields_of_a_set_stand_in_one_order_in_each_process() -> None:
     names = {f"f{n}" for n in range(30)}
     kind = type("Chosen", (Plain,), {"custom_settings": {"FEED_EXPORT_FIELDS": names}})
     assert list(json.loads(exported(runner_of(kind), dict.fromkeys(names, 1)))) == sorted(names)
-
-
-def test_what_an_output_cannot_do_of_a_feed_is_said_by_name() -> None:
-    """Not what is empty, nor the encoding that outputs have."""
-    unused = ("batch_item_count", "encoding", "item_classes", "item_export_kwargs", "item_filter", "postprocessing")
-    wanted: dict[str, Any] = dict.fromkeys(unused, "x") | {"batch_item_count": 100}
-    notes = runner_of(Plain, {"FEEDS": {"a.csv": wanted, "b.csv": wanted}}).facts.notes
-    assert [note.split()[1] for note in notes if " has no effect: " in note] == list(unused)
-    harmless = dict.fromkeys(unused) | {"encoding": "utf8", "batch_item_count": 0}
-    notes = runner_of(Plain, {"FEEDS": {"a.csv": harmless}, "FEED_EXPORT_ENCODING": "UTF-8"}).facts.notes
-    assert not any("has no effect" in note or "FEED_EXPORT_ENCODING" in note for note in notes)
-    notes = runner_of(Plain, {"FEED_EXPORT_ENCODING": "latin-1"}).facts.notes
-    assert any(note.startswith("FEED_EXPORT_ENCODING: ") for note in notes)
 
 
 def test_settings_of_the_job_are_settings_of_crawlog() -> None:
@@ -365,23 +334,6 @@ def test_the_start_says_where_crawlogs_defaults_count() -> None:
     flags = {"fetch.max_body_bytes": 2048, "politeness.per_host": 2, "network.verify_tls": False}
     given = resolve(Sources(flags=flags, environ={})).settings
     assert _with_defaults(facts, given).notes == facts.notes
-
-
-@pytest.mark.parametrize(
-    ("settings", "feed"),
-    [
-        ({}, ""),
-        ({"FEEDS": {"out/quotes.json": {"format": "json"}}}, "out/quotes.json"),
-        ({"FEEDS": {Path("/x/q.csv"): {}}}, "/x/q.csv"),
-        ({"FEED_URI": "file:///x/q.jsonl"}, "/x/q.jsonl"),
-        ({"FEEDS": {"s3://bucket/q.json": {}}}, "FILE.jsonl"),
-        ({"FEEDS": {"%(name)s.json": {}}}, "FILE.jsonl"),
-        ({"FEED_URI": "q.xml"}, "FILE.jsonl"),
-    ],
-)
-def test_the_file_of_a_feed_is_known(settings: dict[str, Any], feed: str) -> None:
-    """The end of a run without `-o` names the option that makes it."""
-    assert runner_of(Plain, settings).facts.feed == feed
 
 
 def test_a_limit_that_is_turned_off_counts_still_and_is_said() -> None:
