@@ -301,6 +301,8 @@ class Starting:
         elif result.error:
             self._fail(result.error, result.trace)
         self._feeding.took(result)
+        if result.waits and result.requests:
+            self._deaths = 0  # it may run for months
         if result.closes:
             self._closes = result.closes
             self._has_ended = True

@@ -1,11 +1,10 @@
 """Scrapy's spiders and projects, unchanged: Scrapy's own classes around a spider, without its engine. In a child alone.
 
 project.py: class, settings ─► crawler.py: spider, middlewares ─► scrapy_runner.py: pages in, items and requests out
-│
-page ─► arrived.py ─► downloading.py ─► scraping.py ◄──────────────┤──► facts.py: the job's settings, what differs
-│             └──► settings_table.py, meta_table.py
-│             └──► idle.py: what an idle job is fed with, `spider_idle`, Redis
-requests ◄─ recorded.py ◄─────────────────────────────┴─► feeds.py ─► items
+                                                                      │ ├─► facts.py: the job's settings, what differs
+page ─► arrived.py ─► downloading.py ─► scraping.py ◄─────────────────┤ │     └──► settings_table.py, meta_table.py
+requests ◄─ recorded.py ◄─────────────────┴─► feeds.py ─► items       │ └─► idle.py: behind `start`, if nothing is left
+                                              item_processing.py ◄────┘
 """
 
 from .crawler import StandInCrawler

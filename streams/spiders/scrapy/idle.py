@@ -130,6 +130,7 @@ class IdleRounds:
         self._scraping = scraping
         self._ref = ref
         self._queue = queue_of(crawler.spider, ref.job)
+        scraping.opened()  # what that changed in the spider is not a callback's
 
     async def round(self, wish: bytes) -> bool:
         """Ask for more, as a wish allows it. Returns: Whether to ask again; else `start` has ended.
@@ -144,7 +145,7 @@ class IdleRounds:
             return await self._asked(wish)
         finally:
             self._crawler.idle_engine = None
-            self._scraping.opened()  # what the round changed in the spider is not a callback's
+            self._scraping.opened()
 
     async def _asked(self, wish: bytes) -> bool:
         if self._queue is not None:

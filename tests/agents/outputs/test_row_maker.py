@@ -299,10 +299,12 @@ async def test_an_item_that_fails_is_a_dead_letter_once(bench: Bench) -> None:
     assert items.decode(letter.value).url == "a", "a redrive sends it again"
 
 
+@pytest.mark.parametrize("is_fed", [False, True])
 async def test_an_item_that_failed_is_tried_again_when_its_record_comes_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_fed: bool
 ) -> None:
     """A redrive of its letter, or the next fetch of its page."""
+    monkeypatch.setattr(Process, "is_fed", is_fed)
     bench.give("a", {"n": 1, "fails": True})
     await bench.work()
     monkeypatch.setattr(Seen, "process_item", lambda _self, item, _spider: {"n": item["n"]})
