@@ -191,6 +191,8 @@ class Downloads:
             spec, orders = self._specs.get(job), self._commands.of_host(host.key)
             if orders.stopped:
                 return "control: a command blocks the host"
+            if spec is not None and spec.state in ("cancelled", "deleted"):
+                return f"control: the job is {spec.state}"
             if not (orders.paused or self._commands.of_job(job).paused or (spec and spec.state == "paused")):
                 return ""
             await asyncio.sleep(LOOK_S)

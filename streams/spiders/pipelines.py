@@ -253,7 +253,10 @@ def check_pipelines(pipelines: object, path: object) -> None:
     """Refuse what cannot be pipelines, before anything is asked. Raises: Misconfigured."""
     if isinstance(pipelines, str) or not isinstance(pipelines, Sequence):
         raise Misconfigured(f"--spider {path}: pipelines = {pipelines!r:.80}: it is a list of classes")
+    media = sys.modules.get("scrapy.pipelines.media")
     for kind in pipelines:
+        if media is not None and isinstance(kind, type) and issubclass(kind, media.MediaPipeline):
+            raise Misconfigured(f"--spider {path}: pipelines: {kind.__name__} is for spiders of Scrapy's")
         if not any(callable(getattr(kind, name, None)) for name in METHODS):
             raise Misconfigured(f"--spider {path}: pipelines: {kind!r:.80} has no method process_item(self, item)")
 

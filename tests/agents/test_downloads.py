@@ -99,7 +99,10 @@ async def test_a_command_slows_pauses_and_blocks_a_host(site: Gallery) -> None:
         await asyncio.sleep(0.1)
         assert len(site.asked) == 1
         downloads.heard(Command("block", host=host))
-        assert (await waiting)[0].error.startswith("control: ")
+        assert (await waiting)[0].error == "control: a command blocks the host"
+        downloads.heard(Command("resume", host=host))
+        downloads.heard(JobCopy(JOB, JobSpec(state="cancelled"), 1))
+        assert (await got(downloads, f"{site.origin}/paper/3.pdf"))[0].error == "control: the job is cancelled"
     assert len(site.asked) == 1
 
 

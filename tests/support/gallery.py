@@ -37,7 +37,7 @@ def page(number: int) -> bytes:
     """A page with pictures and documents, some of which do not come."""
     names = [f"img/{number}", f"img/{number + 1}", f"missing/{number}", f"moved/{number}", f"private/{number}"]
     pictures = "".join(f'<img src="/{name}.jpg">' for name in names)
-    papers = f'<embed src="/paper/{number}.pdf"><embed src="/missing/{number}.pdf">'
+    papers = f'<embed src="/paper/{number}.pdf"><embed src="/missing/gone-{number}.pdf">'
     return f"<h1>page {number}</h1>{pictures}{papers}".encode()
 
 
@@ -60,7 +60,7 @@ class Gallery:
         self.asked: list[tuple[str, float]] = []
         self.headers: dict[str, dict[str, str]] = {}
         self.latency_s = 0.0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
+        self._server = _Server(("127.0.0.1", 0), _handler_of(self))
         self._server.daemon_threads = True
         self.origin = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -101,6 +101,11 @@ class Gallery:
             return 404, "text/html", b"no such thing"
         named, body = answers[kind]
         return 200, named, body()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """Nothing: clients are killed."""
 
 
 def _handler_of(site: Gallery) -> type[BaseHTTPRequestHandler]:

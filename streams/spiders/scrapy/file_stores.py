@@ -10,6 +10,7 @@ store of S3 needs botocore, which cannot be installed beside Faust.
 import asyncio  # runs in the child alone
 import errno
 import hashlib
+import os
 import posixpath
 from collections.abc import Callable
 from functools import partial
@@ -108,12 +109,12 @@ class S3Store(FileStore):
         super().__init__(uri)
         bucket, _, prefix = uri.partition("://")[2].partition("/")
         self._at = f"{bucket}/{prefix}"  # the path follows without a slash, as in Scrapy
-        endpoint = urlsplit(self.AWS_ENDPOINT_URL or "")
+        endpoint = urlsplit(self.AWS_ENDPOINT_URL or os.environ.get("AWS_ENDPOINT_URL") or "")
         self._files = _library("pyarrow.fs").S3FileSystem(
             access_key=self.AWS_ACCESS_KEY_ID,
             secret_key=self.AWS_SECRET_ACCESS_KEY,
             session_token=self.AWS_SESSION_TOKEN,
-            region=self.AWS_REGION_NAME,
+            region=self.AWS_REGION_NAME or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
             endpoint_override=endpoint.netloc or None,
             scheme=endpoint.scheme or ("http" if self.AWS_USE_SSL is False else "https"),
             allow_delayed_open=True,  # a file of one part is sent by one request

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import scrapy.exceptions
+from scrapy.pipelines.files import FilesPipeline
 
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders.pipelines import (
@@ -148,7 +149,12 @@ async def test_what_would_end_a_program_fails_one_item(kind: type[BaseException]
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
-    [("shop.Pipeline", "list of classes"), (Adds, "list of classes"), ([dict], "no method process_item")],
+    [
+        ("shop.Pipeline", "list of classes"),
+        (Adds, "list of classes"),
+        ([dict], "no method process_item"),
+        ([FilesPipeline], "FilesPipeline is for spiders of Scrapy's"),
+    ],
 )
 def test_what_are_no_pipelines_is_refused(wrong: Any, told: str) -> None:
     """Before anything is asked."""
