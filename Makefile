@@ -2,6 +2,7 @@
 #
 #   make crawl                                  the demo site in examples/
 #   make crawl URLS="https://example.com/"      your own; ARGS="--depth 2 -s politeness.delay_s=2 -o pages.csv" goes to `crawlog run`
+#   make setup EXTRAS="postgres xlsx"           installs, with extras of pyproject.toml
 #   make test | check | bench                   the suite | what CI checks | the measurements of bench/
 #   make test-long                              what the suite leaves out: deaths, damages and loads, and many examples of what is drawn
 #   make faults                                 every fault that we can cause, judged by the site's access log: hours
@@ -12,6 +13,7 @@ BIN     = $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 URLS   ?=
+EXTRAS ?=
 ARGS   ?=
 OUT    ?= pages.jsonl
 
@@ -64,6 +66,11 @@ build/typing: $(FRONT)
 
 # Installed exactly as locked: every file by its hash; then crawlog itself, built with the locked setuptools.
 setup: $(VENV)/.locked
+ifneq ($(strip $(EXTRAS)),)
+	@mkdir -p build && sed -n 's/^\([a-z0-9._-]*==[^ ]*\).*/\1/p' requirements-dev.lock >build/constraints.txt
+	@$(BIN)/python -m pip install --quiet --no-build-isolation --constraint build/constraints.txt \
+		--editable ".[$(shell echo $(EXTRAS) | tr ' ' ,)]"
+endif
 setup-dev: $(VENV)/.locked-dev
 
 $(VENV)/.locked: requirements.lock pyproject.toml | $(VENV)/bin/python

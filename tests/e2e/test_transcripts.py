@@ -16,8 +16,9 @@ WITH_TRANSCRIPTS = [
 @pytest.mark.parametrize("page", WITH_TRANSCRIPTS)
 def test_each_command_of_the_page_prints_what_the_page_shows(page: str, tmp_path: Path) -> None:
     """All in one folder, one after the other, on the demo site."""
-    with session(tmp_path) as folder:
-        for step in steps((REPO / page).read_text()):
+    text = (REPO / page).read_text()
+    with session(tmp_path, text) as folder:
+        for step in steps(text):
             out = taken(step, folder)
             assert is_shown(step.shown, out), f"$ {step.command}\n" + "\n".join(out)
 

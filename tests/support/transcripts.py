@@ -7,7 +7,8 @@ The word behind the three backticks tells the blocks of a page apart; CONTRIBUTI
     sh, text, …      everything else: not run
 
 The transcripts of a page are one session in one folder, in which its files are. In what a page shows, numbers, times,
-names of jobs and paths may be others; `…` stands for any words, alone on a line for lines.
+names of jobs and paths may be others; `…` stands for any words, alone on a line for lines. Where a page names a server
+by a variable (`SERVERS`), one is started, and the variable has its address.
 
     python -m tests.support.transcripts docs/tutorial.md        writes the page's transcripts anew
 """
@@ -20,15 +21,19 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 from tests.support.deployed import ENVIRON
+from tests.support.postgres import postgres_server
 from tests.support.processes import Process, until
 
 REPO = Path(__file__).parents[2]
 LIMIT_S = 480.0
+SERVERS = {"POSTGRES": postgres_server}  # By the variable with which a page names its address, such as `$POSTGRES`
+
 _PROGRESS = re.compile(r"^\d+ s: ")
 _VARIES = (
     (re.compile(r"job-[0-9a-f]{10}"), "job-#"),
@@ -143,7 +148,7 @@ def taken(step: Step, folder: Path) -> list[str]:
 
 
 @contextmanager
-def session(folder: Path) -> Iterator[Path]:
+def session(folder: Path, page: str) -> Iterator[Path]:
     """A folder in which a reader of the documentation would stand, that of a clone without its data, and the demo site.
 
     The site has fixed addresses, so sessions wait for each other. A fleet that a command left is stopped at the end.
@@ -154,10 +159,14 @@ def session(folder: Path) -> Iterator[Path]:
         fcntl.flock(alone, fcntl.LOCK_EX)
         with Process([sys.executable, script], stdout=subprocess.DEVNULL):
             until(_is_up, "the demo site")
-            try:
-                yield folder
-            finally:
-                printed("crawlog down", folder)
+            with ExitStack() as servers, patch.dict(os.environ):
+                for name, server in SERVERS.items():
+                    if f"${name}" in page:
+                        os.environ[name] = servers.enter_context(server()).address
+                try:
+                    yield folder
+                finally:
+                    printed("crawlog down", folder)
 
 
 def _is_up() -> bool:
@@ -186,5 +195,6 @@ def _write(path: Path, folder: Path) -> None:
 if __name__ == "__main__":
     import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="transcripts-") as name, session(Path(name)) as here:
-        _write(Path(sys.argv[1]), here)
+    given = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory(prefix="transcripts-") as name, session(Path(name), given.read_text()) as here:
+        _write(given, here)
