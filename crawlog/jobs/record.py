@@ -14,6 +14,7 @@ A fleet has a job for several people, so a request cannot change what another on
 where another command has created the job meanwhile.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 
 BROKEN = "spider_broken"  # Reason of a job that failed before its first request: its spider cannot be made
+
+_NOT_PLAIN = re.compile(r"^[^A-Za-z0-9_]|[^A-Za-z0-9_.-]")  # Characters of a feed that the name of an output lacks
 
 Step = Literal["create", "begin_again", "change", "keep"]
 
@@ -167,6 +170,8 @@ class Wanted:
 
     def _of_fleet(self, settings: "Settings", at: float) -> tuple[OutputSpec, ...]:
         given = self.outputs(at)
+        if not self.request.outputs:
+            given = {_NOT_PLAIN.sub("-", name): feed for name, feed in given.items()}
         outputs = outputs_of(settings, given, pipelines=self.spider.pipelines)
         return tuple(
             msgspec.structs.replace(one, layout=given[one.name].layout) if one.name in given else one for one in outputs
