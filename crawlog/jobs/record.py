@@ -39,7 +39,6 @@ from crawlog.streams.job_spec import JobSpider, job_values, kept_settings, resol
 from crawlog.streams.jobs import traits
 from crawlog.streams.printable import shown_time
 from crawlog.streams.sink import is_file
-from crawlog.streams.sink_groups import ARCHIVE
 
 from .request import JobRequest
 
@@ -158,12 +157,9 @@ class Wanted:
             return msgspec.structs.replace(spec, outputs=own.outputs, code=own.code, priority=own.priority)
         if self.may_change:  # its outputs are those of the command
             return spec
-        outputs = self._of_fleet(settings, known.spec.at if known is not None else now)
-        archives = [one for one in outputs if settings.sink.outputs.get(one.name, "").startswith(ARCHIVE)]
         return msgspec.structs.replace(
             spec,
-            outputs=outputs,
-            full_headers=spec.full_headers or bool(archives),
+            outputs=self._of_fleet(settings, known.spec.at if known is not None else now),
             code=self.code,
             priority=request.priority if self.source is None else 0,
         )

@@ -28,6 +28,7 @@ from crawlog.streams.log import CommandProducer, Producer, Topics, ensure_topics
 from crawlog.streams.printable import without_secrets
 from crawlog.streams.settings import NO_FILE, Settings, Sources, resolve, to_environ
 from crawlog.streams.sink import sink_class
+from crawlog.streams.sink_groups import ARCHIVE
 
 from .record import BROKEN, Wanted, plan, taken
 from .request import NO_PARTS, JobRequest, LocalParts, checked, job_name, of_workers, refused, text_of
@@ -240,10 +241,13 @@ def job_settings(settings: "Settings", wanted: JobRequest, facts: "SpiderFacts |
     flags = {"run.depth": wanted.depth, "run.max_pages": wanted.max_pages}
     of_spider = facts.settings if facts is not None else {}
     others = of_workers(of_spider)
+    own = [f"{key}={text_of(value)}" for key, value in wanted.own.items()]
+    if any(settings.sink.outputs.get(name, "").startswith(ARCHIVE) for name in wanted.outputs):
+        own.append("pages.headers=full")
     return resolve(
         Sources(
             flags={key: value for key, value in flags.items() if value is not None},
-            pairs=[f"{key}={text_of(value)}" for key, value in wanted.own.items()],
+            pairs=own,
             spider={key: value for key, value in of_spider.items() if key not in others},
             config=NO_FILE,
             environ=to_environ(settings),

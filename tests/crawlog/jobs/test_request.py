@@ -89,6 +89,15 @@ OF_ANOTHER_CLUSTER = SpiderFacts(
 )
 
 
+@pytest.mark.parametrize(("outputs", "headers"), [(("archive",), "full"), (("rows.jsonl",), "needed"), ((), "needed")])
+def test_pages_for_an_archive_keep_all_headers(outputs: tuple[str, ...], headers: str) -> None:
+    """Where the submitting machine declares the output, too; else its worker says what is missing."""
+    base = load({})
+    sink = base.sink.model_copy(update={"outputs": {"archive": "warc:/archive/{job}"}})
+    base = base.model_copy(update={"sink": sink})
+    assert job_settings(base, JobRequest(outputs=outputs), None).pages.headers == headers
+
+
 def test_deployed_code_with_settings_of_workers_is_refused_before_they_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
