@@ -10,7 +10,7 @@ reads Arrow data sets that Python has opened.
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,8 @@ from crawlog.streams.errors import Misconfigured
 
 from . import tables
 from .kept_table import Say, alike
-from .log_tables import QUEUES, LogTables, folder_of, read_log
+from .log_tables import LogTables, folder_of, read_log
+from .tables import QUEUES
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -30,6 +31,8 @@ THREADS = 4  # At most
 
 # The view of a table that is read from the log; each takes the rows that count.
 VIEWS = {"rows": tables.ROWS, "pages": tables.PAGES, "urls": tables.URLS, "dead": tables.DEAD, "jobs": "{kept}"}
+
+NEWEST = {"rows": tables.NEWEST_ITEMS, "urls": tables.NEWEST_RESULTS}
 
 ALLOWED = ("SELECT", "EXPLAIN", "MULTI")  # Statements; a PIVOT is a MULTI
 
@@ -120,11 +123,12 @@ def answered(
         else:
             _Views(connection, folder_of(settings), found, job).make()
         lock(connection)
-        relation = connection.sql(sql)
         raw = sorted(one.name for one in found.jobs if one.is_raw and job in ("", one.name) and "rows" in found.tables)
-        return QueryAnswer(connection, relation if most is None else relation.limit(most, first), raw)
-    except duckdb.Error as error:
-        raise _told(error, connection, sql) from error
+        try:
+            relation = connection.sql(sql)
+            return QueryAnswer(connection, relation if most is None else relation.limit(most, first), raw)
+        except duckdb.Error as error:
+            raise _told(error, connection, sql) from error
     except BaseException:
         connection.close()
         raise
@@ -184,11 +188,10 @@ def _told(error: Exception, connection: Any = None, sql: str = "") -> Misconfigu
     import duckdb
 
     if connection is not None:
-        with closing(connection):
-            try:
-                connection.execute(sql)  # its error names the line, that of a relation does not
-            except duckdb.Error as again:
-                error = again
+        try:
+            connection.execute(sql)  # its error names the line, that of a relation does not
+        except duckdb.Error as again:
+            error = again
     lines = str(error).splitlines()
     text = "\n".join(line for line in lines if line.strip() and not ("Table with" in lines[0] and "Did you" in line))
     then = (
@@ -220,17 +223,27 @@ class _Views:
         """Makes a view of each table that was read."""
         of_known_job = 'SEMI JOIN "$jobs" j ON t.job = j.job'
         counts = {
-            "rows": _counting('"$job"', '"$page"', "$voids"),
-            "pages": _counting("job", '"$page"', "$voids"),
-            "urls": _counting("job", '"$at"', "$skipped"),
+            "rows": self._counting('"$job"', '"$page"', "$voids"),
+            "pages": self._counting("job", '"$page"', "$voids"),
+            "urls": self._counting("job", '"$at"', "$skipped"),
             "dead": 'WHERE "$of" IS NOT NULL OR t.job IN (SELECT job FROM "$jobs")' if self._job else "",
             "jobs": of_known_job,
             QUEUES: of_known_job,
         }
-        kept = {name: f"SELECT t.* FROM ({self._union(name)}) t {counts[name]}" for name in self._found.tables}
-        for name in kept.keys() - {QUEUES}:
-            sql = VIEWS[name].format(kept=kept[name], queued=kept.get(QUEUES))
-            self._connection.execute(f"CREATE VIEW {name} AS {sql}")
+        found = self._found.tables
+        parts = {name: f"SELECT t.* FROM ({self._union(name)}) t {counts.get(name, '')}" for name in found}
+        for name in found.keys() & VIEWS.keys():
+            texts = {"kept": parts[name], "queues": parts.get(QUEUES), "again": parts.get(f"{name}{tables.AGAIN}")}
+            newest = NEWEST[name].format(**texts) if found.get(f"{name}{tables.AGAIN}") else ""
+            self._connection.execute(f"CREATE VIEW {name} AS {VIEWS[name].format(**texts, newest=newest)}")
+
+    def _counting(self, job: str, at: str, ranges: str) -> str:
+        """SQL that keeps what counts: of the chosen jobs, since they began, and not cancelled by a rewind."""
+        since = f'JOIN "$jobs" j ON t.{job} = j.job AND t."$epoch" >= j.since'
+        if not self._connection.execute(f'FROM "{ranges}" LIMIT 1').fetchall():
+            return since  # the next condition takes longer than most queries
+        return f"""{since} WHERE NOT EXISTS (FROM "{ranges}" v WHERE v.job = t.{job} AND t."$epoch" < v.epoch
+            AND t.{at} >= v.low AND t.{at} < v.high)"""
 
     def _union(self, name: str) -> str:
         """SQL of all rows of a table's files. Columns of one name have one type, the wider one."""
@@ -248,10 +261,3 @@ class _Views:
         kinds = [pa.string(), *[pa.int64()] * (len(columns) - 1)]
         arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
         self._connection.register(name, pa.table(dict(zip(columns, arrays, strict=True))))
-
-
-def _counting(job: str, at: str, voids: str) -> str:
-    """SQL that keeps what counts: of the chosen jobs, since they began, and not cancelled by a rewind."""
-    return f"""JOIN "$jobs" j ON t.{job} = j.job AND t."$epoch" >= j.since
-        WHERE NOT EXISTS (FROM "{voids}" v WHERE v.job = t.{job} AND t."$epoch" < v.epoch
-            AND t.{at} >= v.low AND t.{at} < v.high)"""

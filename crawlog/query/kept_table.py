@@ -70,22 +70,33 @@ class KeptFile(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct):
-    """What is kept of a table: `kept.json`. Attributes: offsets: The next one of each partition."""
+    """What is kept of a table: `kept.json`.
+
+    Attributes:
+        offsets: The next one of each partition.
+        again: Name of the file with the keys that several records have, so that a query looks for the newest of these
+            alone; empty without one.
+    """
 
     log: LogIdentity
     version: int = VERSION
     offsets: dict[int, int] = {}
     files: list[KeptFile] = []
+    again: str = ""
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, say: Say = lambda _: None) -> Iterator[None]:
     """Makes the folder, and waits until no other query extends what is in it."""
     files.own(folder.parent)
     files.own(folder)
     file = files.opened(folder / "lock", os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another query reads {folder.name}; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
     finally:
         os.close(file)
@@ -96,12 +107,12 @@ def extended(settings: "Settings", folder: Path, source: KeptSource, say: Say) -
 
     Raises: EngineError: the log cannot be read; what was read before is kept.
     """
-    with locked(folder):
+    with locked(folder, say):
         bounds = log_bounds(settings, source.topic, list(range(source.partitions)))
         kept = _fitting(folder, log_identity(settings, source.topic), bounds)
         _Extension(settings, folder, source, kept, say).run(bounds)
         _merge_small(folder, kept)
-        remove_left(folder, [one.name for one in kept.files])
+        remove_left(folder, [kept.again, *(one.name for one in kept.files)])
     return kept
 
 
@@ -111,7 +122,7 @@ def _fitting(folder: Path, log: LogIdentity, bounds: Mapping[int, tuple[int, int
         kept = msgspec.json.decode((folder / KEPT).read_bytes(), type=Kept)
     except (OSError, ValueError):
         return Kept(log)
-    is_whole = all(_size(folder / one.name) == one.size_bytes for one in kept.files)
+    is_whole = all(_size(folder / one.name) == one.size_bytes for one in kept.files) and (folder / kept.again).exists()
     is_within = all(end <= bounds[at][1] for at, end in kept.offsets.items() if at in bounds)
     return kept if (kept.log, kept.version) == (log, VERSION) and is_whole and is_within else Kept(log)
 
@@ -153,9 +164,27 @@ class _Extension:
 
     def _write(self) -> None:
         for job, rows in self._rows.items():
-            self._kept.files.append(write_file(self._folder, self._source.table(rows), job))
+            table = self._source.table(rows)
+            if "$key" in table.column_names:
+                self._note_again(table.select(["$key", "$at"]), job)
+            self._kept.files.append(write_file(self._folder, table, job))
         self._rows = {}
         _note(self._folder, self._kept)
+
+    def _note_again(self, fresh: Any, job: str) -> None:
+        """Adds the keys of new rows that another record has, too."""
+        import pyarrow as pa
+        from pyarrow import compute, dataset
+
+        old = [self._folder / one.name for one in self._kept.files if one.job == job]
+        is_fresh = dataset.field("$key").isin(fresh["$key"].unique())
+        known = [dataset.dataset(old).to_table(columns=["$key", "$at"], filter=is_fresh)] if old else []
+        places = pa.concat_tables([fresh, *known]).group_by("$key").aggregate([("$at", "min"), ("$at", "max")])
+        found = places.filter(compute.not_equal(places["$at_min"], places["$at_max"])).select(["$key"])
+        if found.num_rows:
+            before = [dataset.dataset(self._folder / self._kept.again).to_table()] if self._kept.again else []
+            all_keys = pa.concat_tables([*before, found]).group_by("$key").aggregate([])
+            self._kept.again = write_file(self._folder, all_keys).name
 
     def _tell(self, done: int, total: int) -> None:
         if not done % 1_000 and time.monotonic() > self._told_at + NOTICE_AFTER_S:

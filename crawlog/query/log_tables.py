@@ -22,7 +22,7 @@ from crawlog.streams.sink_groups import STDOUT, SinkSpec
 from .folded_urls import queues
 from .kept_table import VERSION, Say, extended, locked, remove_left, write_file
 from .pipeline_tables import made_rows
-from .tables import jobs_table, place, sources
+from .tables import AGAIN, QUEUES, jobs_table, place, sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 TABLES = "tables.json"
-
-QUEUES = "queues"  # The files of the queued URLs, beside the tables
 
 
 class CountingJob(msgspec.Struct, frozen=True):
@@ -71,7 +69,7 @@ class LogTables(msgspec.Struct):
 
     def only(self, names: Collection[str]) -> "LogTables":
         """The same with some of its tables."""
-        wanted = {*names, QUEUES} if "urls" in names else names
+        wanted = {*names, *(f"{name}{AGAIN}" for name in names), *((QUEUES,) if "urls" in names else ())}
         return msgspec.structs.replace(self, tables={name: self.tables[name] for name in self.tables if name in wanted})
 
 
@@ -115,6 +113,8 @@ def read_log(settings: "Settings", names: Collection[str], job: str, say: Say) -
             continue
         found = extended(settings, folder / kept[name].topic, kept[name], say)
         now.tables[name] = [(f"{kept[name].topic}/{one.name}", one.job) for one in found.files]
+        if name in ("rows", "urls"):
+            now.tables[f"{name}{AGAIN}"] = [(f"{kept[name].topic}/{found.again}", "")] if found.again else []
         if name == "rows":
             _take_made(settings, topics, state, now)
         if name == "urls":

@@ -6,6 +6,7 @@ pages that a rewind of the crawl cancels. A place is one number: partition << OF
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 OFFSET_BITS = 44
 
 MOST_COLUMNS = 1_000  # Columns of a file of rows; what further keys have is left out
+
+QUEUES = "queues"  # The queued URLs, beside the table `urls`
+
+AGAIN = " again"  # Behind the name of a table: its keys that several records have
 
 NAMES = ("rows", "pages", "urls", "dead", "jobs")
 
@@ -116,7 +121,8 @@ def column(values: list[Any]) -> Any:
         if all(-1 << 63 <= one < 1 << 63 for one in values if one is not None):
             return pa.array(values, pa.int64()) if bool not in kinds else pa.array(map(_int, values), pa.int64())
     elif kinds <= {bool, int, float}:
-        return pa.array([None if one is None else float(one) for one in values], pa.float64())
+        with suppress(OverflowError):  # an integer of 400 digits
+            return pa.array([None if one is None else float(one) for one in values], pa.float64())
     texts = pa.array(
         [one if one is None or isinstance(one, str) else _encode(one).decode() for one in values], pa.string()
     )
@@ -129,8 +135,12 @@ def _int(value: int | None) -> int | None:
 
 ROWS = """
     SELECT * EXCLUDE ("$key", "$page", "$at", "$epoch", "$job", "$url", "$is_row"), "$job" AS _job, "$url" AS _url
-    FROM ({kept}) r WHERE "$is_row" AND "$at" IN (
-        SELECT arg_max("$at", ("$page", "$at")) FROM ({kept}) GROUP BY "$key")
+    FROM ({kept}) r WHERE "$is_row" {newest}
+"""
+
+# Of keys that several records have, only the newest one counts; without such keys a million rows cost nothing.
+NEWEST_ITEMS = """AND ("$key" NOT IN ({again}) OR ("$key", "$at") IN (
+    SELECT ("$key", arg_max("$at", ("$page", "$at"))) FROM ({kept}) WHERE "$key" IN ({again}) GROUP BY "$key"))
 """
 
 # ------------------------------------------------------------------ the others
@@ -204,9 +214,13 @@ def _result_rows(record: "Message") -> Iterator[tuple[str, Row]]:
 
 
 URLS = """
-    WITH queued AS (FROM ({queued})), done AS (FROM ({kept}) WHERE "$key" NOT IN (SELECT "$key" FROM queued))
-    SELECT url, job, state, depth, split_part(url, '/', 3) AS host, status, reason, attempt, done_at, next_at FROM (
-        FROM queued UNION ALL BY NAME FROM done WHERE "$at" IN (SELECT max("$at") FROM done GROUP BY "$key"))
+    WITH queued AS (FROM ({queues})), done AS (FROM ({kept}) WHERE "$key" NOT IN (SELECT "$key" FROM queued))
+    SELECT url, job, state, depth, split_part(url, '/', 3) AS host, status, reason, attempt, done_at, next_at
+    FROM (FROM queued UNION ALL BY NAME FROM done WHERE true {newest})
+"""
+
+NEWEST_RESULTS = """AND ("$key" NOT IN ({again}) OR ("$key", "$at") IN (
+    SELECT ("$key", max("$at")) FROM done WHERE "$key" IN ({again}) GROUP BY "$key"))
 """
 
 _LETTERS = {
@@ -291,6 +305,8 @@ def _columns(kinds: dict[str, str], rows: list[Row]) -> dict[str, Any]:
 
 def empty(name: str) -> Any:
     """A kept table without rows."""
+    if name.endswith(AGAIN):
+        return _fixed({"$key": "int64"}, [])
     return _fixed(
         {"rows": _OF_RECORD, "pages": _PAGES, "urls": _RESULTS, "queues": _RESULTS, "dead": _LETTERS, "jobs": _JOBS}[
             name

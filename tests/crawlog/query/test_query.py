@@ -222,12 +222,20 @@ def test_urls_are_those_in_the_queues_and_those_with_a_result(log: Log) -> None:
         [f"{HOST}/2", "queued", 1, "a.example", None],
         [f"{HOST}/3", "queued", 1, "a.example", None],
     ]
+    late = Result(f"{HOST}/1", log.row(0), "fetched", http=404, at=1.0, page=(0, 9))
     later = Result(f"{HOST}/2", log.row(1), "failed", reason="dns", at=5.0, next_at=9.0, delay_s=4.0, depth=1)
+    log.urls(results=[late, later])
     log.urls(results=[Result(f"{HOST}/1", log.row(0), "fetched", http=200, at=1.0, page=(0, 0)), later])
     assert log.ask("SELECT url, state, status, attempt, next_at::VARCHAR FROM urls ORDER BY 1") == [
         [f"{HOST}/1", "fetched", 200, 1, None],
         [f"{HOST}/2", "waiting", None, 1, "1970-01-01 00:00:09"],
         [f"{HOST}/3", "queued", None, 0, None],
+    ]
+    log.urls(results=[Result(f"{HOST}/3", log.row(2), "fetched", http=404, at=1.0, page=(0, 1), depth=1)])
+    log.urls(results=[Result(f"{HOST}/3", log.row(2), "fetched", http=200, at=2.0, page=(0, 2), depth=1)])
+    assert log.ask("SELECT url, status FROM urls WHERE state = 'fetched' ORDER BY 1") == [
+        [f"{HOST}/1", 200],
+        [f"{HOST}/3", 200],
     ]
 
 
@@ -266,8 +274,10 @@ def test_only_the_tables_that_the_sql_names_are_read_and_only_what_is_new(
     assert log.ask("SELECT sum(n), sum(x) FROM rows") == [[15, 1]]
     assert read == [(log.topics.items, 1)] * 6 + [(log.topics.items, 0)]
     assert len(log.kept("items").files) == 3
+    log.item("0", {"n": 100}, page=9)
+    assert log.ask("SELECT count(*), sum(n) FROM rows") == [[6, 115]], "it replaces the row of an earlier file"
     log.ask("SELECT 'rows and dead' FROM jobs JOIN pages USING (job)")
-    assert {topic for topic, _ in read[7:]} == {log.topics.pages}
+    assert {topic for topic, _ in read[8:]} == {log.topics.pages}
 
 
 def test_a_log_that_was_made_again_is_read_anew(log: Log) -> None:
