@@ -165,13 +165,12 @@ class Wanted:
         )
 
     def _of_fleet(self, settings: "Settings", at: float) -> tuple[OutputSpec, ...]:
-        given = self.outputs(at)
-        if not self.request.outputs:
-            given = {_NOT_PLAIN.sub("-", name): feed for name, feed in given.items()}
-        outputs = outputs_of(settings, given, pipelines=self.spider.pipelines)
-        return tuple(
-            msgspec.structs.replace(one, layout=given[one.name].layout) if one.name in given else one for one in outputs
-        )
+        if self.feeds and not self.request.outputs:
+            given = self.outputs(at).items()
+            return tuple(OutputSpec(_NOT_PLAIN.sub("-", name), layout=feed.layout) for name, feed in given)
+        outputs = outputs_of(settings, self.request.outputs, pipelines=self.spider.pipelines)
+        named = self.request.outputs
+        return tuple(msgspec.structs.replace(one, layout=self.layout) if one.name in named else one for one in outputs)
 
 
 def plan(wanted: Wanted, spec: JobSpec, known: JobCopy | None, *, is_done: bool) -> RecordPlan:
