@@ -11,7 +11,7 @@ CHANGES_BYTES = 4 << 20  # Rows that a store takes in one transaction
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
-_decode = msgspec.json.Decoder(dict[str, object]).decode
+_decode = msgspec.json.Decoder(dict[str, object]).decode_lines
 
 
 class KeyRows(NamedTuple):
@@ -44,7 +44,7 @@ class KeyRows(NamedTuple):
 
     def rows(self) -> list[dict[str, object]]:
         """The rows, decoded."""
-        return [_decode(line) for line in self.block.splitlines()]
+        return _decode(self.block)
 
 
 class RowChanges(NamedTuple):

@@ -20,6 +20,8 @@ OWN = ("_key", "_n", "_job", "_url", "_page", "_rest", "_gone")  # Columns of cr
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1  # Of a column of integers
 
+AS_THEY_ARE: dict[Kind | None, type] = {"bool": bool, "float": float}
+
 EXACT = 1 << 53  # Integers up to this are exact as floats
 
 _encode = msgspec.json.Encoder().encode
@@ -45,8 +47,13 @@ def new_columns(rows: Iterable[Mapping[str, object]], known: Mapping[str, Kind |
         known: By name; None for a column of the user's own type.
     """
     found: dict[str, Kind] = {}
+    shapes: set[tuple[object, ...]] = set()  # most rows are like others
     folded = {_folded(name) for name in (*known, *OWN)}
     for row in rows:
+        shape = (*row, *map(type, row.values()))
+        if shape in shapes:
+            continue
+        shapes.add(shape)
         for name, value in row.items():
             kind = kind_of(value)
             there = found.get(name, known.get(name))
@@ -62,38 +69,37 @@ def new_columns(rows: Iterable[Mapping[str, object]], known: Mapping[str, Kind |
 
 def cell(value: object, kind: Kind | None) -> tuple[bool, object]:
     """Whether a value fits a column, and what is written there; JSON as text."""
-    if value is None:
-        return True, None
     if kind == "text":
-        return True, _text(value) if isinstance(value, str) else json_text(value)
+        return True, value.replace("\0", "\ufffd") if isinstance(value, str) else json_text(value)
     if kind == "json":
         return True, json_text(value)
     there = kind_of(value)
     if kind == "float" and isinstance(value, int) and there == "int":
-        return abs(value) <= EXACT, float(value)
-    return there == kind, value
+        is_exact = abs(value) <= EXACT
+        return is_exact, float(value) if is_exact else None
+    return (True, value) if there == kind else (False, None)
 
 
-def cells(row: Mapping[str, object], columns: Mapping[str, Kind | None]) -> list[object]:
-    """The values of a row, in the order of the columns; `_rest` behind them."""
-    made: dict[str, object] = {}
+def cells(row: dict[str, object], columns: Mapping[str, Kind | None]) -> list[object]:
+    """The values of a row, which is emptied, in the order of the columns; `_rest` behind them."""
+    made: list[object] = []
     rest: dict[str, object] = {}
-    for name, value in row.items():
-        fits, written = cell(value, columns[name]) if name in columns else (value is None, None)
-        if fits:
-            made[name] = written
-        else:
-            rest[name] = value
-    return [*(made.get(name) for name in columns), json_text(rest) if rest else None]
+    for name, kind in columns.items():
+        value = row.pop(name, None)
+        if value is not None and type(value) is not AS_THEY_ARE.get(kind):
+            fits, written = cell(value, kind)
+            if not fits:
+                rest[name] = value
+            value = written
+        made.append(value)
+    rest |= {name: value for name, value in row.items() if value is not None}
+    made.append(json_text(rest) if rest else None)
+    return made
 
 
 def json_text(value: object) -> str:
     """JSON that stores accept: without U+0000, which PostgreSQL refuses in texts and JSON."""
     return _encode(value).decode("utf-8", "replace").replace("\\u0000", "\ufffd")
-
-
-def _text(value: str) -> str:
-    return value.replace("\0", "\ufffd")
 
 
 def _may_be(name: str, folded: set[str]) -> bool:

@@ -204,10 +204,11 @@ class SqlStore(Store):
         self._columns = {name: self.kinds.get(type_) for name, type_ in types.items() if name not in OWN}
         return types
 
-    def _add_columns(self, rows: list[dict[str, object]]) -> None:
-        """Add the columns that rows want, and widen those of integers."""
+    def _add_columns(self, changes: RowChanges) -> bool:
+        """Add the columns that rows want, and widen those of integers; whether there were any."""
+        rows = [row for one in changes.keys for row in one.rows()]
         if not new_columns(rows, self._columns):
-            return
+            return False
         with self._altering():
             self._see_columns()  # another worker may have added some
             wanted = new_columns(rows, self._columns)
@@ -219,10 +220,24 @@ class SqlStore(Store):
             widened = [self.widen.format(_quoted(name)) for name in wanted if name in self._columns]
             self._alter([*added, *filter(None, widened)])
             self._columns |= wanted
+        return True
+
+    def _converted(self, changes: RowChanges) -> list[tuple[str, int, list[Row]]]:
+        """Key, page and rows of each key, as the table has them."""
+        found = []
+        for one in changes.keys:
+            key, page, url = self._key(one), _page(one), one.url
+            rows: list[Row] = [
+                (key, number, self.spec.job, url, page, *cells(row, self._columns))
+                for number, row in enumerate(one.rows())
+            ]
+            found.append((key, page, rows))
+        return found
 
     def _write(self, changes: RowChanges) -> None:
-        found = [(self._key(one), _page(one), one.url, one.rows()) for one in changes.keys]
-        self._add_columns([row for *_, rows in found for row in rows])
+        found = self._converted(changes)
+        if any(row[-1] for *_, rows in found for row in rows) and self._add_columns(changes):  # some had a `_rest`
+            found = self._converted(changes)
         self._run(self.begin)
         self._run(
             f"UPDATE {POSITIONS} SET position = %s WHERE output = %s AND serial = %s AND position = %s",
@@ -232,15 +247,11 @@ class SqlStore(Store):
             raise lost_place(self)
         there = self._there([key for key, *_ in found])
         newest = [one for one in found if one[1] >= there.get(one[0], (-1, 0))[0]]
-        if gone := [(key, len(rows)) for key, _, _, rows in newest if key in there and there[key][1] >= len(rows)]:
+        gone = [(key, len(rows)) for key, _, rows in newest if key in there and there[key][1] >= len(rows)]
+        if gone:
             self._drop("_key = %s AND _n >= %s", gone)
-        new: list[Row] = []
-        known: list[Row] = []
-        for key, page, url, rows in newest:
-            into = known if key in there else new
-            into += [
-                (key, number, self.spec.job, url, page, *cells(row, self._columns)) for number, row in enumerate(rows)
-            ]
+        new = [row for key, _, rows in newest if key not in there for row in rows]
+        known = [row for key, _, rows in newest if key in there for row in rows]
         names = [_quoted(name) for name in (*ROW, *self._columns, "_rest")]
         if new:
             self._put(", ".join(names), new, "")
