@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,7 +18,7 @@ import pytest
 from crawlog.commands import export
 from crawlog.commands.export import export_job
 from crawlog.commands.items import ItemRow, cursors_behind, items_of
-from crawlog.schemas import dead, items
+from crawlog.schemas import dead, items, pages
 from crawlog.schemas.control import Finished
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
@@ -32,8 +33,11 @@ from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.formats import Csv, StandardOutput
+from crawlog.streams.sink.registry import sink_of
 from crawlog.streams.sink.state import SinkState
 from crawlog.streams.sink_groups import SinkSpec
+from crawlog.streams.warc import PageArchiver
+from tests.support.warcs import META, urls
 
 pytestmark = pytest.mark.broker
 
@@ -108,6 +112,32 @@ def test_a_job_under_way_gives_a_partial_file_and_a_finished_one_the_file(log: L
     assert (made.is_complete, made.rows, made.state, made.dead) == (True, 8, "finished", 1)
     assert [path.name for path in out.iterdir()] == ["rows.csv"]
     assert not log.settings.run.data.exists(), "it works away from the data folder"
+
+
+def test_the_pages_of_a_job_are_exported_as_warc_files(log: Log, tmp_path: Path) -> None:
+    """Whole whenever it is given; the next export goes on. A job without all headers has none, and a held one waits."""
+    folder, spec = tmp_path / "warc", JobSpec(full_headers=True)
+    log.job("j", full_headers=True, at=time.time())
+    log.job("bare")
+
+    def page(number: int) -> None:
+        meta = msgspec.structs.replace(META, job="j", url=f"http://a.example/{number}")
+        headers = pages.headers(meta)
+        log.producer.send(log.topics.pages, b"%d" % number, key=b"a.example", partition=0, headers=headers)
+        assert log.producer.flush(30)
+
+    page(1)
+    made = export_job(log.settings, "j", f"warc:{folder}")
+    assert (made.is_complete, made.rows, made.output, made.state) == (False, 1, f"warc:{folder}", "running")
+    page(2)
+    held = PageArchiver(log.settings, sink_of("j", f"warc:{folder}"), spec)
+    with closing(held), pytest.raises(Misconfigured, match="another process writes the archive of j"):
+        export_job(log.settings, "j", f"warc:{folder}")
+    log.end("j")
+    made = export_job(log.settings, "j", f"warc:{folder}", follow=True)
+    assert (made.is_complete, made.rows, urls(folder)) == (True, 2, {"1": 1, "2": 1})
+    with pytest.raises(Misconfigured, match=r"pages\.headers=full"):
+        export_job(log.settings, "bare", f"warc:{folder}")
 
 
 def test_a_stopped_job_stays_partial_and_an_unknown_one_is_named(log: Log, tmp_path: Path) -> None:

@@ -141,3 +141,10 @@ def test_the_record_of_a_job_has_them(tmp_path: Path) -> None:
         wanted = wanted_of(settings, request, parts, print, opened)
     assert wanted.spider == JobSpider(f"{tmp_path}/books.py:Books", (("n", "1"),))
     assert JobSpider.of(resolve_spec(Settings(), wanted.spider)) == wanted.spider
+
+
+def test_a_run_into_an_archive_keeps_all_headers() -> None:
+    """Nobody wants WARC files without them."""
+    for output, headers in (("warc:x", "full"), ("-", "needed")):
+        settings, _, _ = arguments.requested(Settings(), ["http://a.example/"], outputs=[output])
+        assert settings.pages.headers == headers

@@ -257,3 +257,17 @@ def test_damage_of_the_state_is_no_fault_of_the_sink(tmp_path: Path, install: In
 
 def _damaged(_: SinkState) -> None:
     raise Unusable("damaged")
+
+
+def test_an_archive_is_a_folder_that_can_be_made_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker has another working folder, so its place is absolute; what is wrong is told before the crawl."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert sink_of("j", "warc:new").output == f"warc:{tmp_path}/new"
+    assert not sink_of("j", "warc:new").is_file
+    for output, told in (("warc:file", "it is a file"), ("warc:no/new", "`mkdir -p` makes it")):
+        with pytest.raises(Misconfigured, match=told):
+            sink_of("j", output)
+    monkeypatch.setattr("crawlog.streams.sink.formats.warc_folder.find_spec", lambda _: None)
+    with pytest.raises(Misconfigured, match=r"pip install 'crawlog\[warc\]'"):
+        sink_of("j", "warc:new")
