@@ -85,7 +85,7 @@ class RedisQueue:
             taken: list[Any] = server.eval(_TAKE, 2, self.name, self._taken_key, self._kind, count, uuid4().hex)
         except Exception as error:  # noqa: BLE001  # of the project's client, which may be any
             told = f"Redis key {self.name} cannot be read: {' '.join(str(error).split()) or type(error).__name__}"
-            told += "; it is asked again each second (REDIS_URL, REDIS_HOST, REDIS_PARAMS)"
+            told += "; it is asked again until it answers (REDIS_URL, REDIS_HOST, REDIS_PARAMS)"
             self._is_away = True
             return told
         if self._is_away:
