@@ -171,6 +171,18 @@ async def test_a_request_waits_for_those_of_its_hosts_queue() -> None:
     assert (await asking).http == 200
 
 
+async def test_a_driven_page_that_leaves_a_private_address_reaches_no_other_one() -> None:
+    """Where it comes to counts from then on; a host outside the job's scope is not asked at all."""
+    web = Web()
+    one = resources(web, Owner(), delay_s=0.0)
+    spec = JobSpec(scope=ScopeSpec(names=("a.com",)))
+    within = Budget(JobPage("j", reach=Reach(spec, Places(1).of("http://a.com/"))), 100, 1 << 20, is_inside=True)
+    away = await one.document("GET", "http://b.com/", b"", {}, within)
+    assert (away.error, web.asked, within.is_inside) == ("scope", [], False)
+    assert (await one.document("POST", "http://a.com/form", b"x=1", {}, within)).http == 200
+    assert web.urls == ["http://a.com/form"]
+
+
 async def test_a_page_waits_for_no_host_that_rests_long_after_failures() -> None:
     """Its font or script would hold the page up to its end; a host that rests by politeness alone is waited for."""
     web = Web()
