@@ -31,8 +31,10 @@ from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.cluster import LogIdentity
 from crawlog.streams.sink import SinkState, entry, sink_for, sink_of
 from crawlog.streams.stores import Store, fill
+from tests.support.ferretdb import ferret_server
 from tests.support.mariadb import mariadb_server  # the servers of the tests
 from tests.support.postgres import postgres_server
+from tests.support.redis_server import running_redis
 from tests.support.synthetic_site import WORK
 
 PAGES = 20_000
@@ -182,10 +184,54 @@ def sqlite() -> Iterator[Place]:
     yield Place(f"sqlite:{file}", empty, bulk, lambda: int(query("SELECT count(*) FROM items")))
 
 
+@contextmanager
+def mongodb() -> Iterator[Place]:
+    """FerretDB, by insert_many, into a collection with the same index."""
+    with ferret_server(FOLDER) as server:
+        at = server.client["bench"]
+
+        def bulk(rows: Rows) -> Callable[[], object]:
+            at["bulk"].create_index("_key")
+            own = ("_key", "_n", "_job", "_url", "_page", "_rest", *item(0, 0))
+            documents = [{"_id": f"{row[0]}-{row[1]}"} | dict(zip(own, row, strict=True)) for row in rows]
+            for document in documents:
+                document["tags"] = json.loads(str(document["tags"]))
+            return lambda: at["bulk"].insert_many(documents, ordered=False)
+
+        yield Place(
+            server.address("bench.items"),
+            lambda: server.client.drop_database("bench"),
+            bulk,
+            lambda: at["items"].count_documents({}),
+        )
+
+
+@contextmanager
+def redis() -> Iterator[Place]:
+    """Redis, by RPUSH of JSON, 1,000 rows in a pipeline."""
+    with running_redis(FOLDER / "redis") as server:
+
+        def bulk(rows: Rows) -> Callable[[], object]:
+            texts = [json.dumps(dict(zip(item(0, 0), row[6:], strict=True))) for row in rows]
+
+            def load() -> None:
+                for first in range(0, len(texts), 1000):
+                    pipeline = server.client.pipeline(transaction=False)
+                    for text in texts[first : first + 1000]:
+                        pipeline.rpush("bulk", text)
+                    pipeline.execute()
+
+            return load
+
+        yield Place(f"{server.url}/items", server.client.flushall, bulk, lambda: int(server.client.llen("items")))
+
+
 STORES = {
     "postgres": (postgres, "PostgreSQL, COPY"),
     "mysql": (mysql, "MariaDB, multi-row INSERT"),
     "sqlite": (sqlite, "SQLite, executemany"),
+    "mongodb": (mongodb, "FerretDB (MongoDB's protocol), insert_many"),
+    "redis": (redis, "Redis list, pipelined RPUSH"),
 }
 
 

@@ -31,6 +31,8 @@ POSITIONS = "crawlog_outputs"
 
 MOST_DEPTH = 90  # MongoDB takes 100 levels
 
+MOST_WRITTEN = 200_000  # Keys in memory, some 20 MB
+
 LARGE = 1 << 20  # JSON of fewer bytes has less than 16 MB as BSON: at worst some twelve for each byte
 
 ODD = {*'.\0"\\'}  # No name has one: MongoDB takes no U+0000, old ones no full stop, FerretDB no quotes
@@ -47,6 +49,7 @@ class MongoDB(Store):
         super().__init__(spec)
         self._client: MongoClient[Document] | None = None
         self._serial = ""
+        self._written: set[str] | None = None  # All keys that the collection has, if it was empty: no look for others
         self._database, _, self._name = unquote(urlsplit(spec.output).path[1:]).partition(".")
         if not self._name:
             raise Misconfigured(
@@ -69,6 +72,7 @@ class MongoDB(Store):
         try:
             self._connect()
             self._rows.create_index("_key")
+            self._written = None if self._rows.estimated_document_count() else set()
             there = self._positions.find_one({"_id": self._output}) or {"crawl": feed.crawl}
             if there["crawl"] != feed.crawl:
                 self._rows.update_many({"_job": self.spec.job}, {"$set": {"_page": -1}})
@@ -139,7 +143,9 @@ class MongoDB(Store):
     def _replace(self, keys: dict[str, KeyRows]) -> None:
         from pymongo import ReplaceOne
 
-        there = {one["_id"]: one for one in self._rows.find({"_key": {"$in": [*keys]}}, {"_key": 1, "_page": 1})}
+        known = [*keys] if self._written is None else [key for key in keys if key in self._written]
+        found = self._rows.find({"_key": {"$in": known}}, {"_key": 1, "_page": 1}) if known else ()
+        there = {one["_id"]: one for one in found}
         new: list[Document] = []
         replaced: list[ReplaceOne[Document]] = []
         for document in (document for key, one in keys.items() for document in self._documents(key, one)):
@@ -154,6 +160,9 @@ class MongoDB(Store):
             self._rows.bulk_write(replaced, ordered=False)
         if gone := [id_ for id_, old in there.items() if old["_page"] <= keys[old["_key"]].page_number]:
             self._gone({"_id": {"$in": gone}})
+        if self._written is not None:
+            self._written.update(keys)
+            self._written = self._written if len(self._written) < MOST_WRITTEN else None
 
     def _documents(self, key: str, one: KeyRows) -> Iterator[Document]:
         """The rows of a key as BSON can have them."""
