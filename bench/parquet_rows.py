@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 
@@ -90,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -95,7 +95,7 @@ def write(settings: Settings, start: int, end: int) -> None:
         ):
             while True:
                 try:
-                    producer.produce(topic, value, items.key(item.job, item.url), partition, headers=[*headers])
+                    producer.produce(topic, value, items.key(item.job, item.url), partition, headers=dict(headers))
                     break
                 except BufferError:
                     producer.poll(0.1)

@@ -22,7 +22,7 @@ from aiohttp import web
 from bench.results import options_of, run_as, section, table, versions
 from crawlog.agents.browser.chromium import Chromium
 from crawlog.agents.browser.render import Renderer
-from crawlog.agents.browser.resources import Resources
+from crawlog.agents.browser.resources import JobPage, Resources
 from crawlog.agents.client.client import Client
 from crawlog.agents.frontier.host_turns import Hosts
 from crawlog.streams.errors import Misconfigured
@@ -109,7 +109,7 @@ async def measure(settings: Settings, pages: int) -> Result:
     async def show(number: int) -> None:
         answer = Answer(200)
         answer.body, answer.kept, answer.content_type = SHELL, True, "text/html"
-        await renderer.render(f"{base}/page{number}", answer, "j", "always")
+        await renderer.render(f"{base}/page{number}", answer, JobPage("j"), "always")
         result.good += b'"/thing/page%d/499"' % number in answer.body and not answer.render_error
 
     try:

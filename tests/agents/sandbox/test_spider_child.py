@@ -193,15 +193,15 @@ def test_a_start_that_waits_cleans_up_at_the_end_of_its_process(
 async def test_an_error_of_a_start_that_is_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody else hears of it: the process ends."""
 
-    async def parts() -> AsyncGenerator[CallResult, None]:
+    async def parts() -> AsyncGenerator[CallResult, bytes | None]:
         try:
             yield CallResult()
         finally:
             raise ValueError("at its end")
 
     service = SpiderService()
-    service._parts = parts()
-    await anext(service._parts)
+    service._parts = asked = parts()
+    await anext(asked)
     await service.close()
     assert "ValueError: at its end" in caplog.text
 
