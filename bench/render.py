@@ -109,7 +109,7 @@ async def measure(settings: Settings, pages: int) -> Result:
     async def show(number: int) -> None:
         answer = Answer(200)
         answer.body, answer.kept, answer.content_type = SHELL, True, "text/html"
-        await renderer.render(f"{base}/page{number}", answer, JobPage("j"), "always")
+        await renderer.render(f"{base}/page{number}", answer, "always", JobPage("j"))
         result.good += b'"/thing/page%d/499"' % number in answer.body and not answer.render_error
 
     try:
