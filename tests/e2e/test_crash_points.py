@@ -2,9 +2,11 @@
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from tests.support.warcs import written
 IN_WORKERS = [
     name
     for name in POINTS
-    if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink", "warc")
+    if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink", "store", "warc")
 ]
 LOST_DONES = ("restore.dones.sending", "restore.dones.acknowledged")
 NOT_HERE = {"parse.dead.sending", "fetch.began.sending", "fetch.began.acknowledged"}
@@ -70,16 +72,19 @@ def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_p
     settings = {"fetch.concurrency": 8, "politeness.delay_s": 0.2} | log_of(cluster)
     with Cluster(tmp_path, hosts=10, pages=40, settings=settings) as crawl:
         counts = (
-            f"{name}:{1 if name.startswith(('sink.', 'warc.')) else 2}" for name in sorted(wanted)
+            f"{name}:{1 if name.startswith(('sink.', 'store.', 'warc.')) else 2}" for name in sorted(wanted)
         )  # a sink may take all at once
         crawl.environment = {VARIABLE: " ".join([str(spent), *counts])}
         folder = tmp_path / "warc"
-        crawl.start("--workers", "fetch=3,parse=2", "-o", f"warc:{folder}")  # each worker has a back-off of its own
+        outputs = ["-o", f"warc:{folder}", "-o", f"sqlite:{tmp_path}/rows.db"]
+        crawl.start("--workers", "fetch=3,parse=2", *outputs)  # each worker has a back-off of its own
         summary = crawl.finish()
         rows = crawl.rows()
         assert {file.name for file in spent.iterdir()} == wanted
         assert set(rows) == crawl.urls
         assert set(rows.values()) == {1}
+        with closing(sqlite3.connect(tmp_path / "rows.db")) as table:
+            assert sorted(url for (url,) in table.execute("SELECT url FROM items")) == sorted(rows)
         assert (summary["dead"], summary["queued"]) == (0, 0)
         assert crawl.site.stats().private == 0
         archived = Counter(url for kind, url in written(folder).elements() if kind in ("response", "revisit"))

@@ -94,6 +94,11 @@ class Cluster:
         summary: dict[str, Any] = json.loads(self.said.read_text().strip().splitlines()[-1])
         return summary
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the command goes on."""
+        return self._run is not None and self._run.poll() is None
+
     def reaches(self, share: float, limit_s: float) -> bool:
         """Wait until the site has served this share of its pages; false when the command ends before."""
         assert self._run is not None

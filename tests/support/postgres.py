@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from tests.support.synthetic_site import free_port
 
@@ -53,6 +54,11 @@ class PostgresServer:
         """The rows of a query."""
         with psycopg.connect(self.address) as connection:
             return connection.execute(query.encode()).fetchall()
+
+    def table(self, name: str) -> list[dict[str, object]]:
+        """The rows of a table, by column."""
+        with psycopg.connect(self.address, row_factory=dict_row) as connection:
+            return connection.execute(f"SELECT * FROM {name}".encode()).fetchall()
 
     def _run(self, program: str, *arguments: str) -> None:
         command = ["runuser", "-u", "postgres", "--", str(self._bin / program), *arguments]

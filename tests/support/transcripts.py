@@ -20,19 +20,23 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
 from tests.support.deployed import ENVIRON
-from tests.support.postgres import postgres_server
+from tests.support.mariadb import MariaDbServer, mariadb_server
+from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.processes import Process, until
 
 REPO = Path(__file__).parents[2]
 LIMIT_S = 480.0
-SERVERS = {"POSTGRES": postgres_server}  # By the variable with which a page names its address, such as `$POSTGRES`
+SERVERS: dict[str, Callable[[], AbstractContextManager[PostgresServer | MariaDbServer]]] = {
+    "POSTGRES": postgres_server,
+    "MYSQL": mariadb_server,
+}  # By the variable with which a page names its address, such as `$POSTGRES`
 
 _PROGRESS = re.compile(r"^\d+ s: ")
 _VARIES = (
