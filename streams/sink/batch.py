@@ -55,9 +55,9 @@ class Entry(NamedTuple):
     rows: int
 
 
-def change(number: int, key: bytes) -> tuple[bytes, bytes]:
-    """The row that notes a change of a key."""
-    return b"f" + START.pack(number), key
+def change(number: int, key: bytes, before: int = 0) -> tuple[bytes, bytes]:
+    """The row that notes a change of a key, and how many rows it had before."""
+    return b"f" + START.pack(number), LENGTH.pack(before) + key
 
 
 class Block(NamedTuple):
@@ -250,7 +250,7 @@ class SinkBatch:
         if stored is None:
             self._put(found, self._append(found))
             if found.block:
-                self._note(found)
+                self._note(found, 0)
         elif found.page < (stored.partition, stored.offset):
             return
         elif self._is_same(found, stored):
@@ -258,13 +258,13 @@ class SinkBatch:
         else:
             self._drop(stored)
             self._put(found, self._append(found))
-            self._note(found)
+            self._note(found, stored.rows)
 
-    def _note(self, found: Entry) -> None:
-        """Note that a key has changed."""
+    def _note(self, found: Entry, before: int) -> None:
+        """Note that a key has changed, and its rows before."""
         if self._notes:
             self.meta.changes += 1
-            self.changes.put(*change(self.meta.changes, found.key))
+            self.changes.put(*change(self.meta.changes, found.key, before))
 
     def _is_same(self, found: Entry, stored: Block) -> bool:
         return (found.digest, len(found.block)) == (stored.digest, stored.length)

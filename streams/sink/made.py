@@ -73,11 +73,11 @@ class RawBatch(SinkBatch):
         """Equal items never enter the pipelines again, unless some failed there."""
         return super()._is_same(found, stored) and self._db.get(b"d" + START.pack(stored.start)) is None
 
-    def _note(self, found: Entry) -> None:
+    def _note(self, found: Entry, before: int) -> None:
         """Note a key without items; of the others, `PipelineRows.take` notes which rows they became."""
         if not found.block:
             self.made.changes += 1
-            self.changes.put(*change(self.made.changes, found.key))
+            self.changes.put(*change(self.made.changes, found.key, before))
 
     def _origin(self, found: Entry) -> bytes:
         return _origin.pack(*self._source) + found.key

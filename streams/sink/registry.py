@@ -18,7 +18,7 @@ from crawlog.schemas.job_orders import NO_LAYOUT, FeedLayout
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.printable import without_secrets
 from crawlog.streams.sink_groups import ARCHIVE, STDOUT, RewoundRange, SinkSpec
-from crawlog.streams.stores import MongoDB, MySql, Postgres, Redis, Sqlite, Store
+from crawlog.streams.stores import KafkaTopic, MongoDB, MySql, Postgres, Redis, Sqlite, Store
 
 from .formats import (
     PACKERS,
@@ -53,6 +53,7 @@ BUILT_IN: dict[str, type[Sink | Store]] = {
     STDOUT: StandardOutput,
     "none": Nothing,
     "/": DataSet,
+    "kafka": KafkaTopic,
     "postgresql": Postgres,
     "postgres": Postgres,
     "warc": WarcFolder,

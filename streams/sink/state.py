@@ -11,7 +11,7 @@ this fold is `items.partial` in the data folder, with items as scraped, and `mad
     b"m"                  JSON of `SinkMeta`: the log, the offsets, the length of the file
     b"k" URL [ID]         its newest items: page partition, page offset, start, length, digest, rows
     b"s" start:8          length:4, of the live blocks in the file's order
-    b"f" number:8         a key that has changed, in the order of the changes; for stores
+    b"f" number:8         rows before:4, and a key that has changed, in the order of the changes; for stores
 """
 
 import os
@@ -184,13 +184,17 @@ class SinkState:  # long: each method is one step of a fold on one database and 
         found: dict[bytes, KeyRows] = {}
         size, end = 0, after
         noted = self._db.read(b"f" + START.pack(after + 1), b"g", most)
-        for (row, key), stored in zip(noted, self._db.get_many([b"k" + key for _, key in noted]), strict=True):
-            end = START.unpack_from(row, 1)[0]
+        keys = [value[LENGTH.size :] for _, value in noted]
+        blocks = self._db.get_many([b"k" + key for key in keys])
+        for (row, value), key, stored in zip(noted, keys, blocks, strict=True):
+            end, (before,) = START.unpack_from(row, 1)[0], LENGTH.unpack_from(value)
             block = Block(*BLOCK.unpack(stored)) if stored else Block(0, 0, 0, 0, 0, 0)
             rows = self.made.of(block) if self.made else os.pread(self._file, block.length, block.start)
+            if key in found:
+                found[key] = found[key]._replace(before=max(before, found[key].before))
             if rows is None or key in found:
                 continue
-            found[key] = KeyRows(key, block[:2], rows)
+            found[key] = KeyRows(key, block[:2], rows, before)
             size += len(rows)
             if size >= CHANGES_BYTES:
                 break

@@ -13,12 +13,14 @@
     remote_files  files in object stores, for the formats of streams/sink
     mongodb    MongoDB
     redis      Redis
+    kafka      an output topic, for Kafka Connect
 
 Each store imports its library where it connects. agents/outputs feeds it.
 """
 
 from .base import RowState, Store, fill, lost_place, needed
 from .changes import CHANGES_BYTES, MOST_CHANGES, Feed, KeyRows, RowChanges, feed_of
+from .kafka import KafkaTopic
 from .mongodb import MongoDB
 from .mysql import MySql
 from .postgres import Postgres
@@ -30,6 +32,7 @@ __all__ = [
     "CHANGES_BYTES",
     "MOST_CHANGES",
     "Feed",
+    "KafkaTopic",
     "KeyRows",
     "MongoDB",
     "MySql",

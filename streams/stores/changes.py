@@ -21,11 +21,13 @@ class KeyRows(NamedTuple):
         key: The URL, with the request's identity behind it where that is not a plain GET's.
         page: (partition, offset) of the page that they were parsed from.
         block: The rows, one JSON line each; empty if the key has none any more.
+        before: The rows that it had at most since the start of these changes; 0 if pipelines make the rows.
     """
 
     key: bytes
     page: tuple[int, int]
     block: bytes
+    before: int = 0
 
     @property
     def url(self) -> str:
