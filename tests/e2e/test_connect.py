@@ -11,7 +11,6 @@ from psycopg.rows import dict_row
 from crawlog.streams.cluster import foreign_config
 from crawlog.streams.settings import Settings
 from crawlog.streams.stores.columns import OWN
-from tests.e2e.test_outputs import options
 from tests.support.connect import connect
 from tests.support.postgres import postgres_server
 from tests.support.processes import crawlog, ended, until
@@ -39,7 +38,16 @@ def test_connect_has_each_row_of_the_topic_in_a_file_and_in_a_table(tmp_path: Pa
     login, rows = foreign_config(cluster), tmp_path / "rows.jsonl"
     user, password = (quote(login.get(f"sasl.{name}", ""), safe="") for name in ("username", "password"))
     topic = f"{cluster.kafka.prefix}rows"
-    given = options(cluster, tmp_path / "data", rows, f"kafka://{user}:{password}@{cluster.kafka.bootstrap}/{topic}")
+    log = [
+        "--bootstrap",
+        cluster.kafka.bootstrap,
+        "-s",
+        f"kafka.prefix={cluster.kafka.prefix}",
+        "--data",
+        tmp_path / "data",
+    ]
+    given = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01", "--json", "-o", rows]
+    given += [*log, "-o", f"kafka://{user}:{password}@{cluster.kafka.bootstrap}/{topic}"]
     site = Threaded(page)
     code, summary, said = ended(crawlog("run", f"{site.origin}/0", *given))
     site.close()

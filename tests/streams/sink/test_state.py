@@ -620,7 +620,8 @@ def test_every_format_is_known() -> None:
     """By the name's end, in any case, as the command line takes it."""
     for spelled in (str, str.upper):
         for suffix, kind in registry.BUILT_IN.items():
-            output = suffix if suffix == "-" else f"x{suffix}" if suffix.startswith(".") else f"{suffix}:x"
+            forms = {"-": "-", "/": "memory://x/"}
+            output = forms.get(suffix, f"x{suffix}" if suffix.startswith(".") else f"{suffix}:x")
             assert registry.sink_class(spelled(output)) is kind
 
 
