@@ -577,7 +577,7 @@ def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
     marked = job_spec.setting_of(JobSpec)
     of_submission = {"reason", "by", "at", "changed_at", "outputs", "items", "code", "priority"}
-    others = {"rev", "spider", "args", "scrapy", "starts", "pipelines", "state", "requests"} | of_submission
+    others = {"rev", "spider", "args", "scrapy", "starts", "pipelines", "state", "requests", "fed"} | of_submission
     assert set(JobSpec.__struct_fields__) - marked.keys() - groups == others
     of_requests = job_spec.setting_of(RequestRules)
     assert of_requests.keys() == set(RequestRules.__struct_fields__)

@@ -151,7 +151,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         (["run", "http://a.example/", "--max-pages", "0"], "--max-pages"),
         (["export", "--job", "a", "-o", "a.csv", "-o", "b.csv"], "`crawlog export` writes one file"),
         (["export", "--job", "a"], "Missing option '-o'"),
-        (["run", "http://a.example/", "-o", "x.xlsx"], ".jsonl, .json, .csv"),
+        (["run", "http://a.example/", "-o", "x.docx"], ".jsonl, .json, .csv"),
         (["run", "http://a.example/", "-o", "no/x.csv"], "there is no folder no"),
         (["run", "http://a.example/", "-o", "/proc/x.jsonl"], "no file can be made in /proc"),
         (["replay", "--group", "nosuch", "--to-earliest"], "there is no group 'nosuch'; there are: parse, sink, fetch"),
