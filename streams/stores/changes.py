@@ -44,6 +44,11 @@ class KeyRows(NamedTuple):
         """Identifies the key among those of all jobs."""
         return xxhash.xxh3_128_hexdigest(job.encode() + b" " + self.key)
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return self.block.count(b"\n")
+
     def rows(self) -> list[dict[str, object]]:
         """The rows, decoded."""
         return _decode(self.block)

@@ -80,13 +80,13 @@ class MySql(SqlStore):
             init_command=f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {ANSWER_S}",
         )
 
-    def _put(self, names: str, rows: list[Row], replaced: str) -> None:
+    def _put(self, names: list[str], rows: Iterator[Row], replaced: str) -> None:
         tail = f" ON DUPLICATE KEY UPDATE {replaced}" if replaced else ""
         for values in _statements(rows):
-            self._run(f"INSERT INTO {self._name} ({names}) VALUES {values}{tail}")
+            self._run(f"INSERT INTO {self._name} ({', '.join(names)}) VALUES {values}{tail}")
 
 
-def _statements(rows: list[Row]) -> Iterator[str]:
+def _statements(rows: Iterator[Row]) -> Iterator[str]:
     """The rows as SQL, so many at a time as one statement may have."""
     texts: list[str] = []
     size = 0

@@ -3,6 +3,7 @@
 COPY takes new rows straight into the table. Rows that replace others come into a temporary table, and from there.
 """
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -62,15 +63,16 @@ class Postgres(SqlStore):
             keepalives_idle=CONNECT_S,
         )
 
-    def _put(self, names: str, rows: list[Row], replaced: str) -> None:
+    def _put(self, names: list[str], rows: Iterator[Row], replaced: str) -> None:
+        listed, into = ", ".join(names), "staged" if replaced else self._name
         if replaced:
-            staged = f"CREATE TEMPORARY TABLE staged ON COMMIT DROP AS SELECT {names} FROM {self._name} WITH NO DATA"
-            self._run(staged)
-        with self._cursor.copy(f"COPY {'staged' if replaced else self._name} ({names}) FROM STDIN") as copy:
+            like = f"SELECT {listed} FROM {self._name} WITH NO DATA"
+            self._run(f"CREATE TEMPORARY TABLE staged ON COMMIT DROP AS {like}")
+        with self._cursor.copy(f"COPY {into} ({listed}) FROM STDIN") as copy:
             for row in rows:
                 copy.write_row(row)
         if replaced:
             self._run(
-                f"INSERT INTO {self._name} ({names}) SELECT {names} FROM staged"
+                f"INSERT INTO {self._name} ({listed}) SELECT {listed} FROM staged"
                 f" ON CONFLICT (_key, _n) DO UPDATE SET {replaced}"
             )

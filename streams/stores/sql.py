@@ -35,6 +35,10 @@ ROW = ("_key", "_n", "_job", "_url", "_page")
 Row = tuple[object, ...]
 
 
+class _NewColumns(Exception):  # no error: the transaction is made again
+    """Rows want columns that the table does not have."""
+
+
 class SqlStore(Store):
     """See the module. A dialect has these attributes, and the abstract methods.
 
@@ -79,8 +83,8 @@ class SqlStore(Store):
         """A connection. Names are quoted by `"` there."""
 
     @abstractmethod
-    def _put(self, names: str, rows: list[Row], replaced: str) -> None:
-        """Insert rows.
+    def _put(self, names: list[str], rows: Iterator[Row], replaced: str) -> None:
+        """Insert rows, of which there is one at least.
 
         Args:
             names: Of their columns, quoted.
@@ -204,11 +208,9 @@ class SqlStore(Store):
         self._columns = {name: self.kinds.get(type_) for name, type_ in types.items() if name not in OWN}
         return types
 
-    def _add_columns(self, changes: RowChanges) -> bool:
-        """Add the columns that rows want, and widen those of integers; whether there were any."""
+    def _add_columns(self, changes: RowChanges) -> None:
+        """Add the columns that rows want, and widen those of integers."""
         rows = [row for one in changes.keys for row in one.rows()]
-        if not new_columns(rows, self._columns):
-            return False
         with self._altering():
             self._see_columns()  # another worker may have added some
             wanted = new_columns(rows, self._columns)
@@ -220,24 +222,29 @@ class SqlStore(Store):
             widened = [self.widen.format(_quoted(name)) for name in wanted if name in self._columns]
             self._alter([*added, *filter(None, widened)])
             self._columns |= wanted
-        return True
 
-    def _converted(self, changes: RowChanges) -> list[tuple[str, int, list[Row]]]:
-        """Key, page and rows of each key, as the table has them."""
-        found = []
-        for one in changes.keys:
-            key, page, url = self._key(one), _page(one), one.url
-            rows: list[Row] = [
-                (key, number, self.spec.job, url, page, *cells(row, self._columns))
-                for number, row in enumerate(one.rows())
-            ]
-            found.append((key, page, rows))
-        return found
+    def _rows(self, keys: list[tuple[str, KeyRows]]) -> Iterator[Row]:
+        """The rows as the table has them, converted while the server takes those before.
+
+        Raises: _NewColumns: one has a value for which the table is to get a column.
+        """
+        for key, one in keys:
+            page, url = _page(one), one.url
+            for number, row in enumerate(one.rows()):
+                values = cells(row, self._columns)
+                if values[-1] is not None and new_columns([one.rows()[number]], self._columns):
+                    raise _NewColumns
+                yield (key, number, self.spec.job, url, page, *values)
 
     def _write(self, changes: RowChanges) -> None:
-        found = self._converted(changes)
-        if any(row[-1] for *_, rows in found for row in rows) and self._add_columns(changes):  # some had a `_rest`
-            found = self._converted(changes)
+        try:
+            self._transact(changes)
+        except _NewColumns:
+            self._run("ROLLBACK")
+            self._add_columns(changes)
+            self._transact(changes)
+
+    def _transact(self, changes: RowChanges) -> None:
         self._run(self.begin)
         self._run(
             f"UPDATE {POSITIONS} SET position = %s WHERE output = %s AND serial = %s AND position = %s",
@@ -245,20 +252,20 @@ class SqlStore(Store):
         )
         if self._cursor.rowcount != 1:
             raise lost_place(self)
-        there = self._there([key for key, *_ in found])
-        newest = [one for one in found if one[1] >= there.get(one[0], (-1, 0))[0]]
-        gone = [(key, len(rows)) for key, _, rows in newest if key in there and there[key][1] >= len(rows)]
-        if gone:
+        found = [(self._key(one), one) for one in changes.keys]
+        there = self._there([key for key, _ in found])
+        newest = [(key, one) for key, one in found if _page(one) >= there.get(key, (-1, 0))[0]]
+        counted = [(key, one.row_count) for key, one in newest if key in there]
+        if gone := [(key, count) for key, count in counted if there[key][1] >= count]:
             self._drop("_key = %s AND _n >= %s", gone)
-        new = [row for key, _, rows in newest if key not in there for row in rows]
-        known = [row for key, _, rows in newest if key in there for row in rows]
         names = [_quoted(name) for name in (*ROW, *self._columns, "_rest")]
-        if new:
-            self._put(", ".join(names), new, "")
-        if known:
+        filled = [(key, one) for key, one in newest if one.row_count]
+        if new := [(key, one) for key, one in filled if key not in there]:
+            self._put(names, self._rows(new), "")
+        if known := [(key, one) for key, one in filled if key in there]:
             replaced = [f"{name} = {self.new_value.format(name)}" for name in names[2:]]
             marks = ["_gone = NULL"] if self.spec.on_gone == "mark" else []
-            self._put(", ".join(names), known, ", ".join(replaced + marks))
+            self._put(names, self._rows(known), ", ".join(replaced + marks))
         self._run("COMMIT")
 
     def _there(self, keys: list[str]) -> dict[str, tuple[int, int]]:

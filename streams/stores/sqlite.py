@@ -4,7 +4,7 @@ The file has a write-ahead log while the job runs, so it can be read meanwhile. 
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
@@ -71,10 +71,10 @@ class Sqlite(SqlStore):
     def _run_each(self, statement: str, rows: Sequence[Row]) -> None:
         super()._run_each(statement.replace("%s", "?"), rows)
 
-    def _put(self, names: str, rows: list[Row], replaced: str) -> None:
-        marks = ", ".join("?" * len(rows[0]))
+    def _put(self, names: list[str], rows: Iterator[Row], replaced: str) -> None:
+        listed, marks = ", ".join(names), ", ".join("?" * len(names))
         tail = f" ON CONFLICT (_key, _n) DO UPDATE SET {replaced}" if replaced else ""
-        self._cursor.executemany(f"INSERT INTO {self._name} ({names}) VALUES ({marks}){tail}", rows)
+        self._cursor.executemany(f"INSERT INTO {self._name} ({listed}) VALUES ({marks}){tail}", rows)
 
     def _alter(self, parts: list[str]) -> None:
         for part in parts:

@@ -93,7 +93,7 @@ class DataSet(Store):
         for one in changes.keys:
             partition, offset = one.page
             key, page = one.key.decode("utf-8", "replace"), partition << 40 | offset
-            own = [{"_url": key, "_n": number, "_page": page} for number in range(one.block.count(b"\n"))]
+            own = [{"_url": key, "_n": number, "_page": page} for number in range(one.row_count)]
             self._rows[key] = [mine | row | mine for mine, row in zip(own, one.rows(), strict=True)]
             self._bytes += len(one.block)
         self._position = changes.end
