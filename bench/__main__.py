@@ -24,6 +24,7 @@ ALL = (
     "rebuild",
     "replay",
     "query",
+    "stores",
     "one_site",
     "render",
     "hostile",
@@ -44,6 +45,7 @@ ANY = (
     "politeness",
     "as_scrapy",
     "idle",
+    "parquet_rows",
     "service_jobs",
     "api_fuzz",
 )

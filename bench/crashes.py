@@ -48,7 +48,7 @@ ELSEWHERE = {
     "parse.dead.": "tests/agents/parse/test_outputs.py",
     "pipelines.": "tests/e2e/test_item_pipelines.py",
     "output.": "tests/agents/outputs/test_outputs_worker.py",
-    "store.": "tests/e2e/test_crash_points.py",
+    "store.": "tests/e2e/test_stores.py",
     "copy.": "tests/e2e/test_fleet_commands.py",
 }
 """Points that no plain `run` reaches, by how their names begin, and the test in which a process dies there."""

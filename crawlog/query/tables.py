@@ -224,7 +224,7 @@ NEWEST_RESULTS = """AND ("$key" NOT IN ({again}) OR ("$key", "$at") IN (
 """
 
 _LETTERS = {
-    "letter": "int64", "failed_at": "time", "stage": "string", "job": "string", "url": "string", "error": "string",
+    "number": "int64", "failed_at": "time", "stage": "string", "job": "string", "url": "string", "error": "string",
     "topic": "string", "partition": "int64", "record_offset": "int64", "bytes": "int64", "$of": "int64",
     "$handled": "string",
 }  # fmt: skip
@@ -253,8 +253,8 @@ def _letter_rows(record: "Message") -> Iterator[tuple[str, Row]]:
 DEAD = """
     SELECT * EXCLUDE ("$of", "$handled", closed, handled), coalesce(handled, 'open') AS state FROM (
         SELECT * FROM ({kept}) WHERE "$of" IS NULL QUALIFY stage <> 'frontier'
-            OR row_number() OVER (PARTITION BY topic, partition, record_offset, error ORDER BY letter) = 1
-    ) LEFT JOIN (SELECT "$of" AS closed, max("$handled") AS handled FROM ({kept}) GROUP BY 1) ON letter = closed
+            OR row_number() OVER (PARTITION BY topic, partition, record_offset, error ORDER BY number) = 1
+    ) LEFT JOIN (SELECT "$of" AS closed, max("$handled") AS handled FROM ({kept}) GROUP BY 1) ON number = closed
 """
 
 

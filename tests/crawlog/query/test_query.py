@@ -206,7 +206,7 @@ def test_pages_and_dead_letters_are_rows_too(log: Log) -> None:
     mark = dead.Mark([0], "dropped")
     log.producer.send(log.topics.dead, dead.encode_mark(mark), partition=0, headers=mark.headers())
     assert log.producer.flush(30)
-    assert log.ask("SELECT letter, stage, job, error, state FROM dead ORDER BY 1", "j") == [
+    assert log.ask("SELECT number, stage, job, error, state FROM dead ORDER BY 1", "j") == [
         [0, "parse", "j", "ValueError: no", "dropped"],
         [1, "parse", "j", "ValueError: no", "open"],
     ]
