@@ -4,9 +4,10 @@ A row's fields become columns as they first come with a value. A value that does
 can have no column, go to the column `_rest`, as JSON by name: nothing is lost, and no crawl waits for a schema.
 """
 
+import re
 import unicodedata
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,9 +21,13 @@ OWN = ("_key", "_n", "_job", "_url", "_page", "_rest", "_gone")  # Columns of cr
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1  # Of a column of integers
 
-AS_THEY_ARE: dict[Kind | None, type] = {"bool": bool, "float": float}
-
 EXACT = 1 << 53  # Integers up to this are exact as floats
+
+MOST_PLANS = 1_000  # Shapes of rows whose plans are kept
+
+Write = Callable[[Any], object]
+
+_nul = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # escaped, and no backslash before it is
 
 _encode = msgspec.json.Encoder().encode
 
@@ -80,26 +85,93 @@ def cell(value: object, kind: Kind | None) -> tuple[bool, object]:
     return (True, value) if there == kind else (False, None)
 
 
-def cells(row: dict[str, object], columns: Mapping[str, Kind | None]) -> list[object]:
-    """The values of a row, which is emptied, in the order of the columns; `_rest` behind them."""
-    made: list[object] = []
-    rest: dict[str, object] = {}
-    for name, kind in columns.items():
-        value = row.pop(name, None)
-        if value is not None and type(value) is not AS_THEY_ARE.get(kind):
-            fits, written = cell(value, kind)
+class RowCells:
+    """Makes the values of rows for columns. Most rows have the fields and types of others: a plan of one does for all.
+
+    Args:
+        columns: Which do not change.
+    """
+
+    def __init__(self, columns: Mapping[str, Kind | None]) -> None:
+        self._columns = columns
+        self._plans: dict[tuple[object, ...], list[tuple[int, int, Write | None]] | None] = {}
+
+    def of(self, row: dict[str, object]) -> list[object]:
+        """The values of a row in the order of the columns; `_rest` behind them."""
+        shape = (*row, *map(type, row.values()))
+        plan = self._plans[shape] if shape in self._plans else self._planned(shape, row)
+        if plan is None:
+            return self._one_by_one(row)
+        values = [*row.values()]
+        made: list[object] = [None] * (len(self._columns) + 1)
+        try:
+            for to, at, write in plan:
+                made[to] = values[at] if write is None else write(values[at])
+        except OverflowError:
+            return self._one_by_one(row)
+        return made
+
+    def _planned(
+        self, shape: tuple[object, ...], row: dict[str, object]
+    ) -> list[tuple[int, int, "Write | None"]] | None:
+        """Where each value goes, and how it is written; None if that depends on more than its type."""
+        places = {name: number for number, name in enumerate(self._columns)}
+        plan: list[tuple[int, int, Write | None]] | None = []
+        for at, (name, value) in enumerate(row.items()):
+            kind = self._columns.get(name)
+            write = _WRITES.get((kind, type(value)), json_text if kind in ("text", "json") else _UNPLANNED)
+            if value is not None and write is _UNPLANNED:
+                plan = None
+                break
+            if value is not None and plan is not None:
+                plan.append((places[name], at, write))
+        if len(self._plans) < MOST_PLANS:
+            self._plans[shape] = plan
+        return plan
+
+    def _one_by_one(self, row: dict[str, object]) -> list[object]:
+        made: list[object] = []
+        rest = {name: value for name, value in row.items() if value is not None and name not in self._columns}
+        for name, kind in self._columns.items():
+            value = row.get(name)
+            fits, written = cell(value, kind) if value is not None else (True, None)
             if not fits:
                 rest[name] = value
-            value = written
-        made.append(value)
-    rest |= {name: value for name, value in row.items() if value is not None}
-    made.append(json_text(rest) if rest else None)
-    return made
+            made.append(written)
+        made.append(json_text(rest) if rest else None)
+        return made
 
 
 def json_text(value: object) -> str:
     """JSON that stores accept: without U+0000, which PostgreSQL refuses in texts and JSON."""
-    return _encode(value).decode("utf-8", "replace").replace("\\u0000", "\ufffd")
+    text = _encode(value).decode("utf-8", "replace")
+    return _nul.sub("\\1\ufffd", text) if "\\u0000" in text else text
+
+
+def _text(value: str) -> str:
+    return value.replace("\0", "\ufffd")
+
+
+def _integer(value: int) -> int:
+    """Raises: OverflowError: no column of integers has it."""
+    if LEAST <= value <= MOST:
+        return value
+    raise OverflowError
+
+
+def _unplanned(value: object) -> object:
+    raise AssertionError(value)
+
+
+_UNPLANNED = _unplanned
+
+# How a value of a type is written into a column of a kind; None for as it is.
+_WRITES: dict[tuple[Kind | None, type], Write | None] = {
+    ("bool", bool): None,
+    ("float", float): None,
+    ("int", int): _integer,
+    ("text", str): _text,
+}
 
 
 def _may_be(name: str, folded: set[str]) -> bool:

@@ -22,7 +22,7 @@ from crawlog.streams.errors import Misconfigured
 
 from .base import ANSWER_S, CONNECT_S, Store, lost_place, told
 from .changes import Feed, KeyRows, RowChanges
-from .columns import Kind, cells, new_columns
+from .columns import Kind, RowCells, new_columns
 
 CONNECT_TYPES: dict[Kind, str] = {
     "bool": "boolean",
@@ -155,12 +155,13 @@ class KafkaTopic(Store):
         names = ["_job", "_url", "_page", *self._columns, "_rest"]
         of_value = _schema([("_job", "string"), ("_url", "string"), ("_page", "int64"), *kinds, ("_rest", "string")])
         of_key = _schema([("_key", "string"), ("_n", "int32")])
+        cells = RowCells(self._columns)
         for one, rows in found:
             key = one.hash(self.spec.job)
             for number in range(max(len(rows), one.before if self.spec.on_gone == "delete" else 0)):
                 value = None
                 if number < len(rows):
-                    values = [self.spec.job, one.url, one.page_number, *cells(rows[number], self._columns)]
+                    values = [self.spec.job, one.url, one.page_number, *cells.of(rows[number])]
                     value = _enveloped(of_value, _json(dict(zip(names, values, strict=True))))
                 yield _enveloped(of_key, _json({"_key": key, "_n": number})), value
 

@@ -26,7 +26,7 @@ from crawlog.streams.sink_groups import SinkSpec
 
 from .base import Store, lost_place
 from .changes import Feed, KeyRows, RowChanges
-from .columns import OWN, Kind, cells, new_columns
+from .columns import OWN, Kind, RowCells, new_columns
 
 POSITIONS = "crawlog_outputs"
 
@@ -228,11 +228,12 @@ class SqlStore(Store):
 
         Raises: _NewColumns: one has a value for which the table is to get a column.
         """
+        cells = RowCells(self._columns)
         for key, one in keys:
             page, url = _page(one), one.url
             for number, row in enumerate(one.rows()):
-                values = cells(row, self._columns)
-                if values[-1] is not None and new_columns([one.rows()[number]], self._columns):
+                values = cells.of(row)
+                if values[-1] is not None and new_columns([row], self._columns):
                     raise _NewColumns
                 yield (key, number, self.spec.job, url, page, *values)
 
