@@ -2,12 +2,14 @@
 
 import json
 import random
+import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from crawlog.streams.crash_points import VARIABLE
 from crawlog.streams.settings import Settings
@@ -15,6 +17,7 @@ from crawlog.streams.stores.columns import OWN
 from tests.support.cluster import Cluster, log_of, needs_site
 from tests.support.mariadb import MariaDbServer, mariadb_server
 from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.redis_server import running_redis
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, needs_site]
 
@@ -33,6 +36,8 @@ class Items(Spider):
             yield {"url": response.url, "number": number, "part": number / count, "tags": [response.url[-3:], number]}
         yield from response.follow_all(css="a")
 """
+
+FIELDS = ["url", "number", "part", "tags"]
 
 KILLED = ["fetch", "parse", "sink"] * 3 + ["broker"]
 
@@ -75,27 +80,56 @@ def test_a_table_has_50_000_items_each_once_while_a_process_is_killed_every_3_s_
     tmp_path: Path, server_of: Callable[[], AbstractContextManager[Server]]
 ) -> None:
     """Items of 20,000 pages: the table has those of FILE, whose URLs are all pages of the site."""
-    spider = tmp_path / "items.py"
-    spider.write_text(ITEMS)
-    chance = random.Random(43)
-    settings = {"fetch.concurrency": 64, "politeness.delay_s": 0.02}
-    with server_of() as server, Cluster(tmp_path, hosts=200, pages=100, settings=settings) as crawl:
-        crawl.start("--spider", str(spider), "-o", f"{server.address}/shop")
-        away = [0.6, 0.3]
-        while not crawl.reaches(1, 3.0) and crawl.is_running:
-            if away and crawl.reaches(away[-1], 0.1):
-                away.pop()
-                server.stop()
-                time.sleep(5)
-                server.start()
-            stage = chance.choice(KILLED)
-            crawl.kill_broker() if stage == "broker" else crawl.kill(stage)
-        summary = crawl.finish(600)
-        rows = [json.loads(line) for line in crawl.output.read_text().splitlines()]
-        assert {row["url"] for row in rows} == crawl.urls
+    with server_of() as server, shop(tmp_path) as crawl:
+        crawl.start("--spider", str(tmp_path / "items.py"), "-o", f"{server.address}/shop")
+        rows = _killed(crawl, server.stop, server.start)
         assert sorted(map(_item, server.table("shop"))) == sorted(map(_item, rows))
-        assert len({(row["url"], row["number"]) for row in rows}) == len(rows) == summary["rows"]
-        assert (summary["dead"], away) == (0, [])
+
+
+@pytest.mark.long
+def test_files_a_data_set_and_a_hash_have_50_000_items_each_once_while_a_process_is_killed_every_3_s(
+    tmp_path: Path,
+) -> None:
+    """The same crawl into SQLite, Parquet files and Redis at once; Redis is killed twice."""
+    with running_redis(tmp_path / "redis") as redis, shop(tmp_path) as crawl:
+        stores = (f"sqlite:{tmp_path}/shop.db", f"file://{tmp_path}/shop/", f"{redis.url}/shop?as=hash")
+        crawl.start("--spider", str(tmp_path / "items.py"), *(word for store in stores for word in ("-o", store)))
+        wanted = sorted(map(_item, _killed(crawl, redis.kill, redis.start)))
+        with sqlite3.connect(tmp_path / "shop.db") as database:
+            table = database.execute("SELECT url, number, part, tags FROM items").fetchall()
+        assert sorted(map(_item, (dict(zip(FIELDS, row, strict=True)) for row in table))) == wanted
+        frame = parquet.read_table(tmp_path / "shop", partitioning=None).select(FIELDS).to_pylist()
+        assert sorted(map(_item, frame)) == wanted
+        assert sorted(_item(json.loads(row)) for row in redis.client.hvals("shop")) == wanted
+
+
+@contextmanager
+def shop(folder: Path) -> Iterator[Cluster]:
+    """A crawl of 20,000 pages whose spider gives two or three items each."""
+    (folder / "items.py").write_text(ITEMS)
+    settings = {"fetch.concurrency": 64, "politeness.delay_s": 0.02}
+    with Cluster(folder, hosts=200, pages=100, settings=settings) as crawl:
+        yield crawl
+
+
+def _killed(crawl: Cluster, stop: Callable[[], None], start: Callable[[], None]) -> list[dict[str, object]]:
+    """Kills a process every 3 s, and the server twice; the rows of FILE at the end, which are complete."""
+    chance = random.Random(43)
+    away = [0.6, 0.3]
+    while not crawl.reaches(1, 3.0) and crawl.is_running:
+        if away and crawl.reaches(away[-1], 0.1):
+            away.pop()
+            stop()
+            time.sleep(5)
+            start()
+        stage = chance.choice(KILLED)
+        crawl.kill_broker() if stage == "broker" else crawl.kill(stage)
+    summary = crawl.finish(600)
+    rows: list[dict[str, object]] = [json.loads(line) for line in crawl.output.read_text().splitlines()]
+    assert {row["url"] for row in rows} == crawl.urls
+    assert len({(row["url"], row["number"]) for row in rows}) == len(rows) == summary["rows"]
+    assert (summary["dead"], away) == (0, [])
+    return rows
 
 
 def _item(row: dict[str, object]) -> tuple[object, ...]:
