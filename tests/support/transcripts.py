@@ -18,25 +18,52 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
 from tests.support.deployed import ENVIRON
-from tests.support.mariadb import MariaDbServer, mariadb_server
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.ferretdb import ferret_server
+from tests.support.mariadb import mariadb_server
+from tests.support.postgres import postgres_server
 from tests.support.processes import Process, until
+from tests.support.redis_server import running_redis
 
 REPO = Path(__file__).parents[2]
 LIMIT_S = 480.0
-SERVERS: dict[str, Callable[[], AbstractContextManager[PostgresServer | MariaDbServer]]] = {
-    "POSTGRES": postgres_server,
-    "MYSQL": mariadb_server,
-}  # By the variable with which a page names its address, such as `$POSTGRES`
+
+
+@contextmanager
+def _postgres(_: Path) -> Iterator[str]:
+    with postgres_server() as server:
+        yield server.address
+
+
+@contextmanager
+def _mysql(_: Path) -> Iterator[str]:
+    with mariadb_server() as server:
+        yield server.address
+
+
+@contextmanager
+def _mongodb(folder: Path) -> Iterator[str]:
+    with ferret_server(folder) as server:
+        yield server.address("shop.pages")
+
+
+@contextmanager
+def _redis(folder: Path) -> Iterator[str]:
+    with running_redis(folder / "redis") as server:
+        yield server.url
+
+
+# By the variable with which a page names its address, such as `$POSTGRES`; each gets a folder.
+SERVERS = {"POSTGRES": _postgres, "MYSQL": _mysql, "MONGODB": _mongodb, "REDIS": _redis}
 
 _PROGRESS = re.compile(r"^\d+ s: ")
 _VARIES = (
@@ -164,9 +191,10 @@ def session(folder: Path, page: str) -> Iterator[Path]:
         with Process([sys.executable, script], stdout=subprocess.DEVNULL):
             until(_is_up, "the demo site")
             with ExitStack() as servers, patch.dict(os.environ):
+                place = Path(servers.enter_context(tempfile.TemporaryDirectory(prefix="servers-")))
                 for name, server in SERVERS.items():
                     if f"${name}" in page:
-                        os.environ[name] = servers.enter_context(server()).address
+                        os.environ[name] = servers.enter_context(server(place))
                 try:
                     yield folder
                 finally:
@@ -197,8 +225,6 @@ def _write(path: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    import tempfile
-
     given = Path(sys.argv[1])
     with tempfile.TemporaryDirectory(prefix="transcripts-") as name, session(Path(name), given.read_text()) as here:
         _write(given, here)
