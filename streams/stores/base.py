@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from crawlog.streams.errors import CrawlError, Misconfigured, RetryLater
 from crawlog.streams.printable import without_secrets
@@ -36,9 +36,13 @@ class Store(ABC):
     Args:
         spec: Its `job`, its `output` (the address), and `on_gone`.
 
+    Attributes:
+        hint: What to look at after an error of the store's own.
+
     Raises: Misconfigured: the address has not the form that it must have.
     """
 
+    hint: ClassVar[str] = "Is the server up, and may this user write there?"
     as_kept = False
     depends_on: tuple[str, ...] = ()
 
@@ -89,6 +93,25 @@ class Store(ABC):
     def close(self) -> None:
         """Disconnect, whatever state the connection is in."""
 
+    @contextmanager
+    def reported(self) -> Iterator[None]:
+        """After an error the store is closed, which undoes a transaction. Raises: Misconfigured: of any error."""
+        try:
+            yield
+        except Exception as error:
+            self.close()
+            if isinstance(error, CrawlError):
+                raise
+            text = " ".join(self.text_of(error).split())
+            raise Misconfigured(
+                f"{self.place}: {text or type(error).__name__}\n{self.hint} Nothing is lost: the rows are in the log,"
+                " and are written as soon as it takes them."
+            ) from error
+
+    def text_of(self, error: Exception) -> str:
+        """What an error of the store's library says."""
+        return str(error)
+
 
 @contextmanager
 def needed(extra: str) -> Iterator[None]:
@@ -116,14 +139,3 @@ def fill(store: Store, state: RowState) -> None:
 def lost_place(store: Store) -> RetryLater:
     """Another worker feeds the store now."""
     return RetryLater(f"{store.place}: another sink worker has taken the rows of job {store.spec.job} over", 1.0)
-
-
-def told(store: Store, error: Exception) -> Exception:
-    """What the user is told of an error: of the server, or that it is away."""
-    if isinstance(error, CrawlError):
-        return error
-    text = " ".join(str(error).split())
-    return Misconfigured(
-        f"{store.place}: {text or type(error).__name__}\nIs the server up, and may this user write there? Nothing is"
-        " lost: the rows are in the log, and are written when it answers."
-    )

@@ -11,6 +11,7 @@ The position's metadata has the columns with their types, so that a restarted wo
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -20,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from crawlog.streams.errors import Misconfigured
 
-from .base import ANSWER_S, CONNECT_S, Store, lost_place, told
+from .base import ANSWER_S, CONNECT_S, Store, lost_place
 from .changes import Feed, KeyRows, RowChanges
 from .columns import Kind, RowCells, new_columns
 
@@ -70,15 +71,13 @@ class KafkaTopic(Store):
 
     def check(self) -> None:
         """Makes the topic where it lacks: compacted, so that each row stays once."""
-        try:
+        with self.reported():
             self._make_topic()
-        except Exception as error:
-            raise told(self, error) from error
 
     def open(self, feed: Feed) -> int:
         """Fences the feed before, and reads the position that it has committed."""
         self.close()
-        try:
+        with self.reported():
             self._make_topic()
             self._consumer = Consumer(self._config | {"group.id": self._group, "enable.auto.commit": False})
             producing = {"transactional.id": self._group + "-" + self._topic, "partitioner": "murmur2_random"}
@@ -86,9 +85,6 @@ class KafkaTopic(Store):
             self._producer.init_transactions(ANSWER_S)
             (known,) = self._consumer.committed([TopicPartition(self._topic, 0)], ANSWER_S)
             serial, columns = msgspec.json.decode(known.metadata or '["", {}]', type=tuple[str, dict[str, Kind]])
-        except Exception as error:
-            self.close()
-            raise told(self, error) from error
         self._columns, self._serial = {**columns}, feed.serial
         return max(known.offset, 0) if serial == feed.serial else 0
 
@@ -100,7 +96,7 @@ class KafkaTopic(Store):
         found = [(one, one.rows()) for one in changes.keys]
         self._learn([row for _, rows in found for row in rows])
         position = TopicPartition(self._topic, 0, changes.end, metadata=self._metadata())
-        try:
+        with self.reported(), self._fenced():
             producer.begin_transaction()
             for key, value in self._records(found):
                 while True:
@@ -111,11 +107,16 @@ class KafkaTopic(Store):
                         producer.poll(0.1)
             producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), ANSWER_S)
             producer.commit_transaction(ANSWER_S)
-        except Exception as error:
-            self.close()
-            if isinstance(error, KafkaException) and error.args[0].code() in FENCED:
+
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        """Raises: RetryLater: another producer has the transactional id."""
+        try:
+            yield
+        except KafkaException as error:
+            if error.args[0].code() in FENCED:
                 raise lost_place(self) from error
-            raise told(self, error) from error
+            raise
 
     def finish(self) -> None:
         """Everything is written."""

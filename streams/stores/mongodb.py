@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from crawlog.streams.errors import CrawlError, Misconfigured
+from crawlog.streams.errors import Misconfigured
 
-from .base import ANSWER_S, CONNECT_S, Store, lost_place, needed, told
+from .base import ANSWER_S, CONNECT_S, Store, lost_place, needed
 from .changes import Feed, KeyRows, RowChanges
 from .columns import LEAST, MOST, OWN, json_text
 
@@ -59,17 +59,16 @@ class MongoDB(Store):
     def check(self) -> None:
         """Connects, and logs in."""
         try:
-            self._connect()
-            self._positions.find_one({"_id": self._output})
-        except Exception as error:
-            raise _told(self, error) from error
+            with self.reported():
+                self._connect()
+                self._positions.find_one({"_id": self._output})
         finally:
             self.close()
 
     def open(self, feed: Feed) -> int:
         """Makes the index by key, and sets the serial that writes compare."""
         self.close()
-        try:
+        with self.reported():
             self._connect()
             self._rows.create_index("_key")
             self._written = None if self._rows.estimated_document_count() else set()
@@ -80,31 +79,27 @@ class MongoDB(Store):
             new = {"crawl": feed.crawl, "serial": feed.serial, "position": position}
             self._positions.replace_one({"_id": self._output}, new, upsert=True)
             self._serial = feed.serial
-        except Exception as error:
-            self.close()
-            raise _told(self, error) from error
         return position
 
     def write(self, changes: RowChanges) -> None:
         """See the module."""
-        try:
+        with self.reported():
             self._write(changes)
-        except Exception as error:
-            self.close()
-            raise _told(self, error) from error
 
     def finish(self) -> None:
         """Deletes or marks the rows of the job that the crawl has not seen since it began again."""
-        try:
+        with self.reported():
             self._gone({"_job": self.spec.job, "_page": -1})
-        except Exception as error:
-            self.close()
-            raise _told(self, error) from error
 
     def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+    def text_of(self, error: Exception) -> str:
+        """The first row's error, without the driver's picture of its servers."""
+        of_rows = (getattr(error, "details", None) or {}).get("writeErrors") or [{"errmsg": str(error)}]
+        return str(of_rows[0]["errmsg"]).partition(", Timeout: ")[0].partition(", full error: ")[0]
 
     @property
     def _output(self) -> str:
@@ -201,12 +196,3 @@ def _is_plain(value: object, depth: int) -> bool:
     if isinstance(value, dict):
         return depth > 0 and all(_fits(name, one, depth - 1) for name, one in value.items())
     return True
-
-
-def _told(store: Store, error: Exception) -> Exception:
-    """The first row's error, without the driver's picture of its servers."""
-    if isinstance(error, CrawlError):
-        return error
-    of_rows = (getattr(error, "details", None) or {}).get("writeErrors") or [{"errmsg": str(error)}]
-    text = str(of_rows[0]["errmsg"])
-    return told(store, RuntimeError(text.partition(", Timeout: ")[0].partition(", full error: ")[0]))

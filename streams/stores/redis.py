@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from crawlog.streams.errors import Misconfigured
 
-from .base import ANSWER_S, CONNECT_S, Store, lost_place, needed, told
+from .base import ANSWER_S, CONNECT_S, Store, lost_place, needed
 from .changes import MOST_CHANGES, Feed, KeyRows, RowChanges
 
 WRITES = {
@@ -82,51 +82,41 @@ class Redis(Store):
     def check(self) -> None:
         """Connects, and looks at the key's type."""
         try:
-            self._connect()
-        except Exception as error:
-            raise told(self, error) from error
+            with self.reported():
+                self._connect()
         finally:
             self.close()
 
     def open(self, feed: Feed) -> int:
         """Sets the serial that writes compare."""
         self.close()
-        try:
+        with self.reported():
             self._connect()
             there = self._client.hgetall(self._position)
             is_known = there.get(b"serial") == feed.serial.encode() and there.get(b"crawl") == feed.crawl.encode()
             position = int(there[b"position"]) if is_known else 0
             self._client.hset(self._position, mapping=feed._asdict() | {"position": position})
             self._feed = feed
-        except Exception as error:
-            self.close()
-            raise told(self, error) from error
         return position
 
     def write(self, changes: RowChanges) -> None:
         """One script, see the module."""
-        try:
+        with self.reported():
             keys = [self._position, self._key, *([f"{self._position}:keys"] if self._as == "hash" else ())]
             head = (self._feed.crawl, self._feed.serial, changes.start, changes.end, self.spec.on_gone)
             rows = (value for one in changes.keys for value in self._values(one))
             if not self._client.eval(SCRIPT % WRITES[self._as], len(keys), *keys, *head, *rows):
                 raise lost_place(self)
-        except Exception as error:
-            self.close()
-            raise told(self, error) from error
 
     def finish(self) -> None:
         """Removes the rows of a hash that the crawl has not seen since it began again."""
         if self._as != "hash" or self.spec.on_gone != "delete":
             return
-        try:
+        with self.reported():
             at = int(self._client.hget(self._position, "position") or 0)
             gone = [KeyRows(key, (0, 0), b"") for key in self._unseen()]
             for first in range(0, len(gone), MOST_CHANGES):
                 self.write(RowChanges(at, at, gone[first : first + MOST_CHANGES]))
-        except Exception as error:
-            self.close()
-            raise told(self, error) from error
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -19,9 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
-import xxhash
-
-from crawlog.streams.errors import CrawlError, Misconfigured
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.sink_groups import SinkSpec
 
 from .base import Store, lost_place
@@ -44,7 +42,6 @@ class SqlStore(Store):
 
     Attributes:
         form: Of an address, for messages.
-        hint: What to look at after an error of the store's own.
         types: The column of each kind of value; `name` of a short text that is compared exactly, `time` of a moment.
         kinds: The kind of each type that `columns` gives.
         columns: Query of name and type of each column that a table has, by its quoted name; nothing if it lacks.
@@ -57,7 +54,6 @@ class SqlStore(Store):
     """
 
     form: ClassVar[str]
-    hint: ClassVar[str] = "Is the server up, and may this user write there?"
     types: ClassVar[dict[str, str]]
     kinds: ClassVar[dict[str, Kind]]
     columns: ClassVar[str]
@@ -98,7 +94,7 @@ class SqlStore(Store):
     def check(self) -> None:
         """Connects, and looks at the table if it is there."""
         try:
-            with self._reported():
+            with self.reported():
                 self._open()
                 self._see_columns()
         finally:
@@ -107,19 +103,19 @@ class SqlStore(Store):
     def open(self, feed: Feed) -> int:
         """Makes the table and the table of positions where they lack."""
         self.close()
-        with self._reported():
+        with self.reported():
             self._open()
             self._make_tables()
             return self._opened(feed)
 
     def write(self, changes: RowChanges) -> None:
         """One transaction, see the module."""
-        with self._reported():
+        with self.reported():
             self._write(changes)
 
     def finish(self) -> None:
         """Deletes or marks the rows of the job that the crawl has not seen since it began again."""
-        with self._reported():
+        with self.reported():
             self._drop("_job = %s AND _page = -1", [(self.spec.job,)])
 
     def close(self) -> None:
@@ -127,21 +123,6 @@ class SqlStore(Store):
         if connection is not None:
             with suppress(Exception):
                 connection.close()
-
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        """After an error the connection is closed, which undoes a transaction. Raises: Misconfigured: of any error."""
-        try:
-            yield
-        except Exception as error:
-            self.close()
-            if isinstance(error, CrawlError):
-                raise
-            text = " ".join(str(error).split())
-            raise Misconfigured(
-                f"{self.place}: {text or type(error).__name__}\n{self.hint} Nothing is lost: the rows are in the log,"
-                " and are written as soon as it takes them."
-            ) from error
 
     def _open(self) -> None:
         self._connection = self._connect()
@@ -230,7 +211,7 @@ class SqlStore(Store):
         """
         cells = RowCells(self._columns)
         for key, one in keys:
-            page, url = _page(one), one.url
+            page, url = one.page_number, one.url
             for number, row in enumerate(one.rows()):
                 values = cells.of(row)
                 if values[-1] is not None and new_columns([row], self._columns):
@@ -253,9 +234,9 @@ class SqlStore(Store):
         )
         if self._cursor.rowcount != 1:
             raise lost_place(self)
-        found = [(self._key(one), one) for one in changes.keys]
+        found = [(one.hash(self.spec.job), one) for one in changes.keys]
         there = self._there([key for key, _ in found])
-        newest = [(key, one) for key, one in found if _page(one) >= there.get(key, (-1, 0))[0]]
+        newest = [(key, one) for key, one in found if one.page_number >= there.get(key, (-1, 0))[0]]
         counted = [(key, one.row_count) for key, one in newest if key in there]
         if gone := [(key, count) for key, count in counted if there[key][1] >= count]:
             self._drop("_key = %s AND _n >= %s", gone)
@@ -285,15 +266,7 @@ class SqlStore(Store):
             change = f"UPDATE {self._name} SET _gone = CURRENT_TIMESTAMP WHERE {where} AND _gone IS NULL"
             self._run_each(change, values)
 
-    def _key(self, one: KeyRows) -> str:
-        return xxhash.xxh3_128_hexdigest(self.spec.job.encode() + b" " + one.key)
-
 
 def _quoted(name: str) -> str:
     quoted = name.replace('"', '""')
     return f'"{quoted}"'
-
-
-def _page(one: KeyRows) -> int:
-    partition, offset = one.page
-    return partition << 40 | offset

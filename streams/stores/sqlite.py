@@ -56,7 +56,7 @@ class Sqlite(SqlStore):
     def finish(self) -> None:
         """Leaves no write-ahead log beside the file, if nobody reads."""
         super().finish()
-        with self._reported():
+        with self.reported():
             self._run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _connect(self) -> Any:

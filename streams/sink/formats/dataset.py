@@ -91,8 +91,7 @@ class DataSet(Store):
     def write(self, changes: RowChanges) -> None:
         """Takes the rows; they are in the store once a file is full."""
         for one in changes.keys:
-            partition, offset = one.page
-            key, page = one.key.decode("utf-8", "replace"), partition << 40 | offset
+            key, page = one.key.decode("utf-8", "replace"), one.page_number
             own = [{"_url": key, "_n": number, "_page": page} for number in range(one.row_count)]
             self._rows[key] = [mine | row | mine for mine, row in zip(own, one.rows(), strict=True)]
             self._bytes += len(one.block)
