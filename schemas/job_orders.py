@@ -12,10 +12,30 @@ import msgspec
 
 # `running`: URLs are fetched. `paused`: the operator's pause. `stopped`: by `max_pages`, by its spider, or by a
 # command; its queue stays. `finished`: nothing is left; a queued found makes it run again. `failed`: it cannot go on,
-# as its code is refused. `cancelled`: for good. `deleted`: only the tombstone is left.
-JobStateName = Literal["running", "paused", "stopped", "finished", "failed", "cancelled", "deleted"]
+# as its code is refused. `cancelled`: for good. `deleted`: only the tombstone is left. `waiting`: for other jobs.
+JobStateName = Literal["running", "paused", "stopped", "finished", "failed", "cancelled", "deleted", "waiting"]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+
+
+GROUP = "group:"  # Begins the name of a group in `JobFlow.after`; no job's name has a colon
+
+
+class JobFlow(msgspec.Struct, omit_defaults=True, frozen=True):
+    """How a job is connected with others.
+
+    Attributes:
+        after: Jobs, or groups of them (`group:NAME`), that end before it runs.
+        after_any: Whether it runs however they end; else one that is cancelled, failed or deleted fails it, too.
+        group: Group that it belongs to; empty for none.
+    """
+
+    after: tuple[str, ...] = ()
+    after_any: bool = False
+    group: str = ""
+
+
+NO_FLOW = JobFlow()
 
 
 class CodeRef(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from .codec import decoded, version_1
-from .job_orders import CodeRef, JobStateName, OutputSpec
+from .job_orders import CodeRef, JobFlow, JobStateName, OutputSpec
 from .requests import RequestRecord, check_identity
 
 VERSION = 1  # A record of another version goes to crawl.dead
@@ -346,6 +346,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
             nobody noted them.
         priority: Added to that of each request of the spider's `start`; URLs that were given have it themselves.
         code: The deployed project whose spider `spider` names; None for a file or an installed module.
+        flow: How it is connected with other jobs; None if it is not.
         links: Sources of links; see the setting `links.sources`.
         nofollow: Whether links with rel=nofollow are taken.
         meta_robots: Whether `meta` robots and X-Robots-Tag are obeyed.
@@ -389,6 +390,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     items: tuple[int, ...] = ()
     priority: int = 0
     code: CodeRef | None = None
+    flow: JobFlow | None = None
     links: Annotated[tuple[str, ...], Setting("links.sources")] = ("a", "area")
     nofollow: Annotated[bool, Setting("links.nofollow", true_if="follow")] = True
     meta_robots: Annotated[bool, Setting("robots.meta", true_if="obey")] = False

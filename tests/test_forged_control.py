@@ -361,7 +361,7 @@ def test_the_coordinator_and_the_reports_stand_a_strangers_records(ground: Groun
         reported.heard(record)
         orders.take(record)
     orders.caught_up()
-    picture, dues = FleetReports(), Dues(4)
+    picture, dues = FleetReports(), Dues(FollowedJobs())
     picture.sink = FLEET
     picture.take(Progress("f", "fetch", 0, 0.0, 5, jobs={"j0": JobCounts(queued=-1, fetched=2**60)}))
     for _ in range(3):

@@ -215,7 +215,7 @@ def attach(app: "CrawlApp", stage: "OwnedFrontier") -> Coordinator:
         app.add_future(producer.run(asyncio.Event()))
         return Copies(producer, stage.names, stage.partitions)
 
-    duty = Coordinator(stage, copies, lambda jobs, act: Following(stage.settings, stage.partitions, jobs, act))
+    duty = Coordinator(stage, copies, lambda jobs, act: Following(stage.settings, jobs, act))
     stage.listeners.append(duty.take)
     stage.on_changed = duty.look
     stage.on_answered = duty.answered

@@ -33,14 +33,12 @@ class Following(threading.Thread):
         act: Called in this thread with what is due.
     """
 
-    def __init__(
-        self, settings: "Settings", partitions: int, jobs: FollowedJobs, act: Callable[[DueOrder | Finished], None]
-    ) -> None:
+    def __init__(self, settings: "Settings", jobs: FollowedJobs, act: Callable[[DueOrder | Finished], None]) -> None:
         super().__init__(name="coordinator", daemon=True)
         self._settings = settings
         self._jobs = jobs
         self._act = act
-        self._dues = Dues(partitions)
+        self._dues = Dues(jobs)
         self._undone: deque[DueOrder | Finished] = deque()
         self._stop_it = threading.Event()
 

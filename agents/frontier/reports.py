@@ -122,7 +122,7 @@ def _reported(frontier: "Frontier", owned: "OwnedPartition", job: "JobState", *,
     paused, held = owned.held.counts(job)
     if frontier.is_held(job):
         held = queued
-    if is_paused or job.spec.state == "paused":
+    if is_paused or job.spec.state in ("paused", "waiting"):
         paused = queued
     return msgspec.structs.replace(
         job.counts,

@@ -78,6 +78,8 @@ def job_details(view: "JobView") -> list[str]:
         ("code", code),
         ("arguments", " ".join(f"{name}={value}" for name, value in view.args.items())),
         ("submitted", _submitted(view)),
+        ("after", " ".join(view.flow.after) + (" (however they end)" if view.flow.after_any else "")),
+        ("group", view.flow.group),
         ("started", time_text(view.started_at)),
         ("ended", time_text(view.ended_at)),
         ("counts", "" if view.is_counted else "too low: not all partitions have been reported yet"),

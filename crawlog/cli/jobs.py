@@ -56,6 +56,9 @@ DEPLOYED = "A spider of deployed code needs --project P; `crawlog projects list`
 )
 @click.option("--paused", is_flag=True, help="It waits for `crawlog jobs resume NAME`.")
 @click.option("--fresh", is_flag=True, help="Begin a known job again from its seeds, in a new epoch.")
+@click.option("--after", metavar="JOB", multiple=True, help="Run when it has ended, or all of group:NAME. Repeatable.")
+@click.option("--after-any", is_flag=True, help="With --after: run also if one failed, was cancelled or deleted.")
+@click.option("--group", metavar="NAME", default="", help="Group that the job belongs to.")
 @click.option("--wait", is_flag=True, help="Follow it to its end; exit codes as those of `run`.")
 @click.option("--json", "as_json", is_flag=True, help="Print the job, or with --wait the summary, as one JSON object.")
 @settings_options
@@ -139,6 +142,9 @@ def submitted(
             priority=given["priority"],
             paused=given["paused"],
             fresh=given["fresh"],
+            after=given["after"],
+            after_any=given["after_any"],
+            group=given["group"],
         )
     )
     outputs_of(settings, wanted.outputs)  # a path is refused before a spider is loaded

@@ -40,7 +40,7 @@ from crawlog.streams.jobs import traits
 from crawlog.streams.printable import shown_time
 from crawlog.streams.sink import is_file
 
-from .request import JobRequest
+from .request import FLOW, JobRequest
 
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
@@ -64,6 +64,7 @@ _OPTIONS = {
     "code": "--version",
     "scrapy": "-s of Scrapy",
     "priority": "--priority",
+    "flow": FLOW,
 }
 
 
@@ -140,7 +141,7 @@ class Wanted:
         from crawlog.agents.seed import MAX_NAMES, scope_names
 
         request, rules, now = self.request, self.rules(settings), time.time()
-        state: JobStateName = "paused" if request.paused else "running"
+        state: JobStateName = "paused" if request.paused else "waiting" if request.after else "running"
         begun = partial(msgspec.structs.replace, state=state, reason="", by=self.by, at=now, changed_at=now)
         own = known.spec if known is not None and known.spec.state != "deleted" and self.may_change else None
         if own is not None and not self.has_requests:
@@ -161,6 +162,7 @@ class Wanted:
             spec,
             outputs=self._of_fleet(settings, known.spec.at if known is not None else now),
             code=self.code,
+            flow=request.flow,
             priority=request.priority if self.source is None else 0,
         )
 

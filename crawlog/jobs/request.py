@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 import xxhash
 
+from crawlog.schemas.job_orders import GROUP, NO_FLOW, JobFlow
 from crawlog.schemas.urls import DEFAULT_JOB, MAX_PRIORITY
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.files import is_utf_8
@@ -47,6 +48,9 @@ _OPENS = "; -s network.allow_private=true has it asked, with --fresh once the jo
 OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")  # Names of Scrapy's settings
 
 
+FLOW = "--after, --after-any or --group"  # The options of `JobRequest.flow`
+
+
 class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for a job, from anyone who may submit: it reads no file of the machine that receives it.
 
@@ -62,6 +66,9 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
         priority: Of its seeds, and added to that of each request of its spider's `start`; higher is fetched first.
         paused: Whether it waits for `resume`.
         fresh: Whether a known job begins again from its seeds, in a new epoch.
+        after: Jobs, or groups (`group:NAME`), that end before it runs.
+        after_any: Whether it runs however they end; else it fails if one is cancelled, fails or is deleted.
+        group: Group that it belongs to.
         is_new: Whether a known name is an error; else a known job goes on, and gets the seeds.
     """
 
@@ -78,6 +85,9 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
     priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY - 1, le=MAX_PRIORITY)] = 0
     paused: bool = False
     fresh: bool = False
+    after: tuple[str, ...] = ()
+    after_any: bool = False
+    group: str = ""
     is_new: bool = False
 
     @property
@@ -92,6 +102,12 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
         return {key: value for key, value in self.settings.items() if not OF_SCRAPY.fullmatch(key)}
 
     @property
+    def flow(self) -> JobFlow | None:
+        """How the job is connected with others; None if it is not."""
+        flow = JobFlow(tuple(dict.fromkeys(self.after)), self.after_any, self.group)
+        return flow if flow != NO_FLOW else None
+
+    @property
     def given(self) -> set[str]:
         """The options and settings that the request sets, as `record.plan` names them."""
         options = {
@@ -101,6 +117,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
             "--version": self.project,
             "-s of Scrapy": self.scrapy,
             "--priority": self.priority,
+            FLOW: self.flow,
             "run.depth": self.depth is not None,
             "run.max_pages": self.max_pages,
         }
@@ -144,6 +161,7 @@ def checked(wanted: JobRequest) -> JobRequest:
         _check_url(url)
     _check_arguments(wanted.args)
     _check_priority(wanted.priority)
+    _check_flow(wanted)
     if wanted.version and not wanted.project:
         raise Misconfigured("--version: name the project, too (--project)")
     if wanted.project and not wanted.spider:
@@ -160,12 +178,28 @@ def _check_job(name: str) -> None:
 
 def named_job(name: str) -> str:
     """The name, if it is valid. Raises: Misconfigured: it is not."""
+    return _check_name("--job", name)
+
+
+def _check_name(option: str, name: str) -> str:
     if not JOB_NAME.fullmatch(name):
         raise Misconfigured(
-            f"--job {name!r:.120}: a job's name is 1 to 100 letters, digits, dots, dashes or underscores,"
+            f"{option} {name!r:.120}: a job's name is 1 to 100 letters, digits, dots, dashes or underscores,"
             " and starts with a letter or digit"
         )
     return name
+
+
+def _check_flow(wanted: JobRequest) -> None:
+    """Raises: Misconfigured: a name is invalid, or the job would wait for two things."""
+    for name in wanted.after:
+        _check_name("--after", name.removeprefix(GROUP))
+    if wanted.group:
+        _check_name("--group", wanted.group)
+    if wanted.after_any and not wanted.after:
+        raise Misconfigured("--after-any: name the jobs, too (--after JOB)")
+    if wanted.after and wanted.paused:
+        raise Misconfigured("--paused and --after: a job waits for a command or for other jobs; give one of them")
 
 
 def _check_arguments(names: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from crawlog.schemas.control import NO_EPOCH, Finished, JobCopy, OutputNote, Rewound, StartEnded
+from crawlog.schemas.job_orders import GROUP
 from crawlog.streams.cluster import log_bounds, log_end
 from crawlog.streams.control import (
     apply_change,
@@ -28,8 +29,8 @@ from crawlog.streams.control import (
     write_control,
     write_job,
 )
-from crawlog.streams.errors import InvalidState, Misconfigured
-from crawlog.streams.jobs import ControlState, traits
+from crawlog.streams.errors import InvalidState, Misconfigured, UnknownName
+from crawlog.streams.jobs import ControlState, Flow, traits
 from crawlog.streams.log import Producer, Topics, partition_count
 
 from .record import RecordPlan, Wanted, plan, way_on
@@ -110,6 +111,7 @@ class JobWriter:
         self._control_end = log_end(settings, self.topics.control)
         self._control = settled_control(settings, self._log.producer, self.topics)
         known = self._control.job(self.name)
+        self._check_flow()
         if (known is None or known.spec.state == "deleted") and not self.wanted.has_requests:
             raise Misconfigured(f"there is no job {self.name} in the log; give the URLs that it starts with.")
         if (end := self._control.end(self.name)) is not None and end.counts is not None:
@@ -117,6 +119,19 @@ class JobWriter:
         self.end = None if has_lost_founds else end
         self.since, self.voids = counting_epochs(self._control.of(Rewound), self.name, known)
         return self._decide(known)
+
+    def _check_flow(self) -> None:
+        """Raises: UnknownName: it would wait for a job that is not there. Misconfigured: it would wait for itself."""
+        if (wanted := self.wanted.request.flow) is None:
+            return
+        there = {one.job for one in self._control.of(JobCopy) if one.spec.state != "deleted"}
+        for name in wanted.after:
+            if not name.startswith(GROUP) and name not in there | {self.name}:
+                raise UnknownName(
+                    f"there is no job {name} to wait for: submit it first; `crawlog jobs` lists those that there are"
+                )
+        if cycle := Flow(self._control).cycle(self.name, wanted):
+            raise Misconfigured(f"job {self.name} would wait for itself: {' after '.join(cycle)}")
 
     def _decide(self, known: JobCopy | None) -> RecordPlan:
         self._known, self.is_known = known, known is not None and known.spec.state != "deleted"

@@ -37,7 +37,9 @@ class JobsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         name: Part of the name.
     """
 
-    state: Literal["", "pending", "running", "paused", "stopped", "finished", "failed", "cancelled", "watching"] = ""
+    state: Literal[
+        "", "pending", "waiting", "running", "paused", "stopped", "finished", "failed", "cancelled", "watching"
+    ] = ""
     name: str = ""
     spider: str = ""
     project: str = ""

@@ -33,7 +33,13 @@ Stand = Literal["pending", "running", "finished"]  # Scrapyd's states
 NO_PROJECT = "default"  # Project and spider that are shown for jobs without one
 
 # Ours to Scrapyd's; every other state is an end.
-_STANDS: dict[str, Stand] = {"pending": "pending", "running": "running", "paused": "running", "watching": "running"}
+_STANDS: dict[str, Stand] = {
+    "pending": "pending",
+    "waiting": "pending",
+    "running": "running",
+    "paused": "running",
+    "watching": "running",
+}
 
 
 class ScrapydJob(msgspec.Struct, frozen=True):

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from crawlog.schemas.control import CodeNote, Control, Finished, JobCopy
+from crawlog.schemas.job_orders import NO_FLOW
 from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
-from crawlog.streams.jobs import ControlState, FleetReports, ended, is_offered, traits
+from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, traits
 
 from .views import HostView, JobView, OutputView, WorkerView
 
@@ -204,6 +205,7 @@ class FleetState:
             dead=end.dead if end is not None else 0,
             outputs=tuple(self._outputs(copy)),
             args=dict(spec.args),
+            flow=spec.flow or NO_FLOW,
         )
 
     def _ended_at(self, copy: JobCopy, end: Finished | None) -> float:
@@ -247,6 +249,8 @@ class FleetState:
 
     def _state(self, copy: JobCopy, end: Finished | None, counts: JobCounts) -> tuple[str, str]:
         spec, orders = copy.spec, self.control.commands.of_job(copy.job)
+        if spec.state == "waiting":
+            return spec.state, Flow(self.control).shown(spec.flow or NO_FLOW)
         if spec.state != "running":
             return spec.state, spec.reason
         if end is not None and not counts.queued:

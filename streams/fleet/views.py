@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from crawlog.schemas.job_orders import CodeRef
+from crawlog.schemas.job_orders import NO_FLOW, CodeRef, JobFlow
 from crawlog.schemas.progress import JobCounts
 
 
@@ -36,7 +36,7 @@ class JobView(msgspec.Struct, frozen=True):
 
     Attributes:
         state: `pending` (submitted, nothing fetched yet), `running`, `paused`, `stopped`, `finished`, `failed`,
-            `cancelled`.
+            `cancelled`, `waiting` (for other jobs).
         reason: Why it is so, if there is more to say.
         spider: Name of the spider as people know it; empty for the default spider.
         submitted_at, ended_at: UTC epoch seconds; 0 if unknown, or not yet.
@@ -47,6 +47,7 @@ class JobView(msgspec.Struct, frozen=True):
         is_starting: Whether the spider's `start` may give more requests.
         is_fed: Whether its spider is asked for more as long as it runs, so that it does not end by itself.
         rows: Items in the log; None if unknown.
+        flow: How it is connected with other jobs.
         settings: Those of the job's record, by key, secrets hidden; only where one job is shown.
     """
 
@@ -68,6 +69,7 @@ class JobView(msgspec.Struct, frozen=True):
     dead: int = 0
     outputs: tuple[OutputView, ...] = ()
     args: dict[str, str] = msgspec.field(default_factory=dict)
+    flow: JobFlow = NO_FLOW
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

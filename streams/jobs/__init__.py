@@ -2,7 +2,7 @@
 
     crawl.control ──► ControlState: the newest record of each key      Commands: those in force
     crawl.progress ─► FleetReports: the newest report of each partition, and their sums
-    states: which order leads from which state to which
+    states: which order leads from which state to which      Flow: which job waits for which
 
     FleetReports ─► EndSteps: is it finished? ────┐
     crawl.control ─► FollowedJobs ────────────────┴─► Dues: orders and ends for the coordinator
@@ -16,6 +16,7 @@ from .control_state import ControlState, FollowedJobs, JobRevision
 from .due import DueOrder, Dues, is_begun, is_offered
 from .finished import EndSteps
 from .fleet_reports import RECENT_S, FleetReports, ended, has_answered, remarks_of
+from .flow import Flow
 from .states import (
     OPERATOR,
     PARTIAL_ENDS,
@@ -43,6 +44,7 @@ __all__ = [
     "Dues",
     "EndSteps",
     "FleetReports",
+    "Flow",
     "FollowedJobs",
     "JobRevision",
     "OrderName",

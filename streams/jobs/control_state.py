@@ -44,7 +44,7 @@ class ControlState:
 
     def of(self, kind: type[R]) -> list[R]:
         """All records of a kind, in the log's order."""
-        return [one for one in self.records.values() if isinstance(one, kind)]
+        return [one for one in list(self.records.values()) if isinstance(one, kind)]  # another thread may take more
 
     def _get(self, key: bytes, kind: type[R]) -> R | None:
         record = self.records.get(key)
@@ -158,22 +158,26 @@ class FollowedJobs:
     Attributes:
         open: By name, the jobs whose end is not on record.
         finished: By name, the revision of each job that is finished, which is on record.
+        control: What was taken.
+        taken: How many records that was.
     """
 
     def __init__(self) -> None:
         self.open: dict[str, Followed] = {}
         self.finished: dict[str, JobRevision] = {}
-        self._control = ControlState()
+        self.control = ControlState()
+        self.taken = 0
 
     def take(self, record: Control) -> None:
         """Takes the next record of crawl.control."""
         if isinstance(record, JobCopy | Finished | StartEnded) or (isinstance(record, Command) and record.job):
-            self._control.take(key(record), record)
+            self.control.take(key(record), record)
+            self.taken += 1
             self._look(record.job)
 
     def copy(self, job: str) -> JobCopy | None:
         """The copy of a job's record."""
-        return self._control.job(job)
+        return self.control.job(job)
 
     def is_closed_late(self, job: str) -> bool:
         """Whether a finished job's spider has closed it all the same, such as pipelines that open slowly.
@@ -183,17 +187,17 @@ class FollowedJobs:
         return job in self.finished and bool(self._closes(job))
 
     def _closes(self, job: str) -> str:
-        command = self._control.command(job)
+        command = self.control.command(job)
         return command.reason if command is not None and command.action == "stop" else ""
 
     def _look(self, job: str) -> None:
         """Notes whether a job is open."""
-        copy = self._control.job(job)
+        copy = self.control.job(job)
         if copy is None:
             return
         state = copy.spec.state
         self.finished.pop(job, None)
-        if state == "deleted" or (traits(state).ended and self._control.end(job) is not None):
+        if state == "deleted" or (traits(state).ended and self.control.end(job) is not None):
             if state == "finished":
                 self.finished[job] = JobRevision.of(copy)
             self.open.pop(job, None)
@@ -201,7 +205,7 @@ class FollowedJobs:
             self.open[job] = self._followed(copy)
 
     def _followed(self, copy: JobCopy) -> Followed:
-        spec, start = copy.spec, self._control.start(copy.job)
+        spec, start = copy.spec, self.control.start(copy.job)
         has_started = start is not None and start.is_of(copy)
         return Followed(
             copy.job,

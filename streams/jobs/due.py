@@ -3,6 +3,7 @@
     open job ─┬─ running, `max_pages` reached ─────────────► order: stopped
               ├─ running, closed by its spider, nothing left in flight ─► order: stopped
               ├─ running, nothing left at all (`EndSteps`) ──► order: finished
+              ├─ waiting, other jobs have ended (`flow.py`) ─► order: running, or failed
               └─ ended, nothing left in flight ────────────► its end, for crawl.control
     finished job with a queued URL, open or not ───────────► order: running
 
@@ -16,9 +17,10 @@ from crawlog.schemas.control import Finished
 from crawlog.schemas.job_orders import JobStateName
 from crawlog.schemas.progress import JobCounts, Progress
 
-from .control_state import Followed, JobRevision
+from .control_state import Followed, FollowedJobs, JobRevision
 from .finished import Ends, EndSteps
 from .fleet_reports import FleetReports
+from .flow import Releases
 from .states import OrderName, after, traits
 
 
@@ -44,11 +46,11 @@ class Dues:
     """What is due, look by look. Each order is given once for a revision, and again if it is forgotten.
 
     Args:
-        partitions: Of crawl.urls.
+        jobs: Those that may wait for each other.
     """
 
-    def __init__(self, partitions: int) -> None:
-        self._partitions = partitions
+    def __init__(self, jobs: FollowedJobs) -> None:
+        self._releases = Releases(jobs)
         self._finishes: dict[str, tuple[JobRevision, EndSteps]] = {}
         self._given: dict[str, JobRevision] = {}
         self._seen: dict[int, Progress] = {}
@@ -87,9 +89,17 @@ class Dues:
     def _of(self, job: Followed, reports: FleetReports, ends: Ends) -> DueOrder | Finished | None:
         if self._given.get(job.job) == job.mark:
             return None
+        if job.state == "waiting":
+            return self._release(job)
         if traits(job.state).ended:
             return self._end_of(job, reports, ends)
         return self._order_of(job, reports, ends) if traits(job.state).fetched else None
+
+    def _release(self, job: Followed) -> DueOrder | None:
+        broken = self._releases.of(job.job)
+        if broken is None:
+            return None
+        return self._order(job, "fail", f"after {broken}") if broken else self._order(job, "release", "")
 
     def _order_of(self, job: Followed, reports: FleetReports, ends: Ends) -> DueOrder | None:
         glance = _glance(reports, job)

@@ -53,6 +53,7 @@ _TRAITS: dict[str, StateTraits] = {
     "failed": StateTraits(waits=True, ended=True),
     "cancelled": StateTraits(ended=True),
     "deleted": StateTraits(ended=True),
+    "waiting": StateTraits(queued=True, waits=True, outputs=True),  # for other jobs: see `flow.py`
 }
 
 # As jobs are shown. A deleted job is not.
@@ -65,8 +66,11 @@ def traits(state: str) -> StateTraits:
 
 
 # By people: the first five. By the coordinator: `limit` (max_pages), `close` (its spider did), `finish` (nothing is
-# left), `reopen` (new URLs of a finished job; also by a replay). `rewind` is one of the whole crawl.
-OrderName = Literal["pause", "resume", "stop", "cancel", "delete", "limit", "close", "finish", "reopen", "rewind"]
+# left), `reopen` (new URLs of a finished job; also by a replay), `release` and `fail` (the jobs that it waited for have
+# ended, or one did not end well). `rewind` is one of the whole crawl.
+OrderName = Literal[
+    "pause", "resume", "stop", "cancel", "delete", "limit", "close", "finish", "reopen", "release", "fail", "rewind"
+]
 
 
 class _Columns(NamedTuple):
@@ -79,20 +83,23 @@ class _Columns(NamedTuple):
     failed: JobStateName | None = None
     cancelled: JobStateName | None = None
     deleted: JobStateName | None = None
+    waiting: JobStateName | None = None
 
 
 _AFTER: dict[OrderName, _Columns] = {
-    # order: running, paused, stopped, finished, failed, cancelled, deleted
+    # order: running, paused, stopped, finished, failed, cancelled, deleted, waiting
     "pause": _Columns("paused", "paused"),
-    "resume": _Columns("running", "running", "running", None, "running"),
-    "stop": _Columns("stopped", "stopped", "stopped"),
-    "cancel": _Columns("cancelled", "cancelled", "cancelled", None, "cancelled", "cancelled"),
-    "delete": _Columns("deleted", "deleted", "deleted", "deleted", "deleted", "deleted", "deleted"),
+    "resume": _Columns("running", "running", "running", None, "running", waiting="running"),
+    "stop": _Columns("stopped", "stopped", "stopped", waiting="stopped"),
+    "cancel": _Columns("cancelled", "cancelled", "cancelled", None, "cancelled", "cancelled", waiting="cancelled"),
+    "delete": _Columns("deleted", "deleted", "deleted", "deleted", "deleted", "deleted", "deleted", "deleted"),
     "limit": _Columns("stopped"),
     "close": _Columns("stopped"),
     "finish": _Columns("finished"),
     "reopen": _Columns(finished="running"),
-    "rewind": _Columns("running", "paused", "running", "running", "failed", "cancelled", "deleted"),
+    "release": _Columns(waiting="running"),
+    "fail": _Columns(waiting="failed"),
+    "rewind": _Columns("running", "paused", "running", "running", "failed", "cancelled", "deleted", "waiting"),
 }
 
 

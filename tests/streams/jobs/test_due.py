@@ -54,7 +54,7 @@ def given(
     spec: JobSpec, *records: Control, first: dict[str, Any] = IDLE, second: dict[str, Any] = IDLE, more: Any = ()
 ) -> tuple[str, str] | None:
     """State (`end` for an end) and reason of what is due; None for nothing."""
-    known, dues = jobs(spec, *records), Dues(2)
+    known, dues = jobs(spec, *records), Dues(FollowedJobs())
     seen = picture(first, second, *more)
     due = [*dues.of_open(known.open.values(), seen, ends), *dues.of_finished(known.finished, seen)]
     if not due:
@@ -157,7 +157,7 @@ def test_an_output_that_cannot_be_written_holds_its_own_job_only(stuck: list[str
 
 def test_an_end_has_the_counts_that_the_folds_agreed_on() -> None:
     """1 they agree → 2 a worker that was stopped reports of a partition of another one → 3 the output is written."""
-    known, dues = jobs(JobSpec(outputs=(OutputSpec("a"),))), Dues(2)
+    known, dues = jobs(JobSpec(outputs=(OutputSpec("a"),))), Dues(FollowedJobs())
     seen = picture(IDLE, IDLE)
     assert dues.of_open(known.open.values(), seen, ends) == []
     seen.take(Progress("fetch-1", "fetch", 1, 1.0, offset=2, jobs={"j": JobCounts(folded=2)}))
@@ -171,7 +171,7 @@ def test_an_end_has_the_counts_that_the_folds_agreed_on() -> None:
 
 def test_a_job_that_got_more_while_its_output_was_written_is_not_finished() -> None:
     """1 they agree → 2 a URL comes and is fetched → 3 the output is written up to 1 → 4 it is written up to 2."""
-    known, dues = jobs(JobSpec(outputs=(OutputSpec("a"),))), Dues(2)
+    known, dues = jobs(JobSpec(outputs=(OutputSpec("a"),))), Dues(FollowedJobs())
     seen = picture(IDLE, IDLE)
     assert dues.of_open(known.open.values(), seen, ends) == []
     seen.take(report(1, **IDLE | {"folded": IDLE["folded"] + 2, "fetched": IDLE["fetched"] + 1}))
@@ -189,7 +189,7 @@ def test_a_job_that_got_more_while_its_output_was_written_is_not_finished() -> N
 @pytest.mark.parametrize("state", ["running", "finished"])
 def test_a_job_does_not_end_while_a_replay_has_pages_to_parse(state: str) -> None:
     """The workers of parse were stopped for it; their last reports say that they had passed all pages."""
-    known, dues, seen = jobs(JobSpec(state=state)), Dues(2), picture(IDLE, IDLE)  # type: ignore[arg-type]  # one of the states
+    known, dues, seen = jobs(JobSpec(state=state)), Dues(FollowedJobs()), picture(IDLE, IDLE)  # type: ignore[arg-type]  # one of the states
     seen.take(Progress("", "parse", 0, 2.0))
     assert dues.of_open(known.open.values(), seen, ends) == []
     seen.take(Progress("parse-0", "parse", 0, 3.0, offset=1))
@@ -198,7 +198,7 @@ def test_a_job_does_not_end_while_a_replay_has_pages_to_parse(state: str) -> Non
 
 def test_an_order_is_given_once_for_a_revision() -> None:
     """And again for the next one, if it was refused because of a change."""
-    known, dues, seen = jobs(JobSpec()), Dues(2), picture(IDLE, IDLE)
+    known, dues, seen = jobs(JobSpec()), Dues(FollowedJobs()), picture(IDLE, IDLE)
     assert len(dues.of_open(known.open.values(), seen, ends)) == 1
     assert dues.of_open(known.open.values(), seen, ends) == []
     known.take(JobCopy("j", JobSpec(rev=REV + 1)))
@@ -213,7 +213,7 @@ def test_an_order_is_given_once_for_a_revision() -> None:
 def test_an_order_that_came_without_the_lease_is_decided_again(known: FollowedJobs, counts: dict[str, Any]) -> None:
     """Else its job never ends, or never goes on, as long as the partition stays here."""
     told: list[DueOrder | Finished] = []
-    following = Following(Settings(), 2, known, told.append)
+    following = Following(Settings(), known, told.append)
     watch: Any = SimpleNamespace(ends=ends)
     stage: Any = SimpleNamespace(may_ask=lambda: False)
     duty = Coordinator(stage, stage, stage)
@@ -232,7 +232,7 @@ def test_an_order_that_came_without_the_lease_is_decided_again(known: FollowedJo
 
 def test_the_steps_begin_again_for_each_revision() -> None:
     """Ends that were noted for an older revision say nothing about a job that was changed since."""
-    known, dues, seen = jobs(JobSpec()), Dues(2), picture(IDLE, IDLE)
+    known, dues, seen = jobs(JobSpec()), Dues(FollowedJobs()), picture(IDLE, IDLE)
     later = {"fetch": (4, 4), "parse": (2, 1), "sink": (3, 3)}
     assert dues.of_open(known.open.values(), seen, later.__getitem__) == []  # parse has a page to go
     known.take(JobCopy("j", JobSpec(rev=REV + 1)))
@@ -248,7 +248,7 @@ def test_the_steps_begin_again_for_each_revision() -> None:
 def test_pages_of_another_epoch_do_not_count_for_the_limit() -> None:
     """Until a partition has folded the record of the new epoch, its reports are of the former one."""
     full = IDLE | {"fetched": 50, "queued": 3}
-    known, dues, seen = jobs(JobSpec(max_pages=100), epoch=1), Dues(2), picture(full, full)
+    known, dues, seen = jobs(JobSpec(max_pages=100), epoch=1), Dues(FollowedJobs()), picture(full, full)
 
     def due() -> list[str]:
         later = ENDS | {"fetch": (9, 9)}
@@ -265,7 +265,7 @@ def test_pages_of_another_epoch_do_not_count_for_the_limit() -> None:
 @pytest.mark.parametrize("behind", [1, None])
 def test_the_limit_holds_while_a_partition_is_restored(behind: int | None) -> None:
     """The others go on fetching meanwhile; its last report still counts, if it has ever been reported."""
-    known, dues, seen = jobs(JobSpec(max_pages=100)), Dues(2), FleetReports()
+    known, dues, seen = jobs(JobSpec(max_pages=100)), Dues(FollowedJobs()), FleetReports()
     if behind is not None:
         seen.take(report(1, behind, fetched=60))
     seen.take(report(0, 9, fetched=40 if behind else 100, queued=3))
