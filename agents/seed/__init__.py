@@ -13,12 +13,14 @@ plant them again.
 from .planting import kept_seeds, old_seeds, plant, scope_names
 from .sitemap_seeds import collect
 from .source import Source
-from .sower import MAX_NAMES
+from .sower import MAX_NAMES, Look, Sower
 from .start_sower import StartSower
 
 __all__ = [
     "MAX_NAMES",
+    "Look",
     "Source",
+    "Sower",
     "StartSower",
     "collect",
     "kept_seeds",

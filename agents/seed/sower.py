@@ -159,7 +159,7 @@ class Sower:
 
     def sow(self, part: str, lines: Iterable[bytes]) -> None:
         """Send the URLs of some lines; a full batch is sent at once."""
-        canonical, place, add, names = self._canonical, self._place, self._batches.add, self._names
+        canonical = self._canonical
         for number, line in enumerate(lines, 1):
             text = line.strip()
             if not text or text[0] == COMMENT:
@@ -171,13 +171,17 @@ class Sower:
                 continue
             if b"@" in text:
                 self._tell_of_login(part, number, text)
-            at = place(found.url)
-            if at.host not in names:
-                self._name(at.host, scope_name(self._copy.spec.scope.kind, at))
-            batch = add(found, at)
-            self.count += 1
-            if batch is not None:
-                self._send(batch)
+            self.add(found)
+
+    def add(self, found: FoundUrl) -> None:
+        """Send a URL; a full batch is sent at once."""
+        at = self._place(found.url)
+        if at.host not in self._names:
+            self._name(at.host, scope_name(self._copy.spec.scope.kind, at))
+        batch = self._batches.add(found, at)
+        self.count += 1
+        if batch is not None:
+            self._send(batch)
 
     def finish(self) -> Seeded:
         """Send the remaining batches, and wait without a time limit until all are acknowledged."""

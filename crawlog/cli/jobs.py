@@ -15,6 +15,7 @@ from crawlog.terminal import answer, tell
 
 from .options import settings_of, settings_options
 from .reach import existing_log, fleet_log
+from .recrawling import choice_options
 
 if TYPE_CHECKING:
     from crawlog.jobs.follow import Before
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import JobView
     from crawlog.streams.settings import Settings
 
-ACTIONS = ("list", "show", "logs", "pause", "resume", "stop", "cancel", "delete")
+ACTIONS = ("list", "show", "logs", "pause", "resume", "stop", "cancel", "delete", "retry")
 
 OF_COMMAND = ("kafka.", "engine.", "log.", "run.data")  # Settings that are of the command itself, not of the job
 
@@ -228,12 +229,15 @@ def _check_local(settings: "Settings", spider: str) -> None:
     "--limit", metavar="N", type=click.IntRange(1), default=1_000, help="For logs: the newest N lines (1000)."
 )
 @click.option("--follow", "-f", is_flag=True, help="For logs: go on with what comes.")
+@click.option("--dead", is_flag=True, help="For retry: its dead letters go back to the stages.")
+@choice_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a job, or a line.")
 @settings_options
-def jobs(action: str, name: str, limit: int, follow: bool, as_json: bool, **given: Any) -> int:
+def jobs(action: str, name: str, limit: int, follow: bool, dead: bool, as_json: bool, **given: Any) -> int:
     """List the jobs of a log; show, pause, resume, stop, cancel or delete one; show what its spider logs.
 
-    ACTION is one of list (the default), show, logs, pause, resume, stop, cancel, delete.
+    ACTION is one of list (the default), show, logs, pause, resume, stop, cancel, delete, retry. retry has URLs of the
+    job fetched again: those of --failed, --status or --older-than; its --dead handles records that failed once more.
     """
     from crawlog.jobs import changes
 
@@ -255,7 +259,30 @@ def jobs(action: str, name: str, limit: int, follow: bool, as_json: bool, **give
             view = changes.show_job(reached, name)
         answer(*([fleet_text.job_json(view)] if as_json else fleet_text.job_details(view)))
         return outcome.FINISHED
+    if action == "retry":
+        return _retried(settings, name, given, dead=dead, as_json=as_json)
     return _changed(settings, action, name, as_json=as_json)
+
+
+def _retried(settings: "Settings", name: str, given: dict[str, Any], *, dead: bool, as_json: bool) -> int:
+    """Has records or URLs of a job handled again."""
+    from .recrawling import asked_again
+
+    with existing_log(settings) as reached:
+        if not dead:
+            return asked_again(settings, reached, name, as_json=as_json, **given)
+        from crawlog.commands.dead import redriven
+        from crawlog.jobs.changes import check_job
+        from crawlog.streams.dead_letters import LetterChoice
+
+        from .operate_text import redrive_lines
+
+        if given["failed"] or given["status"] or given["older_than"]:
+            raise Misconfigured("--dead: of records; the other options choose URLs. Give them to another `jobs retry`.")
+        check_job(reached, name)
+        done = redriven(reached, LetterChoice(job=name), execute=not given["dry_run"], report=tell)
+    answer(*redrive_lines(done, "the same command without --dry-run does it"))
+    return outcome.FINISHED
 
 
 @click.command()

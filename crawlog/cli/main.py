@@ -14,7 +14,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kernel import collect_seldom
 from crawlog.terminal import repeat
 
-from . import crawling, deploying, exporting, jobs, local, operate, querying, questions, stored, trying
+from . import crawling, deploying, exporting, jobs, local, operate, querying, questions, recrawling, stored, trying
 from .options import CommandGroup
 
 click.rich_click.MAX_WIDTH = 120
@@ -35,6 +35,7 @@ IN_ORDER = (
     querying.query,
     operate.workers,
     crawling.seed,
+    recrawling.recrawl,
     stored.topics,
     operate.control,
     stored.verify,

@@ -138,15 +138,15 @@ def _pretty(value: bytes | None) -> list[str]:
     return [*text[:SHOWN_BYTES].splitlines(), *cut]
 
 
-def redrive_lines(redriving: Redriving) -> list[str]:
-    """Lines about the records that stay, those that go back, and whether these were sent."""
+def redrive_lines(redriving: Redriving, way: str = "--execute does it") -> list[str]:
+    """Lines about the records that stay, those that go back, and whether these were sent, or the way to have that."""
     lines = [f"{_numbers(group)} stays: {why}" for group, why in redriving.staying]
     for group in redriving.going:
         topic, partition, _ = group[0].place
         size = "its body from its place" if group[0].size_bytes is None else f"{group[0].size_bytes:,} bytes"
         lines.append(f"{_numbers(group)} → {topic}[{partition}], {size}, try {group[0].tries + 1}")
     if redriving.sent is None:
-        return [*lines, f"{counted(len(redriving.going), 'record')} would go back to the log; --execute does it"]
+        return [*lines, f"{counted(len(redriving.going), 'record')} would go back to the log; {way}"]
     sent = counted(redriving.sent, "record")
     return [*lines, f"{sent} went back to the log, acknowledged; workers take them as any other"]
 

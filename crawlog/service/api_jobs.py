@@ -8,10 +8,11 @@ import msgspec
 
 from crawlog.commands.control import order_worker
 from crawlog.commands.job_logs import job_log_lines
+from crawlog.commands.recrawl import Recrawl, RecrawlChoice, recrawl
 from crawlog.commands.why import Story, moment, why
 from crawlog.jobs.changes import cancel_job, delete_job, listed_jobs, pause_job, resume_job, shown_job, stop_job
 from crawlog.jobs.job_closing import stats_of
-from crawlog.jobs.request import JobRequest
+from crawlog.jobs.request import MAX_URLS, JobRequest
 from crawlog.jobs.submit import submit
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams.fleet import FleetState, JobView, WorkerView
@@ -157,6 +158,28 @@ class Removal(msgspec.Struct, frozen=True):
     state: str = "deleted"
 
 
+class RetryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which URLs of a job are fetched again, as `crawlog recrawl` has them; without `execute` they are only counted.
+
+    Attributes:
+        statuses: Codes, classes (`5xx`) and words for why there is no page.
+        older_than_s: Only those whose result is older, seconds.
+    """
+
+    urls: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_URLS)] = ()
+    failed: bool = False
+    statuses: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
+    older_than_s: Annotated[float, msgspec.Meta(ge=0, le=1e10)] | None = None
+    execute: bool = False
+
+
+def _retry(call: ApiCall) -> Recrawl:
+    body: RetryBody = call.body
+    before = None if body.older_than_s is None else time.time() - body.older_than_s
+    choice = RecrawlChoice(body.urls, body.failed, body.statuses, before)
+    return recrawl(call.settings, known_job(call), choice, execute=body.execute, report=lambda _: None)
+
+
 def _changed(change: Callable[..., JobView]) -> Callable[[ApiCall], JobView]:
     def does(call: ApiCall) -> JobView:
         view = change(call.settings, known_job(call), call.user)
@@ -213,5 +236,15 @@ ENDPOINTS = (
     _action("resume", "Let a paused or stopped job go on", resume_job),
     _action("stop", "Stop a job: its outputs stay partial, its queue stays", stop_job),
     _action("cancel", "Cancel a job for good", cancel_job),
+    ApiEndpoint(
+        "POST",
+        "/jobs/{job}/retry",
+        "operate",
+        "Have URLs fetched again that are done",
+        Recrawl,
+        _retry,
+        body=RetryBody,
+        errors=(409,),
+    ),
     ApiEndpoint("DELETE", "/jobs/{job}", "operate", "Delete a job", Removal, _delete, errors=(409,)),
 )
