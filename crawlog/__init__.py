@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from crawlog.streams.spiders import TimedOut as TimedOut
     from crawlog.streams.spiders import TlsFailed as TlsFailed
     from crawlog.streams.spiders import Tried as Tried
+    from crawlog.streams.spiders import every as every
     from crawlog.streams.spiders import try_page as try_page
     from crawlog.streams.state import SnapshotStore as SnapshotStore
     from crawlog.streams.stores import Store as Store
@@ -76,6 +77,7 @@ __all__ = [
     "Tried",
     "__version__",
     "crawl",
+    "every",
     "try_page",
 ]
 
@@ -104,6 +106,7 @@ _HOMES = {
     "Summary": "api",
     "Transport": "agents.client",
     "crawl": "api",
+    "every": "streams.spiders",
 }
 
 

@@ -325,6 +325,8 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         args: Arguments of the spider (`-a NAME=VALUE`).
         scrapy: Settings of Scrapy that the command line gave (`-s UPPER=VALUE`).
         starts: Whether the spider's `start` gives requests: the job is not finished before `start` has ended.
+        every: Seconds after which the spider's `start` begins again once it has ended; 0 for never. Such a job does not
+            end by itself.
         fed: Whether the spider is asked for more requests behind its `start`, so that the job does not end by itself.
         pipelines: Whether items pass the spider's pipelines, in a child of the sink, before they are rows.
         max_depth: Deepest link taken; None for no limit.
@@ -370,6 +372,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     starts: bool = False
     pipelines: bool = False
     fed: bool = False
+    every: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     scope: ScopeSpec = ScopeSpec()
     canonical: CanonicalRules = CanonicalRules()
     max_depth: Annotated[int | None, Setting("run.depth")] = None

@@ -26,11 +26,12 @@ class JobSpider(NamedTuple):
     starts: bool = False
     pipelines: bool = False
     fed: bool = False
+    every: float = 0.0
 
     @classmethod
     def of(cls, spec: JobSpec) -> "JobSpider":
         """Those of a job's record."""
-        return cls(spec.spider, spec.args, spec.scrapy, spec.starts, spec.pipelines, spec.fed)
+        return cls(spec.spider, spec.args, spec.scrapy, spec.starts, spec.pipelines, spec.fed, spec.every)
 
 
 NO_SPIDER = JobSpider()  # The default spider
@@ -58,6 +59,7 @@ def resolve_spec(
         starts=spider.starts,
         pipelines=spider.pipelines,
         fed=spider.fed,
+        every=spider.every,
         requests=requests or request_rules(settings),
         **groups,
         **_values(settings, setting_of(JobSpec)),

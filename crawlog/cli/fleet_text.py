@@ -70,10 +70,12 @@ def job_details(view: "JobView") -> list[str]:
     """All of one job."""
     counts = view.counts
     start = "its spider is fed until the job is stopped" if view.is_fed else "its `start` goes on"
+    if view.next_start:
+        start = f"its `start` begins again at {time_text(view.next_start)}"
     code = f"{view.code.project} {view.code.version} ({view.code.sha256[:12]})" if view.code else ""
     told = [
         ("job", view.name),
-        ("state", state(view) + (f"; {start}" if view.is_starting else "")),
+        ("state", state(view) + (f"; {start}" if view.is_starting or view.next_start else "")),
         ("spider", view.spider),
         ("code", code),
         ("arguments", " ".join(f"{name}={value}" for name, value in view.args.items())),

@@ -150,7 +150,7 @@ def init(name: str) -> int:
 @click.command()
 @click.argument("name")
 @click.argument("domain")
-@click.option("-t", "--template", metavar="NAME", default="basic", help="basic, rules, sitemap, login or api.")
+@click.option("-t", "--template", metavar="NAME", default="basic", help="basic, rules, sitemap, login, api, pyspider.")
 def genspider(name: str, domain: str, template: str) -> int:
     """Write a spider to begin with, and a test that runs it on a stored page."""
     from crawlog.commands.new_spider import new_spider

@@ -163,8 +163,45 @@ class @KIND@(Spider):
             yield Request(url, self.parse_page, headers={"Accept": "application/json"})
 '''
 
+_PYSPIDER = '''"""@KIND@: each comment is the counterpart in pyspider; docs/from-pyspider.md has more."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from crawlog import Request, Response, Spider, every
+
+
+class @KIND@(Spider):  # class Handler(BaseHandler):
+    name = "@NAME@"  # the project's name
+    allowed_domains = ("@HOST@",)  # pyspider asks every host that a page names
+    settings = {"politeness.delay_s": 1.0}  # rate: 1.0, burst: 1; crawl_config = {…}
+
+    @every(days=1)  # @every(minutes=24 * 60)
+    def start(self) -> Iterator[Request]:  # def on_start(self):
+        """The first requests, once a day."""
+        yield Request("@ORIGIN@/", self.index_page)  # self.crawl("@ORIGIN@/", callback=self.index_page)
+
+    def index_page(self, response: Response) -> Iterator[Request]:
+        """A page of links."""
+        for link in response.css("a[href]"):  # for each in response.doc("a[href]").items():
+            # self.crawl(each.attr.href, callback=self.detail_page, priority=2, save={"text": each.text()})
+            yield response.follow(link, self.detail_page, priority=2, cb_kwargs={"text": link.css("::text").get()})
+
+    def detail_page(self, response: Response, text: str | None) -> Iterator[dict[str, Any]]:
+        """A page to keep."""
+        # return {"url": response.url, "text": response.save["text"], "title": response.doc("title").text()}
+        yield {"url": response.url, "text": text, "title": response.css("title::text").get()}
+'''
+
 # The file of a spider, by template.
-SPIDERS = {"basic": _BASIC, "rules": _RULES, "sitemap": _SITEMAP, "login": _LOGIN, "api": _API}
+SPIDERS = {
+    "basic": _BASIC,
+    "rules": _RULES,
+    "sitemap": _SITEMAP,
+    "login": _LOGIN,
+    "api": _API,
+    "pyspider": _PYSPIDER,
+}
 
 _HTML = '{"v":1,"url":"@ORIGIN@/","job":"test","http":200,"content_type":"text/html; charset=utf-8"}\n'
 
@@ -185,6 +222,11 @@ PAGES = {
         '"request":{"callback":"log_in"}}\n'
         '<form action="/login" method=post><input type=hidden name=csrf value=t><input name=username>'
         "<input type=password name=password></form>\n"
+    ),
+    "pyspider": (
+        '{"v":2,"url":"@ORIGIN@/","job":"test","http":200,"content_type":"text/html",'
+        '"request":{"callback":"index_page"}}\n'
+        '<h1>Items</h1><a href="/item/1">one</a>\n'
     ),
     "api": (
         '{"v":2,"url":"@ORIGIN@/api/items?page=1","job":"test","http":200,"content_type":"application/json",'

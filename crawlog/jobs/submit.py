@@ -121,7 +121,8 @@ def wanted_of(  # noqa: PLR0913  # what is asked for, and what decides about it
         opened.enter_context(source)
     args, spider = tuple(sorted(request.args.items())), NO_SPIDER
     if facts is not None:
-        spider = JobSpider(facts.path, args, request.scrapy, starts, facts.has_pipelines, starts and facts.is_fed)
+        of_start = (facts.is_fed, facts.every) if starts else ()
+        spider = JobSpider(facts.path, args, request.scrapy, starts, facts.has_pipelines, *of_start)
     name = request.job
     if not name:
         called = f"{request.project}:{request.spider}" if request.project else Path(spider.path).name

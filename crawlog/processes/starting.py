@@ -20,6 +20,8 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from crawlog.schemas.control import Command, JobCopy, Join, StartEnded
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, GiveUp, Misconfigured, SpiderDied
@@ -93,19 +95,23 @@ class LogFollower(Protocol):
 class Starting:
     """One job's `start`, until it has ended or the job is stopped.
 
+    Args:
+        after: As in `NextStart`.
+
     Attributes:
         is_running: Whether it may give more.
         error: With which it ended, or else the first beside which it went on, one line; empty without one.
         items: That it gave, once it has ended.
     """
 
-    def __init__(self, copy: JobCopy, follower: LogFollower, say: Callable[[str], None]) -> None:
+    def __init__(self, copy: JobCopy, follower: LogFollower, say: Callable[[str], None], after: float = 0.0) -> None:
         from crawlog.streams.log import Topics
 
         self.is_running = True
         self.error = ""
         self.items = 0
         self._copy = copy
+        self._after = after
         self._follower = follower
         self._topics = Topics(follower.settings.kafka.prefix)
         self._producer = follower.producer
@@ -199,7 +205,7 @@ class Starting:
         from crawlog.streams.spiders import ref_of, trust_of
 
         copy, settings = self._copy, self._follower.settings
-        ref = ref_of(copy.job, copy.epoch, copy.spec)
+        ref = msgspec.structs.replace(ref_of(copy.job, copy.epoch, copy.spec), after=self._after)
         self._child = BackgroundChild(ref, ChildRules.of(settings, trust_of(settings)))
         return self._child
 

@@ -3,7 +3,8 @@
     crawl.control ─► ControlState ─► those that wait, by the time they were submitted ─► `spider.starts` that run
 
 It only reads crawl.control if that has grown: its process has workers to watch. A `start` may be endless, and cannot go
-on later where it was: none makes room for another, so the jobs that wait are told of it.
+on later where it was: none makes room for another, so the jobs that wait are told of it. One with `@every` waits for
+its time, by the note of its last end.
 """
 
 import time
@@ -11,13 +12,14 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from crawlog.schemas.control import JobCopy, WorkerCommand, key_of
+from crawlog.schemas.control import WorkerCommand, key_of
 from crawlog.streams.errors import EngineError
 
 from .starting import LogFollower, Starting, start_lines
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Control
+    from crawlog.streams.jobs import NextStart
 
 # Spiders that are loaded at a time: each takes a CPU second or more beside the workers, with a limit by the clock.
 MOST_LOADING = 4
@@ -35,15 +37,24 @@ class Starts:
     Args:
         worker: Name of this process, by which it may be ordered to end; empty if nobody may.
         job: The one job of a `run`; empty for all.
+        clock: UTC epoch seconds, for `@every`.
     """
 
-    def __init__(self, follower: LogFollower, say: Callable[[str], None], worker: str = "", job: str = "") -> None:
+    def __init__(
+        self,
+        follower: LogFollower,
+        say: Callable[[str], None],
+        worker: str = "",
+        job: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._worker = worker
         self._job = job
         self._follower = follower
         self._say = say
+        self._clock = clock
         self._running: dict[tuple[str, int], Starting] = {}
-        self._waiting: dict[tuple[str, int], JobCopy] = {}
+        self._waiting: dict[tuple[str, int], NextStart] = {}
         self._told: set[tuple[str, int]] = set()  # those of which it was said that they wait
         self._look_at = 0.0
         self._read_to = -1
@@ -96,11 +107,10 @@ class Starts:
         self._waiting.clear()
         for one, copy in sorted(due.items(), key=lambda item: item[1].spec.at):
             code = code_of(copy.spec.spider)
-            ended = control.start(copy.job)
-            is_ended = ended is not None and ended.is_of(copy)
+            wanted = control.next_start(copy)
             may_run = copy.spec.code is not None or (code is not None and not trust.refusal(code))
-            if one not in self._running and not is_ended and may_run:  # deployed code is judged where it is run
-                self._waiting[one] = copy
+            if one not in self._running and wanted is not None and may_run:  # deployed code is judged where it is run
+                self._waiting[one] = wanted
         self._told &= self._waiting.keys()
 
     def _obey(self, order: "Control | None") -> None:
@@ -113,12 +123,14 @@ class Starts:
 
     def _begin(self) -> None:
         """Begins those for which there is room."""
-        most = self._follower.settings.spider.starts
-        for one, copy in list(self._waiting.items()):
+        most, now = self._follower.settings.spider.starts, self._clock()
+        for one, wanted in list(self._waiting.items()):
+            if wanted.at > now:
+                continue
             if len(self._running) >= most:
                 self._tell(one, most)
             elif sum(starting.is_loading for starting in self._running.values()) < MOST_LOADING:
-                self._running[one] = Starting(copy, self._follower, self._say)
+                self._running[one] = Starting(wanted.copy, self._follower, self._say, wanted.after)
                 del self._waiting[one]
 
     def _tell(self, one: tuple[str, int], most: int) -> None:

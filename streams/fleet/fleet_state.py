@@ -202,6 +202,7 @@ class FleetState:
             is_counted=self.is_counted(copy, end),
             is_starting=self.is_starting(copy),
             is_fed=spec.fed,
+            next_start=coming.at if (coming := self.control.next_start(copy)) is not None else 0.0,
             dead=end.dead if end is not None else 0,
             outputs=tuple(self._outputs(copy)),
             args=dict(spec.args),

@@ -45,6 +45,7 @@ class JobView(msgspec.Struct, frozen=True):
         is_counted: Whether `counts` are those of all partitions. After a long rest of a fleet with many jobs, or while
             a partition of a large fleet has long had no worker, they are too low until the workers have reported.
         is_starting: Whether the spider's `start` may give more requests.
+        next_start: When the spider's `start` begins again by itself, UTC epoch seconds; 0 if it does not.
         is_fed: Whether its spider is asked for more as long as it runs, so that it does not end by itself.
         rows: Items in the log; None if unknown.
         flow: How it is connected with other jobs.
@@ -66,6 +67,7 @@ class JobView(msgspec.Struct, frozen=True):
     is_counted: bool = True
     is_starting: bool = False
     is_fed: bool = False
+    next_start: float = 0.0
     dead: int = 0
     outputs: tuple[OutputView, ...] = ()
     args: dict[str, str] = msgspec.field(default_factory=dict)

@@ -12,7 +12,7 @@ the coordinator needs) · JobView (what people see) · Job (of parse). Equal Job
 """
 
 from .commands import FREE, Commands, Orders, host_of
-from .control_state import ControlState, FollowedJobs, JobRevision
+from .control_state import ControlState, FollowedJobs, JobRevision, NextStart
 from .due import DueOrder, Dues, is_begun, is_offered
 from .finished import EndSteps
 from .fleet_reports import RECENT_S, FleetReports, ended, has_answered, remarks_of
@@ -47,6 +47,7 @@ __all__ = [
     "Flow",
     "FollowedJobs",
     "JobRevision",
+    "NextStart",
     "OrderName",
     "Orders",
     "after",

@@ -88,16 +88,25 @@ class ControlState:
             return None
         return None if digest and note.spider and digest != note.spider else note
 
+    def next_start(self, copy: JobCopy) -> "NextStart | None":
+        """The `start` of a job that goes on or comes next; None when it has ended for good, or the job is stopped."""
+        note = self.start(copy.job)
+        if not self._may_start(copy):
+            return None
+        if note is None or not note.is_of(copy):
+            return NextStart(copy, 0.0, note.at if note is not None and copy.spec.every else 0.0)
+        return NextStart(copy, note.at + copy.spec.every, note.at) if copy.spec.every else None
+
     def startable(self) -> dict[tuple[str, int], JobCopy]:
         """The jobs whose spiders may give requests, by name and epoch: no command stops them.
 
         A finished job runs again when its spider gives it a new URL.
         """
-        return {
-            (copy.job, copy.epoch): copy
-            for copy in self.of(JobCopy)
-            if copy.spec.starts and traits(copy.spec.state).starts and not self.commands.of_job(copy.job).stopped
-        }
+        return {(copy.job, copy.epoch): copy for copy in self.of(JobCopy) if self._may_start(copy)}
+
+    def _may_start(self, copy: JobCopy) -> bool:
+        may = copy.spec.starts and traits(copy.spec.state).starts
+        return may and not self.commands.of_job(copy.job).stopped
 
     def since(self, copy: JobCopy) -> float:
         """The time from which on records that name a job are its own, UTC epoch seconds.
@@ -110,6 +119,20 @@ class ControlState:
             return 0.0
         epoch, at = self._began.get(copy.job, (copy.epoch, inf))
         return min(copy.spec.at, at) if epoch == copy.epoch else copy.spec.at
+
+
+class NextStart(NamedTuple):
+    """A `start` of a job's spider.
+
+    Attributes:
+        at: When it begins, UTC epoch seconds; 0 for at once.
+        after: When the one before it ended; 0 for the first one. Requests with `dont_filter` have it in their identity,
+            so a killed `start` asks for them once, and the next one again.
+    """
+
+    copy: JobCopy
+    at: float
+    after: float
 
 
 def is_end_of(end: Finished, copy: JobCopy) -> bool:
@@ -213,7 +236,7 @@ class FollowedJobs:
             spec.state,
             reason=spec.reason,
             max_pages=spec.max_pages,
-            is_starting=spec.starts and not has_started,
+            is_starting=spec.starts and (not has_started or bool(spec.every)),
             has_started=has_started,
             closes=self._closes(copy.job),
             answers=copy.answers,

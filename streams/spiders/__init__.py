@@ -44,16 +44,16 @@ from .failure import (
 from .loading import check_crawl, file_of
 from .own_outputs import Bounds, TooMuch
 from .page import NOTHING, Parsed, is_answer, is_followed, is_html, is_redirect, receiver, unread
-from .pipelines import DropItem, MadeItem, MadeItems, read_made, written_made
+from .pipelines import DropItem, MadeItem, MadeItems, read_made
 from .request_records import record_of
 from .response import Response
 from .runners import load_runner
-from .spider import Rule, Spider
+from .spider import Rule, Spider, every
 from .spider_request import Request, request_id, unfiltered_id
 from .stored_page import StoredPage, Tried, bare_record, opened, read_page, try_page
 from .traces import user_trace
 from .trust import Trust, allow, code_of, trust_of
-from .values import Carrier, Untravelled, Values
+from .values import Untravelled, Values
 
 __all__ = [
     "FEED",
@@ -65,7 +65,6 @@ __all__ = [
     "BadAnswer",
     "Bounds",
     "CallResult",
-    "Carrier",
     "ConnectionFailed",
     "DnsFailed",
     "DropItem",
@@ -98,6 +97,7 @@ __all__ = [
     "bare_record",
     "check_crawl",
     "code_of",
+    "every",
     "file_of",
     "is_answer",
     "is_followed",
@@ -119,5 +119,4 @@ __all__ = [
     "unread",
     "user_trace",
     "wire_refusal",
-    "written_made",
 ]

@@ -28,6 +28,7 @@ class SpiderRef(msgspec.Struct, frozen=True, omit_defaults=True):
         epoch: Epoch of the job: requests of `start` have it in their identity.
         spec: The job's record, for its canonical rules and its sources of links; see `ref_of`.
         folder: Of deployed code: where it is unpacked; `path` is then the spider's name in it.
+        after: Of a `start` that begins again by itself: when the one before it ended, UTC epoch seconds.
     """
 
     path: str
@@ -37,6 +38,7 @@ class SpiderRef(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int = 0
     spec: JobSpec = JobSpec()
     folder: str = ""
+    after: float = 0.0
 
 
 # Fields of a job's record that a spider does not see, with a value.
@@ -78,6 +80,7 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         dumps_stats: Whether Scrapy's stats are shown at the end of the job.
         reads_proxies: Whether Scrapy would take proxies from the environment, which this process does not get.
         is_fed: Whether the spider is asked for more when the job has nothing left, until it or the operator ends that.
+        every: Seconds after which its `start` begins again once it has ended; 0 for never.
         renders: Whether its requests are for a browser, whatever `render.mode` says.
     """
 
@@ -98,6 +101,7 @@ class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     dumps_stats: bool = False
     reads_proxies: bool = False
     is_fed: bool = False
+    every: float = 0.0
     renders: bool = False
 
 

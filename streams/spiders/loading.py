@@ -183,11 +183,30 @@ class _Neighbours:
         return None
 
 
+# Frameworks whose files are given as spiders, each with the way from it.
+_WAYS = {
+    "scrapy": scrapy_names.IMPORT,
+    "pyspider": (
+        "a handler of pyspider does not run here; `crawlog genspider -t pyspider NAME HOST` writes a spider that shows"
+        " what takes the place of each line, and docs/from-pyspider.md lists all of them"
+    ),
+    "celery": "tasks of Celery do not run here; docs/from-celery.md lists what takes the place of each part",
+}
+
+
+def _way_from(module: ModuleType) -> str:
+    """The way from another framework whose classes or objects a module has; empty if it has none."""
+    kinds = [value if isinstance(value, type) else type(value) for value in vars(module).values()]
+    roots = {one.__module__.partition(".")[0] for kind in kinds for one in kind.__mro__}
+    return next((way for root, way in _WAYS.items() if root in roots), "")
+
+
 def where(error: BaseException, path: Path) -> str:
     """The line of the file and the error, on one line."""
     said = f"{type(error).__name__}: {error}".splitlines()[0]
-    if isinstance(error, ModuleNotFoundError) and error.name == "scrapy":
-        said += f"; {scrapy_names.IMPORT}"
+    framework = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if way := _WAYS.get(framework):
+        said = f"{said}; {way}" if framework == "scrapy" else way
     if isinstance(error, ImportError) and "no known parent package" in said:
         said += "; a file of an installed package is named pkg.module:Class"
     if isinstance(error, SyntaxError) and error.filename == str(path):
@@ -240,6 +259,8 @@ def _class_in(module: ModuleType, path: Path, wanted: str) -> type[Any]:
     own = {name: kind for name, kind in vars(module).items() if _is_spider(kind) and kind.__module__ == module.__name__}
     own = {name: kind for name, kind in own.items() if not _is_base(kind)} or own
     found = vars(module).get(wanted) if wanted else None
+    if not own and not _is_spider(found) and (way := _way_from(module)):
+        raise Misconfigured(f"--spider {path}: {way}")
     if wanted and not _is_spider(found):
         has = f"it has {', '.join(own)}" if own else "it has none: write `class Books(crawlog.Spider)` with a parse"
         raise Misconfigured(f"--spider {path}: there is no spider {wanted} in it; {has}")

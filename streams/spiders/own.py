@@ -122,7 +122,7 @@ class OwnRunner:
 
     async def start(self) -> AsyncGenerator[CallResult, bytes | None]:
         """The first requests."""
-        outputs = self._outputs(start_parent(self._ref.job, self._ref.epoch))
+        outputs = self._outputs(start_parent(self._ref.job, self._ref.epoch, self._ref.after))
         size = 1
         try:
             async with aclosing(each_start(self._spider.start())) as given:

@@ -21,7 +21,7 @@ from .own import OwnRunner
 from .own_outputs import Bounds
 from .pipelines import check_pipelines
 from .request_records import request_carrier
-from .spider import Rule, Spider
+from .spider import EVERY, Rule, Spider
 from .values import Values
 
 # A spider's name and version: records have them as NAME@VERSION, and users type them.
@@ -89,6 +89,7 @@ def facts_of(spider: Spider, found: FoundClass) -> SpiderFacts:
         digest=found.digest[:16],
         start_urls=() if starts else tuple(spider.start_urls),
         starts=starts,
+        every=getattr(type(spider).start, EVERY, 0.0),
         settings=_settings(spider),
         takes_errors=True,
         has_pipelines=bool(spider.pipelines) or callable(getattr(spider, "closed", None)),
@@ -160,6 +161,9 @@ def _check(spider: Spider, path: Path) -> None:
         raise Misconfigured(f"--spider {path}: settings = {settings!r:.80}: it is a dict by dotted names")
     check_pipelines(spider.pipelines, path)
     _check_rules(spider, path)
+    marked = {name for one in type(spider).__mro__ for name, value in vars(one).items() if hasattr(value, EVERY)}
+    if other := min(marked - {"start"}, default=""):
+        raise Misconfigured(f"--spider {path}: @every stands on {other}; only `start` begins again by itself")
     if type(spider).parse is not Spider.parse:
         _check_parse(spider, path)
 

@@ -214,9 +214,9 @@ def _unwritable(output: object) -> str:
     return f"an item of type {type(output).__name__} is no JSON"
 
 
-def start_parent(job: str, epoch: int) -> Parent:
-    """The parent of the requests of `start`: a job's epoch."""
-    return Parent("", fingerprint(f"start {job} {epoch}"), 0, depth=0)
+def start_parent(job: str, epoch: int, after: float = 0.0) -> Parent:
+    """The parent of the requests of `start`: a job's epoch, and the end of the `start` before it where that repeats."""
+    return Parent("", fingerprint(f"start {job} {epoch}{f' {after}' if after else ''}"), 0, depth=0)
 
 
 PAUSE: Final = object()  # Given before an async `start` waits: what it gave before need not wait with it

@@ -6,14 +6,17 @@ rule has a callback and does not say `follow=True`.
 
 import logging  # noqa: TID251  # the user's own messages; crawlog writes none here
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from .response import Response
 from .spider_request import Callback, Request
 
 Patterns = str | re.Pattern[str] | Iterable[str | re.Pattern[str]]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 OF_RULE: Final = "rule"  # Key in `meta` of the number of the rule that took a link; as in Scrapy
 
@@ -155,6 +158,27 @@ def _several(given: str | Iterable[str]) -> tuple[str, ...]:
 def _compiled(given: Patterns) -> tuple[re.Pattern[str], ...]:
     several = (given,) if isinstance(given, str | re.Pattern) else given
     return tuple(re.compile(one) if isinstance(one, str) else one for one in several)
+
+
+EVERY: Final = "every_s"  # Attribute of a method that `every` was put on: seconds
+
+
+def every(*, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> Callable[[Method], Method]:
+    """Has the spider's `start` begin again so long after it ended, in the same job, which does not finish by itself.
+
+    A URL that the job knows is asked for again only if its `age` allows that; requests with `dont_filter` are.
+
+    Raises: ValueError: it is less than a second.
+    """
+    length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+    if length < 1:
+        raise ValueError("@every needs a second or more: @every(hours=6)")
+
+    def mark(method: Method) -> Method:
+        setattr(method, EVERY, length)
+        return method
+
+    return mark
 
 
 class Spider:

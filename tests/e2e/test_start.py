@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 HEAD = """
 import asyncio
-from crawlog import Request, Spider
+from crawlog import Request, Spider, every
 
 class Numbers(Spider):
     settings = {"politeness.delay_s": 0.0, "network.allow_private": True, "robots.obey": False}
@@ -200,6 +200,30 @@ def test_a_start_that_fails_keeps_what_it_gave(
     assert process.returncode == 0, err
     assert rows(tmp_path) == Counter([1, 2])
     assert pages.asked == Counter(["/1", "/2"])
+
+
+REPEATED = """
+    @every(seconds=1)
+    def start(self):
+        yield Request(f"{self.origin}/1", self.parse_number, cb_kwargs={"number": 1})
+        yield Request(f"{self.origin}/2", dont_filter=True)
+"""
+
+
+@pytest.mark.parametrize("kills", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_a_start_with_every_begins_again_also_after_a_kill(
+    tmp_path: Path, pages: Pages, command: Command, there: list[str], kills: int
+) -> None:
+    """A URL that is known is asked for once, an unfiltered request each time; the job does not finish by itself."""
+    for until in range(2, 3 + kills):
+        process = command(REPEATED, *there)
+        deadline = time.monotonic() + LIMIT_S
+        while pages.asked["/2"] < until and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.05)
+        assert process.poll() is None, process.communicate()
+        kill_all(process)
+    assert pages.asked["/1"] == 1 or kills  # it may be in flight when everything is killed
+    assert pages.asked["/1"] <= 2
 
 
 @pytest.mark.long

@@ -32,7 +32,8 @@ from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import EngineError, Misconfigured, RefusedOutput, RetryLater
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import PipelineRows, SinkState, fleet_sink_of, state_of
-from crawlog.streams.spiders import MadeItem, MadeItems, written_made
+from crawlog.streams.spiders import MadeItem, MadeItems
+from crawlog.streams.spiders.pipelines import written_made
 from crawlog.streams.state import Rocks
 from crawlog.streams.worker import CrawlApp, finish_within
 

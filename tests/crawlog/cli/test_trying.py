@@ -317,7 +317,7 @@ def test_new_spiders_load_and_their_tests_pass(crawlog: Callable[..., Said], tmp
     [
         (("genspider", "Old-Books", "a.test"), "lower case letters"),
         (("genspider", "books", "a test"), "name a host"),
-        (("genspider", "books", "a.test", "-t", "none"), "there are basic, rules, sitemap, login, api"),
+        (("genspider", "books", "a.test", "-t", "none"), "there are basic, rules, sitemap, login, api, pyspider"),
         (("init", "."), "is there already"),
         (("parse", "--spider", "none.py", "http://a.test/"), "none.py"),
         (("fetch", "a.test"), "did you mean https://a.test/"),

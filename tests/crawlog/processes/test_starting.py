@@ -16,13 +16,13 @@ from crawlog.agents.sandbox.zygote_process import ZygoteProcess
 from crawlog.processes import starting
 from crawlog.processes.starting import MOST_WAITING, Starting
 from crawlog.schemas import control, log_lines, urls
-from crawlog.schemas.control import Command, Control, JobCopy, StartEnded
+from crawlog.schemas.control import NO_EPOCH, Command, Control, JobCopy, StartEnded
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams import logs
 from crawlog.streams.errors import GiveUp
-from crawlog.streams.jobs import ControlState, FleetReports
+from crawlog.streams.jobs import ControlState, FleetReports, NextStart
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.spiders import CallResult, RequestOut, allow
 from tests.support.control_records import control_of
@@ -393,6 +393,19 @@ def test_a_start_begins_again_in_another_epoch_with_other_arguments_and_other_co
     assert control_of(copy).startable() == {("j", 2): copy}
     assert not control_of(copy, Command("stop", job="j")).startable()
     assert not control_of(JobCopy("j", JobSpec(starts=True, state="stopped"))).startable()
+
+
+def test_a_start_with_every_is_due_again_so_long_after_it_ended() -> None:
+    """Also after an error, and at once after another epoch or other arguments. `after` tells the requests apart."""
+    copy = JobCopy("j", JobSpec(spider="/s.py:S", starts=True, every=60.0), 2)
+    assert control_of().next_start(copy) == NextStart(copy, 0.0, 0.0)
+    assert control_of(StartEnded("j", 7.0, 2)).next_start(copy) == NextStart(copy, 67.0, 7.0)
+    assert control_of(StartEnded("j", 7.0, 2, error="KeyError: x")).next_start(copy) == NextStart(copy, 67.0, 7.0)
+    assert control_of(StartEnded("j", 7.0, 1)).next_start(copy) == NextStart(copy, 0.0, 7.0)
+    assert control_of(StartEnded("j", 7.0, NO_EPOCH)).next_start(copy) == NextStart(copy, 0.0, 7.0)
+    once = JobCopy("j", JobSpec(starts=True), 2)
+    assert control_of(StartEnded("j", 7.0, 2)).next_start(once) is None
+    assert control_of(StartEnded("j", 7.0, NO_EPOCH)).next_start(once) == NextStart(once, 0.0, 0.0)
 
 
 def test_what_it_prints_and_raises_are_lines_about_its_job(start: Start) -> None:

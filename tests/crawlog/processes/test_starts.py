@@ -11,7 +11,7 @@ import pytest
 from crawlog.agents.job_lines import JobLines
 from crawlog.processes import starts
 from crawlog.processes.starts import Starts
-from crawlog.schemas.control import JobCopy, key_of
+from crawlog.schemas.control import Command, JobCopy, StartEnded, key_of
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.jobs import ControlState
@@ -45,6 +45,37 @@ def test_the_start_of_a_former_epoch_ends_before_the_next_one_begins(monkeypatch
     state.take(key_of("job", "j"), JobCopy("j", msgspec.structs.replace(spec, state="stopped"), 1))
     looks.look()
     assert events == [("begins", 0), ("gives", 0), ("ends", 0), ("begins", 1), ("gives", 1), ("ends", 1)]
+
+
+def test_a_start_with_every_waits_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record comes meanwhile. A stop while it waits holds."""
+    begun: list[float] = []
+    now = [100.0]
+
+    def begin(copy: JobCopy, follower: object, say: object, after: float) -> Any:
+        begun.append(after)
+        return SimpleNamespace(is_running=False, is_loading=False, look=lambda: None, close=lambda: None)
+
+    spec = JobSpec(starts=True, every=60.0, code=CodeRef("shop", "1", "00" * 32))
+    state = control_of(JobCopy("j", spec), StartEnded("j", 90.0))
+    monkeypatch.setattr(starts, "Starting", begin)
+    monkeypatch.setattr(starts, "JOBS_LOOK_S", 0.0)
+    monkeypatch.setattr("crawlog.streams.control.read_control", lambda *_: state)
+    watch = SimpleNamespace(control_end=lambda: len(state.records))
+    looks = Starts(SimpleNamespace(settings=Settings(), watch=watch), print, clock=lambda: now[0])
+    looks.look()
+    now[0] = 149.0
+    looks.look()
+    assert not begun
+    now[0] = 151.0
+    looks.look()
+    looks.look()
+    assert begun == [90.0]
+    state.take(key_of("start", "j"), StartEnded("j", 152.0))
+    state.take(key_of("command", "job", "j"), Command("stop", job="j"))
+    now[0] = 999.0
+    looks.look()
+    assert begun == [90.0]
 
 
 class Begun:

@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import re
 from pathlib import Path
 
 import pytest
 
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders import Runner, SpiderRef, load_runner
 
 FILE = """
@@ -21,6 +23,53 @@ class Rows(Spider):
 
     def parse(self, response, row, shared): ...
 """
+
+
+REPEATED = """
+from crawlog import Request, Spider, every
+
+class Rows(Spider):
+    @every(hours=6)
+    def start(self):
+        yield Request("http://a.test/1")
+        yield Request("http://a.test/2", dont_filter=True)
+
+    def parse(self, response): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("@every(hours=6)", "@every", "line 5: TypeError"),
+        ("@every(hours=6)", "@every()", "@every needs a second or more: @every(hours=6)"),
+        ("@every(hours=6)", "@every(hours=-6)", "@every needs a second or more"),
+        ("    def parse", "    @every(days=1)\n    def parse", "@every stands on parse; only `start` begins again"),
+    ],
+)
+def test_an_every_that_means_nothing_is_refused_when_the_spider_is_loaded(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    """With its line, before anything is asked."""
+    path = tmp_path / "rows.py"
+    path.write_text(REPEATED.replace(old, new))
+    with pytest.raises(Misconfigured, match=re.escape(told)):
+        load_runner(SpiderRef(str(path)))
+
+
+def test_each_start_of_an_every_has_unfiltered_requests_of_its_own(tmp_path: Path) -> None:
+    """The same one asks for them once, however often it begins; a plain URL is the same URL in all of them."""
+    path = tmp_path / "rows.py"
+    path.write_text(REPEATED)
+
+    async def ids(after: float) -> list[int]:
+        runner = load_runner(SpiderRef(str(path), after=after))
+        assert runner.facts.every == 21_600
+        return [one.id async for part in runner.start() for one in part.requests]
+
+    (plain, first), (_, again), (same, later) = (asyncio.run(ids(after)) for after in (0.0, 0.0, 7.5))
+    assert (plain, first) == (same, again)
+    assert later != first
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from crawlog.streams.spiders.page import Parsed
 from crawlog.streams.spiders.values import MOST_WARNINGS
 from crawlog.streams.url import InvalidUrl, serialise
 from tests.support.spiders import HTML, PAGE, given, load_spider, result_of
+from tests.support.transcripts import REPO
 
 
 def items(parsed: Parsed) -> list[Any]:
@@ -347,6 +349,30 @@ def test_a_file_of_a_package_that_imports_from_its_package_says_how_to_name_it(t
     """It is run as a file of its own, so a relative import leads nowhere."""
     with pytest.raises(Misconfigured, match=r"a file of an installed package is named pkg\.module:Class"):
         load_spider(str(written(tmp_path, "from .items import Book")))
+
+
+PYSPIDER = "from pyspider.libs.base_handler import *\n\nclass Handler(BaseHandler): ..."
+CELERY = "from celery import Celery\n\napp = Celery('shop')"
+
+
+@pytest.mark.parametrize(("source", "page"), [(PYSPIDER, "from-pyspider.md"), (CELERY, "from-celery.md")])
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_a_file_of_another_framework_is_told_the_way_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, page: str, is_installed: bool
+) -> None:
+    """Whether or not that is installed; the page is there."""
+    if is_installed:
+        for name, base in (("pyspider.libs.base_handler", "BaseHandler"), ("celery", "Celery")):
+            kind = type(base, (), {"__module__": name, "__init__": lambda *_: None})
+            module = ModuleType(name)
+            vars(module).update({base: kind, "__path__": []})
+            for parent in ("pyspider", "pyspider.libs"):
+                monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
+            monkeypatch.setitem(sys.modules, name, module)
+    with pytest.raises(Misconfigured, match=f"docs/{page} lists") as error:
+        load_spider(str(written(tmp_path, source)))
+    assert "ModuleNotFoundError" not in str(error.value)
+    assert (REPO / "docs" / page).is_file()
 
 
 @pytest.mark.parametrize(

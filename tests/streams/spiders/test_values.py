@@ -25,8 +25,8 @@ from parsel import Selector
 
 from crawlog import Settings
 from crawlog.schemas.requests import RequestRecord, packed, unpacked
-from crawlog.streams.spiders import Carrier, Untravelled, Values
 from crawlog.streams.spiders.item_classes import classes_of
+from crawlog.streams.spiders.values import Carrier, Untravelled, Values
 
 
 class Colour(enum.Enum):
