@@ -11,9 +11,12 @@ from typing import Annotated, Literal
 import msgspec
 
 # `running`: URLs are fetched. `paused`: the operator's pause. `stopped`: by `max_pages`, by its spider, or by a
-# command; its queue stays. `finished`: nothing is left; a queued found makes it run again. `failed`: it cannot go on,
-# as its code is refused. `cancelled`: for good. `deleted`: only the tombstone is left. `waiting`: for other jobs.
-JobStateName = Literal["running", "paused", "stopped", "finished", "failed", "cancelled", "deleted", "waiting"]
+# command; its queue stays. `finished`: nothing is left; a queued found makes it run again. `watching`: nothing is left
+# until a URL is due again. `failed`: it cannot go on, as its code is refused. `cancelled`: for good. `deleted`: the
+# tombstone alone is left. `waiting`: for other jobs.
+JobStateName = Literal[
+    "running", "paused", "stopped", "finished", "failed", "cancelled", "deleted", "waiting", "watching"
+]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 

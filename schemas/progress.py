@@ -44,6 +44,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
     Attributes:
         folded: Records of this job folded so far.
         queued: URLs with a queue row, waiting ones included; a report leaves out those that are held.
+        again: URLs that are done and due again later; a report counts those that are due now as queued.
         held: In a report, URLs with a queue row for which no run waits: of a blocked host, or of a job that is stopped.
         paused: Queued URLs that a command keeps waiting.
         needs: In a report, queued URLs that their owner may not fetch, by the setting that a worker needs.
@@ -63,6 +64,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
 
     folded: Whole = 0
     queued: Whole = 0
+    again: Whole = 0
     held: Whole = 0
     paused: Whole = 0
     in_flight: Whole = 0

@@ -61,6 +61,13 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
             although it is known.
         checked: Whether it redirected to a check for cookies that leads back to it. It is queued once more, and only
             once, although it is known.
+        eta: UTC epoch seconds before which it is not fetched; 0 for at once.
+        expires: UTC epoch seconds from which on it is not fetched any more: it ends as refused; 0 for never.
+        age: How long after it was done it is due again, seconds; 0 for the job's `recrawl.age`. Jobs without one ignore
+            this and the two that follow.
+        itag: Version of the page: a known URL that was found with another one is due at once, with the same one it is
+            not asked again.
+        lastmod: UTC epoch seconds of the page's last change, from a sitemap; 0 if unknown. It works like `itag`.
     """
 
     url: str
@@ -75,6 +82,11 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
     id: int = 0
     request: RequestRecord | None = None
     via: bytes = b""
+    eta: float = 0.0
+    expires: float = 0.0
+    age: float = 0.0
+    itag: str = ""
+    lastmod: float = 0.0
 
 
 class CookieChange(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -240,6 +252,21 @@ class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):
     scope: Literal["any", "static", "none"] = "any"
 
 
+class RecrawlRules(msgspec.Struct, omit_defaults=True, frozen=True):
+    """When URLs that are done are due again.
+
+    Attributes:
+        age: How long after it was done, seconds; None for never.
+        adaptive: Whether a URL that changed is due sooner from then on, and one that did not later.
+        min_age, max_age: Bounds of that, seconds.
+    """
+
+    age: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    adaptive: bool = False
+    min_age: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    max_age: Annotated[float, msgspec.Meta(gt=0)] = 90 * 86_400.0
+
+
 # Value of a field that a job's record does not have; `policy_of` replaces it by the worker's setting.
 _UNSAID: Any = None
 
@@ -361,6 +388,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_sitemap_bytes: Largest part of one sitemap that is read, decompressed.
         traps: Rules against crawler traps.
         render: Rules for the pages that a browser renders.
+        recrawl: When its URLs are due again.
         requests: How its URLs are requested; None for the job of bare records: then the settings of the worker
             decide.
     """
@@ -406,6 +434,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     max_sitemap_bytes: Annotated[int, Setting("sitemaps.max_bytes")] = 50 << 20
     traps: TrapRules = TrapRules()
     render: RenderRules = RenderRules()
+    recrawl: RecrawlRules = RecrawlRules()
     requests: RequestRules | None = None
 
     def home(self, output: int) -> int:

@@ -20,6 +20,7 @@ from crawlog.streams import crash_points
 from crawlog.streams.coded_pages import SITEMAP_HEADERS
 from crawlog.streams.fetch import (
     CRASH_LOOP,
+    EXPIRED,
     INTERRUPTED,
     Needs,
     Unasked,
@@ -213,7 +214,7 @@ class Tasks:
         url = task.row.url
         if task.row.began:
             return _End(is_sent=False, write=partial(self._outcomes.failed, task, INTERRUPTED))
-        end = unasked(task.host, url, policy, time.monotonic())
+        end = EXPIRED if 0 < task.row.expires <= time.time() else unasked(task.host, url, policy, time.monotonic())
         if end is None and self._caution.gives_up(url):
             log.error("crash_loop", job=task.job.name, url=url, then="failed without another try")
             end = Unasked("failed", CRASH_LOOP)
@@ -289,8 +290,12 @@ class Tasks:
         return task.policy if request is None else policy_for(request, task.policy, self._frontier.schedule.limits)
 
     def _validators(self, task: Task) -> "Validators | None":
-        """The validators of a page from an earlier epoch, for a conditional request; None for a plain one."""
-        if not task.epoch or not task.policy.rules.conditional or not is_plain(task):
+        """The validators of a page from an earlier epoch, for a conditional request; None for a plain one.
+
+        A URL that is due again has those of this epoch, but not after an attempt that these may have failed.
+        """
+        before = task.epoch + (task.row.is_again and not task.row.attempt)
+        if not before or not task.policy.rules.conditional or not is_plain(task):
             return None
         stored = task.partition.cached(validators.key(task.job.name, task.row.url))
         if stored is None:
@@ -299,7 +304,7 @@ class Tasks:
         if known.selected_by != self._selecting(task):
             return None
         low = self._lows.get(task.partition.fold.partition, 0)
-        may_ask = validators.may_ask(known, task.job.after, task.epoch, low, self.browsing.verdict(task))
+        may_ask = validators.may_ask(known, task.job.after, before, low, self.browsing.verdict(task))
         return known if may_ask else None
 
     def _selecting(self, task: Task) -> bytes:

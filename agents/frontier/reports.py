@@ -95,7 +95,8 @@ class JobCountsCache:
         if listed != self._listed or now >= self._relist_at:
             self._listed, self._relist_at = listed, now + RELIST_S
             self._open = [job for job in fold.jobs.values() if job.name not in left_out and not job.deleted]
-            self._again = [job for job in fold.jobs.values() if job.name in left_out and _has_queued(job)]
+            done = [job for job in fold.jobs.values() if job.name in left_out]
+            self._again = [job for job in done if _has_queued(job) or owned.waits.due_again(job)]
         under_way = [fold.numbers[number] for number, count in owned.under_way.items() if count]
         again = {job.name: job for job in (*self._again, *under_way) if job.name in left_out and not job.deleted}
         return [*self._open, *again.values()] if again else self._open
@@ -118,7 +119,7 @@ def _has_queued(job: "JobState") -> bool:
 
 def _reported(frontier: "Frontier", owned: "OwnedPartition", job: "JobState", *, is_paused: bool) -> JobCounts:
     """A job's counts as a run sees them: it waits for paused URLs, but not for a stopped job or a blocked host."""
-    queued = job.counts.queued
+    queued = job.counts.queued or owned.waits.due_again(job)
     paused, held = owned.held.counts(job)
     if frontier.is_held(job):
         held = queued

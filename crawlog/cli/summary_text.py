@@ -29,7 +29,7 @@ def exit_code(summary: "Summary") -> int:
 
 def _ends_in_vain(counts: JobCounts) -> tuple[str, ...]:
     """Ends for which it matters that no page came. One that somebody wished for does so only if answers came."""
-    return "finished", "already_finished", *(("max_pages", "closed") if counts.statuses else ())
+    return "finished", "watching", "already_finished", *(("max_pages", "closed") if counts.statuses else ())
 
 
 def _is_in_vain(summary: "Summary", counts: JobCounts) -> bool:
@@ -62,6 +62,8 @@ def lines(summary: "Summary") -> list[str]:
     counts = summary.counts or JobCounts()
     how = {
         "finished": f"finished{_finish(summary, counts)}",
+        "watching": f"has done all that was due{_finish(summary, counts)};"
+        f" {outcome.counted(counts.again, 'URL')} will be due again: the same command goes on, or `crawlog up` does",
         "max_pages": "ended: the number of pages asked for is reached"
         + ", and no answer was a page" * (jobs.has_answered(counts) is False),
         "already_finished": _known(summary),

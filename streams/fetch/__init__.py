@@ -19,6 +19,7 @@ from .lost_dones import LostDones, first_page, most_pages
 from .outcome import (
     CONTROL,
     CRASH_LOOP,
+    EXPIRED,
     INTERRUPTED,
     Needs,
     Unasked,
@@ -35,6 +36,7 @@ from .retry import Again, Retrying, is_sent_once, may_pass
 __all__ = [
     "CONTROL",
     "CRASH_LOOP",
+    "EXPIRED",
     "INTERRUPTED",
     "Again",
     "Durations",

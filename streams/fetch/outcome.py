@@ -10,6 +10,7 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams import fold
 from crawlog.streams.http import REDIRECTS, essence
 from crawlog.streams.requests import NEEDS_LAX_TLS, NEEDS_PRIVATE
 from crawlog.streams.url import fingerprint
@@ -48,6 +49,9 @@ class Needs(NamedTuple):
     """The URL stays queued, for a worker that has a setting."""
 
     setting: str
+
+
+EXPIRED = Unasked("refused", fold.EXPIRED)
 
 
 def opens(answer: "Answer") -> str:

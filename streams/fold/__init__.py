@@ -14,6 +14,7 @@ verdicts off a fold, `explained` has the words for them, and for a row of the st
 """
 
 from . import rows
+from .again import EXPIRED
 from .explained import DescribedRow, decoded
 from .fold import FOLD_VERSION, Fold
 from .history import Event, History, Offer, Spelling, UrlState, in_order
@@ -23,6 +24,7 @@ from .revisions import Answered, Effects, effective, ordered_spec
 from .rows import HostRow, Skip
 
 __all__ = [
+    "EXPIRED",
     "FOLD_VERSION",
     "Answered",
     "Changes",

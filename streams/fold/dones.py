@@ -8,6 +8,7 @@ from crawlog.schemas.requests import MAX_JAR_BYTES
 from crawlog.streams.session import CookieJar, StoredCookie
 from crawlog.streams.url import Place, Places
 
+from . import again
 from . import rows as r
 from .host_queues import MAX_DUE_S, HostQueues, bounded_priority
 from .jobs import JobState
@@ -63,7 +64,7 @@ class Dones:
         self._note_page(job, result)
         self._note_host(place.host_hash, result, at)
         self._queues.remove(job, place, key, row, result.row)
-        self._settle(job, result, place, row)
+        self._settle(job, result, place, row, at)
 
     def awaiting(self, job: JobState, result: u.Result) -> r.QueueRow | None:
         """The row that a done of the job's epoch would end; None if the done would change nothing."""
@@ -91,7 +92,7 @@ class Dones:
             counts.page_end = max(counts.page_end, offset + 1)
             job.dirty = True
 
-    def _settle(self, job: JobState, result: u.Result, place: Place, row: r.QueueRow) -> None:
+    def _settle(self, job: JobState, result: u.Result, place: Place, row: r.QueueRow, at: float) -> None:
         """Decide whether a URL waits for its next attempt, is fetched again from a lesser depth, or is final."""
         if result.status == "failed" and result.next_at > 0:
             self._queues.wait(job, place, row, result)
@@ -100,7 +101,12 @@ class Dones:
         else:
             job.count_final(result.status, 1)
             job.count_answer(result)
-            self._queues.count(job, place.host_hash, place, -1)
+            if not row.is_again:
+                self._queues.count(job, place.host_hash, place, -1)
+            due = again.after_done(job.spec.recrawl, row, result, at)
+            job.counts.again += (due is not None) - row.is_again
+            if due is not None:
+                self._queues.keep_again(job, place, row, result.row, due, due.every_s)
 
     def _note_host(self, host: int, result: u.Result, at: float) -> None:
         """Keep what politeness must know of a host after a restart; a done without a request tells nothing."""

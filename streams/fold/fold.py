@@ -40,7 +40,7 @@ from .revisions import (
 )
 from .seen import SeenTable
 
-FOLD_VERSION = 19
+FOLD_VERSION = 20
 
 
 class Fold:

@@ -11,6 +11,7 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.requests import packed
 from crawlog.streams.url import Place
 
+from . import again
 from . import rows as r
 from .jobs import JobState
 from .overlay import Rows
@@ -72,8 +73,14 @@ class HostQueues:
         self._rows = rows
         self._cached = cached
 
-    def add(self, job: JobState, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
-        """Queue a URL."""
+    def add(
+        self, job: JobState, found: u.FoundUrl, url: str, place: Place, sequence: int, was: r.Again | None = None
+    ) -> None:
+        """Queue a URL; one with an `eta` waits until then.
+
+        Args:
+            was: What is known of it, if it was due again.
+        """
         host = place.host_hash
         priority = bounded_priority(found.priority)
         key = r.queue_key(job.number, host, priority, sequence, job.lifo)
@@ -81,6 +88,14 @@ class HostQueues:
         row = r.QueueRow(url, found.depth, found.hops, seed, 0, priority, 0, 0.0, found.source == "sitemap")
         if found.id or found.request is not None or found.via:
             row = msgspec.structs.replace(row, id=found.id, request=packed(found.request), via=found.via)
+        if found.expires or job.spec.recrawl.age is not None:
+            row = msgspec.structs.replace(
+                row, expires=found.expires, again=again.of_found(job.spec.recrawl, found, was)
+            )
+        if found.eta > 0:
+            self._let_wait(job, place, row, sequence, found.eta, MAX_DUE_S)
+            self.count(job, host, place, 1)
+            return
         value = r.pack(row)
         self._rows.put_ordered(key, value)
         self.count(job, host, place, 1)
@@ -128,17 +143,45 @@ class HostQueues:
 
     def wait(self, job: JobState, place: Place, row: r.QueueRow, result: u.Result) -> None:
         """Let a removed URL wait for its next attempt."""
-        host = place.host_hash
-        due_ms = max(int(min(result.next_at, MAX_DUE_S) * 1000), 1)
-        wait_s = min(max(result.delay_s, 0.0), MAX_DUE_S)
-        later = msgspec.structs.replace(row, attempt=result.attempt, due_ms=due_ms, wait_s=wait_s, began=False)
-        key = r.wait_key(job.number, host, result.row)
-        self._rows.put(key, r.pack(later))
-        self._rows.put(r.due_key(due_ms, job.number, host, result.row), b"")
+        later = msgspec.structs.replace(row, attempt=result.attempt, began=False)
+        self._let_wait(job, place, later, result.row, result.next_at, result.delay_s)
         job.counts.retried += 1
+
+    def _let_wait(self, job: JobState, place: Place, row: r.QueueRow, sequence: int, due: float, wait_s: float) -> None:
+        """Put a URL among those that wait until `due`, UTC epoch seconds, and at most `wait_s` from now on."""
+        host = place.host_hash
+        due_ms = max(int(min(due, MAX_DUE_S) * 1000), 1)
+        later = msgspec.structs.replace(row, due_ms=due_ms, wait_s=min(max(wait_s, 0.0), MAX_DUE_S))
+        key = r.wait_key(job.number, host, sequence)
+        self._rows.put(key, r.pack(later))
+        self._rows.put(r.due_key(due_ms, job.number, host, sequence), b"")
         job.dirty = True
         if self.listener is not None:
             self.listener.waiting(job.number, place.host, place.domain, key, later)
+
+    # ------------------------------------------------------------------ URLs that are due again
+
+    def keep_again(
+        self, job: JobState, place: Place, row: r.QueueRow, sequence: int, known: r.Again, after_s: float
+    ) -> None:
+        """Let a URL that is done wait until it is due again; the caller has removed its row, and counts it.
+
+        Args:
+            after_s: How long after it was done.
+        """
+        later = msgspec.structs.replace(row, attempt=0, began=False, again=known, expires=0.0)
+        self._let_wait(job, place, later, sequence, known.done_at + after_s, after_s)
+
+    def waiting_again(self, job: JobState, place: Place, sequence: int) -> r.QueueRow | None:
+        """The row of a URL that is due again later; None if it is not done, or not known so."""
+        stored = self._rows.get(r.wait_key(job.number, place.host_hash, sequence))
+        row = r.read_queued(stored) if stored is not None else None
+        return row if row is not None and row.is_again else None
+
+    def take_again(self, job: JobState, place: Place, row: r.QueueRow, sequence: int) -> None:
+        """Remove the row of a URL that is due again later, to queue it otherwise."""
+        self.remove(job, place, r.wait_key(job.number, place.host_hash, sequence), row, sequence)
+        job.counts.again -= 1
 
     def count(self, job: JobState, host: int, place: Place, change: int) -> None:
         """Add to the number of a host's URLs, waiting ones included; `host` is its hash."""

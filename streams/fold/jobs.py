@@ -108,6 +108,11 @@ class JobState:
         return Canonicaliser(self.spec.canonical).canonical
 
     @property
+    def keeps_places(self) -> bool:
+        """Whether the queue row of each URL is noted under its fingerprint; that needs whole fingerprints."""
+        return not self.dedup_error and (self.spec.max_depth is not None or self.spec.recrawl.age is not None)
+
+    @property
     def running(self) -> bool:
         return traits(self.spec.state).fetched and not self.awaited
 
@@ -221,9 +226,9 @@ class JobStates:
         self._touched[job.number] = self._unsorted[job.number] = job
 
     def with_queue(self) -> list[JobState]:
-        """The jobs that have something queued or waiting, by number; costs nothing for other jobs."""
+        """The jobs that have something queued, waiting or due again, by number; costs nothing for other jobs."""
         for number, job in self._unsorted.items():
-            if job.counts.queued:
+            if job.counts.queued or job.counts.again:
                 self._with_queue[number] = job
             else:
                 self._with_queue.pop(number, None)

@@ -12,6 +12,7 @@ import msgspec
 from crawlog.schemas import urls as u
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, fingerprint, scope_name
 
+from . import again
 from . import rows as r
 from .fingerprints import Domain
 from .host_queues import HostQueues, bounded_priority
@@ -130,7 +131,7 @@ class Offers:
         mine = [p for p in places if p is not None and p[1].partition == self._partition]
         by_host = {place.host_hash: place for _, place, _ in mine}
         ahead = self._rows.read_ahead(self._keys_of_places(job, by_host.values()))
-        if job.spec.max_depth is not None and not job.dedup_error:
+        if job.keeps_places:
             known = [(place, mark) for _, place, mark in mine if self._knows(job, place, mark)]
             ahead += self._rows.read_ahead([_depth_key(job, place, mark) for place, mark in known])
         return ahead
@@ -187,6 +188,8 @@ class Offers:
             self._queue_again(job, found, was, placed, sequence)
         elif not self._found_nearer(job, found, placed, sequence):
             job.counts.seen += 1
+            if job.spec.recrawl.age is not None:
+                self._look_again(job, found, placed)
 
     def _refusal_of_new(self, job: JobState, found: u.FoundUrl, url: str, place: Place) -> str | None:
         """The rule that refuses a URL the job does not know: the budget of its domain, or a trap."""
@@ -244,8 +247,47 @@ class Offers:
         job.count_final(was, -1)
         job.counts.seen += 1
         job.counts.page_end = job.counts.page_back = 0
+        known = self._waiting_again(job, placed)
+        if known is not None:
+            row, old_sequence = known
+            self._queues.take_again(job, place, row, old_sequence)
         self._note_depth(job, place, mark, (found.depth, bounded_priority(found.priority), sequence))
-        self._queues.add(job, found, url, place, sequence)
+        self._queues.add(job, found, url, place, sequence, known[0].again if known is not None else None)
+
+    def _waiting_again(self, job: JobState, placed: Placed) -> tuple[r.QueueRow, int] | None:
+        """The row of a known URL that is due again later, and its sequence; None if it is none such, or not known."""
+        if job.spec.recrawl.age is None or not job.keeps_places:
+            return None
+        _, place, mark = placed
+        stored = self._rows.get(_depth_key(job, place, mark))
+        if stored is None:
+            return None
+        sequence = _depth_row(stored)[2]
+        row = self._queues.waiting_again(job, place, sequence)
+        return (row, sequence) if row is not None else None
+
+    def _look_again(self, job: JobState, found: u.FoundUrl, placed: Placed) -> None:
+        """Let a URL that is done be due earlier, if its found asks for that."""
+        has_wish = found.itag or found.lastmod > 0 or found.age > 0
+        known = self._waiting_again(job, placed) if has_wish else None
+        if known is not None:
+            row, sequence = known
+            assert row.again is not None
+            after_s = 0.0 if again.is_due_at_once(row.again, found) else found.age or row.again.every_s
+            itag = found.itag[: again.MAX_ITAG_CHARS] or row.again.itag
+            self._due_after(
+                job,
+                placed[1],
+                msgspec.structs.replace(row, again=msgspec.structs.replace(row.again, itag=itag)),
+                sequence,
+                after_s,
+            )
+
+    def _due_after(self, job: JobState, place: Place, row: r.QueueRow, sequence: int, after_s: float) -> None:
+        """Change how long after it was done a URL is due again."""
+        assert row.again is not None
+        self._queues.remove(job, place, r.wait_key(job.number, place.host_hash, sequence), row, sequence)
+        self._queues.keep_again(job, place, row, sequence, row.again, after_s)
 
     def _found_nearer(self, job: JobState, found: u.FoundUrl, placed: Placed, sequence: int) -> bool:
         """Whether a known URL of a depth-limited job was found at a lesser depth; it is then fetched with that depth.
@@ -262,6 +304,11 @@ class Offers:
         depth, priority, old_sequence = _depth_row(known)
         if found.depth >= depth:
             return False
+        if (again_row := self._queues.waiting_again(job, place, old_sequence)) is not None:
+            nearer = msgspec.structs.replace(again_row, depth=found.depth)
+            self._note_depth(job, place, mark, (found.depth, priority, old_sequence))
+            self._due_after(job, place, nearer, old_sequence, 0.0)
+            return True
         if self._queues.lower(job, place, priority, old_sequence, found.depth):
             self._note_depth(job, place, mark, (found.depth, priority, old_sequence))
             return True
@@ -299,7 +346,7 @@ class Offers:
 
     def _note_depth(self, job: JobState, place: Place, mark: int, row: tuple[int, int, int]) -> None:
         """Keep the depth and the queue row of a URL, in a depth-limited exact job."""
-        if job.spec.max_depth is not None and not job.dedup_error:
+        if job.keeps_places:
             self._rows.put(_depth_key(job, place, mark), r.pack(row))
 
 

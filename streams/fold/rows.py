@@ -12,10 +12,10 @@ appearance in the log), which no other job gets, even after a deletion.
     b"e" job:4 epoch:2 domain:8 page:4 b"+"                the latest of the same page, in order of coming
     b"l" job:4 epoch:2                                     Bloom filter of a job: its URLs
     b"b" job:4 epoch:2 filter:1 block:4                    block of a filter of its chain: 4,096 bits
-    b"f" job:4 epoch:2 domain:8 fingerprint:8              depth and queue row of a URL, in a depth-limited job
+    b"f" job:4 epoch:2 domain:8 fingerprint:8              depth, row of a URL, if depth is limited or URLs recur
     b"g" job:4 host:8                                      host queue: host key, URLs queued
     b"q" job:4 host:8 priority:4 sequence:8                URL to fetch
-    b"w" job:4 host:8 sequence:8                           URL that waits for its next attempt
+    b"w" job:4 host:8 sequence:8                           URL that waits until it is due, or due again
     b"d" job:4 due_ms:8 host:8 sequence:8                  due-time index of the waiting ones: empty
     b"h" host:8                                            host: what politeness must know after a restart
     b"s" job:4 name                                        name that joined the job's scope: empty
@@ -40,7 +40,7 @@ from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, JobSpec
 from crawlog.streams.session import StoredCookie
 
-FORMAT = 8  # Version of the keys and values in a state database
+FORMAT = 9  # Version of the keys and values in a state database
 
 META = b"m"
 # Kinds of rows that are dropped when a job begins again.
@@ -159,6 +159,28 @@ class HostRow(msgspec.Struct, frozen=True, array_like=True):
     failures: int
 
 
+class Again(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a URL that is due again after it is done.
+
+    Attributes:
+        done_at: When it was last done, UTC epoch seconds; 0 before the first time.
+        every_s: How long after that it is due.
+        age_s: That length as the request asked for it; 0 for the job's.
+        itag: Version of the page, as it was found last.
+        digest: Of the page's items; 0 if unknown.
+        item: (partition, offset) in crawl.items of the record that had them first; None if unknown.
+        is_gone: Whether the page was gone.
+    """
+
+    done_at: float = 0.0
+    every_s: float = 0.0
+    age_s: float = 0.0
+    itag: str = ""
+    digest: int = 0
+    item: tuple[int, int] | None = None
+    is_gone: bool = False
+
+
 class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     """A URL not yet done.
 
@@ -171,6 +193,8 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
         attempt: Attempts made so far.
         due_ms, wait_s: When the next attempt is due (UTC epoch milliseconds), and the length of that wait; both are 0
             for a URL that may be fetched now.
+        expires: UTC epoch seconds from which on it is not fetched; 0 for never.
+        again: Of a job whose URLs are due again; None in other jobs.
     """
 
     url: str
@@ -186,6 +210,13 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     request: bytes = b""
     began: bool = False
     via: bytes = b""
+    expires: float = 0.0
+    again: Again | None = None
+
+    @property
+    def is_again(self) -> bool:
+        """Whether the URL was done before: it is due again, and counts as `again` in place of queued."""
+        return self.again is not None and self.again.done_at > 0
 
 
 class JarRow(msgspec.Struct, frozen=True, array_like=True):

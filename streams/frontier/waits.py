@@ -4,13 +4,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, merge
 from math import inf
 
-from crawlog.streams.fold import Fold
+from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.fold import rows as r
 
 from .host import Host, HostQueue
 from .schedule import Schedule
 
 WAITING_IN_MEMORY = 20_000  # Waiting URLs of one partition in memory, about; later ones are read when these are done
+
+MOST_DUE = 1_000  # URLs that are due again are counted up to this
+
+SOON, SOON_S = (
+    0.05,
+    60.0,
+)  # Part of `recrawl.age`, at most so many seconds, that a job waits for the next URL that is due
 
 
 class RetryWaits:
@@ -43,14 +50,18 @@ class RetryWaits:
         return len(self._heap)
 
     def add(self, key: bytes, row: r.QueueRow, host: str, domain: str) -> None:
-        """Take a URL that waits `row.wait_s` seconds from now on."""
-        due = self._schedule.now() + row.wait_s
+        """Take a URL that waits `row.wait_s` seconds from now on, or one without an attempt until it is due."""
+        due = self._schedule.now() + (row.wait_s if row.attempt else self._left_s(row.due_ms, row.wait_s))
         if self._from is not None and _place(key, row.due_ms) >= self._from:
             self._upto = min(self._upto, due)
             return
         heappush(self._heap, (due, key, row.due_ms, host, domain))
         if len(self._heap) >= 2 * WAITING_IN_MEMORY:
             self._drop_late()
+
+    def _left_s(self, due_ms: int, wait_s: float) -> float:
+        """What is left of a wait from the log: shortened by the time that has passed since, never lengthened."""
+        return min(max(due_ms / 1000 - self._schedule.wall(), 0.0), wait_s)
 
     def _drop_late(self) -> None:
         """Keep in memory the waits that are due first."""
@@ -75,20 +86,35 @@ class RetryWaits:
             if row is not None and row.due_ms == due_ms and key not in self._pending:
                 yield key, row, host, domain
 
+    def due_again(self, job: JobState) -> int:
+        """Waiting URLs of a job that were done before and are due within `SOON` of its `recrawl.age`, up to `MOST_DUE`.
+
+        A job with some is not at its end: it would begin again in a moment.
+        """
+        age_s = job.spec.recrawl.age
+        soon_s = min(age_s * SOON, SOON_S) if age_s is not None else 0.0
+        until = r.due_key(int(max(self._schedule.wall() + soon_s, 0.0) * 1000), job.number, 0, 0)
+        rows = self._fold.rows
+        due = 0
+        for key, _ in rows.scan(r.of_job(b"d", job.number)):
+            if key >= until or due >= MOST_DUE:
+                break
+            _, _, host, sequence = r.unpack_due(key)
+            stored = rows.get(r.wait_key(job.number, host, sequence))
+            due += stored is not None and r.read_queued(stored).is_again
+        return due
+
     def load_due(self, now: float) -> None:
         """Read further waiting rows if they are due and there is room."""
         if self._upto <= now and self.woken < WAITING_IN_MEMORY:
             self.load()
 
     def load(self) -> None:
-        """Read the next waiting rows from the due-time index, but for those in memory.
-
-        A wait from the log is shortened by the time that has passed since, never lengthened.
-        """
+        """Read the next waiting rows from the due-time index, but for those in memory."""
         start, self._from, self._upto = self._from or b"", None, inf
         self._fold.flush()
         rows = self._fold.rows
-        now, wall = self._schedule.now(), self._schedule.wall()
+        now = self._schedule.now()
         there = {wait[1] for wait in self._heap}.union(key for _, queue in self._overdue() for key, _ in queue.overdue)
         for count, due_key in enumerate(self._on_disk(start)):
             due_ms, job, host_hash, sequence = r.unpack_due(due_key)
@@ -96,7 +122,7 @@ class RetryWaits:
             stored, queue = rows.get(key), rows.get(r.host_queue_key(job, host_hash))
             if stored is None or queue is None or key in self._pending or key in there:
                 continue
-            due = now + min(max(due_ms / 1000 - wall, 0.0), r.read_queued(stored).wait_s)
+            due = now + self._left_s(due_ms, r.read_queued(stored).wait_s)
             if count >= WAITING_IN_MEMORY:
                 self._from, self._upto = _place(key, due_ms), due
                 return

@@ -64,17 +64,17 @@ def key(job: str, url: str) -> bytes:
     return b"v" + xxhash.xxh3_64_digest(job.encode()) + fingerprint(url).to_bytes(8, "big")
 
 
-def may_ask(known: Validators, after: int, epoch: int, low: int, verdict: str) -> bool:
+def may_ask(known: Validators, after: int, before: int, low: int, verdict: str) -> bool:
     """Whether they may be sent: the job's own older page is still in crawl.pages, and its body would do.
 
     Args:
         after: Epoch of the deleted job that had the job's name; -1 without one.
-        epoch: The job's, now.
+        before: Epoch that the page must be older than: the job's, or the next one for a URL that is due again.
         low: Where the partition of crawl.pages begins, as far as is known.
         verdict: Whether its job wants it rendered; the stored body is not rendered, but may need no browser.
     """
     is_body = not verdict or (verdict == "auto" and known.is_whole)
-    return is_body and after < known.epoch < epoch and known.offset >= low
+    return is_body and after < known.epoch < before and known.offset >= low
 
 
 pack = msgspec.msgpack.Encoder().encode

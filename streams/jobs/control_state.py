@@ -13,7 +13,7 @@ from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputN
 from crawlog.schemas.job_orders import JobStateName
 
 from .commands import Commands
-from .states import traits
+from .states import DONE, traits
 
 R = TypeVar("R", bound=Control)
 
@@ -161,6 +161,7 @@ class Followed(msgspec.Struct, frozen=True):
         closes: Reason with which its spider closed it; empty if it did not.
         answers: Offset of the last order that was answered.
         required: Of the outputs that must be complete before the job is finished, the numbers of their homes.
+        recurs: Whether its URLs are due again, so that it is `watching` when nothing is left.
     """
 
     job: str
@@ -173,6 +174,7 @@ class Followed(msgspec.Struct, frozen=True):
     closes: str = ""
     answers: int = -1
     required: tuple[int, ...] = ()
+    recurs: bool = False
 
 
 class FollowedJobs:
@@ -180,7 +182,7 @@ class FollowedJobs:
 
     Attributes:
         open: By name, the jobs whose end is not on record.
-        finished: By name, the revision of each job that is finished, which is on record.
+        finished: By name, the revision of each job that is finished or watching, which is on record.
         control: What was taken.
         taken: How many records that was.
     """
@@ -221,7 +223,7 @@ class FollowedJobs:
         state = copy.spec.state
         self.finished.pop(job, None)
         if state == "deleted" or (traits(state).ended and self.control.end(job) is not None):
-            if state == "finished":
+            if state in DONE:
                 self.finished[job] = JobRevision.of(copy)
             self.open.pop(job, None)
         else:
@@ -241,4 +243,5 @@ class FollowedJobs:
             closes=self._closes(copy.job),
             answers=copy.answers,
             required=tuple({spec.home(number): None for number, one in enumerate(spec.outputs) if one.required}),
+            recurs=spec.recrawl.age is not None,
         )

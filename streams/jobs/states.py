@@ -50,6 +50,7 @@ _TRAITS: dict[str, StateTraits] = {
     "paused": StateTraits(queued=True, waits=True, outputs=True),
     "stopped": StateTraits(waits=True, ended=True, outputs=True),
     "finished": StateTraits(queued=True, starts=True, ended=True, outputs=True),  # a queued URL makes it run again
+    "watching": StateTraits(queued=True, starts=True, ended=True, outputs=True),  # until a URL is due again
     "failed": StateTraits(waits=True, ended=True),
     "cancelled": StateTraits(ended=True),
     "deleted": StateTraits(ended=True),
@@ -60,16 +61,33 @@ _TRAITS: dict[str, StateTraits] = {
 SHOWN_STATES = tuple(state for state in _TRAITS if state != "deleted")
 
 
+# States in which nothing is left to fetch: a queued URL makes the job run again.
+DONE = frozenset({"finished", "watching"})
+
+
 def traits(state: str) -> StateTraits:
     """What holds in a state of a record, or in one that is shown."""
     return _TRAITS[state]
 
 
 # By people: the first five. By the coordinator: `limit` (max_pages), `close` (its spider did), `finish` (nothing is
-# left), `reopen` (new URLs of a finished job; also by a replay), `release` and `fail` (the jobs that it waited for have
-# ended, or one did not end well). `rewind` is one of the whole crawl.
+# left), `watch` (nothing is left until a URL is due again), `reopen` (of a finished or watching job with URLs to fetch;
+# also by a replay), `release` and `fail` (the jobs that it waited for have ended, or one did not end well). `rewind` is
+# one of the whole crawl.
 OrderName = Literal[
-    "pause", "resume", "stop", "cancel", "delete", "limit", "close", "finish", "reopen", "release", "fail", "rewind"
+    "pause",
+    "resume",
+    "stop",
+    "cancel",
+    "delete",
+    "limit",
+    "close",
+    "finish",
+    "watch",
+    "reopen",
+    "release",
+    "fail",
+    "rewind",
 ]
 
 
@@ -84,22 +102,28 @@ class _Columns(NamedTuple):
     cancelled: JobStateName | None = None
     deleted: JobStateName | None = None
     waiting: JobStateName | None = None
+    watching: JobStateName | None = None
 
 
 _AFTER: dict[OrderName, _Columns] = {
-    # order: running, paused, stopped, finished, failed, cancelled, deleted, waiting
-    "pause": _Columns("paused", "paused"),
+    # order: running, paused, stopped, finished, failed, cancelled, deleted, waiting, watching
+    "pause": _Columns("paused", "paused", watching="paused"),
     "resume": _Columns("running", "running", "running", None, "running", waiting="running"),
-    "stop": _Columns("stopped", "stopped", "stopped", waiting="stopped"),
-    "cancel": _Columns("cancelled", "cancelled", "cancelled", None, "cancelled", "cancelled", waiting="cancelled"),
-    "delete": _Columns("deleted", "deleted", "deleted", "deleted", "deleted", "deleted", "deleted", "deleted"),
+    "stop": _Columns("stopped", "stopped", "stopped", waiting="stopped", watching="stopped"),
+    "cancel": _Columns(
+        "cancelled", "cancelled", "cancelled", None, "cancelled", "cancelled", None, "cancelled", "cancelled"
+    ),
+    "delete": _Columns(*("deleted",) * 9),
     "limit": _Columns("stopped"),
     "close": _Columns("stopped"),
     "finish": _Columns("finished"),
-    "reopen": _Columns(finished="running"),
+    "watch": _Columns("watching"),
+    "reopen": _Columns(finished="running", watching="running"),
     "release": _Columns(waiting="running"),
     "fail": _Columns(waiting="failed"),
-    "rewind": _Columns("running", "paused", "running", "running", "failed", "cancelled", "deleted", "waiting"),
+    "rewind": _Columns(
+        "running", "paused", "running", "running", "failed", "cancelled", "deleted", "waiting", "running"
+    ),
 }
 
 

@@ -2,13 +2,16 @@
 
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from crawlog.streams.spans import span_s
 
 T = TypeVar("T")
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+Span = Annotated[float, BeforeValidator(lambda value: span_s(value) if isinstance(value, str) else value), Field(gt=0)]
 
 MAX_RECORD_BYTES = 1_000_000_000  # librdkafka's own bound of `message.max.bytes`
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from crawlog.streams.http import RETRY_STATUSES
 from crawlog.streams.requests import choose_ciphers, read_header, read_login, read_proxy, read_user_agent
 from crawlog.streams.session import read_form
 
-from .field_types import MAX_BODY_BYTES, Count, NotNegative, Positive, Section, compiled
+from .field_types import MAX_BODY_BYTES, Count, NotNegative, Positive, Section, Span, compiled
 
 
 class Politeness(Section):
@@ -295,6 +295,19 @@ class Traps(Section):
     """Strays of one host that are taken, and one more for each ten URLs of its domain."""
     hosts: Annotated[int, Field(ge=1)] | None = 100
     """Hosts of one registrable domain that links may add, and one more for each ten of its URLs."""
+
+
+class Recrawl(Section):
+    """When URLs that are done are fetched again, in the same epoch; such a job is `watching` between, not finished."""
+
+    age: Annotated[Span | None, BeforeValidator(lambda value: None if value == "off" else value)] = None
+    """How long after it was done a URL is due again: seconds, or `30m`, `6h`, `7d`; `off` for never."""
+    adaptive: bool = False
+    """Whether a URL is due in half the time once its items changed, and in half more once they did not."""
+    min_age: Span = 60.0
+    """Shortest time that `adaptive` comes to."""
+    max_age: Span = 90 * 86_400.0
+    """Longest time that `adaptive` comes to."""
 
 
 class Canonical(Section):

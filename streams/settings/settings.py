@@ -22,6 +22,7 @@ from .sections import (
     Network,
     Pipelines,
     Politeness,
+    Recrawl,
     Render,
     Robots,
     Scope,
@@ -64,6 +65,7 @@ class Settings(BaseModel):
     robots: Robots = Robots()
     scope: Scope = Scope()
     traps: Traps = Traps()
+    recrawl: Recrawl = Recrawl()
     canonical: Canonical = Canonical()
     links: Links = Links()
     sitemaps: Sitemaps = Sitemaps()

@@ -101,13 +101,21 @@ def crawl(seed: int, records: int = 60) -> list[bytes]:
     """A log as workers and others may write it: jobs, founds, dones in and out of time, parked and misplaced ones."""
     draw = random.Random(seed)
     urls = [f"http://{host}.com/{page}" for host in "abc" for page in range(5)]
-    log = [job(max_depth=4, max_pages_per_domain=12)] if draw.random() < 0.8 else []
+    recrawl = u.RecrawlRules(draw.choice([None, 30.0]))
+    log = [job(max_depth=4, max_pages_per_domain=12, recrawl=recrawl)] if draw.random() < 0.8 else []
     for _ in range(records):
         name = draw.choice(["j", "j", "j", "k", None])
         kind = draw.random()
         if kind < 0.45:
             some = draw.sample(urls, 3)
-            log.append(found(*some, job=name, depth=draw.randrange(6), priority=draw.choice([0, 0, 5, 200])))
+            timed: dict[str, Any] = {
+                "eta": draw.choice([0, 0, AT + 50]),
+                "expires": draw.choice([0, 0, AT + 90]),
+                "age": draw.choice([0, 9]),
+            }
+            timed |= {"itag": draw.choice(["", "1", "2"]), "lastmod": draw.choice([0, AT + 5])}
+            timed["again"] = draw.choice([None, None, None, "fetched"])
+            log.append(found(*some, job=name, depth=draw.randrange(6), priority=draw.choice([0, 0, 5, 200]), **timed))
         elif kind < 0.9:
             fields: dict[str, Any] = {
                 "attempt": draw.randrange(1, 4),
@@ -129,6 +137,7 @@ def crawl(seed: int, records: int = 60) -> list[bytes]:
                     rev=draw.randrange(1, 5),
                     max_depth=draw.choice([3, None]),
                     order=draw.choice(["fifo", "lifo"]),
+                    recrawl=u.RecrawlRules(draw.choice([None, 30.0])),
                 )
             )
     return log
