@@ -15,7 +15,7 @@ from . import rows as r
 MAX_ITAG_CHARS = 200  # A longer itag is cut: it is kept in each row
 
 
-def of_found(rules: u.RecrawlRules, found: u.FoundUrl, was: r.Again | None = None) -> r.Again | None:
+def of_found(rules: u.RecrawlRules, found: u.FoundUrl, was: r.Recurrence | None = None) -> r.Recurrence | None:
     """What a new row knows, of a job with these rules; `done_at` is 0, so the row counts as queued.
 
     Args:
@@ -23,23 +23,23 @@ def of_found(rules: u.RecrawlRules, found: u.FoundUrl, was: r.Again | None = Non
     """
     if rules.age is None:
         return None
-    own = was or r.Again()
+    own = was or r.Recurrence()
     age_s, itag = max(found.age, 0.0) or own.age_s, found.itag[:MAX_ITAG_CHARS] or own.itag
     return msgspec.structs.replace(own, done_at=0.0, age_s=age_s, itag=itag)
 
 
-def after_done(rules: u.RecrawlRules, row: r.QueueRow, result: u.Result, at: float) -> r.Again | None:
+def after_done(rules: u.RecrawlRules, row: r.QueueRow, result: u.Result, at: float) -> r.Recurrence | None:
     """When a URL with a final result is due again; None for never.
 
     A request that changes something, or is never sent twice, is not repeated; one that expired is over.
     """
     if rules.age is None or result.reason == EXPIRED or not _is_repeatable(row):
         return None
-    known = row.again or r.Again()
+    known = row.again or r.Recurrence()
     return msgspec.structs.replace(known, done_at=max(at, 1e-3), every_s=known.age_s or rules.age)
 
 
-def is_due_at_once(known: r.Again, found: u.FoundUrl) -> bool:
+def is_due_at_once(known: r.Recurrence, found: u.FoundUrl) -> bool:
     """Whether a found of a URL that is done makes it due now: the page has another version, or changed since."""
     return bool(found.itag and found.itag[:MAX_ITAG_CHARS] != known.itag) or found.lastmod > known.done_at
 

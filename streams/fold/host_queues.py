@@ -74,7 +74,7 @@ class HostQueues:
         self._cached = cached
 
     def add(
-        self, job: JobState, found: u.FoundUrl, url: str, place: Place, sequence: int, was: r.Again | None = None
+        self, job: JobState, found: u.FoundUrl, url: str, place: Place, sequence: int, was: r.Recurrence | None = None
     ) -> None:
         """Queue a URL; one with an `eta` waits until then.
 
@@ -162,7 +162,7 @@ class HostQueues:
     # ------------------------------------------------------------------ URLs that are due again
 
     def keep_again(
-        self, job: JobState, place: Place, row: r.QueueRow, sequence: int, known: r.Again, after_s: float
+        self, job: JobState, place: Place, row: r.QueueRow, sequence: int, known: r.Recurrence, after_s: float
     ) -> None:
         """Let a URL that is done wait until it is due again; the caller has removed its row, and counts it.
 
@@ -177,6 +177,12 @@ class HostQueues:
         stored = self._rows.get(r.wait_key(job.number, place.host_hash, sequence))
         row = r.read_queued(stored) if stored is not None else None
         return row if row is not None and row.is_again else None
+
+    def due_after(self, job: JobState, place: Place, row: r.QueueRow, sequence: int, after_s: float) -> None:
+        """Change how long after it was done a URL is due again; `row` may have other changes, too."""
+        assert row.again is not None
+        self.remove(job, place, r.wait_key(job.number, place.host_hash, sequence), row, sequence)
+        self.keep_again(job, place, row, sequence, row.again, after_s)
 
     def take_again(self, job: JobState, place: Place, row: r.QueueRow, sequence: int) -> None:
         """Remove the row of a URL that is due again later, to queue it otherwise."""

@@ -247,47 +247,29 @@ class Offers:
         job.count_final(was, -1)
         job.counts.seen += 1
         job.counts.page_end = job.counts.page_back = 0
-        known = self._waiting_again(job, placed)
+        known = _recurring(self._rows, self._queues, job, placed)
         if known is not None:
             row, old_sequence = known
             self._queues.take_again(job, place, row, old_sequence)
         self._note_depth(job, place, mark, (found.depth, bounded_priority(found.priority), sequence))
         self._queues.add(job, found, url, place, sequence, known[0].again if known is not None else None)
 
-    def _waiting_again(self, job: JobState, placed: Placed) -> tuple[r.QueueRow, int] | None:
-        """The row of a known URL that is due again later, and its sequence; None if it is none such, or not known."""
-        if job.spec.recrawl.age is None or not job.keeps_places:
-            return None
-        _, place, mark = placed
-        stored = self._rows.get(_depth_key(job, place, mark))
-        if stored is None:
-            return None
-        sequence = _depth_row(stored)[2]
-        row = self._queues.waiting_again(job, place, sequence)
-        return (row, sequence) if row is not None else None
-
     def _look_again(self, job: JobState, found: u.FoundUrl, placed: Placed) -> None:
         """Let a URL that is done be due earlier, if its found asks for that."""
         has_wish = found.itag or found.lastmod > 0 or found.age > 0
-        known = self._waiting_again(job, placed) if has_wish else None
+        known = _recurring(self._rows, self._queues, job, placed) if has_wish else None
         if known is not None:
             row, sequence = known
             assert row.again is not None
             after_s = 0.0 if again.is_due_at_once(row.again, found) else found.age or row.again.every_s
             itag = found.itag[: again.MAX_ITAG_CHARS] or row.again.itag
-            self._due_after(
+            self._queues.due_after(
                 job,
                 placed[1],
                 msgspec.structs.replace(row, again=msgspec.structs.replace(row.again, itag=itag)),
                 sequence,
                 after_s,
             )
-
-    def _due_after(self, job: JobState, place: Place, row: r.QueueRow, sequence: int, after_s: float) -> None:
-        """Change how long after it was done a URL is due again."""
-        assert row.again is not None
-        self._queues.remove(job, place, r.wait_key(job.number, place.host_hash, sequence), row, sequence)
-        self._queues.keep_again(job, place, row, sequence, row.again, after_s)
 
     def _found_nearer(self, job: JobState, found: u.FoundUrl, placed: Placed, sequence: int) -> bool:
         """Whether a known URL of a depth-limited job was found at a lesser depth; it is then fetched with that depth.
@@ -307,7 +289,7 @@ class Offers:
         if (again_row := self._queues.waiting_again(job, place, old_sequence)) is not None:
             nearer = msgspec.structs.replace(again_row, depth=found.depth)
             self._note_depth(job, place, mark, (found.depth, priority, old_sequence))
-            self._due_after(job, place, nearer, old_sequence, 0.0)
+            self._queues.due_after(job, place, nearer, old_sequence, 0.0)
             return True
         if self._queues.lower(job, place, priority, old_sequence, found.depth):
             self._note_depth(job, place, mark, (found.depth, priority, old_sequence))
@@ -357,6 +339,19 @@ def _makes_sense(found: u.FoundUrl) -> bool:
 
 def _depth_key(job: JobState, place: Place, mark: int) -> bytes:
     return r.depth_key(job.number, job.since, place.domain_hash, mark)
+
+
+def _recurring(rows: Rows, queues: HostQueues, job: JobState, placed: Placed) -> tuple[r.QueueRow, int] | None:
+    """The row of a known URL that is due again later, and its sequence; None if it is none such, or not known."""
+    if job.spec.recrawl.age is None or not job.keeps_places:
+        return None
+    _, place, mark = placed
+    stored = rows.get(_depth_key(job, place, mark))
+    if stored is None:
+        return None
+    sequence = _depth_row(stored)[2]
+    row = queues.waiting_again(job, place, sequence)
+    return (row, sequence) if row is not None else None
 
 
 def _misplaced(effects: Effects, record: u.UrlsRecord, found: u.FoundUrl, partition: int) -> Effects:

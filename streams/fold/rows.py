@@ -159,7 +159,7 @@ class HostRow(msgspec.Struct, frozen=True, array_like=True):
     failures: int
 
 
-class Again(msgspec.Struct, frozen=True, array_like=True):
+class Recurrence(msgspec.Struct, frozen=True, array_like=True):
     """What is known of a URL that is due again after it is done.
 
     Attributes:
@@ -211,7 +211,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     began: bool = False
     via: bytes = b""
     expires: float = 0.0
-    again: Again | None = None
+    again: Recurrence | None = None
 
     @property
     def is_again(self) -> bool:

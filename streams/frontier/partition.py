@@ -280,10 +280,6 @@ class OwnedPartition:
         at = self.waits.next_at()
         return min(self.policies.try_at, at)
 
-    def due_again(self, job: JobState) -> int:
-        """URLs of a job that are due again now or in a moment, at most `MOST_DUE`; those in flight count, too."""
-        return self.waits.due_again(job) if job.counts.again else 0
-
     def wake(self, now: float) -> None:
         """Put URLs that have waited long enough at the front of their host's queue."""
         if self.policies.try_at <= now:

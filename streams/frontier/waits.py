@@ -89,8 +89,10 @@ class RetryWaits:
     def due_again(self, job: JobState) -> int:
         """Waiting URLs of a job that were done before and are due within `SOON` of its `recrawl.age`, up to `MOST_DUE`.
 
-        A job with some is not at its end: it would begin again in a moment.
+        A job with some is not at its end: it would begin again in a moment. Those in flight count, too.
         """
+        if not job.counts.again:
+            return 0
         age_s = job.spec.recrawl.age
         soon_s = min(age_s * SOON, SOON_S) if age_s is not None else 0.0
         until = r.due_key(int(max(self._schedule.wall() + soon_s, 0.0) * 1000), job.number, 0, 0)

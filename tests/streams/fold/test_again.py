@@ -96,7 +96,7 @@ def test_a_url_that_shall_be_asked_again_at_once_leaves_no_second_row() -> None:
     state = State(recurring(), found(A, itag="v1"), done(A, sequence(1), at=AT, attempt=1), found(A, again="fetched"))
     assert (state.urls(), due_of(state)) == ([A], [])
     assert (state.counts.queued, state.counts.again, state.counts.fetched) == (1, 0, 0)
-    assert state.queued()[0].again == r.Again(every_s=AGE_S, itag="v1")
+    assert state.queued()[0].again == r.Recurrence(every_s=AGE_S, itag="v1")
 
 
 def test_a_url_found_nearer_is_due_at_once_with_its_new_depth() -> None:
