@@ -91,6 +91,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         row, priority: Of the queue row that it answers, as in its done; a page whose done is lost gets another one by
             them. None for a robots.txt.
         rest_s: Rest of the whole host from then on, as in its done, seconds; 0 if only the crawl delay.
+        worker, exit: Names of the worker that asked for it, and of the exit by which it did; `exit` is empty where it
+            has none.
         leads_back: Whether it redirects back to a URL that redirected here, and that would now get cookies that it was
             not sent before.
     """
@@ -130,6 +132,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     row: int | None = None
     priority: int = 0
     rest_s: float = 0.0
+    worker: str = ""
+    exit: str = ""
     via: bytes = b""
 
     @property

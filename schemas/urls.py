@@ -274,6 +274,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Http = Annotated[int, msgspec.Meta(ge=100, le=999)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
+_ExitPolicy = Annotated[str, msgspec.Meta(pattern=r"^(sticky|request|every:[1-9]\d{0,8}|time:[1-9]\d{0,8}s)$")]
 _Tls = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
 
 
@@ -306,6 +307,7 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
         min_tls: Oldest version of TLS that is accepted.
         tls: Which servers are spoken to: `compatible`, `modern`, or ciphers.
         proxied: Whether every request must go through a proxy; the proxies are secret settings of the worker.
+        exit_policy, exit_group: How its requests change their exit, and by which of the worker's exits they go.
         render_timeout_s, render_settle_s: Time for a page in the browser, seconds.
         render_block: Kinds of resources that a rendered page does not get.
         render_max_requests, render_max_bytes: Most requests of a rendered page, and most bytes of their answers.
@@ -335,7 +337,9 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
     verify_tls: Annotated[bool, Setting("network.verify_tls")] = _UNSAID
     min_tls: Annotated[Literal["1.2", "1.3"], Setting("network.min_tls")] = _UNSAID
     tls: Annotated[_Tls, Setting("network.tls")] = _UNSAID
-    proxied: Annotated[bool, Setting("fetch.proxies", is_secret=True)] = _UNSAID
+    proxied: Annotated[bool, Setting("exits.proxies", is_secret=True)] = _UNSAID
+    exit_policy: Annotated[_ExitPolicy, Setting("exits.policy")] = _UNSAID
+    exit_group: Annotated[str, Setting("exits.group")] = _UNSAID
     render_timeout_s: Annotated[_Positive, Setting("render.timeout_s")] = _UNSAID
     render_settle_s: Annotated[_Seconds, Setting("render.settle_s")] = _UNSAID
     render_block: Annotated[tuple[str, ...], Setting("render.block")] = _UNSAID

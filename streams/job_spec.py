@@ -125,7 +125,8 @@ def limits_of(settings: "Settings") -> WorkerLimits:
         verify_tls=network.verify_tls,
         min_tls=network.min_tls,
         tls=network.tls,
-        has_proxies=bool(settings.fetch.proxies),
+        has_proxies=bool(settings.exits.proxies),
+        exit_groups=frozenset({"", *settings.exits.groups}),
     )
 
 

@@ -9,6 +9,9 @@ import pytest
 from crawlog.agents.client.cookie_jars import CookieJars
 from crawlog.agents.client.request import RequestBuilder
 from crawlog.agents.client.transport import HttpRequest
+from crawlog.streams.exits.exits import Exits
+from crawlog.streams.exits.ways import read_exit
+from crawlog.streams.job_spec import request_rules
 from crawlog.streams.requests.request import basic
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.canonical import InvalidUrl, serialise
@@ -44,9 +47,10 @@ async def test_a_redirect_takes_no_login_and_no_cookie_along(status: str) -> Non
 )
 def test_a_login_is_for_one_scheme_host_and_port(url: str) -> None:
     """GHSA-4qqq-9vqf-3h3f: the same host by another scheme or port is another origin."""
-    outfit = RequestBuilder(Settings().fetch.model_copy(update={"logins": ("http://ann:hush@a.test",)}), CookieJars())
-    assert outfit.of("http://a.test/x", "j").headers == {"Authorization": LOGIN}
-    assert outfit.of(url, "j").headers == {}
+    fetch = Settings().fetch.model_copy(update={"logins": ("http://ann:hush@a.test",)})
+    outfit, rules = RequestBuilder(fetch, CookieJars(), Exits()), request_rules(Settings())
+    assert outfit.of("http://a.test/x", rules, "j").headers == {"Authorization": LOGIN}
+    assert outfit.of(url, rules, "j").headers == {}
 
 
 async def test_a_redirect_to_https_does_not_keep_the_proxy_of_its_http_hop() -> None:
@@ -61,12 +65,11 @@ async def test_a_redirect_to_https_does_not_keep_the_proxy_of_its_http_hop() -> 
         requests = [request for proxy in proxies for request in proxy.requests]
     assert answer.location == "https://a.test/"
     assert [request.split("\r\n")[0] for request in requests] == ["GET http://a.test/ HTTP/1.1"]
-    outfit = RequestBuilder(
-        Settings().fetch.model_copy(update={"proxies": ("http://one:1", "http://two:2")}), CookieJars()
-    )
+    exits, rules = Exits(map(read_exit, ("http://one:1", "http://two:2"))), request_rules(Settings())
+    outfit = RequestBuilder(Settings().fetch, CookieJars(), exits)
     hops = [f"{scheme}://h{number}.test/" for number in range(20) for scheme in ("http", "https")]
-    chosen = [str(outfit.of(url, "j").options["proxy"]) for url in hops]
-    assert chosen == [str(outfit.of(url, "j").options["proxy"]) for url in hops]
+    chosen, again = ([str(outfit.of(url, rules).options["proxy"]) for url in hops] for _ in range(2))
+    assert chosen == again
     assert any(plain != secure for plain, secure in zip(chosen[::2], chosen[1::2], strict=True))
 
 

@@ -16,6 +16,7 @@ import aiohttp
 from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
+from crawlog.streams.exits import Exits, read_exit, read_group
 from crawlog.streams.http import OK, Answer, all_headers, note, of_headers
 from crawlog.streams.job_spec import own_policy
 from crawlog.streams.requests import Proxy, headers_of, literal_refusal, port_refusal
@@ -36,7 +37,7 @@ from .connections import (
     tls_of,
 )
 from .cookie_jars import CookieJars
-from .failures import failure, private, refused
+from .failures import failure, lost_proxy, private, refused
 from .per_address import Addresses
 from .protocol import LeaseLost
 from .request import BARE, Headers, OutgoingRequest, RequestBuilder
@@ -67,6 +68,7 @@ class Client:
         jars: The cookies of its jobs; None for jars that end with the client.
 
     Attributes:
+        exits: Its ways out.
         bodies: The memory budget of bodies.
         addresses: Turns at IP addresses; callers take one before each request.
     """
@@ -82,19 +84,20 @@ class Client:
         self._timeout_s = fetch.timeout_s
         self.bodies = BodyBudget(fetch.bodies_mb << 20)
         self.addresses = Addresses(settings.politeness, self.addresses_of)
-        self._builder = RequestBuilder(fetch, jars or CookieJars())
+        self.exits = exits_of(settings)
+        self._builder = RequestBuilder(fetch, jars or CookieJars(), self.exits)
         self._user_agent = user_agent
         asks, servers = (fetch.dns_cache_hosts, fetch.dns_ttl_s), settings.network.dns_servers
         resolver = partial(GuardedResolver, self._allow_private, *asks, servers)
-        self._resolver, self._resolver_by_socks = resolver(self._builder.proxy_names), resolver()
+        self._resolver, self._resolver_by_socks = resolver(self.exits), resolver()
         # By kind, each created when a request needs it: to read the machine's authorities takes 30 ms.
         self._tls: dict[tuple[bool, str, str], ssl.SSLContext] = {}
         if settings.network.ca_file is not None:
             self._context(self._own.rules)  # a file that cannot be read ends the start
-        named = frozenset((parts.hostname, parts.port) for parts in (urlsplit(one.url) for one in self._builder.pool))
-        self._session = self._opened(Connector(may_ask, self._allow_private, named, resolver=self._resolver, **SHARED))
-        self._by_socks = {proxy: self._socks(proxy) for proxy in self._builder.pool if proxy.is_socks}
-        self._proxies = RequestProxies(self._builder.pool, self._resolver, fetch.timeout_s)
+        connector = Connector(may_ask, self._allow_private, self.exits, resolver=self._resolver, **SHARED)
+        self._session = self._opened(connector)
+        self._by_socks: dict[Proxy, aiohttp.ClientSession] = {}
+        self._proxies = RequestProxies(self.exits, self._resolver, fetch.timeout_s)
 
     def _socks(self, proxy: Proxy, address: str = "") -> aiohttp.ClientSession:
         resolver = UnresolvedNames() if proxy.resolves else self._resolver_by_socks
@@ -135,7 +138,7 @@ class Client:
     def known(self, origin: str) -> tuple[str, ...]:
         """The known addresses of an origin; empty where its name must be resolved first."""
         name = _host_name(origin)
-        if self._builder.tells_names or ":" in name or name.replace(".", "").isdigit():
+        if self.exits.tells_names or ":" in name or name.replace(".", "").isdigit():
             return (name,)
         return self._resolver.known(name)
 
@@ -156,7 +159,8 @@ class Client:
         url, max_bytes, asker, within_s = request.url, request.max_bytes, request.asker, request.within_s
         outgoing: OutgoingRequest = BARE
         sent: Headers = self._sent(rules)
-        if self._builder.is_any or rules.cookies or request.headers or request.record is not None:
+        is_dressed = self._builder.is_any or rules.cookies or request.headers or request.record is not None
+        if is_dressed or self.exits:
             outgoing, sent = self._dressed(request, rules)
             if proxy is not None:
                 outgoing.go_by(proxy.proxy, proxy.address)
@@ -170,6 +174,7 @@ class Client:
         is_routed = self._allow_private and (is_public or asker.wants_place)
         answer = await (self._routed(url, reading, is_public) if is_routed else self._get(url, reading))
         answer.took_s = time.monotonic() - started
+        answer.exit = outgoing.exit.name if outgoing.exit is not None else ""
         return answer
 
     async def _routed(self, url: str, reading: Reading, for_public: bool) -> Answer:
@@ -203,9 +208,8 @@ class Client:
 
     def _dressed(self, request: HttpRequest, rules: RequestRules) -> tuple[OutgoingRequest, Headers]:
         """A request with more than the headers of its job, and all its headers."""
-        record, asker = request.record, request.asker
-        is_anonymous = asker.is_anonymous
-        outgoing = self._builder.of(request.url, request.job, record, anonymous=is_anonymous, cookies=rules.cookies)
+        record, hidden = request.record, request.asker.is_anonymous
+        outgoing = self._builder.of(request.url, rules, request.job, record, request.exit, anonymous=hidden)
         sent = {**(request.headers or {}), **self._sent(rules), **outgoing.headers}
         return outgoing, sent if record is None else outgoing.send_record(record, sent)
 
@@ -217,7 +221,7 @@ class Client:
         """The answer to a posted form; the job keeps its cookies."""
         url = request.url
         rules = (request.policy or self._own).rules
-        outgoing = self._builder.of(url, request.job, cookies=rules.cookies)
+        outgoing = self._builder.of(url, rules, request.job)
         outgoing.post(form.body)
         own = str(URL(url, encoded=True).origin())
         outgoing.send({"Origin": own, "Referer": f"{own}/"})  # Django and others refuse a form without one of them
@@ -238,9 +242,11 @@ class Client:
         return context
 
     async def _get(self, url: str, reading: Reading) -> Answer:
-        origin = _origin(url)
+        origin, outgoing = _origin(url), reading.outgoing
         if (answer := _refused(origin, self._allow_private)) is not None:
             return answer
+        if outgoing.waits_s:
+            return lost_proxy(again_s=outgoing.waits_s)
         while True:
             answer = Answer(None)
             try:
@@ -255,24 +261,25 @@ class Client:
                 if isinstance(error.__cause__, LeaseLost) or not self.may_ask():
                     answer.held.give()
                     raise LeaseLost from error
-                blame = reading.outgoing.blame(error)
-                if blame in ("proxy", "unknown") and reading.outgoing.goes_again():
+                blame = outgoing.blame(error)
+                if blame in ("proxy", "unknown") and outgoing.goes_again():
                     reading = reading._replace(deadline=asyncio.timeout(reading.rules.timeout_s))
                     continue
-                return failure(error, answer, reading.outgoing, blame)
+                return failure(error, answer, outgoing, blame)
             finally:
                 answer.held.cut(len(answer.body))
             return answer
 
     async def _ask(self, url: str, answer: Answer, reading: Reading) -> None:
-        proxy = reading.outgoing.proxy
+        proxy, way = reading.outgoing.proxy, reading.outgoing.exit
         if proxy is None or not proxy.is_socks:
             await self._ask_by(self._session, url, answer, reading)
-        elif (session := self._by_socks.get(proxy)) is not None:
-            await self._ask_by(session, url, answer, reading)
-        else:
+        elif way is None:  # the request names its proxy
             async with self._socks(proxy, reading.outgoing.own_address) as session:
                 await self._ask_by(session, url, answer, reading)
+        else:
+            session = self._by_socks.get(proxy) or self._by_socks.setdefault(proxy, self._socks(proxy))
+            await self._ask_by(session, url, answer, reading)
 
     async def _ask_by(self, session: aiohttp.ClientSession, url: str, answer: Answer, reading: Reading) -> None:
         outgoing, rules = reading.outgoing, reading.rules
@@ -305,6 +312,12 @@ class Client:
             await read(response, answer, reading)
             if rules.conditional and answer.http == OK and answer.kept and answer.body:
                 answer.validators = of_headers(headers.get("ETag"), headers.get("Last-Modified"))
+
+
+def exits_of(settings: Settings) -> Exits:
+    """The exits that the settings name."""
+    groups = {name: read_group(names) for name, names in settings.exits.groups.items()}
+    return Exits(map(read_exit, settings.exits.proxies), groups)
 
 
 def _sent_lines(response: aiohttp.ClientResponse) -> Iterator[tuple[bytes, bytes]]:

@@ -21,6 +21,7 @@ from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.exits import Exits
 from crawlog.streams.requests import REACHED_NOT, Proxy, address_refusal, choose_ciphers
 from crawlog.streams.settings import Settings
 
@@ -74,6 +75,8 @@ MOST_ADDRESSES = 16
 # turn at its address, then to connect. Also the age at which addresses that nobody answered at are asked for again.
 FAILED_S = 30.0
 
+NO_EXITS = Exits()
+
 
 class _Found(NamedTuple):
     """The result of resolving a name.
@@ -98,7 +101,7 @@ class GuardedResolver(AbstractResolver):
         cached: Most names remembered; the oldest entry is dropped first.
         ttl_s: How long a name's addresses are used.
         servers: DNS servers; none for the system's.
-        own: Names of the operator's proxies, which may have private addresses.
+        exits: Names of their proxies may have private addresses.
     """
 
     def __init__(
@@ -107,12 +110,12 @@ class GuardedResolver(AbstractResolver):
         cached: int,
         ttl_s: float,
         servers: Sequence[str] = (),
-        own: frozenset[str] = frozenset(),
+        exits: Exits = NO_EXITS,
     ) -> None:
         self._ttl_s = ttl_s
         self._resolver = AsyncResolver(nameservers=servers) if servers else AsyncResolver()
         self._allow_private = allow_private
-        self._own = own
+        self._exits = exits
         self._cached = cached
         self._known: OrderedDict[tuple[str, int], _Found] = OrderedDict()
         self._asking: dict[tuple[str, int], asyncio.Future[_Found]] = {}
@@ -136,7 +139,7 @@ class GuardedResolver(AbstractResolver):
     def _for_route(self, host: str, found: list[ResolveResult]) -> list[ResolveResult]:
         """The addresses that this task's request may reach. Raises: Refused: there are none."""
         route = ROUTE.get()
-        if route is None or not route.is_public or host in self._own:
+        if route is None or not route.is_public or host in self._exits.names:
             return found
         return _allowed(host, found, allow_private=False)
 
@@ -178,7 +181,7 @@ class GuardedResolver(AbstractResolver):
     async def _ask(self, host: str, family: socket.AddressFamily) -> _Found:
         try:
             results = await self._resolver.resolve(host, 0, family)
-            allowed = results if host in self._own else _allowed(host, results, self._allow_private)
+            allowed = results if host in self._exits.names else _allowed(host, results, self._allow_private)
         except (OSError, Refused) as error:
             now = time.monotonic()
             return _Found(now, now + FAILED_S, [], error=error)
@@ -216,23 +219,20 @@ class Route:
 ROUTE: ContextVar[Route | None] = ContextVar("route", default=None)  # The route of the request that this task makes
 
 
-Named = frozenset[tuple[str | None, int | None]]  # Hosts and ports of proxies
-
-
 class Connector(aiohttp.TCPConnector):
     """Checks the lease before each write, and the peer's address once connected.
 
     Args:
-        named: The operator's proxies, which may have private addresses.
+        exits: Their proxies may have private addresses.
     """
 
     _is_proxied = False
 
     def __init__(
-        self, may_ask: Callable[[], bool], allow_private: bool, named: Named = frozenset(), **options: Any
+        self, may_ask: Callable[[], bool], allow_private: bool, exits: Exits = NO_EXITS, **options: Any
     ) -> None:
         super().__init__(**options)
-        self._named = named
+        self._exits = exits
         self._factory = cast("partial[ResponseHandler]", partial(Handler, may_ask, self._loop))
         self._allow_private = allow_private
 
@@ -287,7 +287,7 @@ class Connector(aiohttp.TCPConnector):
             raise
 
     def _is_named(self, proxy: URL | None) -> bool:
-        return proxy is not None and (proxy.host, proxy.port) in self._named
+        return proxy is not None and (proxy.host, proxy.port) in self._exits.places
 
 
 class UnresolvedNames(AbstractResolver):

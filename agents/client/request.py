@@ -12,10 +12,13 @@ from python_socks import ProxyTimeoutError
 from yarl import URL
 
 from crawlog.schemas.requests import RequestRecord
+from crawlog.schemas.urls import RequestRules
+from crawlog.streams.exits import Exit, Exits, session_name
 from crawlog.streams.http import REDIRECTS
-from crawlog.streams.requests import TUNNELLED_NOT, Proxies, Proxy, joined_headers, origin_of, read_login, read_proxy
+from crawlog.streams.requests import TUNNELLED_NOT, Proxy, joined_headers, origin_of, read_login
 from crawlog.streams.session import CookieJar, read_form
 from crawlog.streams.settings import Fetch
+from crawlog.streams.url import registrable_domain
 
 from .cookie_jars import CookieJars, CookieWalls
 
@@ -23,7 +26,7 @@ log = structlog.get_logger()
 
 PROXY_AUTHENTICATION = 407
 
-MOST_PROXIES = 3  # Proxies tried for one request while none lets it through to the site
+MOST_EXITS = 3  # Exits tried for one request while none lets it through to the site
 
 
 Headers = Mapping[str, str] | list[tuple[str, str]]  # Headers of a request; a list where a name may come several times
@@ -40,7 +43,9 @@ class OutgoingRequest:
         method: As it is sent.
         options: For aiohttp.
         headers: Beside those of its job.
+        exit: The exit it goes by, if any.
         proxy: The proxy it goes through, if any.
+        waits_s: Seconds until an exit serves its host, if none does now: it is not sent.
         has_own_proxy: Whether the request names its proxy.
         own_address: Where that is connected to, if it speaks SOCKS.
         has_new_cookies: Whether the answer changed the cookies that the same request would carry.
@@ -51,12 +56,17 @@ class OutgoingRequest:
         self.options: dict[str, Any] = {}
         self.headers: dict[str, str] = {}
         self._url = url
+        self.exit: Exit | None = None
         self.proxy: Proxy | None = None
+        self.waits_s = 0.0
         self.has_own_proxy = False
         self.own_address = ""
-        self._proxies: Proxies | None = None
+        self._exits: Exits | None = None
+        self._rules: RequestRules | None = None
+        self._session = ""
+        self._may_change = False
         self._chosen_at = 0.0
-        self._failed: set[Proxy] = set()
+        self._failed: set[str] = set()
         self._job = ""
         self._jar: CookieJar | None = None
         self._walls: CookieWalls | None = None
@@ -102,15 +112,41 @@ class OutgoingRequest:
         if header := jar.header(self._url, time.time()):
             self.send({"Cookie": header})
 
-    def go_through(self, proxies: Proxies) -> bool:
-        """Choose the host's proxy, or the next one if that failed; False if none is left."""
-        self._proxies, self._chosen_at = proxies, time.monotonic()
-        self.proxy = proxies.pick(origin_of(self._url), self._chosen_at, self._failed)
+    def go_out(self, exits: Exits, rules: RequestRules, session: str, given: Exit | None) -> None:
+        """Go by an exit.
+
+        Args:
+            session: As `Exits.pick` has it.
+            given: That of the caller, by which alone it goes; None to pick one, and the next one if that fails.
+        """
+        self._exits, self._rules, self._session, self._may_change = exits, rules, session, given is None
+        self._chosen_at = time.monotonic()
+        if given is not None:
+            self._go_by(given)
+        else:
+            self._pick_exit()
+
+    def _pick_exit(self) -> bool:
+        """Whether an exit serves the host now."""
+        assert self._exits is not None
+        assert self._rules is not None
+        now = self._chosen_at = time.monotonic()
+        picked = self._exits.pick(origin_of(self._url), self._rules, now, session=self._session, but=self._failed)
+        if isinstance(picked, float):
+            self.waits_s = max(picked - now, 0.0)
+            return False
+        self._go_by(picked)
+        return True
+
+    def _go_by(self, way: Exit) -> None:
+        self.exit, self.proxy = way, way.proxy
+        self._send_to_proxy()
+
+    def _send_to_proxy(self) -> None:
         if self.proxy is not None and not self.proxy.is_socks:
             self.options["proxy"] = _address(self.proxy)
         else:
             self.options.pop("proxy", None)
-        return self.proxy is not None
 
     def go_by(self, proxy: Proxy, address: str) -> None:
         """Use the proxy that the request names.
@@ -118,27 +154,28 @@ class OutgoingRequest:
         Args:
             address: Where a SOCKS proxy is connected to.
         """
-        self.proxy, self._proxies, self.has_own_proxy, self.own_address = proxy, None, True, address
-        if proxy.is_socks:
-            self.options.pop("proxy", None)
-        else:
-            self.options["proxy"] = _address(proxy)
+        self.proxy, self.has_own_proxy, self.own_address = proxy, True, address
+        self.exit = self._exits = None
+        self._send_to_proxy()
 
     def goes_again(self) -> bool:
-        """Choose another proxy after one did not let the request through; False if none is left."""
-        return self._proxies is not None and len(self._failed) < MOST_PROXIES and self.go_through(self._proxies)
+        """Pick another exit after one did not let the request through; False if none is left."""
+        return self._may_change and self._exits is not None and len(self._failed) < MOST_EXITS and self._pick_exit()
 
     @property
     def again_s(self) -> float:
-        return self._proxies.wakes_in_s(time.monotonic()) if self._proxies is not None else 0.0
+        """Seconds until an exit serves its host."""
+        if self._exits is None or self._rules is None:
+            return 0.0
+        return self._exits.wakes_in_s(origin_of(self._url), self._rules, time.monotonic())
 
     def answered(self, response: aiohttp.ClientResponse) -> None:
-        """Keep a response's cookies; count it for its proxy. Raises: ProxyFailed: the proxy itself responded."""
-        if self.proxy is not None:
-            if response.status == PROXY_AUTHENTICATION and not self._is_tunnelled(self.proxy):
-                raise ProxyFailed("proxy_login")
-            if self._proxies is not None:
-                self._proxies.worked(self.proxy)
+        """Keep a response's cookies; count it for its exit. Raises: ProxyFailed: the proxy itself responded."""
+        proxy = self.proxy
+        if proxy is not None and response.status == PROXY_AUTHENTICATION and not self._is_tunnelled(proxy):
+            raise ProxyFailed("proxy_login")
+        if self._exits is not None and self.exit is not None:
+            self._exits.worked(self.exit)
         if self._jar is not None and "Set-Cookie" in response.headers:
             now = time.time()
             self._jar.keep(self._url, response.headers.getall("Set-Cookie"), now)
@@ -170,11 +207,12 @@ class OutgoingRequest:
     def blame(self, error: BaseException) -> "Blame":
         """The party at fault for an error; a fault of the proxy is counted."""
         blame = _blame(self.proxy, urlsplit(self._url).scheme, error)
-        if blame == "site" or self.proxy is None or self._proxies is None:
+        if blame == "site" or self.exit is None or self._exits is None:
             return blame
-        self._failed.add(self.proxy)
-        if self._proxies.failed(self.proxy, self._chosen_at, time.monotonic()):
-            log.warning("proxy_rests", proxy=self.proxy.url, then="its hosts go by the others")
+        self._failed.add(self.exit.name)
+        now, is_sure = time.monotonic(), blame != "silence"
+        if self._exits.failed(origin_of(self._url), self.exit, self._chosen_at, now, is_sure=is_sure):
+            log.warning("exit_rests", exit=self.exit.name, then="its hosts go by the others")
         return blame
 
 
@@ -225,38 +263,40 @@ BARE = OutgoingRequest()  # A request without login, cookies and proxy
 
 
 class RequestBuilder:
-    """Builds the requests of one worker: logins, cookies, proxies.
+    """Builds the requests of one worker: logins, cookies, exits.
 
     Args:
         jars: The cookies of its jobs.
+        exits: Those of the worker.
 
     Attributes:
-        proxy_names: Hosts of the proxies. They may have private addresses, because the operator named them.
-        pool: The proxies of `fetch.proxies`.
-        tells_names: Whether a proxy resolves names, so that they are not resolved here.
-        is_any: Whether any login, form or proxy is configured; without one only cookies differ.
+        is_any: Whether any login or form is configured; without one only cookies and exits differ.
     """
 
-    def __init__(self, settings: Fetch, jars: CookieJars) -> None:
+    def __init__(self, settings: Fetch, jars: CookieJars, exits: Exits) -> None:
         self._jars = jars
         self._logins = dict(read_login(text) for text in settings.logins)
-        pool = [read_proxy(text) for text in settings.proxies]
-        self._proxies = Proxies(pool)
-        self.proxy_names = frozenset(urlsplit(proxy.url).hostname or "" for proxy in pool)
-        self.pool = tuple(dict.fromkeys(pool))
-        self.tells_names = any(proxy.resolves for proxy in pool)
+        self._exits = exits
         self._keeps = frozenset(read_form(text).origin for text in settings.forms)
         self._walls = CookieWalls()
-        self.is_any = bool(self._logins or self._keeps or pool)
+        self.is_any = bool(self._logins or self._keeps)
 
     def of(
-        self, url: str, job: str, record: RequestRecord | None = None, *, anonymous: bool = False, cookies: bool = False
+        self,
+        url: str,
+        rules: RequestRules,
+        job: str = "",
+        record: RequestRecord | None = None,
+        given: Exit | None = None,
+        *,
+        anonymous: bool = False,
     ) -> OutgoingRequest:
         """The request for a URL; an anonymous one has neither login nor cookies.
 
         Args:
+            job: Whose cookies it has; empty for none.
             record: Names its jar and its own cookies.
-            cookies: Whether the job's cookies are kept and sent at all origins, not only at those of login forms.
+            given: The exit that its caller has chosen for it.
         """
         origin = origin_of(url)
         outgoing = OutgoingRequest(url)
@@ -264,10 +304,15 @@ class RequestBuilder:
             job = ""
         elif origin in self._logins:
             outgoing.send({"Authorization": self._logins[origin]})
+        has_jar = rules.cookies or origin in self._keeps
         if job and (record is None or record.keeps_cookies):
-            self._add_cookies(outgoing, url, job, record, has_jar=cookies or origin in self._keeps, is_stored=cookies)
-        if self._proxies:
-            outgoing.go_through(self._proxies)
+            self._add_cookies(outgoing, url, job, record, has_jar=has_jar, is_stored=rules.cookies)
+        if self._exits and not (record is not None and record.proxy):
+            session = ""
+            if job and (has_jar or origin in self._logins):
+                jar = record.jar if record is not None else ""
+                session = session_name(job, registrable_domain(urlsplit(url).hostname or ""), jar)
+            outgoing.go_out(self._exits, rules, session, given)
         return outgoing
 
     def _add_cookies(

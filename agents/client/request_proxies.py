@@ -1,19 +1,19 @@
 """The proxy that a request names itself: the egress guard judges it, because any page may have given it.
 
-    a record's `proxy` ─► named by fetch.proxies? ─ yes ─► used as it is
+    a record's `proxy` ─► one of the exits? ─ yes ─► used as it is
                               │ no
                               ▼
                           port, spelling, addresses of its name ─► refused, or used for this request alone
 
-A proxy of the operator (`fetch.proxies`) may have a private address, but only at the port that the setting names.
+A proxy of the operator (`exits.proxies`) may have a private address, but only at the port that the setting names.
 """
 
 import asyncio
-from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from crawlog.schemas.requests import RequestRecord
+from crawlog.streams.exits import Exits
 from crawlog.streams.http import Answer
 from crawlog.streams.requests import Proxy, address_refusal, literal_refusal, method_refusal, port_refusal, read_proxy
 
@@ -40,12 +40,12 @@ class RequestProxies:
     """Judges the proxies of requests.
 
     Args:
-        named: The proxies of `fetch.proxies`.
+        exits: Those of the worker.
         timeout_s: Time to resolve a proxy's name.
     """
 
-    def __init__(self, named: Iterable[Proxy], resolver: GuardedResolver, timeout_s: float) -> None:
-        self._named = {proxy.url: proxy for proxy in named}
+    def __init__(self, exits: Exits, resolver: GuardedResolver, timeout_s: float) -> None:
+        self._exits = exits
         self._resolver = resolver
         self._timeout_s = timeout_s
 
@@ -61,7 +61,7 @@ class RequestProxies:
             proxy = read_proxy(record.proxy)
         except ValueError as error:
             return JudgedProxy(Proxy(""), refusal=str(error))
-        if (named := self._named.get(proxy.url)) is not None:
+        if (named := self._exits.proxy_at(proxy.url)) is not None:
             return JudgedProxy(proxy if proxy.user else named)
         name = urlsplit(proxy.url).hostname or ""
         refusal = port_refusal(proxy.url) or literal_refusal(name, allow_private)

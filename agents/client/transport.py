@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from crawlog.schemas.requests import RequestRecord
+from crawlog.streams.exits import Exit
 from crawlog.streams.http import Answer
 from crawlog.streams.requests import RequestPolicy
 from crawlog.streams.session import Form
@@ -54,6 +55,7 @@ class HttpRequest(NamedTuple):
         all_headers: Whether the answer has all headers of the response.
         as_came: Whether a coded body stays as it came; `Answer.coding` then names its codings. A transport that looks
             at bodies asks for plain ones.
+        exit: The exit it goes by; None to pick one, and the next one if that fails.
     """
 
     url: str
@@ -68,6 +70,7 @@ class HttpRequest(NamedTuple):
     record: RequestRecord | None = None
     all_headers: bool = False
     as_came: bool = False
+    exit: Exit | None = None
 
 
 class Transport(Protocol):

@@ -53,6 +53,7 @@ class Outcomes:
         self, stage: OwnedFrontier, pressure: "Pressure", release: Callable[["Task"], None], jars: "CookieJars"
     ) -> None:
         self._stage = stage
+        self._worker = stage.app.worker_name
         self._pressure = pressure
         self._dones = DoneBatches(stage, release, jars)
         self.flush = self._dones.flush
@@ -65,7 +66,7 @@ class Outcomes:
             self._dones.add(task, result)
             return
         answer = Answer(None, end.reason)
-        self._send_page(outcome.page(task, answer, now), b"", "", _Sent(task, result, answer.held))
+        self._send_page(outcome.page(task, answer, now, worker=self._worker), b"", "", _Sent(task, result, answer.held))
 
     def failed(self, task: "Task", reason: str) -> None:
         self.final(task, Answer(None, reason), time.time())
@@ -77,7 +78,7 @@ class Outcomes:
 
     def final(self, task: "Task", answer: Answer, now: float, rest_s: float = 0.0) -> None:
         """Write the page, then its done once the log has it."""
-        meta = outcome.page(task, answer, now, rest_s)
+        meta = outcome.page(task, answer, now, rest_s, self._worker)
         result = outcome.done(task, answer, now, rest_s)
         body = answer.body if meta.kept else b""
         self._stage.pages += 1

@@ -92,7 +92,7 @@ def facts_of(ref: SpiderRef, settings: "Settings") -> SpiderFacts:
             facts = _with_defaults(_within_a_record(child.facts(), settings), settings)
     except SpiderDied as error:
         raise Misconfigured(f"--spider {ref.path}: {error}") from None
-    if not facts.reads_proxies or settings.fetch.proxies:
+    if not facts.reads_proxies or settings.exits.proxies:
         return facts
     return msgspec.structs.replace(facts, notes=(*facts.notes, *_unused_proxies()))
 
@@ -129,7 +129,7 @@ def _unused_proxies() -> Iterator[str]:
     """A line for the proxies of this process's environment; their URLs may have logins."""
     unused = [f"{scheme}_proxy" for scheme in ("http", "https") if scheme in getproxies()]
     if unused:
-        yield f"{', '.join(unused)} of the environment: Scrapy uses it, crawlog does not: set -s fetch.proxies=URL"
+        yield f"{', '.join(unused)} of the environment: Scrapy uses it, crawlog does not: set -s exits.proxies=URL"
 
 
 def scrapy_origins(spider: NamedSpider, settings: "Settings") -> list[SettingOrigin]:

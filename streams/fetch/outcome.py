@@ -83,7 +83,7 @@ def _unreachable(reason: str) -> Unasked:
     return Unasked("failed", f"robots_unreachable: {reason}")
 
 
-def page(task: "Task", answer: "Answer", now: float, rest_s: float = 0.0) -> PageMeta:
+def page(task: "Task", answer: "Answer", now: float, rest_s: float = 0.0, worker: str = "") -> PageMeta:
     """The metadata of a final answer's page.
 
     Args:
@@ -129,6 +129,8 @@ def page(task: "Task", answer: "Answer", now: float, rest_s: float = 0.0) -> Pag
         row=task.sequence,
         priority=row.priority,
         rest_s=rest_s,
+        worker=worker,
+        exit=answer.exit,
     )
 
 

@@ -9,7 +9,7 @@ from math import inf
 
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.fold import rows as r
-from crawlog.streams.requests import NEEDS_PROXIES, RequestPolicy, policy_of
+from crawlog.streams.requests import NEEDS_GROUP, NEEDS_PROXIES, RequestPolicy, policy_of
 from crawlog.streams.url import hashed
 
 from .host import Host
@@ -17,6 +17,8 @@ from .schedule import Schedule
 
 # Pause before URLs that this worker may not request are tried again: a name may have another address by then.
 LACKS_S = 60.0
+
+_EXITS = frozenset({NEEDS_PROXIES, NEEDS_GROUP})  # Settings without which no request of a job may be sent
 
 
 class RequestPolicies:
@@ -64,8 +66,8 @@ class RequestPolicies:
         """Whether a job may go on, and this worker may request its URLs on a host, given by its hash."""
         going = self._going.get(job.number)  # nine times for each request
         if going is None:
-            # Without its proxies nothing may leave this machine, not even a question to DNS.
-            going = self._schedule.runs(job) and NEEDS_PROXIES not in self.of_job(job.number).lacks
+            # Without its exits nothing may leave this machine, not even a question to DNS.
+            going = self._schedule.runs(job) and not self.of_job(job.number).lacks & _EXITS
             self._going[job.number] = going
         return going and not (self._lacks and (job.number, host) in self._lacks)
 
@@ -74,8 +76,8 @@ class RequestPolicies:
 
     def needs(self, job: int) -> dict[str, int]:
         """Number of a job's URLs that stay queued, by the setting that this worker lacks for them."""
-        if NEEDS_PROXIES in self.of_job(job).lacks:
-            return {NEEDS_PROXIES: queued} if (queued := self._fold.numbers[job].counts.queued) else {}
+        for setting in self.of_job(job).lacks & _EXITS:
+            return {setting: queued} if (queued := self._fold.numbers[job].counts.queued) else {}
         counts: Counter[str] = Counter()
         for (number, host), setting in self._lacks.items():
             if number == job:

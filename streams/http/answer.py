@@ -73,6 +73,7 @@ class Answer:
         allow_origin: Value of the header Access-Control-Allow-Origin.
         allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).
         forbids_store: Whether Cache-Control has `no-store` (RFC 9111 5.2.2.5).
+        exit: Name of the exit by which the request went; empty without exits.
         by_proxy: A proxy failed, which says nothing about the host.
         is_cookie_check: It redirects to its own URL and sets a cookie; the next request gets the page.
         leads_back: It redirects to a URL that led here, and that would now be sent cookies that it was not sent then.
@@ -99,6 +100,7 @@ class Answer:
         "content_type",
         "detail",
         "error",
+        "exit",
         "forbids_store",
         "had_cookies",
         "headers",
@@ -155,6 +157,7 @@ class Answer:
         self.allows_credentials = False
         self.forbids_store = False
         self.by_proxy = False
+        self.exit = ""
         self.is_conditional = False
         self.had_cookies = False
         self.is_cookie_check = False

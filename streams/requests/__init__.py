@@ -11,7 +11,6 @@ from .egress import address_refusal, literal_refusal, port_refusal
 from .request import (
     REACHED_NOT,
     TUNNELLED_NOT,
-    Proxies,
     Proxy,
     choose_ciphers,
     origin_of,
@@ -23,6 +22,7 @@ from .request import (
 )
 from .request_rules import (
     IDEMPOTENT,
+    NEEDS_GROUP,
     NEEDS_LAX_TLS,
     NEEDS_PRIVATE,
     NEEDS_PROXIES,
@@ -41,13 +41,13 @@ from .request_rules import (
 
 __all__ = [
     "IDEMPOTENT",
+    "NEEDS_GROUP",
     "NEEDS_LAX_TLS",
     "NEEDS_PRIVATE",
     "NEEDS_PROXIES",
     "REACHED_NOT",
     "TUNNELLED_NOT",
     "UNLIMITED",
-    "Proxies",
     "Proxy",
     "RequestPolicy",
     "WorkerLimits",

@@ -8,11 +8,8 @@ public suffix reaches another domain. A proxy's password goes to that proxy only
 import base64
 import re
 import ssl
-from collections.abc import Collection, Iterable
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
-
-import xxhash
 
 from crawlog.streams.url import InvalidUrl, plain, serialise
 
@@ -21,11 +18,6 @@ OWN_HEADERS = frozenset(
     {"host", "user-agent", "authorization", "proxy-authorization", "cookie", "content-length", "transfer-encoding",
      "connection", "accept-encoding"}
 )  # fmt: skip
-
-FAILURES = 3  # Failures in a row after which a proxy rests
-
-REST_S = 30.0
-MOST_REST_S = 600.0  # Seconds that a failed proxy rests: the first time, doubled each time, and at most
 
 # Replies of a SOCKS proxy that blame the host, not the proxy (RFC 1928 6; SOCKS 4 has only 91).
 REACHED_NOT = frozenset({3, 4, 5, 6, 8, 91})
@@ -47,7 +39,7 @@ def read_header(text: str) -> tuple[str, str]:
         raise ValueError("a header is `Name: value`, on one line of Latin-1")
     if found[1].lower() in OWN_HEADERS:
         raise ValueError(
-            f"{found[1]} cannot be set here; see fetch.user_agent, fetch.logins, fetch.cookies, fetch.proxies"
+            f"{found[1]} cannot be set here; see fetch.user_agent, fetch.logins, fetch.cookies, exits.proxies"
         )
     return found[1], found[2] or ""
 
@@ -149,59 +141,6 @@ def read_proxy(url: str) -> Proxy:
     if proxy.is_socks and not (proxy.user + proxy.password).isascii():
         raise ValueError("the login of a SOCKS proxy may have ASCII characters only")
     return proxy
-
-
-class Proxies:
-    """A pool of proxies: a host keeps its proxy while that works, and moves to its next one when it does not.
-
-    A proxy that failed `FAILURES` times in a row rests. If all rest, the one whose rest ends first is used: no request
-    is ever sent without a proxy.
-    """
-
-    def __init__(self, pool: Iterable[Proxy]) -> None:
-        self._pool = tuple(dict.fromkeys(pool))
-        self._failures = dict.fromkeys(self._pool, 0)
-        self._rests_until = dict.fromkeys(self._pool, 0.0)
-
-    def __bool__(self) -> bool:
-        return bool(self._pool)
-
-    def pick(self, host: str, now: float, but: Collection[Proxy] = ()) -> Proxy | None:
-        """The proxy of a host, by rendezvous hashing over those that do not rest.
-
-        Args:
-            but: Proxies that just failed; the result is None if these are all.
-        """
-        pool = [proxy for proxy in self._pool if proxy not in but] if but else self._pool
-        awake = [proxy for proxy in pool if self._rests_until[proxy] <= now]
-        if not awake:
-            return min(pool, key=self._rests_until.__getitem__, default=None)
-        return max(awake, key=lambda proxy: xxhash.xxh3_64_intdigest(f"{host} {proxy.url}".encode()))
-
-    def wakes_in_s(self, now: float) -> float:
-        """Seconds until a proxy's rest ends; 0 if one does not rest."""
-        return max(min(self._rests_until.values()) - now, 0.0)
-
-    def worked(self, proxy: Proxy) -> None:
-        """Count a success: it ends a rest."""
-        self._failures[proxy] = 0
-        self._rests_until[proxy] = 0.0
-
-    def failed(self, proxy: Proxy, began: float, now: float) -> bool:
-        """Count a failure; True if the proxy rests from now on.
-
-        Args:
-            began: When the proxy was picked. If its rest had not ended then, that rest is the answer to this failure,
-                however many requests were in flight.
-        """
-        if began < self._rests_until[proxy]:
-            return False
-        self._failures[proxy] += 1
-        times = self._failures[proxy] - FAILURES
-        if times < 0:
-            return False
-        self._rests_until[proxy] = now + min(REST_S * 2 ** min(times, 10), MOST_REST_S)
-        return True
 
 
 # The setting `network.tls`: which servers are spoken to over TLS 1.2.

@@ -22,7 +22,8 @@ N = TypeVar("N", int, float)
 
 NEEDS_PRIVATE = "network.allow_private=true"
 NEEDS_LAX_TLS = "network.verify_tls=false"
-NEEDS_PROXIES = "fetch.proxies"  # Settings that a worker needs for a job that wants it
+NEEDS_PROXIES = "exits.proxies"
+NEEDS_GROUP = "exits.groups"  # Settings that a worker needs for a job that wants it
 
 
 class WorkerLimits(NamedTuple):
@@ -39,6 +40,7 @@ class WorkerLimits(NamedTuple):
     min_tls: Literal["1.2", "1.3"] = "1.2"
     tls: str = COMPATIBLE
     has_proxies: bool = True
+    exit_groups: frozenset[str] | None = None
 
 
 UNLIMITED = WorkerLimits()
@@ -62,9 +64,8 @@ class RequestPolicy(NamedTuple):
         """A digest of what a server's answer may depend on: the headers, the way to it, and the time that it has."""
         rules = self.rules
         silences = rules.connect_timeout_s, rules.first_byte_timeout_s, rules.chunk_timeout_s
-        return _digest(
-            rules.user_agent, rules.headers, rules.proxied, rules.min_tls, rules.tls, rules.timeout_s, silences
-        )
+        ways = rules.proxied, rules.exit_group
+        return _digest(rules.user_agent, rules.headers, ways, rules.min_tls, rules.tls, rules.timeout_s, silences)
 
     def selecting(self, user: str) -> bytes:
         """A digest of what a server may select a page's representation by (RFC 9110 12.1).
@@ -73,7 +74,7 @@ class RequestPolicy(NamedTuple):
             user: Of the login that is sent. Its password selects nothing, and no row may tell of it.
         """
         rules = self.rules
-        return _digest(rules.user_agent, rules.headers, rules.cookies, rules.proxied, user)
+        return _digest(rules.user_agent, rules.headers, rules.cookies, rules.proxied, rules.exit_group, user)
 
     def has(self, setting: str) -> bool:
         return self.rules.allow_private if setting == NEEDS_PRIVATE else not self.rules.verify_tls
@@ -93,6 +94,7 @@ def within(rules: RequestRules, token: str, limits: WorkerLimits) -> RequestPoli
         NEEDS_PRIVATE if rules.allow_private and not limits.allow_private else "",
         NEEDS_LAX_TLS if limits.verify_tls and not rules.verify_tls else "",
         NEEDS_PROXIES if rules.proxied and not limits.has_proxies else "",
+        NEEDS_GROUP if limits.exit_groups is not None and rules.exit_group not in limits.exit_groups else "",
     )
     kept = structs.replace(
         rules,

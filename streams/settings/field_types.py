@@ -1,5 +1,6 @@
 """The base class of sections, and types of their fields."""
 
+from collections.abc import Callable
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
@@ -55,3 +56,13 @@ def compiled(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
         url.compiled(patterns)
     return patterns
+
+
+def each_readable(texts: tuple[str, ...], read: Callable[[str], object]) -> tuple[str, ...]:
+    """The texts, checked. Raises: ValueError: `read` refuses one; the message has its number, and not the text."""
+    for number, text in enumerate(texts, 1):
+        try:
+            read(text)
+        except ValueError as error:
+            raise ValueError(f"number {number}: {error}" if len(texts) > 1 else str(error)) from None
+    return texts

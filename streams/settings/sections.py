@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from crawlog.streams.exits import read_exit, read_group, read_policy
 from crawlog.streams.http import RETRY_STATUSES
-from crawlog.streams.requests import choose_ciphers, read_header, read_login, read_proxy, read_user_agent
+from crawlog.streams.requests import choose_ciphers, read_header, read_login, read_user_agent
 from crawlog.streams.session import read_form
 
-from .field_types import MAX_BODY_BYTES, Count, NotNegative, Positive, Section, Span, compiled
+from .field_types import MAX_BODY_BYTES, Count, NotNegative, Positive, Section, Span, compiled, each_readable
 
 
 class Politeness(Section):
@@ -111,10 +112,6 @@ class Fetch(Section):
     cookies: bool = False
     """Whether cookies are kept and sent: by job and registrable domain, in the state and in the log. A page
     that redirects to itself and sets one is then asked for again, up to `fetch.attempts` times."""
-    proxies: Annotated[tuple[str, ...], Field(repr=False)] = ()
-    """Proxies, `SCHEME://[USER:PASSWORD@]HOST[:PORT]`, of HTTP (`http`, `https`) or SOCKS (`socks5h`, `socks5`,
-    `socks4a`, `socks4`). A host keeps its proxy while that works; no request leaves without one. All but `socks5` and
-    `socks4` resolve names themselves: the guard then judges URLs, not the addresses behind their names."""
 
     @field_validator("user_agent")
     @classmethod
@@ -122,17 +119,49 @@ class Fetch(Section):
         """As any header."""
         return read_user_agent(value)
 
-    @field_validator("headers", "logins", "forms", "proxies")
+    @field_validator("headers", "logins", "forms")
     @classmethod
     def each_is_well_formed(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         """What is wrong with one is said without repeating it."""
-        readers = {"headers": read_header, "logins": read_login, "forms": read_form, "proxies": read_proxy}
-        read = readers[info.field_name or ""]
-        for number, text in enumerate(value, 1):
-            try:
-                read(text)
-            except ValueError as error:
-                raise ValueError(f"number {number}: {error}" if len(value) > 1 else str(error)) from None
+        readers = {"headers": read_header, "logins": read_login, "forms": read_form}
+        return each_readable(value, readers[info.field_name or ""])
+
+
+class Exits(Section):
+    """The ways out of a worker: proxies, so that a site sees more addresses than one."""
+
+    proxies: Annotated[tuple[str, ...], Field(repr=False)] = ()
+    """Proxies, `[NAME=]SCHEME://[USER:PASSWORD@]HOST[:PORT]`, of HTTP (`http`, `https`) or SOCKS (`socks5h`, `socks5`,
+    `socks4a`, `socks4`). No request leaves without one. All but `socks5` and `socks4` resolve names themselves: the
+    guard then judges URLs, not the addresses behind their names. Pages and reports name an exit by NAME, else by
+    HOST:PORT. `fetch.proxies` is the same setting."""
+    groups: dict[str, str] = Field(default_factory=dict)
+    """Names for sets of exits: each with the names of its exits, with commas, `*` for any characters."""
+    group: str = ""
+    """The group by whose exits a job goes; empty for all exits. A worker without the group leaves its URLs queued."""
+    policy: str = "sticky"
+    """When the requests to a host change their exit: `sticky` never, while it serves; `request` each time; `every:N`
+    after N requests; `time:60s` after so many seconds. What has cookies or a login keeps its exit in any case."""
+
+    @field_validator("proxies")
+    @classmethod
+    def proxies_are_exits(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """What is wrong with one is reported without repeating it."""
+        return each_readable(value, read_exit)
+
+    @field_validator("groups")
+    @classmethod
+    def groups_have_exits(cls, value: dict[str, str]) -> dict[str, str]:
+        """Each names at least one."""
+        for names in value.values():
+            read_group(names)
+        return value
+
+    @field_validator("policy")
+    @classmethod
+    def policy_is_known(cls, value: str) -> str:
+        """As exits have it."""
+        read_policy(value)
         return value
 
 

@@ -14,6 +14,7 @@ from .machine import Engine, Kafka, Log, Pages, Parse, Query, Results, Run, Secu
 from .sections import (
     Canonical,
     Dedup,
+    Exits,
     Fetch,
     Fingerprint,
     Frontier,
@@ -47,7 +48,8 @@ NAMED_ONLY = (
     "sink.outputs",
 )
 
-SHORT = {"scope": "scope.kind", "render": "render.mode"}  # Short names of settings, valid in every source
+# Further names of settings, valid in every source.
+SHORT = {"scope": "scope.kind", "render": "render.mode", "fetch.proxies": "exits.proxies"}
 
 
 class Settings(BaseModel):
@@ -60,6 +62,7 @@ class Settings(BaseModel):
     politeness: Politeness = Politeness()
     limits: Limits = Limits()
     fetch: Fetch = Fetch()
+    exits: Exits = Exits()
     render: Render = Render()
     network: Network = Network()
     robots: Robots = Robots()
@@ -147,8 +150,8 @@ def for_stage(settings: Settings, stage: str) -> Settings:
         if is_secret(key) and not is_needed:
             sections.setdefault(name, {})[field] = section.model_fields[field].get_default(call_default_factory=True)
     if stage == "service":
-        proxies = tuple(without_secrets(proxy) for proxy in settings.fetch.proxies)
-        sections["fetch"] |= {"headers": settings.fetch.headers, "proxies": proxies}
+        sections["fetch"] |= {"headers": settings.fetch.headers}
+        sections["exits"] = {"proxies": tuple(without_secrets(proxy) for proxy in settings.exits.proxies)}
     update = {name: getattr(settings, name).model_copy(update=fields) for name, fields in sections.items()}
     return settings.model_copy(update=update)
 

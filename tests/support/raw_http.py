@@ -179,8 +179,8 @@ async def client_by(*proxies: str) -> AsyncIterator[Client]:
     """A client that may reach loopback, and knows no authority."""
     base = Settings()
     network = base.network.model_copy(update={"allow_private": True, "verify_tls": False})
-    fetch = base.fetch.model_copy(update={"proxies": proxies})
-    client = Client(base.model_copy(update={"network": network, "fetch": fetch}), "tester", lambda: True)
+    exits = base.exits.model_copy(update={"proxies": proxies})
+    client = Client(base.model_copy(update={"network": network, "exits": exits}), "tester", lambda: True)
     try:
         yield client
     finally:

@@ -57,7 +57,7 @@ async def sites(
     may_ask: Callable[[], bool] = lambda: True,
     **fetch: Any,
 ) -> AsyncIterator[Client]:
-    """Servers, and a client that may reach them; settings of `fetch` by name."""
+    """Servers, and a client that may reach them; settings of `fetch` by name, and `proxies`."""
     serving: set[asyncio.Task[None]] = set()
     writers: list[asyncio.StreamWriter] = []
 
@@ -72,6 +72,7 @@ async def sites(
     chosen = {key: value(each) if callable(value) else value for key, value in fetch.items()}
     settings = base.model_copy(
         update={
+            "exits": base.exits.model_copy(update={"proxies": chosen.pop("proxies", ())}),
             "fetch": base.fetch.model_copy(update=chosen),
             "network": base.network.model_copy(update={"allow_private": private, "ca_file": ca_file}),
         }

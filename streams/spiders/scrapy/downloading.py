@@ -27,7 +27,7 @@ OF_FETCH = {
     f"{_ROOM}retry.RetryMiddleware": "fetch.attempts",
     f"{_ROOM}httpcompression.HttpCompressionMiddleware": "bodies arrive decoded",
     f"{_ROOM}cookies.CookiesMiddleware": "fetch.cookies; jars are kept in the state",
-    f"{_ROOM}httpproxy.HttpProxyMiddleware": "fetch.proxies, meta['proxy']",
+    f"{_ROOM}httpproxy.HttpProxyMiddleware": "exits.proxies, meta['proxy']",
     f"{_ROOM}httpcache.HttpCacheMiddleware": "the log keeps all pages",
 }
 

@@ -34,7 +34,7 @@ META: dict[str, MetaRow] = {
     # Mapped to fields of the record; they also travel, for the spider reads them.
     "cookiejar": MetaRow("mapped", "the name of the jar"),
     "dont_merge_cookies": MetaRow("mapped", "no cookies are sent, none are kept"),
-    "proxy": MetaRow("mapped", "the request's proxy; the egress guard asks fetch.proxies"),
+    "proxy": MetaRow("mapped", "the request's proxy; the egress guard asks exits.proxies"),
     "download_timeout": MetaRow("mapped", "time of the request"),
     "dont_retry": MetaRow("mapped", "one attempt"),
     "max_retry_times": MetaRow("mapped", "attempts"),

@@ -32,7 +32,7 @@ _UNUSED = frozenset({"accept_downloads", "ignore_https_errors", "service_workers
 _WAYS = {
     "extra_http_headers": "set DEFAULT_REQUEST_HEADERS",
     "http_credentials": "set HTTPAUTH_USER, or fetch.logins of the workers",
-    "proxy": "set meta['proxy'], or fetch.proxies of the workers",
+    "proxy": "set meta['proxy'], or exits.proxies of the workers",
     "storage_state": "give the cookies to a request",
     "user_data_dir": "cookies are kept in the log, for all workers: no folder is",
 }

@@ -91,9 +91,9 @@ def test_proxies_of_the_environment_that_scrapy_would_use_are_named(
     monkeypatch.setenv("https_proxy", "http://ann:hush@10.9.9.9:3128")
     [note] = [note for note in named(str(file), (), (), Settings()).facts.notes if "_proxy" in note]
     assert note.startswith(said)
-    assert "fetch.proxies" in note
+    assert "exits.proxies" in note
     assert "hush" not in note
-    given = Settings.model_validate({"fetch": {"proxies": ["http://one:3128"]}})
+    given = Settings.model_validate({"exits": {"proxies": ["http://one:3128"]}})
     assert not any(said in note for note in named(str(file), (), (), given).facts.notes)
     off = (("HTTPPROXY_ENABLED", "False"),)
     assert not any(said in note for note in named(str(file), (), off, Settings()).facts.notes)

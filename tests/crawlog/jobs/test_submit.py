@@ -309,8 +309,9 @@ def test_a_larger_limit_lets_a_full_job_go_on_where_no_worker_runs(cluster: Sett
 
 def test_a_job_of_the_service_is_requested_as_one_of_the_command_line(cluster: Settings) -> None:
     """The service has no secrets of fetch; the record names the headers, and says that requests go through a proxy."""
-    fetch = cluster.fetch.model_copy(update={"headers": ("X-Key: said",), "proxies": ("http://u:secret@p:1",)})
-    settings = cluster.model_copy(update={"fetch": fetch})
+    fetch = cluster.fetch.model_copy(update={"headers": ("X-Key: said",)})
+    exits = cluster.exits.model_copy(update={"proxies": ("http://u:secret@p:1",)})
+    settings = cluster.model_copy(update={"fetch": fetch, "exits": exits})
     for name, own in (("cli", settings), ("http", for_stage(settings, "service"))):
         submit(own, JobRequest(urls=("http://a.test/",), job=name))
     rules = job(cluster, "http").spec.requests

@@ -19,19 +19,11 @@ from crawlog.agents.client.per_address import Busy
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import Asker, HttpRequest
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.requests.request import (
-    FAILURES,
-    REST_S,
-    Proxies,
-    Proxy,
-    basic,
-    origin_of,
-    read_header,
-    read_login,
-)
+from crawlog.streams.exits.exits import FAILED_S, FAILURES
+from crawlog.streams.requests.request import basic, origin_of, read_header, read_login
 from crawlog.streams.session.cookies import MOST_COOKIES
 from crawlog.streams.session.login import read_form
-from crawlog.streams.settings.sections import Fetch
+from crawlog.streams.settings.sections import Exits, Fetch
 from crawlog.streams.settings.sources import Sources, origins, resolve
 from tests.support.proxies import Socks, Tunnel, certify, pump, server_tls
 from tests.support.sites import Site, posting, sites
@@ -220,11 +212,11 @@ async def test_a_proxy_that_makes_no_tunnel_in_time_is_passed_by_and_rests(tmp_p
 
 
 async def test_where_no_proxy_serves_the_answer_says_so_and_when_to_come_again() -> None:
-    """After `FAILURES` failures the only one rests."""
+    """At the first failure it rests for that host; after `FAILURES` the only one rests for all, for longer."""
     async with sites(proxies=("http://127.0.0.1:1",)) as client:
         answers = [await client.get(HttpRequest(f"http://host-{number}.test/")) for number in range(FAILURES)]
-    assert {(answer.error, answer.by_proxy) for answer in answers} == {("proxy", True)}
-    assert [answer.again_s > 0 for answer in answers] == [False] * (FAILURES - 1) + [True]
+    assert {(answer.error, answer.by_proxy, answer.exit) for answer in answers} == {("proxy", True, "127.0.0.1:1")}
+    assert [answer.again_s > FAILED_S for answer in answers] == [False] * (FAILURES - 1) + [True]
 
 
 async def test_a_proxy_that_dies_while_it_serves_is_not_the_hosts_failure() -> None:
@@ -461,57 +453,6 @@ async def test_a_header_of_the_operators_is_sent_instead_of_a_pages() -> None:
     assert (site.got("Accept-Language"), site.got("Accept")) == (["de"], ["application/json"])
 
 
-def test_a_host_keeps_its_proxy_and_comes_back_to_it() -> None:
-    """Rendezvous hashing: only the hosts of the one that failed move, and only while it rests."""
-    pool = [Proxy(f"http://proxy-{number}:80") for number in range(5)]
-    proxies = Proxies(pool)
-    hosts = [f"http://host-{number}:80" for number in range(200)]
-    before = {host: proxies.pick(host, 0.0) for host in hosts}
-    for _ in range(FAILURES):
-        proxies.failed(pool[0], 0.0, 0.0)
-    during = {host: proxies.pick(host, 1.0) for host in hosts}
-    assert {host for host in hosts if before[host] != during[host]} == {
-        host for host in hosts if before[host] == pool[0]
-    }
-    assert pool[0] not in during.values()
-    assert {host: proxies.pick(host, REST_S + 1.0) for host in hosts} == before
-
-
-def test_where_all_rest_the_one_that_wakes_first_is_used() -> None:
-    """Never none."""
-    pool = [Proxy("http://a:80"), Proxy("http://b:80")]
-    proxies = Proxies(pool)
-    for at, proxy in enumerate(pool):
-        for _ in range(FAILURES):
-            proxies.failed(proxy, float(at), float(at))
-    assert proxies.pick("http://host:80", 2.0) == pool[0]
-
-
-def test_requests_in_flight_that_fail_together_are_one_rest() -> None:
-    """Those that were sent before its end are its own; the next failure after it makes the next one twice as long."""
-    proxy = Proxy("http://a:80")
-    proxies = Proxies([proxy])
-    rests = [proxies.failed(proxy, 0.0, 1.0) for _ in range(40)]
-    assert (rests.index(True), rests.count(True), proxies.wakes_in_s(1.0)) == (FAILURES - 1, 1, REST_S)
-    assert not proxies.failed(proxy, 2.0, 3.0)
-    woken = 1.0 + REST_S
-    assert [proxies.failed(proxy, woken, woken) for _ in range(3)] == [True, False, False]
-    assert proxies.wakes_in_s(woken) == 2 * REST_S
-
-
-def test_a_proxy_that_works_rests_no_longer() -> None:
-    """Its hosts come back, and its next rest is a first one."""
-    pool = [Proxy(f"http://proxy-{number}:80") for number in range(2)]
-    proxies = Proxies(pool)
-    hosts = [f"http://host-{number}:80" for number in range(20)]
-    before = [proxies.pick(host, 0.0) for host in hosts]
-    for _ in range(FAILURES):
-        proxies.failed(pool[0], 0.0, 0.0)
-    proxies.worked(pool[0])
-    assert [proxies.pick(host, 1.0) for host in hosts] == before
-    assert [proxies.failed(pool[0], 1.0, 1.0) for _ in range(FAILURES)] == [False] * (FAILURES - 1) + [True]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -575,14 +516,14 @@ def test_a_wrong_login_or_proxy_is_refused_without_repeating_it(wrong: str) -> N
     for key in ("logins", "proxies"):
         if key == "logins" or "ftp" in wrong or "path" in wrong or "99999" in wrong:
             with pytest.raises(ValidationError):
-                Fetch.model_validate({key: (wrong,)})
+                (Fetch if key == "logins" else Exits).model_validate({key: (wrong,)})
 
 
 def test_secrets_are_not_shown_among_the_settings() -> None:
     """Neither by `crawlog settings` nor in an error about them."""
-    pairs = ["fetch.logins=https://ann:hush@h.test", "fetch.proxies=http://ann:hush@p.test"]
+    pairs = ["fetch.logins=https://ann:hush@h.test", "exits.proxies=http://ann:hush@p.test"]
     shown = [
-        one.value for one in origins(Sources(pairs=pairs, environ={})) if one.key in ("fetch.logins", "fetch.proxies")
+        one.value for one in origins(Sources(pairs=pairs, environ={})) if one.key in ("fetch.logins", "exits.proxies")
     ]
     assert len(shown) == 2
     assert "hush" not in str(shown)

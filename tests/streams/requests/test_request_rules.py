@@ -132,7 +132,7 @@ def test_what_a_worker_does_not_do_for_a_job_is_said() -> None:
 
 def test_a_job_given_with_proxies_needs_a_worker_that_has_some() -> None:
     """Which they are stands in no record: they may hold a password."""
-    wants = settings(fetch__proxies=("http://ann:hush@proxy.test:3128",))
+    wants = settings(exits__proxies=("http://ann:hush@proxy.test:3128",))
     assert met(wants, settings()).lacks == {NEEDS_PROXIES}
     assert met(wants, wants).lacks == met(settings(), wants).lacks == set()
     assert b"hush" not in u.encode(UrlsRecord(job="j", spec=resolve_spec(wants)))

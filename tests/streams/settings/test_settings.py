@@ -312,6 +312,8 @@ def _any_value(annotation: Any, bounds: dict[str, Any]) -> st.SearchStrategy[Any
 PLAIN = {
     "kafka.prefix": r"[A-Za-z0-9._-]{1,9}",
     "kafka.bootstrap": r"[a-z]{1,5}:[1-9]{4}(,[a-z]{1,5}:[1-9]{4})?",
+    "exits.groups": r"[a-z*]{1,5}(,[a-z:1]{1,5})?",
+    "exits.policy": r"sticky|request|every:[1-9]|time:[1-9]s",
     "fetch.user_agent": r"[ -~]{0,20}",
     "robots.token": r"[A-Za-z_-]{1,9}",
     "network.tls": r"compatible|modern|AES(128|256)-SHA",
@@ -334,7 +336,7 @@ FORMS = {
     "fetch.forms": r"https://[a-z]{1,9}(:[1-9]{4})?/[a-z]{1,9}#[a-z]{1,9}=[a-z]{0,9}",
     "fetch.headers": r"X-[a-z]{1,9}: [!-~]([ -~]{0,9}[!-~])?",
     "fetch.logins": r"https://[a-z]{1,9}:[a-z]{0,9}@[a-z]{1,9}(:[1-9]{4})?",
-    "fetch.proxies": r"https?://([a-z]{1,9}:[a-z]{0,9}@)?[a-z]{1,9}(:[1-9]{4})?",
+    "exits.proxies": r"https?://([a-z]{1,9}:[a-z]{0,9}@)?[a-z]{1,9}(:[1-9]{4})?",
     "network.dns_servers": r"(10\.[0-9]\.[0-9]\.1|\[::[1-9]\])(:[1-9]{4})?",
     "security.spider_folders": r"~?/[ -~]{0,9}",
     "service.hosts": r"[a-z0-9.-]{1,9}|::[1-9]",
@@ -362,7 +364,7 @@ def _settings(draw: st.DrawFn) -> Settings:
         bounds = next((one for one in schema.get("anyOf", []) if one["type"] != "null"), schema)
         value = st.from_regex(PLAIN[key], fullmatch=True) if key in PLAIN else _any_value(base, bounds)
         if get_origin(field.annotation) is dict:
-            value = _accounts(ACCOUNTS[key]) if key in ACCOUNTS else st.dictionaries(TEXT, TEXT, max_size=2)
+            value = _accounts(ACCOUNTS[key]) if key in ACCOUNTS else st.dictionaries(TEXT, value, max_size=2)
         if "anyOf" in schema:
             value = value | st.sampled_from([one.get("const") for one in schema["anyOf"][1:]])  # `auto`, or None
         if key not in FORMS and draw(st.booleans()):
@@ -419,7 +421,7 @@ def test_a_process_that_is_told_its_settings_reads_no_file(tmp_path: Path) -> No
 def test_a_stage_gets_only_the_secrets_that_it_uses() -> None:
     """All of them log in at the cluster, and only fetch anywhere else."""
     pairs = ["kafka.sasl_password=cluster", "snapshots.to=s3://key:secret@bucket", "fetch.headers=Key: said"]
-    pairs += ["fetch.logins=https://u:secret@a.com", "fetch.proxies=http://u:secret@p:1"]
+    pairs += ["fetch.logins=https://u:secret@a.com", "exits.proxies=http://u:secret@p:1"]
     pairs += ["fetch.forms=https://a.com/in#password=secret", "fetch.concurrency=7"]
     pairs += ['service.users={"ann": "hers"}', 'service.tokens={"ci": "theirs"}']
     settings = resolve(Sources(pairs=pairs, environ={})).settings
@@ -438,7 +440,7 @@ def test_a_stage_gets_only_the_secrets_that_it_uses() -> None:
         assert "secret" not in "".join(environ.values())
         # The service writes records of jobs: they name the headers, and say whether requests must go through a proxy.
         assert ("said" in environ["CRAWLOG_FETCH__HEADERS"]) == (stage == "service")
-        assert bool(told.fetch.proxies) == (stage == "service")
+        assert bool(told.exits.proxies) == (stage == "service")
         assert resolve(Sources(environ=environ, config=NO_FILE)).settings.fetch == told.fetch
         assert (told.kafka.sasl_password, told.fetch.concurrency) == ("cluster", 7)
 

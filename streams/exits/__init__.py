@@ -1,0 +1,15 @@
+"""Exits: the ways out of a worker, which of them a request takes, and which of them rest.
+
+    settings, lists, workers of stage `exit` ─► Exit: a proxy, a local address, another machine
+                                                 │
+    a job's policy and group, the host ─► Exits.pick ─► an exit, or the time until which all of them rest
+                                                 ▲
+    what its requests came to ─► worked · failed ┘
+
+Pure: time is `now`, in seconds on a monotonic clock. The frontier and the client pick; the client reports back.
+"""
+
+from .exits import FAILURES, REST_S, Exits
+from .ways import DIRECT, Exit, read_exit, read_group, read_policy, session_name
+
+__all__ = ["DIRECT", "FAILURES", "REST_S", "Exit", "Exits", "read_exit", "read_group", "read_policy", "session_name"]
