@@ -42,7 +42,7 @@ import structlog
 from crawlog.schemas import urls
 from crawlog.schemas.control import Command, Control, Finished, JobCopy
 from crawlog.schemas.urls import JobOrder
-from crawlog.streams.jobs import DONE, DueOrder, FollowedJobs, JobRevision
+from crawlog.streams.jobs import DueOrder, FollowedJobs, JobRevision, traits
 from crawlog.streams.log import Producer
 
 from .copies import Copies, Outgoing
@@ -151,7 +151,7 @@ class Coordinator:
         copy = JobCopy(job.name, job.spec, job.epoch, job.answers, job.refusal, job.after)
         given = self._given.pop(job.name, None)
         ending = None
-        if given is not None and job.spec.state in DONE and job.spec.changed_at == given.at:
+        if given is not None and traits(job.spec.state).done and job.spec.changed_at == given.at:
             ending = msgspec.structs.replace(given, rev=job.spec.rev)
         self._copies.send(Outgoing(copy, is_taken, ending))
 

@@ -23,7 +23,7 @@ from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.errors import InvalidState, OrderRefused, UnknownName
 from crawlog.streams.fleet import FleetState, FleetView, JobView, WorkerView, letters_of
 from crawlog.streams.job_spec import job_values
-from crawlog.streams.jobs import DONE, OPERATOR, OrderName, after, is_final, traits
+from crawlog.streams.jobs import OPERATOR, OrderName, after, is_final, traits
 from crawlog.streams.log import CommandProducer, Producer, Topics
 from crawlog.streams.settings import Settings, known_keys, masked
 
@@ -164,7 +164,7 @@ def _change_outputs(
         spec = msgspec.structs.replace(copy.spec, outputs=change(copy.spec.outputs))
         if spec.outputs == copy.spec.outputs:
             return _view(settings, copy)
-        state: JobStateName | None = "running" if copy.spec.state in DONE else None
+        state: JobStateName | None = "running" if traits(copy.spec.state).done else None
         why = reason if state else copy.spec.reason
         try:
             who = by or whoever()

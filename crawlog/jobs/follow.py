@@ -19,7 +19,7 @@ from crawlog.streams.control import has_begun_again, pages_done
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fleet import DeadLetterReader, FleetState, FleetView, JobView, OutputView, ProgressReader
 from crawlog.streams.job_spec import limits_of, own_policy
-from crawlog.streams.jobs import DONE, EndSteps, ended, is_begun, is_final, remarks_of, traits
+from crawlog.streams.jobs import EndSteps, ended, is_begun, is_final, remarks_of, traits
 from crawlog.streams.log import Topics, has_topics, partition_count, read_partitions
 from crawlog.streams.requests import policy_of
 
@@ -276,7 +276,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
             return self._is_left_open
         if not traits(job.state).ended:
             return False
-        if job.state not in DONE:
+        if not traits(job.state).done:
             return end is not None or not (self._is_own or is_final(job.state, job.reason))
         covers = end is not None and all(now >= then for now, then in zip(end.urls, self._seeded, strict=False))
         return covers or (state.picture.has_passed("fetch", self._seeded) and not job.counts.queued)

@@ -30,7 +30,7 @@ from crawlog.streams.control import (
     write_job,
 )
 from crawlog.streams.errors import InvalidState, Misconfigured, UnknownName
-from crawlog.streams.jobs import DONE, ControlState, Flow, traits
+from crawlog.streams.jobs import ControlState, Flow, traits
 from crawlog.streams.log import Producer, Topics, partition_count
 
 from .record import RecordPlan, Wanted, plan, way_on
@@ -135,7 +135,7 @@ class JobWriter:
 
     def _decide(self, known: JobCopy | None) -> RecordPlan:
         self._known, self.is_known = known, known is not None and known.spec.state != "deleted"
-        is_done = self.end is not None and self.end.reason in DONE
+        is_done = self.end is not None and self.end.reason in ("finished", "watching")
         wanted, request = self.wanted, self.wanted.request
         if self.is_known and request.fresh and not (wanted.has_requests or wanted.may_change):
             raise Misconfigured(f"--fresh: give the URLs that job {self.name} begins with")
@@ -146,7 +146,7 @@ class JobWriter:
             self.since, self.voids = decided.copy.epoch, ()
         if decided.step != "keep" and not (decided.step == "change" and is_done):
             self.end = None
-        if decided.copy.spec.state in DONE and self._begins_start_again(decided.copy):
+        if traits(decided.copy.spec.state).done and self._begins_start_again(decided.copy):
             reason = "its `start` begins again"  # the coordinator then waits for the end of `start`
             spec = msgspec.structs.replace(
                 decided.copy.spec, rev=decided.copy.spec.rev + 1, state="running", reason=reason

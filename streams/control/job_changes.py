@@ -45,7 +45,7 @@ from crawlog.streams.errors import EngineError, Misconfigured, NotAnswered, Orde
 from crawlog.streams.fleet import ControlRecord, ReadFault, Tail
 from crawlog.streams.fold import ordered_spec
 from crawlog.streams.groups import member_names
-from crawlog.streams.jobs import DONE, ControlState
+from crawlog.streams.jobs import ControlState, traits
 from crawlog.streams.log import CommandProducer, Producer, Topics, read_records, stage_group
 
 from .job_records import acknowledged, known_job, read_control, write_job
@@ -191,7 +191,7 @@ def _renew_end(settings: "Settings", producer: Producer, topics: Topics, copy: J
     for tries_left in reversed(range(RENEWALS)):
         if now is None or not now.spec.outputs or now.spec.state == "deleted":
             return
-        is_finished = now.spec.state in DONE
+        is_finished = traits(now.spec.state).done
         reason, state = (why, RUNNING) if is_finished else (now.spec.reason, None)
         try:
             apply_change(settings, producer, topics, now, state=state, reason=reason, expects=now.spec.rev)

@@ -18,7 +18,6 @@ from .finished import EndSteps
 from .fleet_reports import RECENT_S, FleetReports, ended, has_answered, remarks_of
 from .flow import Flow
 from .states import (
-    DONE,
     OPERATOR,
     PARTIAL_ENDS,
     SHOWN_STATES,
@@ -33,7 +32,6 @@ from .states import (
 )
 
 __all__ = [
-    "DONE",
     "FREE",
     "OPERATOR",
     "PARTIAL_ENDS",

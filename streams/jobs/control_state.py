@@ -13,7 +13,7 @@ from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputN
 from crawlog.schemas.job_orders import JobStateName
 
 from .commands import Commands
-from .states import DONE, traits
+from .states import traits
 
 R = TypeVar("R", bound=Control)
 
@@ -223,7 +223,7 @@ class FollowedJobs:
         state = copy.spec.state
         self.finished.pop(job, None)
         if state == "deleted" or (traits(state).ended and self.control.end(job) is not None):
-            if state in DONE:
+            if traits(state).done:
                 self.finished[job] = JobRevision.of(copy)
             self.open.pop(job, None)
         else:

@@ -21,7 +21,7 @@ from .control_state import Followed, FollowedJobs, JobRevision
 from .finished import Ends, EndSteps
 from .fleet_reports import FleetReports
 from .flow import Releases
-from .states import DONE, OrderName, after, traits
+from .states import OrderName, after, traits
 
 
 class DueOrder(NamedTuple):
@@ -115,7 +115,7 @@ class Dues:
 
     def _end_of(self, job: Followed, reports: FleetReports, ends: Ends) -> DueOrder | Finished | None:
         if _glance(reports, job).is_busy:  # a finished job's queue is fetched by nobody, so it would never have an end
-            return self._order(job, "reopen", REOPENED) if job.state in DONE else None
+            return self._order(job, "reopen", REOPENED) if traits(job.state).done else None
         if not self._finish(job, ends).step(reports, ends):
             return None
         self._given[job.job] = job.mark

@@ -34,6 +34,7 @@ class StateTraits(NamedTuple):
         waits: New URLs wait until somebody lets the job go on.
         ended: No command waits for the job.
         outputs: The end waits for the required outputs.
+        done: Nothing is left to fetch: a queued URL makes the job run again.
     """
 
     fetched: bool = False
@@ -42,6 +43,7 @@ class StateTraits(NamedTuple):
     waits: bool = False
     ended: bool = False
     outputs: bool = False
+    done: bool = False
 
 
 _TRAITS: dict[str, StateTraits] = {
@@ -49,8 +51,8 @@ _TRAITS: dict[str, StateTraits] = {
     "running": StateTraits(fetched=True, queued=True, starts=True, outputs=True),
     "paused": StateTraits(queued=True, waits=True, outputs=True),
     "stopped": StateTraits(waits=True, ended=True, outputs=True),
-    "finished": StateTraits(queued=True, starts=True, ended=True, outputs=True),  # a queued URL makes it run again
-    "watching": StateTraits(queued=True, starts=True, ended=True, outputs=True),  # until a URL is due again
+    "finished": StateTraits(queued=True, starts=True, ended=True, outputs=True, done=True),
+    "watching": StateTraits(queued=True, starts=True, ended=True, outputs=True, done=True),  # until a URL is due again
     "failed": StateTraits(waits=True, ended=True),
     "cancelled": StateTraits(ended=True),
     "deleted": StateTraits(ended=True),
@@ -59,10 +61,6 @@ _TRAITS: dict[str, StateTraits] = {
 
 # As jobs are shown. A deleted job is not.
 SHOWN_STATES = tuple(state for state in _TRAITS if state != "deleted")
-
-
-# States in which nothing is left to fetch: a queued URL makes the job run again.
-DONE = frozenset({"finished", "watching"})
 
 
 def traits(state: str) -> StateTraits:
