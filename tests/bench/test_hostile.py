@@ -72,6 +72,7 @@ async def test_the_dns_cache_is_bounded() -> None:
 @pytest.mark.broker
 @pytest.mark.slow
 @needs_site
+@pytest.mark.long
 def test_a_crawl_of_all_of_them_beside_good_hosts(port: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Each outcome as named, no worker dies, no good page is lost, nothing else is asked for."""
     certificates = next(request.getfixturevalue("tmp_path_factory").getbasetemp().glob("hostile*/certificates"))

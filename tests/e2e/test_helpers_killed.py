@@ -88,6 +88,7 @@ def outputs(site: Settings) -> tuple[Counter[str], set[str]]:
     return rows, found
 
 
+@pytest.mark.long
 def test_killed_helpers_and_workers_lose_no_page(site: Settings, tmp_path: Path) -> None:
     """The owner parses what its helper had; the next worker parses what its predecessor and that one's helper had."""
     first = worker(site, tmp_path)

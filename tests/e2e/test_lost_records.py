@@ -144,6 +144,7 @@ def fullest(log: Settings, topic: str) -> tuple[int, int]:
     return max(enumerate(ends), key=lambda one: one[1])
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
 def test_founds_that_were_lost_while_a_run_goes_on_are_found_again(lossy: Lossy, log: Settings, tree: Numbered) -> None:

@@ -155,6 +155,7 @@ def test_pages_that_a_moved_group_passed_over_stay_out_if_the_user_accepts_it(cr
     assert crawl.verified()[0] == 0
 
 
+@pytest.mark.long
 def test_items_that_were_deleted_before_the_sink_read_them_are_made_again(crawl: Crawl) -> None:
     """From their pages without a request; by a request for each page that is gone, too."""
     crawl.until_held("sink")

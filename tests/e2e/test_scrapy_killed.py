@@ -51,6 +51,7 @@ def _is_asked(site: Quotes, path: str) -> bool:
     return any(one.path == path for one in list(site.asked))
 
 
+@pytest.mark.long
 def test_two_workers_of_each_stage_give_the_same(
     project: Path, quotes: Quotes, theirs: tuple[Items, Counter[str]], there: list[str], tmp_path: Path
 ) -> None:

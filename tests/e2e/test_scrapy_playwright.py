@@ -38,7 +38,8 @@ def project(tmp_path_factory: pytest.TempPathFactory, quotes: Quotes) -> Path:
     return copied("browser", tmp_path_factory.mktemp("project"), quotes)
 
 
-@pytest.mark.parametrize("name", ["login", *(pytest.param(one, marks=pytest.mark.long) for one in ("click", "scroll"))])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["login", "click", "scroll"])
 def test_a_project_with_scrapy_playwright_gives_the_same(
     name: str, project: Path, quotes: Quotes, there: list[str], tmp_path: Path
 ) -> None:

@@ -214,6 +214,7 @@ def test_a_session_goes_to_the_next_owner(tmp_path: Path, shop: Shop) -> None:
     assert (shop.heard, shop.cookies) == (["GET /start", "GET /next"], ["", "sid=s3cr3t"])
 
 
+@pytest.mark.long
 def test_a_session_outlives_the_death_of_all_and_a_deleted_state(tmp_path: Path, cluster: Settings, shop: Shop) -> None:
     """The log has it."""
     crawl = Crawl(tmp_path, cluster, f"{shop.origin}/start", "-spoliteness.delay_s=8", NO_ROBOTS)

@@ -22,6 +22,7 @@ def held_run(site: Numbered, data: Path, job: str, there: list[str]) -> Process:
     return crawl
 
 
+@pytest.mark.long
 def test_a_run_whose_job_is_stopped_makes_no_file_until_it_is_resumed(
     site: Numbered, data: Path, there: list[str]
 ) -> None:

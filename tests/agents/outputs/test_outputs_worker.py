@@ -160,6 +160,7 @@ def test_two_workers_share_the_outputs_and_a_kill_hands_them_over(fleet: Fleet) 
     assert not list(fleet.data.glob("outputs/j/*.partial"))
 
 
+@pytest.mark.long
 def test_fifty_outputs_at_once_and_each_job_has_its_own_folder(fleet: Fleet) -> None:
     """In different formats; a declared output lies where the worker's settings say."""
     jobs = [f"j{number}" for number in range(50)]
@@ -408,6 +409,7 @@ def test_a_runs_worker_killed_at_any_instant_loses_and_doubles_nothing(private: 
     assert rows == {n % 700: n for n in range(newest + 1)}
 
 
+@pytest.mark.long
 def test_the_outputs_of_a_run_are_completed_whichever_write_its_worker_dies_behind(
     private: Private, tmp_path: Path
 ) -> None:

@@ -335,6 +335,7 @@ def test_another_user_does_not_read_the_password(engine: Engine, name: str) -> N
 
 
 @needs_site
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_broker_that_dies_under_a_crawl_comes_back_for_the_clients_it_had(tmp_path: Path) -> None:
     """Its password stays, so that no worker has to be started again."""
