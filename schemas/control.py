@@ -5,9 +5,9 @@ Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (a note 
 `worker/NAME` (a planned stop), `code/PROJECT/VERSION` (a version was hidden), `join/NAME/HOST` (a host that a seed
 redirected to and that joined the job's scope; `HOST+HASH` if the record names more hosts),
 `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
-`skipped/PARTITION/OFFSET` (pages that the operator left out), `command/job/NAME`, `command/host/HOST`,
-`command/stage/NAME` (a command of the operator: the newest one for a target is in force, until `resume`, `unblock` or a
-tombstone). Any Kafka client with the log's credentials may write commands:
+`skipped/PARTITION/OFFSET` (pages that the operator left out), `schedule/NAME` and `planned/NAME` (`schedules.py`),
+`command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (a command of the operator: the newest one for a target is
+in force, until `resume`, `unblock` or a tombstone). Any Kafka client with the log's credentials may write commands:
 
     echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' |
         kcat -F <(crawlog kcat-config) -P -t crawl.control -p 0 -K '|'
@@ -22,6 +22,7 @@ import msgspec
 
 from .codec import decoded
 from .progress import JobCounts
+from .schedules import JobSchedule, Planned
 from .urls import MAX_EPOCH, JobSpec
 
 VERSION = 1
@@ -340,7 +341,7 @@ class Skipped(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
 
 
 _OfJob = JobCopy | Finished | StartEnded | OutputNote | Join
-Control = _OfJob | WorkerCommand | CodeNote | Command | Rewound | Skipped | Layout
+Control = _OfJob | WorkerCommand | CodeNote | Command | Rewound | Skipped | Layout | JobSchedule | Planned
 
 LAYOUT = b"layout"  # Key of the one record of this kind
 
@@ -356,6 +357,8 @@ _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
     b"rewind": msgspec.json.Decoder(Rewound),
     b"skipped": msgspec.json.Decoder(Skipped),
     b"layout": msgspec.json.Decoder(Layout),
+    b"schedule": msgspec.json.Decoder(JobSchedule),
+    b"planned": msgspec.json.Decoder(Planned),
 }
 _encoder = msgspec.json.Encoder()
 
@@ -363,8 +366,11 @@ _encoder = msgspec.json.Encoder()
 JOINS = b"join/"  # Prefix of the keys of joins
 
 
-def key_of(kind: Literal["job", "finished", "start", "output", "worker", "command"], *names: str) -> bytes:
-    """The key of the record about a job, an output of a job, a worker, or the target of a command (kind, name)."""
+_Kind = Literal["job", "finished", "start", "output", "worker", "command", "schedule", "planned"]
+
+
+def key_of(kind: _Kind, *names: str) -> bytes:
+    """The key of the record about a job, an output, a worker, a schedule, or the target (kind, name) of a command."""
     return "/".join((kind, *names)).encode()
 
 
@@ -385,6 +391,8 @@ _KEYS: dict[type[Control], Callable[[Any], bytes]] = {
     Rewound: lambda record: f"rewind/{record.epoch}.{record.mark}/{record.job}".encode(),
     Skipped: lambda record: f"skipped/{record.partition}/{record.start}".encode(),
     Layout: lambda _: LAYOUT,
+    JobSchedule: lambda record: key_of("schedule", record.name),
+    Planned: lambda record: key_of("planned", record.schedule),
 }
 
 
@@ -410,7 +418,7 @@ def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
     if kind in _decoders:
         record: Control = decoded(_decoders[kind], value)
         _check_key(record, record_key)
-        return record.check() if isinstance(record, Rewound) else record
+        return record.check() if isinstance(record, Rewound | JobSchedule) else record
     raise ValueError(f"nothing is known by the key {record_key!r:.100}")
 
 

@@ -18,6 +18,7 @@ Rules
     a copy older than the fold's record          copy again                                        noted
     an order or an end is due                    with the lease: write it; without: decide again   nothing
     a finished job is closed by its spider       after FREE_S: resume it                           noted
+    a schedule's time has come (`schedules.py`)  note it, read it back, create the jobs of the run noted
 
 `begin` copies all that crawl.control lacks of the fold's jobs, resumes closed jobs that had finished, and follows.
 
@@ -47,6 +48,8 @@ from crawlog.streams.log import Producer
 
 from .copies import Copies, Outgoing
 from .following import Following
+from .scheduled_run import RunCreator
+from .schedules import Schedules
 
 if TYPE_CHECKING:
     from crawlog.agents.frontier import OwnedFrontier
@@ -71,13 +74,21 @@ class Coordinator:
 
     Args:
         copies: Makes the way out, when the duty comes for the first time.
+        schedules: Makes what fires; None for a `run`, whose workers do its job alone.
 
     Attributes:
         jobs: Those of crawl.control; kept by every fetch worker, for the duty may come at any time.
     """
 
-    def __init__(self, stage: "OwnedFrontier", copies: Callable[[], Copies], follow: Follow) -> None:
+    def __init__(
+        self,
+        stage: "OwnedFrontier",
+        copies: Callable[[], Copies],
+        follow: Follow,
+        schedules: Callable[[FollowedJobs], Schedules] | None = None,
+    ) -> None:
         self.jobs = FollowedJobs()
+        self._schedules = schedules(self.jobs) if schedules is not None else None
         self._stage = stage
         self._new_copies = copies
         self._follow = follow
@@ -90,6 +101,8 @@ class Coordinator:
     def take(self, record: Control) -> None:
         """Takes a record of crawl.control."""
         self.jobs.take(record)
+        if self._schedules is not None:
+            self._schedules.take(record)
         if self._following is not None and isinstance(record, JobCopy):
             job = self._folded().get(record.job)
             if job is not None and not job.awaited and _is_behind(record, job):
@@ -106,6 +119,8 @@ class Coordinator:
             self._following.stop()
             self._following = None
             self._given.clear()
+            if self._schedules is not None:
+                self._schedules.end()
             log.info("coordinator_ended")
 
     def answered(self, answers: "list[Answered]") -> None:
@@ -140,6 +155,8 @@ class Coordinator:
         for name in self.jobs.finished:
             self._free(name)
         following.start()
+        if self._schedules is not None:
+            self._schedules.begin(self._copies.note, self._order, self._stage.may_ask)
 
     def _folded(self) -> "dict[str, JobState]":
         """The jobs of partition 0."""
@@ -215,7 +232,15 @@ def attach(app: "CrawlApp", stage: "OwnedFrontier") -> Coordinator:
         app.add_future(producer.run(asyncio.Event()))
         return Copies(producer, stage.names, stage.partitions)
 
-    duty = Coordinator(stage, copies, lambda jobs, act: Following(stage.settings, jobs, act))
+    def schedules(jobs: FollowedJobs) -> Schedules:
+        return Schedules(jobs, RunCreator(stage.settings, stage.names).create)
+
+    duty = Coordinator(
+        stage,
+        copies,
+        lambda jobs, act: Following(stage.settings, jobs, act),
+        None if stage.settings.run.job else schedules,
+    )
     stage.listeners.append(duty.take)
     stage.on_changed = duty.look
     stage.on_answered = duty.answered

@@ -19,7 +19,7 @@ from .recrawling import choice_options
 
 if TYPE_CHECKING:
     from crawlog.jobs.follow import Before
-    from crawlog.jobs.request import Value
+    from crawlog.jobs.request import JobRequest, Value
     from crawlog.streams.fleet import JobView
     from crawlog.streams.settings import Settings
 
@@ -114,40 +114,19 @@ def submitted(
 
     Raises: Misconfigured: an option is wrong, or the fleet cannot run the spider.
     """
-    from crawlog.commands.named_spider import arguments_in
     from crawlog.jobs.follow import Before
     from crawlog.jobs.record import outputs_of
-    from crawlog.jobs.request import JobRequest, LocalParts, checked
+    from crawlog.jobs.request import LocalParts, checked
     from crawlog.jobs.run_checks import allow_spider
     from crawlog.jobs.submit import submit as act
 
     from . import arguments
     from .options import scrapy_apart
 
-    given, scrapy = scrapy_apart(given)
     urls, sitemaps = arguments.sitemaps_apart(given["urls"])
-    own, of_job = _apart(given, is_run=is_run)
-    settings = settings_of(own)
-    wanted = checked(
-        JobRequest(
-            urls=urls,
-            spider=given["spider"] or "",
-            project=given["project"],
-            version=given["version"],
-            args=dict(arguments_in(given["args"])),
-            settings=of_job | dict(scrapy),
-            outputs=given["outputs"],
-            job=given["job"] or "",
-            max_pages=given["max_pages"],
-            depth=given["depth"],
-            priority=given["priority"],
-            paused=given["paused"],
-            fresh=given["fresh"],
-            after=given["after"],
-            after_any=given["after_any"],
-            group=given["group"],
-        )
-    )
+    scrapy = scrapy_apart(given)[1]
+    own, request = requested(given | {"urls": urls}, is_run=is_run)
+    settings, wanted = settings_of(own), checked(request)
     outputs_of(settings, wanted.outputs)  # a path is refused before a spider is loaded
     reached = fleet_log(settings)
     _check_workers(settings, is_followed=is_followed)
@@ -167,6 +146,35 @@ def submitted(
     facts = named.facts if named else None
     parts = LocalParts(seeds, msgspec.structs.replace(facts, feeds=()) if facts and has_outputs else facts)
     return reached, act(reached, wanted, parts=parts, say=tell), before
+
+
+def requested(given: dict[str, Any], *, is_run: bool = False) -> "tuple[dict[str, Any], JobRequest]":
+    """The values of `settings_options` of the command alone, and the job that the options of `submit` describe."""
+    from crawlog.commands.named_spider import arguments_in
+    from crawlog.jobs.request import JobRequest
+
+    from .options import scrapy_apart
+
+    given, scrapy = scrapy_apart(given)
+    own, of_job = _apart(given, is_run=is_run)
+    return own, JobRequest(
+        urls=given["urls"],
+        spider=given["spider"] or "",
+        project=given["project"],
+        version=given["version"],
+        args=dict(arguments_in(given["args"])),
+        settings=of_job | dict(scrapy),
+        outputs=given["outputs"],
+        job=given["job"] or "",
+        max_pages=given["max_pages"],
+        depth=given["depth"],
+        priority=given["priority"],
+        paused=given["paused"],
+        fresh=given["fresh"],
+        after=given["after"],
+        after_any=given["after_any"],
+        group=given["group"],
+    )
 
 
 def _apart(given: dict[str, Any], *, is_run: bool) -> "tuple[dict[str, Any], dict[str, Value]]":

@@ -14,7 +14,20 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kernel import collect_seldom
 from crawlog.terminal import repeat
 
-from . import crawling, deploying, exporting, jobs, local, operate, querying, questions, recrawling, stored, trying
+from . import (
+    crawling,
+    deploying,
+    exporting,
+    jobs,
+    local,
+    operate,
+    querying,
+    questions,
+    recrawling,
+    scheduling,
+    stored,
+    trying,
+)
 from .options import CommandGroup
 
 click.rich_click.MAX_WIDTH = 120
@@ -31,6 +44,7 @@ IN_ORDER = (
     jobs.submit,
     jobs.jobs,
     jobs.outputs,
+    scheduling.schedule,
     exporting.export,
     querying.query,
     operate.workers,

@@ -62,9 +62,9 @@ def submit(
     checked(request)
     ensure_topics(settings, say)
     by = by or whoever()
-    code = _code(settings, request) if parts.facts is None else None
+    code = code_of(settings, request) if parts.facts is None else None
     try:
-        facts = parts.facts or _deployed(settings, request, code)
+        facts = parts.facts or deployed_facts(settings, request, code)
     except Misconfigured as error:
         if not keeps_broken or code is None:
             raise
@@ -190,7 +190,7 @@ def _notes(facts: "SpiderFacts") -> Iterator[str]:
         yield f"the spider sets {', '.join(others)}: of workers, which run already, so it has no effect here"
 
 
-def _code(settings: "Settings", wanted: JobRequest) -> "CodeRef | None":
+def code_of(settings: "Settings", wanted: JobRequest) -> "CodeRef | None":
     """The deployed code of the request's spider; None for the default spider."""
     from crawlog.commands.projects import list_spiders, resolve
 
@@ -209,7 +209,7 @@ def _code(settings: "Settings", wanted: JobRequest) -> "CodeRef | None":
     return None
 
 
-def _deployed(settings: "Settings", wanted: JobRequest, code: "CodeRef | None") -> "SpiderFacts | None":
+def deployed_facts(settings: "Settings", wanted: JobRequest, code: "CodeRef | None") -> "SpiderFacts | None":
     """The facts of a deployed spider, which a child process loads; None for the default spider.
 
     Raises: Misconfigured: it cannot be loaded, or has settings that no job has.

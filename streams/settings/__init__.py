@@ -18,7 +18,18 @@ from .field_types import MAX_BODY_BYTES, RECORD_HEADROOM
 from .machine import PREFIX, Kafka, Parse
 from .reference import as_markdown, shown, suggestion
 from .sections import Fetch, Politeness, Robots
-from .settings import SHORT, Settings, for_stage, known_keys, masked, to_environ, values
+from .settings import (
+    SHORT,
+    Settings,
+    as_text,
+    environ_name,
+    for_stage,
+    is_secret,
+    known_keys,
+    masked,
+    to_environ,
+    values,
+)
 from .sources import NO_FILE, Sources, load, origins, parse_pairs, resolve
 
 __all__ = [
@@ -35,9 +46,12 @@ __all__ = [
     "Settings",
     "Sources",
     "as_markdown",
+    "as_text",
     "browser_version",
+    "environ_name",
     "find_browser",
     "for_stage",
+    "is_secret",
     "known_keys",
     "load",
     "masked",

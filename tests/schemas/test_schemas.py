@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from crawlog.schemas import control, dead, items, pages, progress, urls
+from crawlog.schemas.schedules import JobSchedule, Planned, RunJob
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, UrlsRecord
 from crawlog.streams.job_spec import resolve_spec
 from crawlog.streams.settings import Settings
@@ -128,6 +129,8 @@ CONTROLS: list[control.Control] = [
     control.Finished("j", 1.5, urls=(1, 2), counts=progress.JobCounts(fetched=3, dropped={"depth": 2})),
     control.Join("j", "a.com:8080"),
     control.Join("j", "a.com", ("b.com", "c.com")),
+    JobSchedule("s", 1, (RunJob(JobSpec(rev=2), seeds=("http://a.com/",)),), cron="@daily", zone="Europe/Berlin"),
+    Planned("s", 1, 60, 60, ("s-19700101T0001Z",), begun=True, waiting=(120,)),
 ]
 
 

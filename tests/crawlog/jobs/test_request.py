@@ -107,7 +107,7 @@ def test_deployed_code_with_settings_of_workers_is_refused_before_they_are_used(
 ) -> None:
     """Whoever may deploy could have the cluster's password sent to a host of theirs."""
     monkeypatch.setattr("crawlog.jobs.submit.ensure_topics", lambda *_: None)
-    monkeypatch.setattr(submitting, "_code", lambda *_: CodeRef("shop", "1", "00" * 32))
+    monkeypatch.setattr(submitting, "code_of", lambda *_: CodeRef("shop", "1", "00" * 32))
     monkeypatch.setattr("crawlog.commands.named_spider.facts_of", lambda *_: OF_ANOTHER_CLUSTER)
     said = "the spider news sets fetch.concurrency, kafka.bootstrap, run.data: of workers"
     with pytest.raises(Misconfigured, match=said):
