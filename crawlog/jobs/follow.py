@@ -139,6 +139,7 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
     def seeded_again(self) -> None:
         """Notes that the log may have new seeds up to its present end: the job has not ended before they are read."""
+        self._renew()
         self._seeded = self._ends("fetch")
         self._finish = EndSteps(self._summary.job, self._seeded)
 

@@ -176,14 +176,15 @@ class PrivateFleet:
         check_outputs(self.supervisor, copy, self.job.end)
         before = self._until_answered(self._before)
         self.supervisor.go(("fetch", "parse"))
+        following = self._until_answered(lambda: JobFollower(self, self.summary, before, self._shown, is_own=True))
+        self.supervisor.when_stopped(following.close)
+        self._following = following  # before the first page, so that the summary has all, however soon Ctrl-C comes
         self._lost_founds = len(self.supervisor.lost_founds)
         self._until_answered(self.job.write, self._write_again)
+        self._until_answered(following.seeded_again)
         if self.outputs:
             self.outputs.start()
         self._starts = Starts(self.supervisor, self._shown.say, job=self.job.name)
-        following = self._until_answered(lambda: JobFollower(self, self.summary, before, self._shown, is_own=True))
-        self._following = following
-        self.supervisor.when_stopped(following.close)
         self._until_answered(lambda: self._follow(following), stalled_s=0.0)
 
     def _until_answered(
@@ -371,8 +372,10 @@ class PrivateFleet:
         if following is not None:
             if is_interrupted:
                 following.count()
-                with suppress(EngineError):
+                try:
                     following.count_letters(HURRY_S)
+                except EngineError as error:
+                    self._shown.say(f"not all records that could not be handled are counted: {error}")
             following.stop()
         partial = self.outputs.partial() if self.outputs else None
         if partial is not None and (summary.is_unfinished or (summary.signal and summary.rows is None)):

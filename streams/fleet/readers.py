@@ -145,6 +145,7 @@ class DeadLetterReader:
         self._topic = Topics(settings.kafka.prefix).dead
         self._login = login
         self._kafka = settings.kafka
+        self._next = start  # behind the last record in the tally
         self._tail = Tail(settings, {self._topic: start}, login)
 
     def at(self, settings: "Settings") -> None:
@@ -159,11 +160,16 @@ class DeadLetterReader:
 
         Raises: DamagedLog: a record differs from the one that was written.
         """
-        for item in self._tail.poll(wait_s):
-            if isinstance(item, Message):
-                self.tally.take(record_headers(item))
-            elif isinstance(item, ReadFault) and isinstance(item.error, DamagedLog):
-                raise item.error
+        try:
+            for item in self._tail.poll(wait_s):
+                if isinstance(item, Message):
+                    self.tally.take(record_headers(item))
+                    self._next = (item.offset() or 0) + 1
+                elif isinstance(item, ReadFault) and isinstance(item.error, DamagedLog):
+                    raise item.error
+        except BaseException:
+            self._tail.go_to(self._topic, self._next)  # a signal came behind the consumer's read: it is done again
+            raise
 
     def catch_up(self, end: int, within_s: float) -> None:
         """Takes all records before an offset.

@@ -1,4 +1,4 @@
-"""A view whose position in crawl.control is lost, without a broker."""
+"""Readers whose position is lost, without a broker."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from crawlog.schemas import control
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.fleet import FleetView, fleet_view
+from crawlog.streams.fleet import DeadLetterReader, FleetView, fleet_view
 from crawlog.streams.fleet import tail as tails
 from crawlog.streams.log import Topics
 from crawlog.streams.settings import Settings
@@ -77,3 +77,30 @@ def test_a_view_that_lost_its_position_reads_all_of_control_again(monkeypatch: p
     assert names([job("k")]) == ["j"]
     assert names([error(KafkaError._PARTITION_EOF)]) == ["k"]
     assert names([job("l")]) == ["k", "l"]
+
+
+def test_a_signal_between_two_dead_letters_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The summary of an interrupted run missed what its reader had taken from the consumer, and counted 0."""
+    consumer, topic = Told(), Topics("crawl.").dead
+    monkeypatch.setattr(tails, "Consumer", lambda _: consumer)
+    letters = DeadLetterReader(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), "shop", 0)
+    written = [Message(topic=topic, partition=0, offset=at) for at in range(3)]
+    for at, one in enumerate(written):
+        one.set_headers([("job", b"shop"), ("offset", b"%d" % at)])
+    consumer.next, take = written, letters.tally.take
+    taken: list[object] = []
+
+    def interrupted(*given: Any) -> None:
+        if taken:
+            raise KeyboardInterrupt
+        taken.append(given)
+        take(*given)
+
+    monkeypatch.setattr(letters.tally, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        letters.poll()
+    assert consumer.began_at == [1]
+    monkeypatch.setattr(letters.tally, "take", take)
+    consumer.next = written[1:]
+    letters.catch_up(3, 1.0)
+    assert letters.tally.count == 3
