@@ -10,6 +10,7 @@
 plant them again.
 """
 
+from .line import Seed
 from .planting import kept_seeds, old_seeds, plant, scope_names
 from .sitemap_seeds import collect
 from .source import Source
@@ -19,6 +20,7 @@ from .start_sower import StartSower
 __all__ = [
     "MAX_NAMES",
     "Look",
+    "Seed",
     "Source",
     "Sower",
     "StartSower",

@@ -4,6 +4,7 @@ Two lines are the same seed only if the job's `canonical` makes them the same UR
 refused.
 """
 
+import time
 from collections.abc import Callable, Collection
 from types import MethodType
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from crawlog.schemas.codec import decoded
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import MAX_PRIORITY, MAX_URL_BYTES, FoundUrl
 from crawlog.streams.spiders import Request, Untravelled, Values, record_of, request_id
+from crawlog.streams.timing import timing
 
 COMMENT = ord("#")
 
@@ -24,6 +26,7 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     """A JSON line: a URL, and the arguments of a `crawlog.Request`, whose names and meanings these are.
 
     Attributes:
+        eta, countdown, expires: Lengths of time count from when the line is sent.
         body: Text, sent in UTF-8.
         meta, cb_kwargs: JSON values.
         record, id: The whole request and its identity, of a seed that was in a log before; then no other field counts
@@ -46,6 +49,9 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     render: bool | None = None
     proxy: str = ""
+    eta: float | str | None = None
+    countdown: float | str | None = None
+    expires: float | str | None = None
     record: RequestRecord | None = None
     id: int = 0
 
@@ -57,6 +63,9 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
         """
         url = canonical(self.url)
         found = FoundUrl(url, self.depth, priority if self.priority is None else self.priority)
+        if (when := timing(self.eta, self.countdown, self.expires)) is not None:
+            eta, expires = when.counted_from(time.time())
+            found = msgspec.structs.replace(found, eta=eta, expires=expires)
         if self.record is not None:
             return msgspec.structs.replace(found, id=self.id, request=self.record)
         given = {name: value for name in _OF_REQUEST if (value := getattr(self, name)) != getattr(_PLAIN, name)}
@@ -85,7 +94,8 @@ def _nothing(*_: object) -> None:
 
 
 # Fields that are arguments of the request.
-_OF_REQUEST = tuple(name for name in Seed.__struct_fields__ if name not in ("url", "depth", "priority", "record", "id"))
+_OF_FOUND = ("url", "depth", "priority", "record", "id", "eta", "countdown", "expires")
+_OF_REQUEST = tuple(name for name in Seed.__struct_fields__ if name not in _OF_FOUND)
 
 _PLAIN = Seed("")
 _values = Values()

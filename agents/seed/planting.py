@@ -27,6 +27,7 @@ from crawlog.streams.control import (
 from crawlog.streams.errors import InvalidState, Misconfigured
 from crawlog.streams.job_spec import NO_SPIDER, JobSpider, kept_settings, resolve_spec
 from crawlog.streams.log import Topics, partition_count, partition_count_if_any, read_records
+from crawlog.streams.timing import iso
 from crawlog.streams.url import Places, fingerprint, scope_name, serialise
 
 if TYPE_CHECKING:
@@ -214,6 +215,7 @@ def keep_seeds(values: Iterable[bytes | None], job: str, file: IO[bytes], known:
             if found.source == "seed" and name not in known and name not in names:
                 names.add(name)
                 seed = Seed(found.url, found.depth, found.priority, record=found.request, id=found.id)
+                seed = msgspec.structs.replace(seed, eta=iso(found.eta), expires=iso(found.expires))
                 file.write(msgspec.json.encode(seed) + b"\n")
     return names
 

@@ -104,7 +104,9 @@ class StartSower:
         except InvalidUrl:
             return None
         priority = max(-MAX_PRIORITY - 1, min(out.priority + self._copy.spec.priority, MAX_PRIORITY))
-        found = FoundUrl(url, max(out.depth, 0), priority, id=out.id, request=out.request)
+        eta, expires = out.timing.counted_from(time.time()) if out.timing is not None else (0.0, 0.0)
+        depth = max(out.depth, 0)
+        found = FoundUrl(url, depth, priority, id=out.id, request=out.request, eta=eta, expires=expires)
         return found, self._place(url)
 
     def _join(self, places: Iterable[Place]) -> None:

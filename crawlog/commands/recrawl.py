@@ -34,7 +34,7 @@ _INDEX_BITS = 16  # A row's number is its found's offset, and in these bits its 
 
 _MAX_ROW = (1 << 63) - 1  # Of SQLite; no offset leads to it
 
-CACHE_KB = 64 << 10  # Memory of the file of results
+CACHE_KB = 16 << 10  # Memory of the file of results
 
 _STATUS = re.compile(r"[1-5](\d\d|xx)|[a-z][a-z_]*")
 
@@ -122,9 +122,8 @@ class Chosen(NamedTuple):
             if _mark(0, self.url) != self.mark:
                 return None
             queued = u.FoundUrl(self.url, priority=self.priority, source="link")
-        return msgspec.structs.replace(
-            queued, url=self.url, depth=self.depth, priority=self.priority, again=self.status
-        )
+        was = {"depth": self.depth, "priority": self.priority, "again": self.status}
+        return msgspec.structs.replace(queued, url=self.url, eta=0.0, expires=0.0, **was)
 
 
 class JobResults:

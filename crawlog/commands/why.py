@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,6 +37,7 @@ from crawlog.streams.printable import shown_time
 from crawlog.streams.recovery import REPORTS_READ
 from crawlog.streams.redaction import named_request, shown_page
 from crawlog.streams.settings import MAX_BODY_BYTES
+from crawlog.streams.timing import epoch_s
 from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, serialise
 
 from .job_logs import unknown_job
@@ -83,14 +83,10 @@ def moment(text: str, now: float) -> float:
     Raises: Misconfigured: the text is neither, or is later than now, or before 1970.
     """
     try:
-        at = float(text)
-    except ValueError:
-        try:
-            read_as = datetime.fromisoformat(text)
-        except ValueError:
-            raise Misconfigured(f"--at {text}: write it as 2026-11-21T10:30:00, in UTC, or as epoch seconds") from None
-        at = (read_as if read_as.tzinfo else read_as.replace(tzinfo=UTC)).timestamp()
-    if not 0 <= at <= now:  # nan too
+        at = epoch_s(text)
+    except ValueError as error:
+        raise Misconfigured(f"--at: {error}") from None
+    if at > now:
         raise Misconfigured(f"--at {text} is no time between 1970 and now, {clock(now)}")
     return at
 

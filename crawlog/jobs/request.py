@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 import xxhash
 
+from crawlog.agents.seed import Seed
 from crawlog.schemas.job_orders import GROUP, NO_FLOW, JobFlow
 from crawlog.schemas.urls import DEFAULT_JOB, MAX_PRIORITY
 from crawlog.streams.errors import Misconfigured
@@ -56,6 +57,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
 
     Attributes:
         urls: Seeds; without them the spider's `start` or `start_urls`.
+        requests: More seeds, each with the fields of a JSON line of `crawlog seed`.
         spider: Name of a spider in the project; empty for the default spider.
         project, version: Deployed code; without a version the newest one.
         args: Arguments of the spider.
@@ -73,6 +75,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
     """
 
     urls: tuple[str, ...] = ()
+    requests: tuple[Seed, ...] = ()
     spider: str = ""
     project: str = ""
     version: str = ""
@@ -153,12 +156,16 @@ def checked(wanted: JobRequest) -> JobRequest:
     """
     if wanted.job:
         _check_job(wanted.job)
-    if len(wanted.urls) > MAX_URLS:
-        raise Misconfigured(
-            f"{len(wanted.urls):,} URLs; at most {MAX_URLS:,}: `crawlog seed FILE --job NAME` adds more"
-        )
-    for url in wanted.urls:
+    count = len(wanted.urls) + len(wanted.requests)
+    if count > MAX_URLS:
+        raise Misconfigured(f"{count:,} URLs; at most {MAX_URLS:,}: `crawlog seed FILE --job NAME` adds more")
+    for url in (*wanted.urls, *(one.url for one in wanted.requests)):
         _check_url(url)
+    for one in wanted.requests:
+        try:
+            one.found(serialise, ())
+        except ValueError as error:
+            raise Misconfigured(f"the request of {one.url!r:.200}: {error}") from None
     _check_arguments(wanted.args)
     _check_priority(wanted.priority)
     _check_flow(wanted)

@@ -107,16 +107,18 @@ def wanted_of(  # noqa: PLR0913  # what is asked for, and what decides about it
         opened: Closes the files of the seeds.
         code, by, may_change: As in `Wanted`.
     """
-    from crawlog.agents.seed import Source, collect
+    from crawlog.agents.seed import Seed, Source, collect
 
     seeds, facts = parts
-    starts = facts is not None and facts.starts and not request.urls and not seeds
-    urls = request.urls or (facts.start_urls if facts is not None and not seeds and not starts else ())
+    has_urls = bool(request.urls or request.requests or seeds)
+    starts = facts is not None and facts.starts and not has_urls
+    urls = facts.start_urls if facts is not None and not has_urls and not starts else request.urls
+    lines = [msgspec.json.encode(one) for one in (*map(Seed, urls), *request.requests)]
     source = None
     if seeds:
         source = Source(seeds, collect=lambda url: collect(settings, url, say), say=say)
-    elif urls:  # as JSON lines: an argument might name a file of this machine
-        source = Source(["-"], io.BytesIO(b"".join(msgspec.json.encode({"url": url}) + b"\n" for url in urls)))
+    elif lines:  # as JSON: an argument might name a file of this machine
+        source = Source(["-"], io.BytesIO(b"\n".join(lines)))
     if source is not None:
         opened.enter_context(source)
     args, spider = tuple(sorted(request.args.items())), NO_SPIDER
@@ -126,10 +128,10 @@ def wanted_of(  # noqa: PLR0913  # what is asked for, and what decides about it
     name = request.job
     if not name:
         called = f"{request.project}:{request.spider}" if request.project else Path(spider.path).name
-        named: Iterable[str] = seeds or urls
+        named: Iterable[str] = seeds or (*urls, *(line.decode() for line in lines[len(urls) :]))
         if source is not None and not all("://" in one for one in named):  # there is a file among them
-            lines = (line.decode(errors="replace").strip() for _, part in source.parts() for line in part)
-            named = filter(None, lines)
+            texts = (line.decode(errors="replace").strip() for _, part in source.parts() for line in part)
+            named = filter(None, texts)
         name = job_name(named, called, args)
     digest = facts.digest if facts is not None else ""
     wanted = Wanted(request, name, spider, urls, source, code, digest, by, may_change)

@@ -89,6 +89,9 @@ def requested(  # what decides about a link, and where it is counted
             found = FoundUrl(
                 link.url, depth, out.priority, source, meta.url, out.hops, id=out.id, request=out.request
             )  # fmt: skip
+            if out.timing is not None:
+                eta, expires = out.timing.counted_from(meta.fetched_at)
+                found = msgspec.structs.replace(found, eta=eta, expires=expires)
             founds.append((link, found))
     return founds
 

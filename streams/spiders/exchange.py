@@ -15,6 +15,7 @@ from crawlog.schemas.job_orders import NO_LAYOUT, FeedLayout, FeedOutput
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord, check_identity
 from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.streams.timing import Timing
 
 
 class SpiderRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,6 +151,7 @@ class RequestOut(msgspec.Struct, frozen=True, omit_defaults=True):
         id: 0 for a plain GET without a request record.
         hops: Redirects in a row that led here; 0 for a link.
         depth: Of the found; -1 for one more than its page's.
+        timing: When it is sent at the earliest and the latest; None for at once.
         is_known: Whether this process gave it for an earlier page. It is not recorded again, so it has no request. A
             worker that does not know its `id` asks for the whole page once more.
     """
@@ -160,6 +162,7 @@ class RequestOut(msgspec.Struct, frozen=True, omit_defaults=True):
     request: RequestRecord | None = None
     hops: int = 0
     depth: int = -1
+    timing: Timing | None = None
     is_known: bool = False
 
     def __post_init__(self) -> None:

@@ -153,9 +153,12 @@ class OwnOutputs:
         key = url, identity or fingerprint(url)
         known = self._requests.get(key)
         priority = request.priority
+        timing = request.timing
         if known is not None:  # asked for twice: the first one, with the higher priority of both
             identity, record, priority = known.id, known.request, max(known.priority, priority)
-        self._requests[key] = RequestOut(url, identity, priority, record, depth=self._parent.depth)
+            timing = known.timing
+        out = RequestOut(url, identity, priority, record, depth=self._parent.depth, timing=timing)
+        self._requests[key] = out
 
     def _identity(self, url: str, record: RequestRecord) -> int:
         asked = request_id(url, record, self._rules.named)

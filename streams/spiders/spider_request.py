@@ -13,6 +13,7 @@ import xxhash
 from crawlog.schemas.requests import MAX_ACTIONS, Action, CookieGiven, RequestRecord
 from crawlog.streams.requests import header_refusal, method_refusal
 from crawlog.streams.session import cookie_refusal, form_encoded
+from crawlog.streams.timing import Length, Time, timing
 from crawlog.streams.url import fingerprint
 
 from .headers import GivenHeaders, Headers
@@ -91,6 +92,9 @@ class RequestOptions(TypedDict, total=False):
     render: bool | None
     actions: Sequence[Action]
     proxy: str
+    eta: Time | None
+    countdown: Length | None
+    expires: Time | Length | None
 
 
 class Request:
@@ -119,8 +123,12 @@ class Request:
         render: Whether a browser renders the page; None for the job's rules.
         actions: What is done with the page in the browser, in order: values of `crawlog.actions`.
         proxy: URL of a proxy; it passes the egress guard.
+        eta: It is not sent before then: a datetime (UTC without a zone), its ISO form, or UTC epoch seconds.
+        countdown: The same, as a length of time from the page that gives it: seconds, `"6h"`, or a timedelta.
+        expires: It is not sent after then, and ends as refused (`expired`): a time, or a length of time as above.
 
-    Raises: TypeError: the URL is no text, or the callback is no method of a spider. ValueError: a header is refused.
+    Raises: TypeError: the URL is no text, or the callback is no method of a spider. ValueError: a header is refused,
+        a time is none, or there are both `eta` and `countdown`.
     """
 
     def __init__(  # noqa: PLR0913  # Scrapy's own arguments, and ours
@@ -147,6 +155,9 @@ class Request:
         render: bool | None = None,
         actions: Sequence[Action] = (),
         proxy: str = "",
+        eta: Time | None = None,
+        countdown: Length | None = None,
+        expires: Time | Length | None = None,
     ) -> None:
         if not isinstance(url, str):
             raise TypeError(f"Request wants a URL as str, got {type(url).__name__}")
@@ -169,6 +180,8 @@ class Request:
         self.render = True if actions else render
         self.actions = _checked_actions(actions)
         self.proxy = proxy
+        self.eta, self.countdown, self.expires = eta, countdown, expires
+        self.timing = timing(eta, countdown, expires)
         self.method = (method or ("POST" if json is not None or form is not None else "GET")).upper()
         self.body = body.encode(encoding) if isinstance(body, str) else body or b""
         if json is not None or form is not None:

@@ -102,7 +102,11 @@ META: dict[str, MetaRow] = {
     "is_secure": MetaRow("refused", "crawlog fetches http and https only, not S3"),
 }
 
-LEFT_BEHIND = frozenset(key for key, row in META.items() if row.fate == "left")  # Keys that do not travel
+# crawlog's own keys: the arguments of the same name of `crawlog.Request`. They are of one request: a callback that
+# passes `meta=response.meta` on does not mean them.
+TIMING = {"crawlog_eta": "eta", "crawlog_countdown": "countdown", "crawlog_expires": "expires"}
+
+LEFT_BEHIND = TIMING.keys() | {key for key, row in META.items() if row.fate == "left"}  # Keys that do not travel
 
 
 def refusal(key: str, value: Any, *, obeys_robots: bool) -> str:

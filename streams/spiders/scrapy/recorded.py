@@ -24,11 +24,12 @@ from crawlog.schemas.requests import MAX_REQUEST_BYTES, Action, CookieGiven, Req
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.requests import header_refusal
 from crawlog.streams.session import cookie_refusal, default_path
+from crawlog.streams.timing import Timing, timing
 from crawlog.streams.url import Canonicaliser, InvalidUrl
 
 from . import facts
 from .kinds import Kinds
-from .meta_table import LEFT_BEHIND, refusal
+from .meta_table import LEFT_BEHIND, TIMING, refusal
 from .with_playwright import METHODS, Browsed, methods
 
 log = logging.getLogger(__name__)
@@ -114,6 +115,15 @@ class Recorder:
                 f"{MAX_REQUEST_BYTES:,}: carry less along, or read it again in the callback"
             )
         return record
+
+    def timing(self, request: Request) -> Timing | None:
+        """When a request is sent, by crawlog's keys of `meta`. Raises: Unsendable: a value is no time."""
+        if TIMING.keys().isdisjoint(request.meta):
+            return None
+        try:
+            return timing(**{name: request.meta.get(key) for key, name in TIMING.items()})
+        except ValueError as error:
+            raise Unsendable(f"{request}: meta {', '.join(TIMING)}: {error}") from None
 
     def outgoing(self, request: Request) -> RequestRecord:
         """What is sent of a request, without what only its callback needs. Raises: as `recorded`."""

@@ -382,7 +382,7 @@ class Scraping:
         self._shared.next_request()
         is_filtered = bool(filtered) and self._filters and not (hops and self._origin.redirects_post)
         try:
-            record = self._recorder.recorded(request, is_filtered=is_filtered)
+            record, timing = self._recorder.recorded(request, is_filtered=is_filtered), self._recorder.timing(request)
         except UnsendableUrl as error:
             self._answer(raised(f"bad_url: {error}"), request, fingerprint, filtered)
             if request.errback is None:
@@ -402,7 +402,7 @@ class Scraping:
         given = request.meta.get("depth", 0)
         depth = min(max(given, 0), MAX_PRIORITY) if isinstance(given, int) else 0  # it is the user's to write
         self.result.requests.append(
-            RequestOut(request.url.partition("#")[0], identity, priority, record, min(hops, MAX_HOPS), depth)
+            RequestOut(request.url.partition("#")[0], identity, priority, record, min(hops, MAX_HOPS), depth, timing)
         )
         self._gave()
 

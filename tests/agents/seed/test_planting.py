@@ -129,6 +129,17 @@ def test_a_priority_is_that_of_each_seed_which_names_none() -> None:
     assert [found_on(text, str, priority=7).priority for text in texts] == [7, 7, 0]
 
 
+def test_a_json_line_has_times() -> None:
+    """A length of time counts from when the line is sent; without further fields the request is a plain GET."""
+    before = time.time()
+    found = found_on(b'{"url": "http://a.test/", "countdown": "1h", "expires": "2027-01-15T08:00:00"}', str)
+    assert before + 3600 <= found.eta <= time.time() + 3600
+    assert (found.expires, found.request) == (1.8e9, None)
+    for wrong in (b'{"url": "http://a.test/", "eta": "soon"}', b'{"url": "http://a.test/", "eta": 1, "countdown": 1}'):
+        with pytest.raises(ValueError, match=r"eta|no time"):
+            found_on(wrong, str)
+
+
 def test_a_json_line_has_a_whole_request() -> None:
     """By the names of the arguments of a spider's request; a header that tells requests apart is in its identity."""
     line = b"""{"url": "http://a.example/x#y", "method": "post", "headers": {"X-Key": "1", "Accept": ["a", "b"]},
@@ -577,7 +588,19 @@ def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
     marked = job_spec.setting_of(JobSpec)
     of_submission = {"reason", "by", "at", "changed_at", "outputs", "items", "code", "priority"}
-    others = {"rev", "spider", "args", "scrapy", "starts", "pipelines", "state", "requests", "fed"} | of_submission
+    others = {
+        "rev",
+        "spider",
+        "args",
+        "scrapy",
+        "starts",
+        "pipelines",
+        "state",
+        "requests",
+        "fed",
+        "every",
+        "flow",
+    } | of_submission
     assert set(JobSpec.__struct_fields__) - marked.keys() - groups == others
     of_requests = job_spec.setting_of(RequestRules)
     assert of_requests.keys() == set(RequestRules.__struct_fields__)

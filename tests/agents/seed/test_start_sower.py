@@ -1,5 +1,6 @@
 """What the `start` of a spider gives: founds with their requests, names of the scope, items."""
 
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -14,6 +15,7 @@ from crawlog.schemas.urls import MAX_BATCH_BYTES, CanonicalRules, JobSpec, Scope
 from crawlog.streams.jobs import FleetReports
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.spiders import CallResult, RequestOut
+from crawlog.streams.timing import Timing
 
 PARTITIONS = 4
 
@@ -175,3 +177,14 @@ def test_items_that_no_record_takes_say_so() -> None:
 
     with pytest.raises(ValueError, match="too_large for one record"):
         sower(Full()).sow(CallResult(items=[msgspec.Raw(b"{}")]))
+
+
+def test_a_countdown_of_start_counts_from_when_it_is_sent() -> None:
+    """There is no page whose time it could have."""
+    producer, before = FakeProducer(), time.time()
+    made = sower(producer, JobSpec(scope=ScopeSpec(kind="any")))
+    made.sow(CallResult(requests=[RequestOut("http://a.test/", timing=Timing(countdown=60.0, expires=2e9))]))
+    (record,) = producer.urls()
+    found = (record.urls or [])[0]
+    assert before + 60 <= found.eta <= time.time() + 60
+    assert found.expires == 2e9

@@ -12,6 +12,7 @@ from crawlog.streams.parse.job import Job
 from crawlog.streams.parse.outputs import PageOutputs, outputs_of
 from crawlog.streams.parse.requested import are_known, parsed_of, wants_spider
 from crawlog.streams.spiders import CallResult, RequestOut, SpiderFacts, unfiltered_id
+from crawlog.streams.timing import Timing
 from crawlog.streams.url import Names, Places, fingerprint
 
 A, B = "http://a.com/", "http://a.com/b"
@@ -50,6 +51,18 @@ def test_a_request_goes_out_with_all_it_carries() -> None:
     """One deeper than its page, with its priority and its parent."""
     [found] = founds(page(depth=2), RequestOut(B, 7, 1000, POST))
     assert found == FoundUrl(B, 3, 1000, "link", A, id=7, request=POST)
+
+
+def test_a_countdown_counts_from_the_fetch_of_its_page() -> None:
+    """So a page that is parsed again a year later gives the same found."""
+    asked = (
+        RequestOut(B, timing=Timing(countdown=60.0, expires=2e9)),
+        RequestOut(f"{A}c", timing=Timing(eta=9.0, lasts=5.0)),
+    )
+    assert founds(page(fetched_at=1_000.0), *asked) == [
+        FoundUrl(B, 1, 0, "link", A, eta=1_060.0, expires=2e9),
+        FoundUrl(f"{A}c", 1, 0, "link", A, eta=9.0, expires=1_005.0),
+    ]
 
 
 def test_a_rule_refuses_requests_as_links() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from crawlog.streams.spiders import (
     unfiltered_id,
 )
 from crawlog.streams.spiders.request_records import request_carrier
+from crawlog.streams.timing import Timing
 from crawlog.streams.url import fingerprint
 from tests.support.spiders import PAGE, result_of
 
@@ -577,3 +579,24 @@ def test_an_attribute_that_nothing_reads_is_noted_with_the_likely_name(tmp_path:
         "Near.rule: rules?",
         "Near.start_url: start_urls?",
     ]
+
+
+class Timed(Spider):
+    """Asks for pages at other times."""
+
+    def parse(self, response: Response) -> Iterator[Request]:  # noqa: ARG002  # as spiders have it
+        """Two plain GETs; the first keeps its time where it is asked for twice."""
+        yield Request("http://a.test/1", countdown="1d")
+        yield Request("http://a.test/2", eta=datetime(2027, 1, 15, 8, tzinfo=UTC), expires="2h")
+        yield Request("http://a.test/2", priority=3)
+
+
+def test_times_of_a_request_travel_beside_it() -> None:
+    """A plain GET stays one; the copy of a request keeps them, and the page's own request has none."""
+    first, second = result_of(Timed(), b"").requests
+    assert (first.request, first.timing) == (None, Timing(countdown=86_400))
+    assert (second.priority, second.timing) == (3, Timing(eta=1.8e9, lasts=7200))
+    request = Request("http://a.test/", countdown=timedelta(hours=1), expires=60)
+    assert request.replace(url="http://a.test/x").timing == Timing(countdown=3600, lasts=60)
+    with pytest.raises(ValueError, match="one of eta and countdown"):
+        request.replace(eta=1.8e9)

@@ -27,9 +27,10 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Sources, resolve
 from crawlog.streams.sink.batch import plain_row
-from crawlog.streams.spiders.exchange import CallResult, PageCall
+from crawlog.streams.spiders.exchange import CallResult, PageCall, RequestOut
 from crawlog.streams.spiders.scrapy import ScrapyRunner, StandInCrawler, item_of, scraping, scrapy_runner
 from crawlog.streams.spiders.scrapy.arrived import RAISED, response_of
+from crawlog.streams.timing import Timing
 from tests.support.adapting import HTML, SITE, asking, failed_page_of, given_by, page_of, runner_of, started
 
 pytestmark = pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
@@ -278,6 +279,36 @@ def test_a_rendered_page_is_read_as_the_browser_wrote_it() -> None:
 def outs(parse: Any, settings: dict[str, Any] | None = None, **attributes: Any) -> CallResult:
     """What a page gives with this callback."""
     return given_by(runner_of(spider(parse, **attributes), settings), page_of(asking(), "<p>"))
+
+
+def test_keys_of_meta_say_when_a_request_is_sent() -> None:
+    """They are crawlog's own. A callback that passes `meta=response.meta` on does not mean them: they do not travel."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        if not response.request.callback:
+            yield Request(f"{SITE}/1", self.parse, meta={"crawlog_countdown": "1h", "crawlog_expires": 60, "mine": 1})
+            return
+        yield Request(f"{SITE}/2", self.parse, meta=response.meta)
+
+    runner = runner_of(spider(parse))
+    [first] = given_by(runner, page_of(RequestOut(f"{SITE}/"), "<p>")).requests
+    assert first.timing == Timing(countdown=3600.0, lasts=60.0)
+    [second] = given_by(runner, page_of(first, "<p>")).requests
+    assert second.timing is None
+    assert second.request is not None
+    assert second.request.meta["mine"] == 1
+
+
+def test_a_time_in_meta_that_is_none_is_an_error_of_the_page() -> None:
+    """It names the keys."""
+
+    def parse(self: Any, response: Any) -> Any:  # a method
+        yield Request(f"{SITE}/1", meta={"crawlog_eta": "soon"})
+
+    assert (
+        "crawlog_eta, crawlog_countdown, crawlog_expires: 'soon' is no time"
+        in given_by(runner_of(spider(parse)), page_of(asking(), "<p>")).error
+    )
 
 
 def test_a_request_comes_back_as_it_was() -> None:
