@@ -31,14 +31,38 @@ class JobFlow(msgspec.Struct, omit_defaults=True, frozen=True):
         after: Jobs, or groups of them (`group:NAME`), that end before it runs.
         after_any: Whether it runs however they end; else one that is cancelled, failed or deleted fails it, too.
         group: Group that it belongs to; empty for none.
+        feeds: `JOB:FIELD`: URLs in this field of the rows of another job are its seeds.
     """
 
     after: tuple[str, ...] = ()
     after_any: bool = False
     group: str = ""
+    feeds: tuple[str, ...] = ()
+
+    @property
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """The jobs that feed it, and the fields of their rows."""
+        found = dict[str, tuple[str, ...]]()
+        for feed in self.feeds:
+            job, _, field = feed.partition(":")
+            found[job] = (*found.get(job, ()), field)
+        return found
+
+
+FEED = "feed:"  # Begins the name of a feed among the outputs of the job that feeds; no output's name has a colon
+
+
+def feed_name(job: str, epoch: int) -> str:
+    """The name by which a job that is fed, in one of its epochs, stands among the outputs of the other one."""
+    return f"{FEED}{job}:{epoch}"
 
 
 NO_FLOW = JobFlow()
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name has no slash and no colon, does not begin with a dot, and is short."""
+    return _PLAIN_NAME.fullmatch(name) is not None
 
 
 class CodeRef(msgspec.Struct, frozen=True):
@@ -119,7 +143,7 @@ class OutputSpec(msgspec.Struct, omit_defaults=True, frozen=True):
 
         Raises: ValueError: it has a slash, begins with a dot, or is too long.
         """
-        if not _PLAIN_NAME.fullmatch(self.name):
+        if not is_plain(self.name):
             raise ValueError(f"{self.name!r:.100} is no plain name: letters, digits, dots, dashes, at most 200 of them")
         return self
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from crawlog.agents.control import beating
+from crawlog.agents.seed import JobFeed, is_feed
 from crawlog.schemas.codec import Record
 from crawlog.schemas.dead import DeadLetter
 from crawlog.streams.errors import CrawlError, Unusable
@@ -248,9 +249,10 @@ class Output:  # long: one state is opened, written, completed and closed by its
             await feeder.end()
 
     def _start_feed(self, name: str, results: SinkState) -> None:
-        store = sink_for(self._stores[name])
+        spec = self._stores[name]
+        store = JobFeed(spec, self._log.settings) if is_feed(spec) else sink_for(spec)
         assert isinstance(store, Store)
-        self.feeders[name] = Feeder(self._stores[name], store, results)
+        self.feeders[name] = Feeder(spec, store, results)
 
     def _opened(self) -> SinkState:
         try:

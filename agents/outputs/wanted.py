@@ -1,17 +1,19 @@
 """The outputs that jobs want of a fleet's sink workers, as crawl.control tells of them. Pure.
 
-JobCopy, Rewound ─► which outputs, of which epoch       Finished ─► an output may be completed
+JobCopy, Rewound ─► which outputs, of which epoch; which jobs are fed       Finished ─► an output may be completed
 OutputNote ───────► it was completed already
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import msgspec
 
+from crawlog.agents.seed import feed_sink
 from crawlog.schemas import control
 from crawlog.schemas.control import Control, Finished, JobCopy, OutputNote, Rewound
-from crawlog.schemas.job_orders import NO_LAYOUT, OutputSpec
+from crawlog.schemas.job_orders import NO_FLOW, NO_LAYOUT, OutputSpec, feed_name, is_plain
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.control import counting_epochs
 from crawlog.streams.jobs import is_final
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from crawlog.streams.settings import Settings
+
+NOT_FED = ("cancelled", "failed", "deleted")  # States of jobs that get no seeds of other jobs' rows
 
 MOST_NAME = 200  # Longest name in a note, characters
 
@@ -38,6 +42,7 @@ class WantedOutput(msgspec.Struct, frozen=True):
         spec: The job's record.
         end: How the job ended; None while it goes on.
         note: The newest note about this output of this epoch.
+        fed: Of a feed, the record of the job that it feeds.
         is_private: Whether it is of this worker's run: its name is what the run was given, such as a path.
     """
 
@@ -51,6 +56,7 @@ class WantedOutput(msgspec.Struct, frozen=True):
     spec: JobSpec
     end: Finished | None
     note: OutputNote | None
+    fed: JobCopy | None = None
     is_private: bool = False
 
     @property
@@ -71,6 +77,10 @@ class WantedOutput(msgspec.Struct, frozen=True):
     def sink(self, settings: "Settings") -> SinkSpec:
         """Where its rows go. Raises: as `fleet_sink_of` and `private_sink_of`."""
         about, pipelines = (self.since, self.voids), self.spec.pipelines
+        if self.fed is not None:
+            fields = (self.fed.spec.flow or NO_FLOW).sources[self.job]
+            source = SinkSpec(self.job, "", *about, pipelines=pipelines, is_fleet=True)
+            return feed_sink(source, self.fed.job, self.fed.epoch, fields)
         if self.is_private:
             layout = self.output.layout
             return private_sink_of(settings, self.job, self.output.name, *about, pipelines=pipelines, layout=layout)
@@ -155,11 +165,15 @@ class WantedOutputs:
         self._ends: dict[str, Finished] = {}
         self._notes: dict[tuple[str, str], OutputNote] = {}
         self._rewinds: dict[bytes, Rewound] = {}
+        self._fed: dict[str, set[str]] = {}
 
     def heard(self, record: Control) -> None:
         """Take the next record of crawl.control."""
         if isinstance(record, JobCopy):
             self._copies[record.job] = record
+            for source in (record.spec.flow or NO_FLOW).sources if is_plain(record.job) else ():
+                self._fed.setdefault(source, set()).add(record.job)
+                self.changed |= self._copies.keys() & {source}
         elif isinstance(record, Finished):
             self._ends[record.job] = record
         elif isinstance(record, OutputNote):
@@ -207,29 +221,35 @@ class WantedOutputs:
     def of(self, job: str) -> Iterator[WantedOutput]:
         """The outputs of a job; none of a deleted one. Those that would share a note count once."""
         copy = self._copies.get(job)
-        outputs = self._outputs(copy)
+        outputs = list(self._outputs(copy))
         if copy is None or not outputs:
             return
         since, voids = counting_epochs(self._rewinds.values(), job, copy)
         end, seen = self._end(copy), set[str]()
         about = copy.epoch, copy.spec.rev, since, voids, copy.spec, end
-        for number, output in enumerate(outputs):
-            one = WantedOutput(job, number, output, *about, None, is_private=self._private is not None)
+        for number, output, fed in outputs:
+            one = WantedOutput(job, number, output, *about, None, fed, is_private=self._private is not None)
             if one.note_name in seen:
                 continue
             seen.add(one.note_name)
             note = self._notes.get((job, one.note_name))
             yield msgspec.structs.replace(one, note=note if note is not None and note.epoch == copy.epoch else None)
 
-    def _outputs(self, copy: JobCopy | None) -> tuple[OutputSpec, ...]:
+    def _outputs(self, copy: JobCopy | None) -> "Iterator[tuple[int, OutputSpec, JobCopy | None]]":
+        """The outputs of a job with their numbers, and its feeds with the jobs that they feed."""
         if copy is None or copy.spec.state == "deleted":
-            return ()
+            return
         if self._private is None:
-            return copy.spec.outputs
-        if copy.job != self._private.job:
-            return ()
-        layouts = self._private.layouts
-        return tuple(OutputSpec(one, layout=layouts.get(one, NO_LAYOUT)) for one in self._private.outputs)
+            yield from ((number, one, None) for number, one in enumerate(copy.spec.outputs))
+            for fed in (self._copies[name] for name in sorted(self._fed.get(copy.job, ()))):
+                if fed.spec.state in NOT_FED or copy.job not in (fed.spec.flow or NO_FLOW).sources:
+                    continue
+                name = feed_name(fed.job, fed.epoch)
+                yield crc32(name.encode()), OutputSpec(name, declared=True, required=False), fed
+        elif copy.job == self._private.job:
+            layouts = self._private.layouts
+            for number, name in enumerate(self._private.outputs):
+                yield number, OutputSpec(name, layout=layouts.get(name, NO_LAYOUT)), None
 
     def _end(self, copy: JobCopy) -> Finished | None:
         """How the job ended; None if the note is about an earlier end."""

@@ -82,6 +82,7 @@ def job_details(view: "JobView") -> list[str]:
         ("submitted", _submitted(view)),
         ("after", " ".join(view.flow.after) + (" (however they end)" if view.flow.after_any else "")),
         ("group", view.flow.group),
+        *(("fed by", output_text(one)) for one in view.feeds),
         ("started", time_text(view.started_at)),
         ("ended", time_text(view.ended_at)),
         ("counts", "" if view.is_counted else "too low: not all partitions have been reported yet"),

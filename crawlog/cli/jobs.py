@@ -59,6 +59,7 @@ DEPLOYED = "A spider of deployed code needs --project P; `crawlog projects list`
 @click.option("--fresh", is_flag=True, help="Begin a known job again from its seeds, in a new epoch.")
 @click.option("--after", metavar="JOB", multiple=True, help="Run when it has ended, or all of group:NAME. Repeatable.")
 @click.option("--after-any", is_flag=True, help="With --after: run also if one failed, was cancelled or deleted.")
+@click.option("--feed", metavar="JOB:FIELD", multiple=True, help="URLs in rows of this job are its seeds. Repeatable.")
 @click.option("--group", metavar="NAME", default="", help="Group that the job belongs to.")
 @click.option("--wait", is_flag=True, help="Follow it to its end; exit codes as those of `run`.")
 @click.option("--json", "as_json", is_flag=True, help="Print the job, or with --wait the summary, as one JSON object.")
@@ -174,6 +175,7 @@ def requested(given: dict[str, Any], *, is_run: bool = False) -> "tuple[dict[str
         after=given["after"],
         after_any=given["after_any"],
         group=given["group"],
+        feed=given["feed"],
     )
 
 

@@ -119,8 +119,8 @@ class Wanted:
 
     @property
     def has_requests(self) -> bool:
-        """Whether it has seeds, or a spider whose `start` gives requests."""
-        return self.source is not None or self.spider.starts
+        """Whether it has seeds, also those of other jobs' rows, or a spider whose `start` gives requests."""
+        return self.source is not None or self.spider.starts or bool(self.request.feed)
 
     @property
     def example(self) -> str:

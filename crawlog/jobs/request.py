@@ -49,7 +49,7 @@ _OPENS = "; -s network.allow_private=true has it asked, with --fresh once the jo
 OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")  # Names of Scrapy's settings
 
 
-FLOW = "--after, --after-any or --group"  # The options of `JobRequest.flow`
+FLOW = "--after, --after-any, --group or --feed"  # The options of `JobRequest.flow`
 
 
 class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +71,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
         after: Jobs, or groups (`group:NAME`), that end before it runs.
         after_any: Whether it runs however they end; else it fails if one is cancelled, fails or is deleted.
         group: Group that it belongs to.
+        feed: `JOB:FIELD`: URLs in this field of the rows of another job are its seeds, as they come.
         is_new: Whether a known name is an error; else a known job goes on, and gets the seeds.
     """
 
@@ -91,6 +92,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
     after: tuple[str, ...] = ()
     after_any: bool = False
     group: str = ""
+    feed: tuple[str, ...] = ()
     is_new: bool = False
 
     @property
@@ -107,7 +109,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
     @property
     def flow(self) -> JobFlow | None:
         """How the job is connected with others; None if it is not."""
-        flow = JobFlow(tuple(dict.fromkeys(self.after)), self.after_any, self.group)
+        flow = JobFlow(tuple(dict.fromkeys(self.after)), self.after_any, self.group, tuple(dict.fromkeys(self.feed)))
         return flow if flow != NO_FLOW else None
 
     @property
@@ -201,6 +203,11 @@ def _check_flow(wanted: JobRequest) -> None:
     """Raises: Misconfigured: a name is invalid, or the job would wait for two things."""
     for name in wanted.after:
         _check_name("--after", name.removeprefix(GROUP))
+    for feed in wanted.feed:
+        job, _, field = feed.partition(":")
+        if not field:
+            raise Misconfigured(f"--feed {feed!r:.120}: JOB:FIELD, a job and the field of its rows that has the URLs")
+        _check_name("--feed", job)
     if wanted.group:
         _check_name("--group", wanted.group)
     if wanted.after_any and not wanted.after:

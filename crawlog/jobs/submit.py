@@ -110,7 +110,7 @@ def wanted_of(  # noqa: PLR0913  # what is asked for, and what decides about it
     from crawlog.agents.seed import Seed, Source, collect
 
     seeds, facts = parts
-    has_urls = bool(request.urls or request.requests or seeds)
+    has_urls = bool(request.urls or request.requests or seeds or request.feed)
     starts = facts is not None and facts.starts and not has_urls
     urls = facts.start_urls if facts is not None and not has_urls and not starts else request.urls
     lines = [msgspec.json.encode(one) for one in (*map(Seed, urls), *request.requests)]
@@ -132,7 +132,7 @@ def wanted_of(  # noqa: PLR0913  # what is asked for, and what decides about it
         if source is not None and not all("://" in one for one in named):  # there is a file among them
             texts = (line.decode(errors="replace").strip() for _, part in source.parts() for line in part)
             named = filter(None, texts)
-        name = job_name(named, called, args)
+        name = job_name((*named, *request.feed), called, args)
     digest = facts.digest if facts is not None else ""
     wanted = Wanted(request, name, spider, urls, source, code, digest, by, may_change)
     if facts is not None:

@@ -125,7 +125,7 @@ class JobWriter:
         if (wanted := self.wanted.request.flow) is None:
             return
         there = {one.job for one in self._control.of(JobCopy) if one.spec.state != "deleted"}
-        for name in wanted.after:
+        for name in (*wanted.after, *wanted.sources):
             if not name.startswith(GROUP) and name not in there | {self.name}:
                 raise UnknownName(
                     f"there is no job {name} to wait for: submit it first; `crawlog jobs` lists those that there are"
@@ -177,7 +177,8 @@ class JobWriter:
 
         source, again = self.wanted.source, None
         with ExitStack() as opened:
-            if self._decided.step == "begin_again" and source is None and not self._decided.copy.spec.starts:
+            is_seeded = source is not None or self._decided.copy.spec.starts or self.wanted.request.feed
+            if self._decided.step == "begin_again" and not is_seeded:
                 again = opened.enter_context(kept_seeds(self._log.settings, self.topics, self.name))
                 source = Source([str(again.path)])
             copy = self._write_record()  # after the seeds are read: it drops the queue

@@ -7,8 +7,10 @@ rates belong to one copy, since they are made of the reports that it has met.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from crawlog.schemas.control import CodeNote, Control, Finished, JobCopy
-from crawlog.schemas.job_orders import NO_FLOW
+from crawlog.schemas.job_orders import NO_FLOW, OutputSpec, feed_name
 from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
 from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, traits
@@ -204,7 +206,8 @@ class FleetState:
             is_fed=spec.fed,
             next_start=coming.at if (coming := self.control.next_start(copy)) is not None else 0.0,
             dead=end.dead if end is not None else 0,
-            outputs=tuple(self._outputs(copy)),
+            outputs=tuple(_output_of(self, copy, one) for one in spec.outputs),
+            feeds=tuple(self._feeds(copy)),
             args=dict(spec.args),
             flow=spec.flow or NO_FLOW,
         )
@@ -265,18 +268,11 @@ class FleetState:
         has_begun = has_begun or not self.is_counted(copy, end)
         return ("running" if has_begun else "pending"), spec.reason
 
-    def _outputs(self, copy: JobCopy) -> Iterator[OutputView]:
-        behind = [one.waiting.get(copy.job, {}) for one in self.picture.of("sink")]
-        for spec in copy.spec.outputs:
-            waiting = max((one.get(spec.name, 0) for one in behind), default=0)
-            note = self.control.output(copy.job, spec.name)
-            if note is None or note.epoch < copy.epoch:
-                yield OutputView(spec.name, "writing", required=spec.required, waiting=waiting)
-                continue
-            is_about_now = note.rev and note.rev >= copy.spec.rev  # an old error may be mended by now
-            state = note.became if is_about_now else "writing"
-            about = spec.name, state, note.rows, note.place, note.error, spec.required, note.worker, note.stats
-            yield OutputView(*about, note.machine, waiting)
+    def _feeds(self, copy: JobCopy) -> Iterator[OutputView]:
+        for job, fields in (copy.spec.flow or NO_FLOW).sources.items():
+            if (source := self.copy(job)) is not None:
+                view = _output_of(self, source, OutputSpec(feed_name(copy.job, copy.epoch)))
+                yield msgspec.structs.replace(view, name=f"{job}:{','.join(fields)}", place="")
 
     # ------------------------------------------------------------------ the rest
 
@@ -349,3 +345,16 @@ def spider_name(spec: JobSpec) -> str:
     Deployed code names its spiders itself; else the record has `FILE.py:Class`.
     """
     return spec.spider if spec.code is not None else spec.spider.rpartition(":")[2].rpartition("/")[2]
+
+
+def _output_of(state: FleetState, copy: JobCopy, output: OutputSpec) -> OutputView:
+    """An output of a job, as its last note and the reports have it."""
+    name = output.name
+    waiting = max((one.waiting.get(copy.job, {}).get(name, 0) for one in state.picture.of("sink")), default=0)
+    note = state.control.output(copy.job, name)
+    if note is None or note.epoch < copy.epoch:
+        return OutputView(name, "writing", required=output.required, waiting=waiting)
+    is_about_now = note.rev and note.rev >= copy.spec.rev  # an old error may be mended by now
+    became = note.became if is_about_now else "writing"
+    about = name, became, note.rows, note.place, note.error, output.required, note.worker, note.stats
+    return OutputView(*about, note.machine, waiting)

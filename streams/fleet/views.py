@@ -49,6 +49,7 @@ class JobView(msgspec.Struct, frozen=True):
         is_fed: Whether its spider is asked for more as long as it runs, so that it does not end by itself.
         rows: Items in the log; None if unknown.
         flow: How it is connected with other jobs.
+        feeds: What became of the feeds from other jobs; their rows are those of the other job.
         settings: Those of the job's record, by key, secrets hidden; only where one job is shown.
     """
 
@@ -72,6 +73,7 @@ class JobView(msgspec.Struct, frozen=True):
     outputs: tuple[OutputView, ...] = ()
     args: dict[str, str] = msgspec.field(default_factory=dict)
     flow: JobFlow = NO_FLOW
+    feeds: tuple[OutputView, ...] = ()
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound, StartEnded, key, key_of
-from crawlog.schemas.job_orders import JobStateName
+from crawlog.schemas.job_orders import FEED, JobStateName
 
 from .commands import Commands
 from .states import traits
@@ -158,6 +158,7 @@ class Followed(msgspec.Struct, frozen=True):
     Attributes:
         is_starting: Whether the spider's `start` may give more requests.
         has_started: Whether it had a `start`, and it has ended: it may have given nothing.
+        has_feeds: Whether rows of other jobs are its seeds.
         closes: Reason with which its spider closed it; empty if it did not.
         answers: Offset of the last order that was answered.
         required: Of the outputs that must be complete before the job is finished, the numbers of their homes.
@@ -171,6 +172,7 @@ class Followed(msgspec.Struct, frozen=True):
     max_pages: int | None = None
     is_starting: bool = False
     has_started: bool = False
+    has_feeds: bool = False
     closes: str = ""
     answers: int = -1
     required: tuple[int, ...] = ()
@@ -195,7 +197,11 @@ class FollowedJobs:
 
     def take(self, record: Control) -> None:
         """Takes the next record of crawl.control."""
-        if isinstance(record, JobCopy | Finished | StartEnded) or (isinstance(record, Command) and record.job):
+        if isinstance(record, Command) and not record.job:
+            return
+        if isinstance(record, OutputNote) and not record.output.startswith(FEED):
+            return
+        if isinstance(record, JobCopy | Finished | StartEnded | OutputNote | Command):
             self.control.take(key(record), record)
             self.taken += 1
             self._look(record.job)
@@ -240,6 +246,7 @@ class FollowedJobs:
             max_pages=spec.max_pages,
             is_starting=spec.starts and (not has_started or bool(spec.every)),
             has_started=has_started,
+            has_feeds=spec.flow is not None and bool(spec.flow.feeds),
             closes=self._closes(copy.job),
             answers=copy.answers,
             required=tuple({spec.home(number): None for number, one in enumerate(spec.outputs) if one.required}),

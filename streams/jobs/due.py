@@ -20,7 +20,7 @@ from crawlog.schemas.progress import JobCounts, Progress
 from .control_state import Followed, FollowedJobs, JobRevision
 from .finished import Ends, EndSteps
 from .fleet_reports import FleetReports
-from .flow import Releases
+from .flow import FollowedFlow
 from .states import OrderName, after, traits
 
 
@@ -50,7 +50,7 @@ class Dues:
     """
 
     def __init__(self, jobs: FollowedJobs) -> None:
-        self._releases = Releases(jobs)
+        self._flow = FollowedFlow(jobs)
         self._finishes: dict[str, tuple[JobRevision, EndSteps]] = {}
         self._given: dict[str, JobRevision] = {}
         self._seen: dict[int, Progress] = {}
@@ -96,7 +96,7 @@ class Dues:
         return self._order_of(job, reports, ends) if traits(job.state).fetched else None
 
     def _release(self, job: Followed) -> DueOrder | None:
-        broken = self._releases.of(job.job)
+        broken = self._flow.release(job.job)
         if broken is None:
             return None
         return self._order(job, "fail", f"after {broken}") if broken else self._order(job, "release", "")
@@ -105,7 +105,9 @@ class Dues:
         glance = _glance(reports, job)
         if job.max_pages is not None and glance.fetched >= job.max_pages:
             return self._order(job, "limit", "max_pages")
-        is_empty = job.closes or (not glance.held and (job.has_started or glance.has_begun))
+        is_fed = job.has_feeds and not self._flow.is_feeding(job.job)
+        may_end = is_fed or (not job.has_feeds and (job.has_started or glance.has_begun))
+        is_empty = job.closes or (not glance.held and may_end)
         if glance.is_busy or not is_empty or not self._finish(job, ends).step(reports, ends):
             return None
         if job.closes:

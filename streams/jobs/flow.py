@@ -1,8 +1,9 @@
-"""Jobs that wait for others: what becomes of them, and whether they wait for each other. Pure.
+"""Jobs that wait for others, or get their seeds: what becomes of them, and whether they wait for each other. Pure.
 
     JobFlow.after: jobs, `group:NAME` ─► all have ended well ───► release: it runs
                                          one did not end well ──► fail, unless any end will do
                                          else ──────────────────► it waits; so it does for a job that was stopped
+    JobFlow.feeds: jobs ───────────────► all have ended, and their rows are seeds by then: the job may finish
 
 A job has ended well when it is finished, has reached its limit of pages, or was closed by its spider, and that end is
 noted: its outputs are complete. A group counts with the jobs that it has at that moment, once it has any.
@@ -13,9 +14,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from crawlog.schemas.control import JobCopy
-from crawlog.schemas.job_orders import GROUP, NO_FLOW, JobFlow
+from crawlog.schemas.job_orders import GROUP, NO_FLOW, JobFlow, feed_name
 
-from .control_state import ControlState, FollowedJobs
+from .control_state import ControlState, FollowedJobs, JobRevision
 from .states import is_final, traits
 
 SHOWN = 3  # Names of jobs in words, at most
@@ -58,6 +59,17 @@ class Flow:
                 pending.append(name)
         return Predecessors(tuple(pending), broken)
 
+    def is_feeding(self, job: str, epoch: int, flow: JobFlow) -> bool:
+        """Whether a job may still get seeds of other jobs' rows. It gets no more of one that failed or is gone."""
+        return any(self._feeds(source, feed_name(job, epoch)) for source in flow.sources)
+
+    def _feeds(self, source: str, feed: str) -> bool:
+        copy, note = self._control.job(source), self._control.output(source, feed)
+        if copy is None or copy.spec.state in ("cancelled", "failed", "deleted"):
+            return False
+        is_passed = note is not None and not note.error and (note.epoch, note.rev) == JobRevision.of(copy)
+        return not (is_passed and is_final(copy.spec.state, copy.spec.reason) and self._control.end(source) is not None)
+
     def shown(self, flow: JobFlow) -> str:
         """What a job of this flow waits for, in words; empty for nothing."""
         pending = self.predecessors(flow).pending
@@ -84,6 +96,7 @@ class Flow:
 
     def _needed(self, flow: JobFlow) -> Iterator[str]:
         """The jobs that must end before one of this flow can."""
+        yield from flow.sources
         for name in flow.after:
             yield from self._jobs(name)
 
@@ -101,24 +114,35 @@ class Flow:
         return state in ("failed", "cancelled"), state
 
 
-class Releases:
-    """Which waiting jobs wait no more, look by look; they are compared again when a record has come."""
+class FollowedFlow:
+    """What other jobs let a job do, look by look; jobs are compared again when a record has come."""
 
     def __init__(self, jobs: FollowedJobs) -> None:
         self._jobs = jobs
         self._taken = -1
-        self._held = set[str]()
         self._flow = Flow(jobs.control)
+        self._held = set[str]()
 
-    def of(self, job: str) -> str | None:
-        """Why a waiting job cannot run, or empty if it can; None while it waits."""
-        if self._taken != (taken := self._jobs.taken):
-            self._taken, self._held, self._flow = taken, set(), Flow(self._jobs.control)
-        copy = self._jobs.copy(job)
-        if copy is None or job in self._held:
+    def release(self, job: str) -> str | None:
+        """How a waiting job goes on: empty if it runs, else why it cannot; None while it waits."""
+        copy = self._to_compare(job)
+        if copy is None:
             return None
         pending, broken = self._flow.predecessors(copy.spec.flow or NO_FLOW)
         if pending and not broken:
             self._held.add(job)
             return None
         return broken
+
+    def is_feeding(self, job: str) -> bool:
+        """Whether a job may still get seeds of other jobs' rows."""
+        copy = self._to_compare(job)
+        if copy is not None and self._flow.is_feeding(job, copy.epoch, copy.spec.flow or NO_FLOW):
+            self._held.add(job)
+        return job in self._held
+
+    def _to_compare(self, job: str) -> JobCopy | None:
+        """A job's record, unless the job was held at the last look and no record has come since."""
+        if self._taken != (taken := self._jobs.taken):
+            self._taken, self._flow, self._held = taken, Flow(self._jobs.control), set()
+        return None if job in self._held else self._jobs.copy(job)

@@ -57,9 +57,11 @@ def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO,
     if final is not None and is_complete(data, spec, ends) and not spec.partial(data).exists():
         return final.rows
     with _whole(data, spec, ends) as results:
-        sink, source = sink_for(spec), results.made or results
-        if isinstance(sink, Store):
+        source = results.made or results
+        if spec.is_store:
             return source.rows  # its feeder has written them
+        sink = sink_for(spec)
+        assert isinstance(sink, Sink)
         if spec.is_file:
             _make(results, source, sink, Path(spec.output), keeps=keeps)
         else:

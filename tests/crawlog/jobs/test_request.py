@@ -32,6 +32,8 @@ from crawlog.streams.spiders import SpiderFacts
         (JobRequest(urls=("http://a.test/",), args={"a=b": "c"}), "NAME=VALUE"),
         (JobRequest(urls=("http://a.test/",), after=("a b",)), "--after 'a b': a job's name is"),
         (JobRequest(urls=("http://a.test/",), group="group:x"), "--group 'group:x': a job's name is"),
+        (JobRequest(feed=("lists",)), "--feed 'lists': JOB:FIELD"),
+        (JobRequest(feed=(":url",)), "--feed '': a job's name is"),
         (JobRequest(urls=("http://a.test/",), after_any=True), "name the jobs, too"),
         (JobRequest(urls=("http://a.test/",), after=("a",), paused=True), "give one of them"),
         (JobRequest(urls=("http://a.test/",), priority=1 << 31), "--priority 2147483648: from -2147483648"),

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.schemas.control import Control, Finished, JobCopy, key
+from crawlog.schemas.control import Control, Finished, JobCopy, OutputNote, key
 from crawlog.schemas.job_orders import JobFlow, JobStateName
-from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.fleet import FleetState
 from crawlog.streams.jobs import OPERATOR, ControlState, DueOrder, Dues, FleetReports, Flow, FollowedJobs
-from crawlog.streams.jobs.flow import Releases
+from crawlog.streams.jobs.flow import FollowedFlow
 
 LAST = JobFlow(("a", "group:night"))
 
@@ -86,15 +86,15 @@ def test_the_last_job_waits_for_all_of_a_group() -> None:
 def test_a_job_that_waits_is_released_by_a_record_that_comes_later() -> None:
     """A look without a new record compares nothing again."""
     known = FollowedJobs()
-    releases = Releases(known)
+    flow = FollowedFlow(known)
     for record in (copy("a"), waiting("last", "a")):
         known.take(record)
-    assert [releases.of("last"), releases.of("last")] == [None, None]
+    assert [flow.release("last"), flow.release("last")] == [None, None]
     known.take(copy("a", "finished"))
-    assert releases.of("last") is None
+    assert flow.release("last") is None
     known.take(end("a"))
-    assert releases.of("last") == ""
-    assert releases.of("gone") is None
+    assert flow.release("last") == ""
+    assert flow.release("gone") is None
 
 
 def test_a_waiting_job_is_shown_with_what_it_waits_for() -> None:
@@ -110,6 +110,41 @@ def test_a_waiting_job_is_shown_with_what_it_waits_for() -> None:
     assert (view.state, view.reason) == ("waiting", "after a0, a1, a2 and 2 more")
 
 
+FED = JobFlow(feeds=("a:url", "a:next"))
+
+
+@pytest.mark.parametrize(
+    ("records", "is_feeding"),
+    [
+        ([copy("a")], True),
+        ([copy("a", "finished"), end("a")], True),  # its last rows are on their way
+        ([copy("a", "finished"), OutputNote("a", "feed:last:0", 1.0, rev=3)], True),  # no end of this revision yet
+        ([copy("a", "finished"), end("a"), OutputNote("a", "feed:last:0", 1.0, rev=3)], False),
+        ([copy("a", "finished"), end("a"), OutputNote("a", "feed:last:0", 1.0, rev=2)], True),
+        ([copy("a", "finished"), end("a"), OutputNote("a", "feed:last:1", 1.0, rev=3)], True),  # of another epoch
+        ([copy("a", "finished"), end("a"), OutputNote("a", "feed:last:0", 1.0, rev=3, error="away")], True),
+        ([copy("a", "stopped", OPERATOR), end("a"), OutputNote("a", "feed:last:0", 1.0, rev=3)], True),
+        ([copy("a", "cancelled")], False),
+        ([copy("a", "deleted")], False),
+    ],
+)
+def test_a_job_is_fed_until_the_rows_of_the_other_are_all_seeds(records: list[Control], *, is_feeding: bool) -> None:
+    """Until then it does not finish, though nothing is queued; then it does, also if no row gave a seed."""
+    known = FollowedJobs()
+    for record in (copy("last", flow=FED), *records):
+        known.take(record)
+    reports, dues = FleetReports(), Dues(known)
+    for report in (
+        Progress("fetch-0", "fetch", 0, 1.0, offset=4, jobs={"last": JobCounts(folded=1)}),
+        Progress("parse-0", "parse", 0, 1.0, offset=1),
+    ):
+        reports.take(report)
+    ends = {"fetch": (4,), "parse": (1,), "sink": (3,)}
+    open_jobs = [one for one in known.open.values() if one.job == "last"]
+    found = [one for _ in range(3) for one in dues.of_open(open_jobs, reports, ends.__getitem__)]
+    assert [one.state for one in found if isinstance(one, DueOrder)] == ([] if is_feeding else ["finished"])
+
+
 @pytest.mark.parametrize(
     ("job", "flow", "circle"),
     [
@@ -119,6 +154,7 @@ def test_a_waiting_job_is_shown_with_what_it_waits_for() -> None:
         ("x", JobFlow(("group:g",), group="g"), ("x", "x")),
         ("x", JobFlow(("last",), group="g"), ("x", "last", "x")),  # `last` waits for the group
         ("x", JobFlow(("gone", "group:none")), ()),
+        ("a", JobFlow(feeds=("c:url",)), ("a", "c", "b", "a")),  # its own URLs would be its seeds
     ],
 )
 def test_a_job_never_waits_for_itself(job: str, flow: JobFlow, circle: tuple[str, ...]) -> None:
