@@ -356,8 +356,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         args: Arguments of the spider (`-a NAME=VALUE`).
         scrapy: Settings of Scrapy that the command line gave (`-s UPPER=VALUE`).
         starts: Whether the spider's `start` gives requests: the job is not finished before `start` has ended.
-        every: Seconds after which the spider's `start` begins again once it has ended; 0 for never. Such a job does not
-            end by itself.
+        every: Seconds after which the spider's `start` begins again once it has ended; 0 for never.
         fed: Whether the spider is asked for more requests behind its `start`, so that the job does not end by itself.
         pipelines: Whether items pass the spider's pipelines, in a child of the sink, before they are rows.
         max_depth: Deepest link taken; None for no limit.
@@ -440,6 +439,11 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     render: RenderRules = RenderRules()
     recrawl: RecrawlRules = RecrawlRules()
     requests: RequestRules | None = None
+
+    @property
+    def recurs(self) -> bool:
+        """Whether something will be due again when nothing is left."""
+        return self.recrawl.age is not None or self.every > 0
 
     def home(self, output: int) -> int:
         """The number whose partition, modulo their count, has an output of the job, given by its own number.

@@ -65,14 +65,14 @@ class PipelinesChild:
         downloads: Makes the requests that pipelines ask for; None for none.
 
     Attributes:
-        is_fed: Whether the job goes on until somebody ends it: its rows are too many to be made anew.
+        goes_on: Whether the job goes on until somebody ends it: its rows are too many to be made anew.
     """
 
     def __init__(
         self, ref: "SpiderRef", rules: ChildRules, patience_s: float, downloads: "Downloads | None" = None
     ) -> None:
         self._patience_s = patience_s
-        self.is_fed = ref.spec.fed
+        self.goes_on = ref.spec.fed or ref.spec.recurs
         self._child = BackgroundChild(ref, rules, LOADER, asyncio.get_running_loop(), downloads)
 
     async def call(self, name: str, argument: bytes = b"") -> bytes:
@@ -265,7 +265,7 @@ class RowMaker:
             return
         self._made, self._began_s, self._stats = made, time.monotonic(), {}
         self._child = await self._start()
-        self._goes_on |= self._child.is_fed
+        self._goes_on |= self._child.goes_on
         try:
             closes = (await self._call("open")).closes[:MAX_TEXT]
         except SpiderDied as error:

@@ -156,12 +156,14 @@ class JobWriter:
         return decided
 
     def _begins_start_again(self, copy: JobCopy) -> bool:
-        """Whether the spider's `start` has ended and is to begin again: it failed, or is another one, or was lost."""
+        """Whether the spider's `start` has ended, and is to begin again: it failed, is another, was lost, or is due."""
         note = self._control.start(self.name)
         if note is None or note.epoch != copy.epoch or not copy.spec.starts or copy.spec.state == "cancelled":
             return False
         if self.wanted.may_change:
-            return copy.spec.fed or self._has_lost_founds or self._control.start_ended(copy, self.wanted.digest) is None
+            coming = self._control.next_start(copy)
+            is_due = copy.spec.fed or self._has_lost_founds or (coming is not None and coming.at <= time.time())
+            return is_due or self._control.start_ended(copy, self.wanted.digest) is None
         return bool(note.error)
 
     # ------------------------------------------------------------------ writing

@@ -31,7 +31,8 @@ def of_found(rules: u.RecrawlRules, found: u.FoundUrl, was: r.Recurrence | None 
 def after_done(rules: u.RecrawlRules, row: r.QueueRow, result: u.Result, at: float) -> r.Recurrence | None:
     """When a URL with a final result is due again; None for never.
 
-    A request that changes something, or is never sent twice, is not repeated; one that expired is over.
+    A request that changes something, is never sent twice, or was sent although it was known is not repeated: each
+    `start` that begins again would add one. One that expired is over.
     """
     if rules.age is None or result.reason == EXPIRED or not _is_repeatable(row):
         return None
@@ -46,7 +47,8 @@ def is_due_at_once(known: r.Recurrence, found: u.FoundUrl) -> bool:
 
 def _is_repeatable(row: r.QueueRow) -> bool:
     request = unpacked(row.request)
-    return request is None or (request.method.upper() in ("GET", "HEAD") and not request.once)
+    is_once = request is not None and (request.once or request.unfiltered)
+    return request is None or (request.method.upper() in ("GET", "HEAD") and not is_once)
 
 
 EXPIRED = "expired"  # Reason of a URL that was not fetched before its `expires`

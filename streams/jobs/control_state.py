@@ -162,7 +162,7 @@ class Followed(msgspec.Struct, frozen=True):
         closes: Reason with which its spider closed it; empty if it did not.
         answers: Offset of the last order that was answered.
         required: Of the outputs that must be complete before the job is finished, the numbers of their homes.
-        recurs: Whether its URLs are due again, so that it is `watching` when nothing is left.
+        recurs: As in `JobSpec`: it is `watching` when nothing is left.
     """
 
     job: str
@@ -244,11 +244,11 @@ class FollowedJobs:
             spec.state,
             reason=spec.reason,
             max_pages=spec.max_pages,
-            is_starting=spec.starts and (not has_started or bool(spec.every)),
+            is_starting=spec.starts and not has_started,
             has_started=has_started,
             has_feeds=spec.flow is not None and bool(spec.flow.feeds),
             closes=self._closes(copy.job),
             answers=copy.answers,
             required=tuple({spec.home(number): None for number, one in enumerate(spec.outputs) if one.required}),
-            recurs=spec.recrawl.age is not None,
+            recurs=spec.recurs,
         )

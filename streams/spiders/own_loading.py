@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.spans import span_s
 from crawlog.streams.url import domains_pattern
 
 from . import scrapy_names
@@ -116,6 +117,8 @@ def _settings(spider: Spider) -> dict[str, Any]:
     A spider that has no links followed for it gets every page that it asks for, whatever its type.
     """
     settings = {key: _listed(value) for key, value in spider.settings.items()}
+    if type(spider).age:
+        settings.setdefault("recrawl.age", type(spider).age)
     if not spider.follow_links:
         settings.setdefault("fetch.content_types", ["*/*"])
     if spider.allowed_domains and not settings.keys() & {"scope", "scope.kind", "scope.include"}:
@@ -159,6 +162,10 @@ def _check(spider: Spider, path: Path) -> None:
         raise Misconfigured(f"--spider {path}: handle_httpstatus_list = {statuses!r:.80}: it is a list of numbers")
     if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
         raise Misconfigured(f"--spider {path}: settings = {settings!r:.80}: it is a dict by dotted names")
+    try:
+        span_s(type(spider).age or 1)
+    except (ValueError, TypeError) as error:
+        raise Misconfigured(f"--spider {path}: age: {error}") from None
     check_pipelines(spider.pipelines, path)
     _check_rules(spider, path)
     marked = {name for one in type(spider).__mro__ for name, value in vars(one).items() if hasattr(value, EVERY)}

@@ -11,6 +11,8 @@ from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from crawlog.streams.spans import span_s
+
 from .response import Response
 from .spider_request import Callback, Request
 
@@ -163,14 +165,22 @@ def _compiled(given: Patterns) -> tuple[re.Pattern[str], ...]:
 EVERY: Final = "every_s"  # Attribute of a method that `every` was put on: seconds
 
 
-def every(*, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> Callable[[Method], Method]:
-    """Has the spider's `start` begin again so long after it ended, in the same job, which does not finish by itself.
+def every(
+    span: str = "", *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+) -> Callable[[Method], Method]:
+    """Has the spider's `start` begin again so long after it ended, in the same job, which is `watching` meanwhile.
 
-    A URL that the job knows is asked for again only if its `age` allows that; requests with `dont_filter` are.
+    A URL that the job knows falls away, whether or not its `age` has come; requests with `dont_filter` are sent.
 
-    Raises: ValueError: it is less than a second.
+    Args:
+        span: Such as `6h` or `1d12h`.
+
+    Raises: ValueError: it is less than a second, or no length of time. TypeError: it is used without brackets.
     """
+    if not isinstance(span, str):
+        raise TypeError("@every needs a length of time: @every(hours=6) or @every('6h')")
     length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+    length += span_s(span) if span else 0
     if length < 1:
         raise ValueError("@every needs a second or more: @every(hours=6)")
 
@@ -196,6 +206,8 @@ class Spider:
         version: In each item record; by default a short hash of the file.
         start_urls: Seeds, if the command line names none.
         allowed_domains: Only URLs of these hosts and their sub-domains are taken; by default what `scope` says.
+        age: How long after it was fetched a URL is fetched again, such as `7d`, or seconds: the setting `recrawl.age`.
+            An attribute of the class alone; empty for never.
         settings: By dotted name. They override environment and file; `-s` and flags override them.
         follow_links: Whether all links of a page are followed, beside the requests that a callback yields.
         handle_httpstatus_list: Further status codes, beside 2xx, whose pages go to the callback.
@@ -207,6 +219,7 @@ class Spider:
     version: str = ""
     start_urls: Sequence[str] = ()
     allowed_domains: Collection[str] = ()
+    age: str | float = ""
     settings: Mapping[str, object] = {}
     follow_links: bool = False
     handle_httpstatus_list: Sequence[int] = ()

@@ -203,27 +203,33 @@ def test_a_start_that_fails_keeps_what_it_gave(
 
 
 REPEATED = """
-    @every(seconds=1)
+    @every(seconds=2)
     def start(self):
         yield Request(f"{self.origin}/1", self.parse_number, cb_kwargs={"number": 1})
         yield Request(f"{self.origin}/2", dont_filter=True)
 """
 
 
-@pytest.mark.parametrize("kills", [0, pytest.param(2, marks=pytest.mark.long)])
-def test_a_start_with_every_begins_again_also_after_a_kill(
-    tmp_path: Path, pages: Pages, command: Command, there: list[str], kills: int
+@pytest.mark.long
+def test_a_start_with_every_begins_again_in_each_run_that_is_due(
+    tmp_path: Path, pages: Pages, command: Command, there: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A URL that is known is asked for once, an unfiltered request each time; the job does not finish by itself."""
-    for until in range(2, 3 + kills):
+    """It sends the unfiltered request each time, a known URL never, whatever dies; FILE is made between."""
+    spent = tmp_path / "spent"
+    spent.mkdir()
+    points = ("start.noting:1", "start.noted:1")
+    monkeypatch.setenv(crash_points.VARIABLE, f"{spent} {' '.join(points)}")
+    assert [command(REPEATED, *there).wait() for _ in points] == [-signal.SIGKILL] * len(points)
+    repeated, deadline = pages.asked["/2"], time.monotonic() + LIMIT_S
+    while pages.asked["/2"] < repeated + 2 and time.monotonic() < deadline:
         process = command(REPEATED, *there)
-        deadline = time.monotonic() + LIMIT_S
-        while pages.asked["/2"] < until and time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.05)
-        assert process.poll() is None, process.communicate()
-        kill_all(process)
-    assert pages.asked["/1"] == 1 or kills  # it may be in flight when everything is killed
-    assert pages.asked["/1"] <= 2
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+    assert json.loads(out)["reason"] == "watching"
+    assert pages.asked["/1"] <= 1 + len(points)  # in flight at a kill, it is asked for again
+    made = rows(tmp_path)
+    assert made[1] == 1
+    assert repeated + 2 - len(points) <= made[2] <= pages.asked["/2"]
 
 
 @pytest.mark.long

@@ -58,10 +58,10 @@ def test_a_failed_attempt_at_a_url_that_is_due_again_is_tried_again() -> None:
     assert (due_of(state), state.queued(b"w")[0].attempt) == ([108 + AGE_S], 0)
 
 
-def test_a_request_that_changes_something_is_not_repeated() -> None:
-    """A POST is done once."""
-    request = RequestRecord(method="POST")
-    state = State(recurring(), found(A, id=7, request=request), done(A, sequence(1), at=AT, attempt=1, id=7))
+@pytest.mark.parametrize("record", [RequestRecord(method="POST"), RequestRecord(unfiltered=True)])
+def test_a_request_that_changes_something_or_is_unfiltered_is_not_repeated(record: RequestRecord) -> None:
+    """A POST is done once; each `start` that begins again would add another unfiltered one."""
+    state = State(recurring(), found(A, id=7, request=record), done(A, sequence(1), at=AT, attempt=1, id=7))
     assert (state.counts.again, state.counts.queued, due_of(state)) == (0, 0, [])
 
 

@@ -85,7 +85,8 @@ NOTED = Finished("j", 1.0, rev=REV)
         (JobSpec(starts=True), (), IDLE, IDLE, None),
         (JobSpec(starts=True), (STARTED,), {"folded": 1}, {"folded": 1}, ("finished", "")),
         (JobSpec(starts=True), (StartEnded("j", 1.0, epoch=3),), IDLE, IDLE, None),  # of another epoch
-        (JobSpec(starts=True, every=9.0), (STARTED,), {"folded": 1}, {"folded": 1}, None),  # it begins again
+        (JobSpec(starts=True, every=9.0), (STARTED,), {"folded": 1}, {"folded": 1}, ("watching", "")),
+        (JobSpec(starts=True, every=9.0), (), {"folded": 1}, {"folded": 1}, None),
         (JobSpec(starts=True, every=9.0), (STARTED, CLOSED), IDLE, IDLE, ("stopped", "closespider_itemcount")),
         (JobSpec(max_pages=2), (), IDLE | {"queued": 9}, IDLE, ("stopped", "max_pages")),
         (JobSpec(max_pages=3), (), IDLE | {"queued": 9}, IDLE, None),

@@ -41,7 +41,11 @@ class Rows(Spider):
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("@every(hours=6)", "@every", "line 5: TypeError"),
+        ("@every(hours=6)", "@every", "line 5: TypeError: @every needs a length of time: @every(hours=6)"),
+        ("@every(hours=6)", "@every(5)", "@every needs a length of time"),
+        ("@every(hours=6)", "@every('soon')", "'soon' is no length of time; write 45s, 30m, 6h"),
+        ("    def parse", "    age = 'soon'\n    def parse", "age: 'soon' is no length of time; write 45s, 30m, 6h"),
+        ("    def parse", "    age = [1]\n    def parse", "age: "),
         ("@every(hours=6)", "@every()", "@every needs a second or more: @every(hours=6)"),
         ("@every(hours=6)", "@every(hours=-6)", "@every needs a second or more"),
         ("    def parse", "    @every(days=1)\n    def parse", "@every stands on parse; only `start` begins again"),
