@@ -19,6 +19,8 @@ MAX_PARSED_TOLD = 50  # Jobs that a report names, at most: those with the latest
 
 MAX_WAITING = 100  # Outputs that a report names as behind, at most
 
+MAX_EXITS = 200  # Exits that a report names, at most
+
 MAX_STUCK = 100  # Jobs that a report names as stuck, at most; with more, no job's outputs count as written
 
 
@@ -99,6 +101,30 @@ class JobRemarks(msgspec.Struct, omit_defaults=True, frozen=True):
     lost_cookie: str = ""
 
 
+class ExitFigures(msgspec.Struct, omit_defaults=True):
+    """What the requests by one exit of a fetch worker came to, since the worker's start.
+
+    Attributes:
+        requests: With or without an answer; pages, robots.txt, logins and what pages load in the browser.
+        in_flight: Requests that have not ended.
+        bans: Answers by which a site turned the exit away.
+        failures: Requests that it did not let through, or that nobody answered.
+        bytes: Of the bodies of answers.
+        median_s: Median duration of the last requests, seconds.
+        rests_s: Seconds that it rests for all hosts.
+        rests_at: Hosts for which it rests.
+    """
+
+    requests: Whole = 0
+    in_flight: Whole = 0
+    bans: Whole = 0
+    failures: Whole = 0
+    bytes: Whole = 0
+    median_s: float = 0.0
+    rests_s: float = 0.0
+    rests_at: Whole = 0
+
+
 class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     """One worker's report on one partition of its input.
 
@@ -114,6 +140,8 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
             For other jobs, earlier reports of this process are still true.
         remarks: By job, of those in `parsed` that have a spider.
         hosts: Slowest host queues: (host, queued, seconds until its next request), the worst first.
+        exits: By name, those of the worker with the most requests (fetch); at most `MAX_EXITS`.
+        barred: Hosts that wait because all their exits rest (fetch), and the seconds until one wakes; at most 10.
         naming: Hosts whose names wait for DNS (fetch).
         unanswered: Requests in flight to hosts that have not answered yet, or not lately (fetch).
         paused: Whether a command keeps the stage from working.
@@ -159,6 +187,8 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     parsed: dict[str, Whole] = {}
     remarks: dict[str, JobRemarks] = {}
     hosts: list[tuple[str, Whole, float]] = []
+    exits: dict[str, ExitFigures] = {}
+    barred: list[tuple[str, float]] = []
     naming: Whole = 0
     unanswered: Whole = 0
     paused: bool = False

@@ -308,6 +308,10 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
         tls: Which servers are spoken to: `compatible`, `modern`, or ciphers.
         proxied: Whether every request must go through a proxy; the proxies are secret settings of the worker.
         exit_policy, exit_group: How its requests change their exit, and by which of the worker's exits they go.
+        exit_refusals: Times that a URL is sent by another exit before an answer counts that turned its exit away.
+        ban_statuses, ban_redirects, ban_texts: Signs of such an answer: statuses, and regular expressions (RE2).
+        ban_rest_s: First rest of an exit for a host that turned it away, seconds.
+        per_exit: Whether delay and requests at a time count for each exit by itself.
         render_timeout_s, render_settle_s: Time for a page in the browser, seconds.
         render_block: Kinds of resources that a rendered page does not get.
         render_max_requests, render_max_bytes: Most requests of a rendered page, and most bytes of their answers.
@@ -340,6 +344,12 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
     proxied: Annotated[bool, Setting("exits.proxies", is_secret=True)] = _UNSAID
     exit_policy: Annotated[_ExitPolicy, Setting("exits.policy")] = _UNSAID
     exit_group: Annotated[str, Setting("exits.group")] = _UNSAID
+    exit_refusals: Annotated[_Count, Setting("exits.refusals")] = _UNSAID
+    ban_statuses: Annotated[tuple[_Http, ...], Setting("exits.ban_statuses")] = _UNSAID
+    ban_redirects: Annotated[tuple[str, ...], Setting("exits.ban_redirects")] = _UNSAID
+    ban_texts: Annotated[tuple[str, ...], Setting("exits.ban_texts")] = _UNSAID
+    ban_rest_s: Annotated[_Seconds, Setting("exits.ban_rest_s")] = _UNSAID
+    per_exit: Annotated[bool, Setting("politeness.per_exit")] = _UNSAID
     render_timeout_s: Annotated[_Positive, Setting("render.timeout_s")] = _UNSAID
     render_settle_s: Annotated[_Seconds, Setting("render.settle_s")] = _UNSAID
     render_block: Annotated[tuple[str, ...], Setting("render.block")] = _UNSAID

@@ -271,6 +271,18 @@ class Client:
             return answer
 
     async def _ask(self, url: str, answer: Answer, reading: Reading) -> None:
+        way = reading.outgoing.exit
+        if way is None:
+            await self._ask_out(url, answer, reading)
+            return
+        began = time.monotonic()
+        self.exits.sent(way)
+        try:
+            await self._ask_out(url, answer, reading)
+        finally:
+            self.exits.ended(way, len(answer.body), time.monotonic() - began)
+
+    async def _ask_out(self, url: str, answer: Answer, reading: Reading) -> None:
         proxy, way = reading.outgoing.proxy, reading.outgoing.exit
         if proxy is None or not proxy.is_socks:
             await self._ask_by(self._session, url, answer, reading)

@@ -90,18 +90,19 @@ class Addresses:
         self._changed = asyncio.Event()
         self._waiting = 0
 
-    async def at_once(self, url: str, ask: Callable[[], Awaitable[A]], rules: "RequestRules") -> A:
+    async def at_once(self, url: str, ask: Callable[[], Awaitable[A]], rules: "RequestRules", way: str = "") -> A:
         """The result of `ask`, called only if a turn is free at each address.
 
         Args:
             rules: Of the job that makes the request.
+            way: Name of the exit by which turns are counted; empty to count them for all exits together.
 
         Raises: Busy: `ask` was not called, because other requests have the turns or wait for them.
         """
         rate = self._rate_of(rules)
         if not (rate or self._at_a_time):
             return await ask()
-        places = await self._at(url)
+        places = await self._at(url, way)
         now = self._now()
         waits = [(place, wait_s) for place in places.values() if (wait_s := self._wait_s(place, now, rate)) > 0]
         if waits:
@@ -139,8 +140,8 @@ class Addresses:
         """Turns of an address for a job's requests; 0 for any number."""
         return max(self._rate, rules.per_host) if self._rate and rules.delay_s else 0
 
-    async def _at(self, url: str) -> dict[str, _Place]:
-        addresses = await self._addresses_of(url)
+    async def _at(self, url: str, way: str = "") -> dict[str, _Place]:
+        addresses = [f"{address} {way}" if way else address for address in await self._addresses_of(url)]
         self._sweep()
         return {address: self._places.setdefault(address, _Place()) for address in addresses}
 

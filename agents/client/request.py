@@ -13,7 +13,7 @@ from yarl import URL
 
 from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.exits import Exit, Exits, session_name
+from crawlog.streams.exits import Exit, Exits, ExitWish, session_name
 from crawlog.streams.http import REDIRECTS
 from crawlog.streams.requests import TUNNELLED_NOT, Proxy, joined_headers, origin_of, read_login
 from crawlog.streams.session import CookieJar, read_form
@@ -131,7 +131,8 @@ class OutgoingRequest:
         assert self._exits is not None
         assert self._rules is not None
         now = self._chosen_at = time.monotonic()
-        picked = self._exits.pick(origin_of(self._url), self._rules, now, session=self._session, but=self._failed)
+        wish = ExitWish(self._session, self._failed)
+        picked = self._exits.pick(origin_of(self._url), self._rules, now, wish)
         if isinstance(picked, float):
             self.waits_s = max(picked - now, 0.0)
             return False
@@ -280,6 +281,7 @@ class RequestBuilder:
         self._keeps = frozenset(read_form(text).origin for text in settings.forms)
         self._walls = CookieWalls()
         self.is_any = bool(self._logins or self._keeps)
+        exits.logged_in = frozenset(self._logins) | self._keeps
 
     def of(
         self,
@@ -309,7 +311,7 @@ class RequestBuilder:
             self._add_cookies(outgoing, url, job, record, has_jar=has_jar, is_stored=rules.cookies)
         if self._exits and not (record is not None and record.proxy):
             session = ""
-            if job and (has_jar or origin in self._logins):
+            if job and (has_jar or origin in self._exits.logged_in):
                 jar = record.jar if record is not None else ""
                 session = session_name(job, registrable_domain(urlsplit(url).hostname or ""), jar)
             outgoing.go_out(self._exits, rules, session, given)

@@ -18,6 +18,7 @@ import structlog
 from crawlog.agents.client import BUSY_S, THE_CRAWL, Asker, Busy, HttpRequest
 from crawlog.streams import crash_points
 from crawlog.streams.coded_pages import SITEMAP_HEADERS
+from crawlog.streams.exits import refusal_of
 from crawlog.streams.fetch import (
     CRASH_LOOP,
     EXPIRED,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from crawlog.agents.browser import Browsing
     from crawlog.agents.client import Addresses, Transport
     from crawlog.agents.frontier import OwnedFrontier
+    from crawlog.streams.exits import Exit
     from crawlog.streams.fetch import Retrying
     from crawlog.streams.frontier import Patience
     from crawlog.streams.http import Validators
@@ -177,9 +179,9 @@ class Tasks:
         if end.needs:
             task.partition.lack(task.host, task.job.number, end.needs)
         if end.is_sent:
-            self._frontier.finished(task.host, end.rest_s, task.job.number)
+            self._frontier.finished(task.host, end.rest_s, task.job.number, task.exit)
         else:
-            self._frontier.unsent(task.host, end.rest_s)
+            self._frontier.unsent(task.host, end.rest_s, task.exit)
         if end.write is not None and self._is_written(task, end.write, end.held):
             return
         end.held.give()
@@ -273,11 +275,13 @@ class Tasks:
             record=task.request,
             all_headers=wants_headers(task),
             as_came=row.sitemap or not verdict,  # a browser shows the body, and `auto` looks at it
+            exit=task.exit,
         )
         get = partial(self._transport.get, request)
         if self._is_sent_once(task):
             get = partial(self._begun.first, task, get)
-        answer = await self._addresses.at_once(row.url, get, rules)
+        way = task.exit.name if task.exit is not None and rules.per_exit else ""
+        answer = await self._addresses.at_once(row.url, get, rules, way)
         return answer, "" if not verdict else await self.browsing.why(task, answer, verdict)
 
     @staticmethod
@@ -317,6 +321,8 @@ class Tasks:
         """The end of a task by its answer."""
         now = time.time()
         policy = self._policy(task)
+        if task.exit is not None and self._goes_again(task, task.exit, answer, policy):
+            return _End(held=answer.held)
         if (needed := needs(answer, policy)) and not self._is_sent_once(task):
             return _End(is_sent=not answer.is_closed, held=answer.held, needs=needed)
         self._patience.heard(task.host, answer, is_page=True)
@@ -325,7 +331,24 @@ class Tasks:
         least_s = max(rest_s, self._retrying.asked_s(answer, now, policy))
         again = self._retrying.again(answer, task.row.attempt + 1, least_s, policy, task.request)
         if again is None:
+            self._frontier.schedule.exits.settled(task.identity)
             write = partial(self._outcomes.final, task, answer, now, rest_s)
         else:
             write = partial(self._outcomes.again, task, answer, again, now, rest_s)
         return _End(rest_s=rest_s, held=answer.held, write=write)
+
+    def _goes_again(self, task: Task, way: "Exit", answer: Answer, policy: "RequestPolicy") -> bool:
+        """Whether a URL goes back to its queue, to be sent by another exit: this one was turned away, or failed.
+
+        A request that is sent once has this answer in any case.
+        """
+        exits, now = self._frontier.schedule.exits, time.monotonic()
+        refusal = refusal_of(answer, policy.rules, self._retrying.asked_s(answer, time.time(), policy))
+        if refusal is not None and len(exits.of_group(policy.rules.exit_group)) > 1:
+            exits.refused(task.host.key, way, refusal, now - answer.took_s, now)
+            log.info("exit_refused", exit=way.name, host=task.host.key, reason=refusal.reason, url=task.row.url)
+        elif not answer.by_proxy:
+            if answer.http is not None:
+                exits.served(task.host.key, way, now)
+            return False
+        return exits.again(task.identity, way, policy.rules) and not self._is_sent_once(task)

@@ -4,12 +4,26 @@
                                                  │
     a job's policy and group, the host ─► Exits.pick ─► an exit, or the time until which all of them rest
                                                  ▲
-    what its requests came to ─► worked · failed ┘
+    what its requests came to ─► worked · failed · served · refused (`refusals.py`: by status, redirect, text)
 
 Pure: time is `now`, in seconds on a monotonic clock. The frontier and the client pick; the client reports back.
 """
 
-from .exits import FAILURES, REST_S, Exits
+from .exits import FAILURES, REST_S, Exits, ExitWish
+from .refusals import Refusal, refusal_of
 from .ways import DIRECT, Exit, read_exit, read_group, read_policy, session_name
 
-__all__ = ["DIRECT", "FAILURES", "REST_S", "Exit", "Exits", "read_exit", "read_group", "read_policy", "session_name"]
+__all__ = [
+    "DIRECT",
+    "FAILURES",
+    "REST_S",
+    "Exit",
+    "ExitWish",
+    "Exits",
+    "Refusal",
+    "read_exit",
+    "read_group",
+    "read_policy",
+    "refusal_of",
+    "session_name",
+]

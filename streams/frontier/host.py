@@ -4,6 +4,7 @@ A queue may hold a million URLs. Memory holds its window: the next ones, as they
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ from .unmet_hosts import NEW
 
 if TYPE_CHECKING:
     from crawlog.schemas.requests import RequestRecord
+    from crawlog.streams.exits import Exit
     from crawlog.streams.requests import RequestPolicy
     from crawlog.streams.robots import RobotsRules
 
@@ -86,12 +88,13 @@ class Task:
     """A URL to fetch, from its dispatch until its done is folded.
 
     Attributes:
+        exit: By which it is requested; None where the worker has no exits, or the request names its proxy.
         key: The row's key: a queue row's, or a waiting row's.
         epoch: The job's, when it was dispatched.
         round: The host's, when it was dispatched.
     """
 
-    __slots__ = ("_request", "domain", "epoch", "host", "job", "key", "partition", "round", "row")
+    __slots__ = ("_request", "domain", "epoch", "exit", "host", "job", "key", "partition", "round", "row")
 
     def __init__(self, host: "Host", job: JobState, key: bytes, row: r.QueueRow, partition: "HostPartition") -> None:
         self.host = host
@@ -103,6 +106,12 @@ class Task:
         self.epoch = job.epoch
         self.round = host.round
         self._request: RequestRecord | None = None
+        self.exit: Exit | None = None
+
+    @property
+    def identity(self) -> tuple[int, str, int]:
+        """Job, URL and id: the same for each dispatch."""
+        return self.job.number, self.row.url, self.row.id
 
     @property
     def request(self) -> "RequestRecord | None":
@@ -307,6 +316,10 @@ class Host:
         asked_at: When its last request was handed out, or ended; the first is taken back if no request is sent.
         ended_at: When its last request ended.
         paced_until: It rests until this time, by the delays of its jobs.
+        opened_at: As `asked_at`, of requests that count for all exits, such as those for robots.txt.
+        exits_until: All exits rest, or have their delays, until this time.
+        per_exit: Requests at a time by one exit, where delays count by exit; else 0.
+        flying: Requests in flight by each exit, by name, where delays count by exit.
         orders: The commands for it.
         slowed_until: It rests until this time, by a command that slows it.
         is_opening: Its robots.txt was asked for, and no page since.
@@ -324,9 +337,10 @@ class Host:
     """
 
     __slots__ = (
-        "asked_at", "closed", "delay_s", "domain", "ended_at", "failures", "hash", "in_flight", "is_named",
-        "is_opening", "key", "orders", "paced_until", "partition", "per_host", "queues", "ready_at", "round", "rules",
-        "rules_of", "rules_until", "slowed_until", "standing", "tries", "turn", "where", "wish_s",
+        "asked_at", "closed", "delay_s", "domain", "ended_at", "exits_until", "failures", "flying", "hash",
+        "in_flight", "is_named", "is_opening", "key", "opened_at", "orders", "paced_until", "partition", "per_exit",
+        "per_host", "queues", "ready_at", "round", "rules", "rules_of", "rules_until", "slowed_until", "standing",
+        "tries", "turn", "where", "wish_s",
     )  # fmt: skip
 
     def __init__(self, key: str, domain: str, partition: "HostPartition", delay_s: float) -> None:
@@ -339,8 +353,10 @@ class Host:
         self.per_host = 1
         self.wish_s: float | None = None
         self.ready_at = 0.0
-        self.asked_at = self.ended_at = NEVER
-        self.paced_until = 0.0
+        self.asked_at = self.ended_at = self.opened_at = NEVER
+        self.paced_until = self.exits_until = 0.0
+        self.per_exit = 0
+        self.flying: Counter[str] = Counter()
         self.orders = FREE
         self.slowed_until = 0.0
         self.in_flight = 0
@@ -357,13 +373,19 @@ class Host:
         self.closed: tuple[Closed, ...] = ()
         self.where = IDLE
 
-    def ask(self, now: float) -> None:
-        """A request is handed out, or has ended; the next one comes a delay later."""
+    def ask(self, now: float, *, by_exit: bool = False) -> None:
+        """A request is handed out, or has ended; the next one comes a delay later.
+
+        Args:
+            by_exit: Whether it counts for its exit alone.
+        """
         self.asked_at = now
-        self.paced_until = max(self.paced_until, now + self.delay_s)
+        if not by_exit:
+            self.opened_at = now
+            self.paced_until = max(self.paced_until, now + self.delay_s)
 
     def asked_elsewhere(self, at: float) -> None:
-        self.asked_at = self.ended_at = max(self.asked_at, at)
+        self.asked_at = self.ended_at = self.opened_at = max(self.asked_at, at)
 
     def failed(self, in_round: int) -> None:
         """A request of this round was turned away: the first one of the round is one more failure in a row."""
@@ -410,4 +432,4 @@ class Host:
 
     @property
     def next_at(self) -> float:
-        return max(self.ready_at, self.slowed_until, self.paced_until)
+        return max(self.ready_at, self.slowed_until, self.paced_until, self.exits_until)

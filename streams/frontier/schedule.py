@@ -16,6 +16,7 @@ from collections import Counter, deque
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+from crawlog.streams.exits import Exits
 from crawlog.streams.fold import JobState
 from crawlog.streams.jobs import Commands
 from crawlog.streams.requests import RequestPolicy, WorkerLimits
@@ -26,6 +27,7 @@ from .politeness import crawl_delay_s
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Command
+    from crawlog.schemas.urls import RequestRules
 
     from .order import Sleepers
 
@@ -39,6 +41,8 @@ HOSTS_AWAKE = 20_000
 # Hosts that each of several jobs may have in memory where there is no room left. Sleeping hosts wake in the order of
 # their times, so a small job's would wait for all those of a large one.
 OWN_HOSTS = 64
+
+MANY = 1 << 30
 
 LONG_REST_S = 60.0  # A host that rests longer gives its place, and its window, to one that sleeps
 
@@ -70,6 +74,7 @@ class Schedule:
         window: URLs of one host queue in memory, at most.
         commands: The commands in force.
         holding: The commands that keep hosts waiting.
+        exits: Those of the worker.
     """
 
     def __init__(self, usual: RequestPolicy, now: Clock, wall: Clock, only: str, limits: WorkerLimits) -> None:
@@ -87,6 +92,7 @@ class Schedule:
         self.window = WINDOW
         self.commands = Commands()
         self.holding: frozenset[Command] = frozenset()
+        self.exits = Exits()
         self._slow_s = 0.0
 
     # ------------------------------------------------------------------ what may go on
@@ -130,7 +136,7 @@ class Schedule:
         A job counts if it may go on and has URLs on the host. A job with an empty queue counts too until its requests
         have ended and its own delay has passed: 1 it asks → 2 the next request, of another job, comes after its delay.
         """
-        delay_s, per_host = NEVER, 0
+        delay_s, per_host, ways = NEVER, 0, 0
         for number, queue in host.queues.items():
             policy = host.partition.policy(number)
             own_s = queue.delay_s(policy, host.rules)
@@ -138,12 +144,19 @@ class Schedule:
             if not goes_on and not _asked_lately(host, queue, own_s, now):
                 continue
             delay_s = max(delay_s, own_s)
+            ways = min(ways or MANY, self._ways(policy.rules) if policy.rules.per_exit else 1)
             per_host = min(per_host or policy.rules.per_host, policy.rules.per_host)
         if not per_host:
             usual = self.usual.rules
             delay_s, per_host = crawl_delay_s(usual.delay_s, host.wish_s, usual.max_delay_s), usual.per_host
-        host.delay_s, host.per_host = delay_s, per_host
+        host.delay_s, host.per_host, host.per_exit = delay_s, per_host, 0
         host.paced_until = host.asked_at + delay_s
+        if ways > 1:  # all of its jobs count by exit
+            host.per_host, host.per_exit = per_host * ways, per_host
+            host.paced_until = host.opened_at + delay_s
+
+    def _ways(self, rules: "RequestRules") -> int:
+        return len(self.exits.of_group(rules.exit_group))
 
     def pace_anew(self, host: Host) -> None:
         """Set a host's pace and place anew: one of its jobs has changed."""

@@ -35,6 +35,9 @@ class Politeness(Section):
     """Requests to one address per `politeness.delay_s` of the job that asks, per worker, however many host names lead
     there and whatever the requests ask for; no less than its `politeness.per_host`. 0, or a delay of 0, for no
     limit."""
+    per_exit: bool = False
+    """Whether delay, Crawl-delay and `politeness.per_host` count for each exit by itself: with E exits a host then gets
+    up to E requests per delay, never two by one exit within it. robots.txt still holds."""
     max_delay_s: Positive = 300.0
     """Longest rest that a server may ask for, seconds; a longer wish is cut to this."""
 
@@ -142,6 +145,28 @@ class Exits(Section):
     policy: str = "sticky"
     """When the requests to a host change their exit: `sticky` never, while it serves; `request` each time; `every:N`
     after N requests; `time:60s` after so many seconds. What has cookies or a login keeps its exit in any case."""
+
+    refusals: Count = 5
+    """Times that exits may turn out refused for one URL: so often it is sent again by another exit, which is no attempt
+    of the URL. After that the answer counts as the page's own."""
+    ban_statuses: tuple[Annotated[int, Field(ge=100, le=999)], ...] = (403, 429, 503)
+    """Statuses by which a site turns an exit away, where a job has more than one: that exit rests for the host, after
+    429 and 503 at once, else after two in a row."""
+    ban_redirects: tuple[str, ...] = (r"(?i)/(captcha|sorry|blocked|challenge)([/?._-]|$)",)
+    """Regular expressions (RE2); a redirect to a URL that matches one does so, too."""
+    ban_texts: tuple[str, ...] = (
+        r"(?i)<title[^>]*>[^<]*(captcha|robot check|are you (a robot|human)|verify you|just a moment)",
+        r"(?i)<title[^>]*>[^<]*(unusual traffic|attention required|access denied)",
+    )
+    """The same for the first 16,384 characters of a page, whatever its status."""
+    ban_rest_s: NotNegative = 60.0
+    """First rest of an exit for a host that turned it away, seconds; doubles each time, up to an hour."""
+
+    @field_validator("ban_redirects", "ban_texts")
+    @classmethod
+    def patterns_compile(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """As for scopes."""
+        return compiled(value)
 
     @field_validator("proxies")
     @classmethod

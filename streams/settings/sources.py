@@ -26,7 +26,9 @@ CONFIG = Path("crawlog.toml")  # Read from the working folder when no other file
 NO_FILE = Path(os.devnull)
 
 # Lists whose text is one element: a comma belongs to the expression.
-ONE_PATTERN = frozenset({"scope.include", "scope.exclude", "render.include", "render.exclude"})
+ONE_PATTERN = frozenset(
+    {"scope.include", "scope.exclude", "render.include", "render.exclude", "exits.ban_redirects", "exits.ban_texts"}
+)
 
 
 class Sources(NamedTuple):

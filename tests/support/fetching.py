@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from crawlog.agents.client.body import BodyBudget
+from crawlog.agents.client.client import Client
 from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.client.transport import HttpRequest, Transport
 from crawlog.agents.fetch import fetch_agent
@@ -27,6 +28,7 @@ from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.cluster.client import LogIdentity
+from crawlog.streams.exits.exits import Exits
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.validators import of_headers
 from crawlog.streams.settings.settings import Settings
@@ -115,6 +117,7 @@ class Web:
         mute_names: Host names whose addresses nobody tells.
         naming: URLs of which they were asked for.
         addresses: With the limit of the settings, once it runs.
+        exits: Ways out; none for the direct way.
         status: What is answered, by URL; 200 for all others.
         etags: Of pages, by URL; asked for with the same one they are 304.
         conditions: URLs asked for with an ETag, and that.
@@ -142,6 +145,7 @@ class Web:
     under_way: set[str] = field(default_factory=set)
     most: int = 0
     addresses: Addresses = field(init=False)
+    exits: Exits = field(default_factory=Exits)
 
     def as_client(self, *_: Any) -> Any:
         """What the fetcher has for a client."""
@@ -195,6 +199,14 @@ class Web:
     def times(self, url: str) -> int:
         """How often a URL was asked for."""
         return sum(one == url for _, one in self.asked)
+
+
+class RealWeb(Web):
+    """A real client that may reach this machine."""
+
+    def as_client(self, settings: Settings, *others: Any) -> Client:
+        """The fetcher's own client."""
+        return Client(changed(settings, {"network.allow_private": True}), *others)
 
 
 class World:

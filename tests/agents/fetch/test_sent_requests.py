@@ -6,13 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawlog.agents.client.client import Client
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas import urls as u
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.settings.settings import Settings
-from tests.support.fetching import URLS, Web, World, changed, running
+from tests.support.fetching import URLS, RealWeb, World, running
 from tests.support.listening import Listener
 from tests.support.raw_http import served
 
@@ -149,20 +147,12 @@ async def test_a_request_without_an_answer_has_a_page_that_says_why(
     assert len(asked) == attempts
 
 
-class _Real(Web):
-    """A real client that may reach this machine."""
-
-    def as_client(self, settings: Settings, *others: Any) -> Client:
-        """The fetcher's own client."""
-        return Client(changed(settings, {"network.allow_private": True}), *others)
-
-
 async def test_a_proxy_at_a_metadata_address_ends_its_request_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a real client: nothing is sent, nothing stays queued, and other requests to the host go on."""
     site = Listener()
-    async with served(site) as port, running(tmp_path, monkeypatch, _Real(), network__allow_private=True) as world:
+    async with served(site) as port, running(tmp_path, monkeypatch, RealWeb(), network__allow_private=True) as world:
         url = f"http://127.0.0.1:{port}/x"
         inside = RequestRecord(proxy="http://ann:s3cret@169.254.169.254:80", errback="failed")
         find(world, u.FoundUrl(url, id=7, request=inside), u.FoundUrl(url, id=8, request=POST))

@@ -1,22 +1,32 @@
 """Exits: which one a request takes, and which of them rest."""
 
 from collections import Counter
+from gzip import compress
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.exits.exits import FAILED_S, FAILURES, MOST_REST_S, REST_S, Exits
+from crawlog.streams.exits.exits import FAILED_S, FAILURES, MOST_BAN_S, MOST_REST_S, REFUSALS, REST_S, Exits, ExitWish
+from crawlog.streams.exits.refusals import Refusal, refusal_of
 from crawlog.streams.exits.ways import Exit, read_exit, read_group, read_policy
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.job_spec import request_rules
+from crawlog.streams.settings.settings import Settings
 
 HOSTS = [f"http://host-{number}:80" for number in range(200)]
 
 
-def rules(policy: str = "sticky", group: str = "") -> RequestRules:
+USUAL = request_rules(Settings())
+
+
+def rules(policy: str = "sticky", group: str = "", **more: Any) -> RequestRules:
     """Those of a job with a policy and a group."""
-    return RequestRules(exit_policy=policy, exit_group=group)
+    return replace(USUAL, exit_policy=policy, exit_group=group, **more)
 
 
 def exits(count: int) -> tuple[Exits, list[Exit]]:
@@ -160,9 +170,9 @@ def test_a_time_is_the_life_of_an_exit() -> None:
 def test_what_has_a_session_keeps_its_exit() -> None:
     """Whatever the policy says; the hosts of one domain share it."""
     known, _ = exits(5)
-    taken = {known.pick(host, rules("request"), 0.0, session="job a.test jar") for host in HOSTS}
+    taken = {known.pick(host, rules("request"), 0.0, ExitWish("job a.test jar")) for host in HOSTS}
     assert len(taken) == 1
-    assert len({known.pick("h", rules("request"), 0.0, session=f"job {n}.test ") for n in range(50)}) == 5
+    assert len({known.pick("h", rules("request"), 0.0, ExitWish(f"job {n}.test ")) for n in range(50)}) == 5
 
 
 @given(st.lists(st.integers(0, 4), max_size=60), st.sampled_from(["request", "every:2", "time:3s", "sticky"]))
@@ -200,3 +210,136 @@ def test_changed_exits_keep_what_is_known_of_those_that_stay() -> None:
     assert {known.pick(host, rules(), 1.0) for host in HOSTS[9:]} == {known.of_group("")[1]}
     known.change([])
     assert not known
+
+
+SURE, UNSURE = Refusal("http_429", is_sure=True, rest_s=60.0), Refusal("text", is_sure=False, rest_s=60.0)
+
+
+def test_an_exit_that_is_turned_away_rests_for_that_host() -> None:
+    """Twice as long each time; a page that is served ends the row. Other hosts have it as before."""
+    known, pool = exits(1)
+    for at, rest_s in ((0.0, 60.0), (60.0, 120.0), (180.0, 240.0)):
+        known.refused("h", pool[0], SURE, at, at)
+        assert known.pick("h", rules(), at) == at + rest_s
+        assert known.pick("other", rules(), at) == pool[0]
+    assert known.figures(181.0)["e0"].rests_at == 1
+    known.served("h", pool[0], 181.0)
+    assert known.pick("h", rules(), 182.0) == 420.0, "one that was sent before the ban says nothing of it"
+    known.served("h", pool[0], 500.0)
+    known.refused("h", pool[0], SURE, 500.0, 500.0)
+    assert known.pick("h", rules(), 500.0) == 560.0
+    for _ in range(20):
+        at = known.wakes_in_s("h", rules(), 0.0)
+        known.refused("h", pool[0], SURE, at, at)
+    assert known.wakes_in_s("h", rules(), at) == MOST_BAN_S
+
+
+def test_what_may_be_the_pages_own_makes_an_exit_rest_after_several_in_a_row() -> None:
+    """A page between them ends the row."""
+    known, pool = exits(1)
+    for _ in range(REFUSALS - 1):
+        known.refused("h", pool[0], UNSURE, 0.0, 0.0)
+    known.served("h", pool[0], 0.0)
+    for _ in range(REFUSALS - 1):
+        known.refused("h", pool[0], UNSURE, 1.0, 1.0)
+    assert known.pick("h", rules(), 1.0) == pool[0]
+    known.refused("h", pool[0], UNSURE, 1.0, 1.0)
+    assert known.pick("h", rules(), 1.0) == 61.0
+    assert known.figures(1.0)["e0"].bans == 2 * REFUSALS - 1
+
+
+def test_a_url_is_sent_again_by_exits_that_have_not_refused_it() -> None:
+    """A number of times; then by any, and the answer counts."""
+    known, pool = exits(3)
+    often = rules(exit_refusals=3)
+    tried = []
+    for _ in range(3):
+        picked = known.pick("h", often, 0.0, ExitWish(but=known.refused_by("u"), may_repeat=True))
+        assert isinstance(picked, Exit)
+        tried.append(picked)
+        is_again = known.again("u", picked, often)
+        assert is_again == (len(tried) < 3)
+    assert set(tried) == set(pool)
+    assert isinstance(known.pick("h", often, 0.0, ExitWish(but=known.refused_by("u"), may_repeat=True)), Exit)
+    assert isinstance(known.pick("h", often, 0.0, ExitWish(but=known.refused_by("u"))), float)
+    known.settled("u")
+    assert known.refused_by("u") == ()
+    assert not Exits(pool[:1]).again("u", pool[0], often), "there is no other exit"
+
+
+PER_EXIT = rules("request", per_exit=True)
+
+
+def test_where_delays_count_by_exit_each_has_its_own() -> None:
+    """Then the time of the first free one is the answer; one with a request in flight is not free."""
+    known, pool = exits(3)
+    wish = ExitWish(delay_s=10.0)
+    taken = [known.pick("h", PER_EXIT, float(at), wish) for at in range(3)]
+    assert set(taken) == set(pool)
+    assert known.pick("h", PER_EXIT, 3.0, wish) == 10.0
+    assert known.pick("h", PER_EXIT, 10.0, wish) == taken[0]
+    assert isinstance(taken[1], Exit)
+    known.asked("h", taken[1], 11.0)
+    assert known.pick("h", PER_EXIT, 11.0, wish) == 12.0
+    assert known.pick("h", PER_EXIT, 13.0, ExitWish(delay_s=10.0, busy=[one.name for one in pool])) == float("inf")
+    assert known.pick("other", PER_EXIT, 3.0, wish) in pool
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("pf"), st.floats(0.0, 3.0)), max_size=80),
+    st.sampled_from(["request", "every:3", "time:5s", "sticky"]),
+)
+def test_no_exit_is_taken_twice_within_a_delay(steps: list[tuple[str, float]], policy: str) -> None:
+    """Whatever fails meanwhile; and one that is to wait is served at the time that it was told."""
+    known, pool = exits(4)
+    now, asked, per_exit, wish = 0.0, dict.fromkeys(pool, -1e9), rules(policy, per_exit=True), ExitWish(delay_s=4.0)
+    for step, passes in steps:
+        now += passes
+        picked = known.pick("h", per_exit, now, wish)
+        if isinstance(picked, float):
+            assert picked > now
+            now = picked
+            picked = known.pick("h", per_exit, now, wish)
+        assert isinstance(picked, Exit)
+        assert now >= asked[picked] + 4.0
+        asked[picked] = now
+        if step == "f":
+            known.failed("h", picked, now, now)
+
+
+@pytest.mark.parametrize(
+    ("http", "location", "body", "reason", "is_sure"),
+    [
+        (403, "", b"", "http_403", False),
+        (429, "", b"", "http_429", True),
+        (503, "", b"", "http_503", True),
+        (404, "", b"<title>Not found</title>", "", False),
+        (200, "", b"<title>Are you a robot?</title>", "text", False),
+        (200, "", compress(b"<html><title lang=en>CAPTCHA"), "text", False),
+        (200, "", compress(b"<html>")[:9], "", False),
+        (200, "", b"<title>Shop</title><p>captcha", "", False),
+        (200, "", b"<title>captcha</title>" + b"x" * 300_000, "", False),
+        (302, "https://shop.test/captcha?back=1", b"", "redirect", False),
+        (302, "https://shop.test/sorry/index", b"", "redirect", False),
+        (302, "https://shop.test/captchas", b"", "", False),
+        (302, "https://shop.test/next", b"<title>captcha", "", False),
+        (None, "", b"", "", False),
+    ],
+)
+def test_an_answer_turns_an_exit_away_by_status_redirect_or_text(
+    http: int | None, location: str, body: bytes, reason: str, is_sure: bool
+) -> None:
+    """And rests it as long as the setting and the answer say."""
+    answer = Answer(http)
+    answer.body, answer.kept, answer.location = body, bool(body), location
+    answer.coding = "gzip" if body.startswith(b"\x1f") else ""
+    refusal = refusal_of(answer, USUAL, 90.0)
+    assert (refusal is not None) == bool(reason)
+    assert refusal is None or refusal == (reason, is_sure, 90.0)
+
+
+def test_signs_that_no_setting_could_have_are_none() -> None:
+    """Any client may have written the record of a job."""
+    answer = Answer(200)
+    answer.body, answer.kept = b"<title>(</title>", True
+    assert refusal_of(answer, replace(USUAL, ban_texts=("(",)), 0.0) is None

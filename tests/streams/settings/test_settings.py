@@ -122,7 +122,7 @@ def test_a_wrong_value_with_a_secret_in_it_is_told_by_its_place(pair: str, told:
         ("politness.delay_s", "did you mean politeness.delay_s?"),
         ("delay_s", "did you mean politeness.delay_s?"),
         ("max_pages", "did you mean run.max_pages?"),
-        ("politeness.x", "politeness has delay_s, per_host, per_ip, ip_rate, max_delay_s"),
+        ("politeness.x", "politeness has delay_s, per_host, per_ip, ip_rate, per_exit, max_delay_s"),
         ("zzz", "`crawlog settings` lists all"),
     ],
 )
