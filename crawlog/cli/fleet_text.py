@@ -73,6 +73,7 @@ def job_details(view: "JobView") -> list[str]:
     if view.next_start:
         start = f"its `start` begins again at {time_text(view.next_start)}"
     code = f"{view.code.project} {view.code.version} ({view.code.sha256[:12]})" if view.code else ""
+    due = f"; {counted(counts.again, 'URL')} due again later" if counts.again else ""
     told = [
         ("job", view.name),
         ("state", state(view) + (f"; {start}" if view.is_starting or view.next_start else "")),
@@ -87,7 +88,7 @@ def job_details(view: "JobView") -> list[str]:
         ("ended", time_text(view.ended_at)),
         ("counts", "" if view.is_counted else "too low: not all partitions have been reported yet"),
         ("pages", f"{counts.fetched:,} fetched, {counts.redirected:,} redirected, {counts.failed:,} failed"),
-        ("URLs", f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {counts.refused:,} refused"),
+        ("URLs", f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {counts.refused:,} refused{due}"),
         (
             "held",
             f"{counts.held:,}: no URL of them is asked for while the job, or its host, may not go on"

@@ -40,6 +40,7 @@ class DueOrder(NamedTuple):
 
 
 REOPENED = "new URLs"  # Reason of a finished job that runs again
+DUE_AGAIN = "due again"  # The same of a job that was watching
 
 
 class Dues:
@@ -77,7 +78,7 @@ class Dues:
             for name, counts in report.jobs.items():
                 mark = finished.get(name) if counts.queued else None
                 if mark is not None and self._is_first(name, mark):
-                    due.append(DueOrder(name, mark, "running", REOPENED))
+                    due.append(DueOrder(name, mark, "running", DUE_AGAIN if counts.again else REOPENED))
         return due
 
     def forget(self, due: DueOrder | Finished) -> None:
