@@ -3,6 +3,7 @@
     crawl.control  ─► ControlThread ─┬─► commands ─► StageCommands: may the stage work?
                                      ├─► an order to this process ─► it ends as at SIGTERM
     crawl.progress ─►                ├─► jobs, joins, probes ─► the stage
+                                     ├─► reports of exits and of those that use them ─► fetch, exit
                                      └─► bad records ─► the parse stage ─► crawl.dead
 
 It is a plain consumer in a thread, because every worker needs every job and command, whatever partitions it owns. A
@@ -22,8 +23,9 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
 from crawlog.schemas import control
+from crawlog.schemas.progress import Progress
 from crawlog.streams.errors import AccessDenied
-from crawlog.streams.fleet import AtEnd, BadRecord, ControlRecord, Item, ReadFault, Tail
+from crawlog.streams.fleet import AtEnd, BadRecord, ControlRecord, Item, ReadFault, Report, Tail
 from crawlog.streams.jobs import Commands
 from crawlog.streams.log import Topics
 from crawlog.streams.settings import Settings
@@ -38,8 +40,9 @@ POLL_S = 0.5  # Longest wait of one poll, and so the longest delay of a stop
 
 FETCH_WAIT_MS = 1_000  # Wait of a fetch of crawl.control; the first record ends it
 
-# Time between two looks for bad reports in crawl.progress: each report by itself would cost a fetch of its own.
-REPORTS_EVERY_S = 5.0
+# Time between two looks at crawl.progress for bad reports, and for exits: each report by itself would cost a fetch of
+# its own.
+REPORTS_EVERY_S, EXITS_EVERY_S = 5.0, 1.0
 
 BEAT_S = 1.0  # Time between two beats with which a stage tells the watchdog that it waits on purpose
 
@@ -48,6 +51,7 @@ T = TypeVar("T")
 
 Take = Callable[[control.Control], None]
 Found = Callable[[BadRecord], None]
+Reported = Callable[[Progress], None]
 
 
 class ControlThread:
@@ -57,6 +61,7 @@ class ControlThread:
         take: Called with each control record, the oldest first.
         found: Called with each bad record; None if another stage handles these.
         caught_up: Called once, after all records that the topic held at the start.
+        reported: Called in the thread with each new report of crawl.progress; None if nobody wants them.
         failed: Called in the thread with the error that ended it; no record follows.
     """
 
@@ -67,9 +72,11 @@ class ControlThread:
         take: Take,
         found: Found | None = None,
         caught_up: Callable[[], None] = lambda: None,
+        reported: Reported | None = None,
         *,
         failed: Callable[[Exception], None],
     ) -> None:
+        self._reported = reported
         self._failed = failed
         self._settings = settings
         self._topics = topics
@@ -99,13 +106,15 @@ class ControlThread:
 
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
         names = self._topics
-        places = {names.control: OFFSET_BEGINNING} | ({names.progress: OFFSET_END} if self._found is not None else {})
+        reads_reports = self._found is not None or self._reported is not None
+        every_s = EXITS_EVERY_S if self._reported is not None else REPORTS_EVERY_S
+        places = {names.control: OFFSET_BEGINNING} | ({names.progress: OFFSET_END} if reads_reports else {})
         with closing(Tail(self._settings, places, joins=True, batch=1, fetch_wait_ms=FETCH_WAIT_MS)) as tail:
             while not self._stop.is_set():
                 for item in tail.poll(POLL_S):
                     self._take(item, tail, loop)
-                if self._found is not None and time.monotonic() >= self._reports_at:
-                    self._reports_at = time.monotonic() + REPORTS_EVERY_S
+                if reads_reports and time.monotonic() >= self._reports_at:
+                    self._reports_at = time.monotonic() + every_s
                     tail.go_on(names.progress)
 
     def _take(self, item: Item, tail: Tail, loop: asyncio.AbstractEventLoop) -> None:
@@ -118,6 +127,9 @@ class ControlThread:
         """
         if isinstance(item, ControlRecord) and item.record is not None:
             loop.call_soon_threadsafe(self._pass_on, item.record)
+        elif isinstance(item, Report):
+            if self._reported is not None:
+                self._reported(item.report)
         elif isinstance(item, BadRecord):
             self._bury(item, loop)
         elif isinstance(item, ReadFault) and (
@@ -232,7 +244,13 @@ async def beating(beat: Callable[[], None], work: Awaitable[T]) -> T:
     return working.result()
 
 
-def follow(app: "CrawlApp", commands: StageCommands, take: Take | None = None, found: Found | None = None) -> None:
+def follow(
+    app: "CrawlApp",
+    commands: StageCommands,
+    take: Take | None = None,
+    found: Found | None = None,
+    reported: Reported | None = None,
+) -> None:
     """Connect a worker to crawl.control, from its beginning. Call this once, from the loop.
 
     A failure ends the worker: without crawl.control it would miss commands and new jobs.
@@ -250,5 +268,5 @@ def follow(app: "CrawlApp", commands: StageCommands, take: Take | None = None, f
         app.watchdog.end("control_unread", error, error=repr(error))
 
     names = Topics(app.crawl.kafka.prefix)
-    following = ControlThread(app.crawl, names, taken, found, commands.caught_up, failed=failed)
+    following = ControlThread(app.crawl, names, taken, found, commands.caught_up, reported, failed=failed)
     following.start(asyncio.get_running_loop())

@@ -125,6 +125,22 @@ class ExitFigures(msgspec.Struct, omit_defaults=True):
     rests_at: Whole = 0
 
 
+class ExitOffer(msgspec.Struct, frozen=True):
+    """An address that a worker of the stage `exit` lends.
+
+    Attributes:
+        name: The exit's name.
+        address: `HOST:PORT`, at which the fleet reaches it.
+        nonce: What tickets for it must sign (`streams/exits/tickets.py`); no secret.
+        tunnels: Open now.
+    """
+
+    name: str
+    address: str
+    nonce: str
+    tunnels: Whole = 0
+
+
 class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     """One worker's report on one partition of its input.
 
@@ -171,7 +187,9 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         piece, pieces: Number of this record, from 0, among those of the report; very many jobs take several records.
         gone: Jobs that earlier reports of this process named and that further ones do not: they ended long ago.
         idle_stage: The stage of a worker that owns no partition; `stage` is `IDLE` then, and `partition` -1. That of
-            `crawlog worker start` is `start`.
+            `crawlog worker start` is `start`, that of `crawlog worker exit` is `exit`.
+        offers: The addresses that an exit worker lends; empty while it ends.
+        ticket_key: The public key by which a fetch worker's tickets for exits are checked.
     """
 
     worker: str
@@ -213,6 +231,8 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     pieces: Whole = 1
     gone: list[str] = []
     idle_stage: str = ""
+    offers: list[ExitOffer] = []
+    ticket_key: str = ""
 
 
 _decoder = msgspec.json.Decoder(Progress)

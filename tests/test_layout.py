@@ -23,7 +23,6 @@ LOCKS = ("requirements.lock", "requirements-dev.lock")
 NOT_IMPORTED = {
     "aiodns": "aiohttp's AsyncResolver needs it",
     "setuptools": "Faust's venusian imports pkg_resources",
-    "uvloop": "mode loads the event loop by its name",
 }
 """Dependencies that no module of ours imports, and why they are declared."""
 

@@ -17,7 +17,9 @@ Nothing here knows of crawling.
 
 from .body import FREE_BYTES, BodyBudget
 from .client import Client
+from .connections import GuardedResolver, Refused
 from .cookie_jars import CookieJars, StoredJar
+from .exit_sources import list_fault, named_exits, read_place
 from .per_address import BUSY_S, Addresses, Busy
 from .protocol import LeaseLost
 from .transport import THE_CRAWL, Asker, HttpRequest, Transport
@@ -32,8 +34,13 @@ __all__ = [
     "Busy",
     "Client",
     "CookieJars",
+    "GuardedResolver",
     "HttpRequest",
     "LeaseLost",
+    "Refused",
     "StoredJar",
     "Transport",
+    "list_fault",
+    "named_exits",
+    "read_place",
 ]

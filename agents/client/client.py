@@ -5,6 +5,7 @@ and the address of the connected peer. Redirects are not followed here: each hop
 """
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ import aiohttp
 from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.exits import Exits, read_exit, read_group
+from crawlog.streams.exits import Exit, own_key
 from crawlog.streams.http import OK, Answer, all_headers, note, of_headers
 from crawlog.streams.job_spec import own_policy
 from crawlog.streams.requests import Proxy, headers_of, literal_refusal, port_refusal
@@ -27,6 +28,7 @@ from .body import DRAINED_BYTES, BodyBudget, Reading, read
 from .connections import (
     ROUTE,
     Connector,
+    ExitConnector,
     GuardedResolver,
     Refused,
     Route,
@@ -37,6 +39,7 @@ from .connections import (
     tls_of,
 )
 from .cookie_jars import CookieJars
+from .exit_sources import exits_of
 from .failures import failure, lost_proxy, private, refused
 from .per_address import Addresses
 from .protocol import LeaseLost
@@ -69,6 +72,7 @@ class Client:
 
     Attributes:
         exits: Its ways out.
+        lists: The lists of proxies that it has read.
         bodies: The memory budget of bodies.
         addresses: Turns at IP addresses; callers take one before each request.
     """
@@ -84,7 +88,7 @@ class Client:
         self._timeout_s = fetch.timeout_s
         self.bodies = BodyBudget(fetch.bodies_mb << 20)
         self.addresses = Addresses(settings.politeness, self.addresses_of)
-        self.exits = exits_of(settings)
+        self.exits, self.lists = exits_of(settings)
         self._builder = RequestBuilder(fetch, jars or CookieJars(), self.exits)
         self._user_agent = user_agent
         asks, servers = (fetch.dns_cache_hosts, fetch.dns_ttl_s), settings.network.dns_servers
@@ -96,12 +100,50 @@ class Client:
             self._context(self._own.rules)  # a file that cannot be read ends the start
         connector = Connector(may_ask, self._allow_private, self.exits, resolver=self._resolver, **SHARED)
         self._session = self._opened(connector)
-        self._by_socks: dict[Proxy, aiohttp.ClientSession] = {}
+        self._by_exit: dict[tuple[Exit, bool], aiohttp.ClientSession] = {}
+        self._retired: set[asyncio.Task[None]] = set()
         self._proxies = RequestProxies(self.exits, self._resolver, fetch.timeout_s)
 
-    def _socks(self, proxy: Proxy, address: str = "") -> aiohttp.ClientSession:
+    def use(self, exits: tuple[Exit, ...]) -> None:
+        """These are the exits from now on. Requests by one that is gone end in their time."""
+        if exits == tuple(self.exits):
+            return
+        self.exits.change(exits)
+        for key in self._by_exit.keys() - {(way, kind) for way in exits for kind in (False, True)}:
+            retiring = asyncio.ensure_future(self._retire(self._by_exit.pop(key)))
+            self._retired.add(retiring)
+            retiring.add_done_callback(self._retired.discard)
+
+    async def _retire(self, session: aiohttp.ClientSession) -> None:
+        try:
+            await asyncio.sleep(self._timeout_s)
+        finally:
+            await session.close()
+
+    def _session_of(self, way: Exit) -> aiohttp.ClientSession:
+        """The connections of an exit."""
+        route = ROUTE.get()
+        for_private = way.kind == "worker" and self._allow_private and (route is None or not route.is_public)
+        key = way, for_private
+        if (session := self._by_exit.get(key)) is None:
+            session = self._by_exit[key] = self._opened(self._connector(way, for_private))
+        return session
+
+    def _connector(self, way: Exit, for_private: bool) -> Connector:
+        proxy = way.proxy
+        if proxy is not None and way.kind == "worker":
+            options = SHARED | {"resolver": UnresolvedNames()}
+            return ExitConnector(proxy, self.may_ask, own_key(), for_private=for_private, **options)
+        if proxy is not None and proxy.is_socks:
+            return self._socks(proxy)
+        local = (way.address, 0) if way.address else None
+        family = socket.AF_UNSPEC if local is None else socket.AF_INET6 if ":" in way.address else socket.AF_INET
+        options = SHARED | {"resolver": self._resolver, "local_addr": local, "family": family}
+        return Connector(self.may_ask, self._allow_private, self.exits, **options)
+
+    def _socks(self, proxy: Proxy, address: str = "") -> SocksConnector:
         resolver = UnresolvedNames() if proxy.resolves else self._resolver_by_socks
-        return self._opened(SocksConnector(proxy, self.may_ask, address, resolver=resolver, **SHARED))
+        return SocksConnector(proxy, self.may_ask, address, resolver=resolver, **SHARED)
 
     def _opened(self, connector: Connector) -> aiohttp.ClientSession:
         session = aiohttp.ClientSession(
@@ -120,7 +162,10 @@ class Client:
         return session
 
     async def close(self) -> None:
-        for session in (self._session, *self._by_socks.values()):
+        for retiring in self._retired:
+            retiring.cancel()
+        await asyncio.gather(*self._retired, return_exceptions=True)
+        for session in (self._session, *self._by_exit.values()):
             await session.close()
 
     async def addresses_of(self, url: str) -> tuple[str, ...]:
@@ -284,14 +329,13 @@ class Client:
 
     async def _ask_out(self, url: str, answer: Answer, reading: Reading) -> None:
         proxy, way = reading.outgoing.proxy, reading.outgoing.exit
-        if proxy is None or not proxy.is_socks:
-            await self._ask_by(self._session, url, answer, reading)
-        elif way is None:  # the request names its proxy
-            async with self._socks(proxy, reading.outgoing.own_address) as session:
+        if way is not None:
+            await self._ask_by(self._session_of(way), url, answer, reading)
+        elif proxy is not None and proxy.is_socks:  # the request names its proxy
+            async with self._opened(self._socks(proxy, reading.outgoing.own_address)) as session:
                 await self._ask_by(session, url, answer, reading)
         else:
-            session = self._by_socks.get(proxy) or self._by_socks.setdefault(proxy, self._socks(proxy))
-            await self._ask_by(session, url, answer, reading)
+            await self._ask_by(self._session, url, answer, reading)
 
     async def _ask_by(self, session: aiohttp.ClientSession, url: str, answer: Answer, reading: Reading) -> None:
         outgoing, rules = reading.outgoing, reading.rules
@@ -324,12 +368,6 @@ class Client:
             await read(response, answer, reading)
             if rules.conditional and answer.http == OK and answer.kept and answer.body:
                 answer.validators = of_headers(headers.get("ETag"), headers.get("Last-Modified"))
-
-
-def exits_of(settings: Settings) -> Exits:
-    """The exits that the settings name."""
-    groups = {name: read_group(names) for name, names in settings.exits.groups.items()}
-    return Exits(map(read_exit, settings.exits.proxies), groups)
 
 
 def _sent_lines(response: aiohttp.ClientResponse) -> Iterator[tuple[bytes, bytes]]:

@@ -21,7 +21,7 @@ from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.exits import Exits
+from crawlog.streams.exits import Exits, TicketKey
 from crawlog.streams.requests import REACHED_NOT, Proxy, address_refusal, choose_ciphers
 from crawlog.streams.settings import Settings
 
@@ -311,6 +311,9 @@ class SocksConnector(Connector):
     """
 
     _is_proxied = True
+    _not_reached = REACHED_NOT
+    _refused = frozenset[int]()
+    _waits = 1
 
     def __init__(self, proxy: Proxy, may_ask: Callable[[], bool], address: str = "", **options: Any) -> None:
         kind = ProxyType.SOCKS5 if proxy.url.startswith("socks5") else ProxyType.SOCKS4
@@ -319,6 +322,10 @@ class SocksConnector(Connector):
         parts = urlsplit(proxy.url)
         user = (proxy.user or None, proxy.password or None)
         self._proxy = SocksProxy(kind, address or parts.hostname or "", parts.port or 0, *user, rdns=True)
+
+    def _proxy_to(self, _target: str) -> SocksProxy:
+        """The proxy, with the login for HOST:PORT."""
+        return self._proxy
 
     async def _wrap_create_connection(
         self,
@@ -331,12 +338,16 @@ class SocksConnector(Connector):
     ) -> tuple[asyncio.Transport, ResponseHandler]:
         """As aiohttp's own method, with a socket that the proxy connected."""
         host, port = addr_infos[0][4][:2]
+        within_s = self._waits * timeout.sock_connect if timeout.sock_connect else None
         try:
-            connected = await self._proxy.connect(host, port, timeout=timeout.sock_connect)
+            target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            connected = await self._proxy_to(target).connect(host, port, timeout=within_s)
         except ProxyConnectionError:
             raise ProxyFailed("proxy") from None
         except ProxyError as error:
-            if error.error_code not in REACHED_NOT:
+            if error.error_code in self._refused:
+                raise Refused(str(error).partition(" ")[2]) from None
+            if error.error_code not in self._not_reached:
                 raise ProxyFailed("proxy") from None
             raise client_error(req.connection_key, OSError(0, str(error))) from None
         try:
@@ -346,6 +357,34 @@ class SocksConnector(Connector):
         except BaseException:
             connected.close()
             raise
+
+
+class ExitConnector(SocksConnector):
+    """Connects through a worker of the stage `exit`, which resolves names and asks its own guard (`agents/exits/`).
+
+    Args:
+        key: Signs a ticket for each target.
+        for_private: Whether its tunnels may reach private addresses, if the exit allows them too. Connections are kept,
+            so tunnels of the two kinds need a connector each.
+    """
+
+    _not_reached = frozenset({502})
+    _refused = frozenset({403})
+    _waits = 2  # the exit connects for as long as this worker would, to the site behind it
+
+    def __init__(
+        self, proxy: Proxy, may_ask: Callable[[], bool], key: TicketKey, *, for_private: bool, **options: Any
+    ) -> None:
+        super().__init__(proxy, may_ask, **options)
+        parts = urlsplit(proxy.url)
+        self._at = parts.hostname or "", parts.port or 0
+        self._nonce = proxy.user
+        self._key = key
+        self._for_private = for_private
+
+    def _proxy_to(self, target: str) -> SocksProxy:
+        ticket = self._key.ticket(self._nonce, target, allows_private=self._for_private)
+        return SocksProxy(ProxyType.HTTP, *self._at, *ticket, rdns=True)
 
 
 @lru_cache(4096)

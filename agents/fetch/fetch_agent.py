@@ -32,6 +32,7 @@ from crawlog.streams.worker import CrawlApp, Suspects
 
 from .backlog import LOOK_S, PagesLog
 from .dones import JarsOfJobs
+from .exit_lines import ExitLines
 from .logins import Logins
 from .outcome import Outcomes
 from .robots import Robots, Sitemaps
@@ -113,12 +114,16 @@ class Fetcher:
         sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
         means = Means(sitemaps, logins, caution, transport, addresses, browsing, retrying, patience, self._outcomes)
         tasks = self.tasks = Tasks(stage, means, self._pages.lows, self._release)
+        lines = ExitLines(settings, client)
+        stage.on_report = lines.take
+        keeping = asyncio.create_task(lines.run())
         self.frontier.is_named = lambda host: bool(client.known(host))
         try:
             while True:
                 self._wake.clear()
                 await self._rest(has_more=not self._dispatch(tasks, robots, client))
         finally:
+            keeping.cancel()
             self.suspects.close()
             await browsing.close()
             await client.close()

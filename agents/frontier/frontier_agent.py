@@ -82,6 +82,7 @@ class OwnedFrontier:
         ownerships: By partition, the identity of its ownership: a new one where another worker may have owned it since.
         listeners: Called with each record of crawl.control.
         on_changed: Called when partitions came or went, and after each command.
+        on_report: Called in another thread with each report of crawl.progress.
         on_answered: Called with the orders that the fold of partition 0 has answered.
     """
 
@@ -105,6 +106,7 @@ class OwnedFrontier:
         self.listeners: list[Callable[[Control], None]] = [self.reported_jobs.heard]
         self.on_changed: Callable[[], None] = lambda: None
         self.on_answered: Callable[[list[Answered]], None] = lambda _: None
+        self.on_report: Callable[[Progress], None] = lambda _: None
         self.wake: Callable[[], None] = lambda: None
         self.waits: Callable[[], tuple[Counter[int], Counter[int]]] = lambda: (Counter(), Counter())
         self.drain: Callable[[], Awaitable[None]] | None = None
@@ -142,6 +144,9 @@ class OwnedFrontier:
         for listener in self.listeners:
             listener(record)
 
+    def _reported(self, report: Progress) -> None:
+        self.on_report(report)
+
     @property
     def partitions(self) -> int:
         """How many partitions crawl.urls has; known since the first partition came."""
@@ -169,7 +174,7 @@ class OwnedFrontier:
         """Restore what was assigned; returns at once."""
         if not self._follows:
             self._follows = True
-            follow(self.app, self.orders, self._heard)
+            follow(self.app, self.orders, self._heard, reported=self._reported)
         self._close()  # what a revocation that ran out of time has left
         self._kept_rests.assigned(self.app.consumer_generation_id, partitions)
         kept = {number: one for number, one in self.ownerships.items() if self._kept_rests.is_kept(number)}

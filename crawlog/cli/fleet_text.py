@@ -161,11 +161,16 @@ def worker_lines(views: "Sequence[WorkerView]") -> list[str]:
             f"{one.cpu:.0%}",
             f"{one.rss / 1e6:.0f} MB",
             one.version or "-",
-            one.trouble or ("paused" if one.paused else ""),
+            one.trouble or ("paused" if one.paused else _lends(one)),
         )
         for one in views
     ]
     return table([head, *rows], right=(3, 5, 6, 7))
+
+
+def _lends(one: "WorkerView") -> str:
+    exits = ", ".join(f"{name} at {place}" for name, place in one.exits.items())
+    return f"lends {exits}; {counted(one.tunnels, 'tunnel')}" if exits else ""
 
 
 def ordered_line(worker: "WorkerView", action: str) -> str:

@@ -14,7 +14,7 @@ from .reach import running_log
 if TYPE_CHECKING:
     from crawlog.streams.stages import Stage
 
-STAGES = ("fetch", "parse", "sink", "service", "start")
+STAGES = ("fetch", "parse", "sink", "service", "start", "exit")
 
 
 @click.command()
@@ -78,10 +78,10 @@ def status(as_json: bool, **given: Any) -> int:
 @click.command()
 @click.argument("stage", type=click.Choice(STAGES))
 @settings_options
-def worker(stage: "Stage | Literal['service', 'start']", **given: Any) -> int:
-    """Run one worker, the HTTP service, or the `start` of spiders.
+def worker(stage: "Stage | Literal['service', 'start', 'exit']", **given: Any) -> int:
+    """Run one worker, the HTTP service, the `start` of spiders, or an exit that lends this machine's addresses.
 
-    A worker is the same as `faust -A crawlog.streams.app:STAGE worker`. The other two are no Faust apps.
+    A worker is the same as `faust -A crawlog.streams.app:STAGE worker`. The other three are no Faust apps.
     """
     from crawlog.processes.folder import prepare
     from crawlog.streams.log import ensure_topics
@@ -103,6 +103,11 @@ def worker(stage: "Stage | Literal['service', 'start']", **given: Any) -> int:
         from crawlog.processes.start_process import run_starts
 
         run_starts(for_stage(settings, stage), tell)
+        return outcome.FINISHED
+    if stage == "exit":
+        from crawlog.agents.exits import lend
+
+        lend(for_stage(settings, stage), tell)
         return outcome.FINISHED
     from crawlog.streams.app import worker as work
 

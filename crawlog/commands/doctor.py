@@ -5,12 +5,14 @@ import os
 import platform
 import resource
 import shutil
+import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 
@@ -25,6 +27,7 @@ LOW_MEMORY_BYTES = 1 << 30  # Broker 300 MB, two workers 150 MB each, the superv
 FILES_BESIDE_FETCHES = 512  # RocksDB and Kafka keep some hundred files open per process
 # Kafka's own default of offsets.retention.minutes: a group that is idle for longer loses its offsets.
 WEEK_MIN = 7 * 24 * 60
+REACHED_S = 2.0  # Longest wait for an exit of another machine, seconds
 CENTURY_MIN = 100 * 365 * 24 * 60
 
 
@@ -232,6 +235,30 @@ def _broker(settings: "Settings") -> Iterator[Finding]:
         )
 
 
+def _exits(settings: "Settings") -> Iterator[Finding]:
+    """The addresses of this machine that requests leave by, and the machines that lend theirs."""
+    for address in settings.exits.addresses:
+        try:
+            with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as bound:
+                bound.bind((address, 0))
+        except OSError as error:
+            advice = "give this machine the address (`ip address add`), or take it out of exits.addresses"
+            yield Finding("exits", "fail", f"address {address}: {error.strerror}", advice)
+    if not settings.kafka.bootstrap:
+        return  # the local engine listens on loopback only
+    from .control import list_workers
+
+    for name, place in (found for worker in list_workers(settings) for found in worker.exits.items()):
+        at = urlsplit(f"//{place}")
+        try:
+            socket.create_connection((at.hostname or "", at.port or 0), REACHED_S).close()
+        except (OSError, ValueError) as error:
+            advice = "open its port to the fetch workers, or set exits.listen and exits.advertised there"
+            yield Finding("exits", "warn", f"{name} at {place} is not reached from here: {error}", advice)
+        else:
+            yield Finding("exits", "ok", f"{name} at {place}")
+
+
 def _record_size(settings: "Settings", configs: Mapping[str, str]) -> Finding:
     ours, theirs = settings.kafka.max_record_bytes, int(configs.get("message.max.bytes") or 0)
     fetched = int(configs.get("replica.fetch.max.bytes") or ours)
@@ -286,4 +313,4 @@ def _topics(settings: "Settings", counts: Mapping[str, int], *, is_readable: boo
     return Finding("topics", "ok", found)
 
 
-CHECKS: tuple[Check, ...] = (_python, _packages, _data, _limits, _browser, _deployed_code, _engine, _cluster)
+CHECKS: tuple[Check, ...] = (_python, _packages, _data, _limits, _browser, _deployed_code, _engine, _cluster, _exits)

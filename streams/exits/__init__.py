@@ -10,8 +10,10 @@ Pure: time is `now`, in seconds on a monotonic clock. The frontier and the clien
 """
 
 from .exits import FAILURES, REST_S, Exits, ExitWish
+from .lists import read_list
 from .refusals import Refusal, refusal_of
-from .ways import DIRECT, Exit, read_exit, read_group, read_policy, session_name
+from .tickets import Ticket, TicketKey, own_key
+from .ways import DIRECT, Exit, is_name, read_exit, read_group, read_policy, session_name
 
 __all__ = [
     "DIRECT",
@@ -21,8 +23,13 @@ __all__ = [
     "ExitWish",
     "Exits",
     "Refusal",
+    "Ticket",
+    "TicketKey",
+    "is_name",
+    "own_key",
     "read_exit",
     "read_group",
+    "read_list",
     "read_policy",
     "refusal_of",
     "session_name",

@@ -165,10 +165,11 @@ class Exits:
             for group, patterns in self._patterns.items()
         }
         self._members[""] = pool
-        urls = [urlsplit(each.proxy.url) for each in pool if each.proxy is not None]
+        proxies = [each.proxy for each in pool if each.proxy is not None and each.kind == "proxy"]
+        urls = [urlsplit(proxy.url) for proxy in proxies]
         self.names = frozenset(url.hostname or "" for url in urls)
         self.places = frozenset((url.hostname, url.port) for url in urls)
-        self.tells_names = any(each.proxy is not None and each.proxy.resolves for each in pool)
+        self.tells_names = any(proxy.resolves for proxy in proxies)
 
     def __bool__(self) -> bool:
         return bool(self._states)

@@ -29,6 +29,10 @@ class Exit(NamedTuple):
 DIRECT = Exit("direct", "address")  # This machine by itself, where exits of other machines stand beside it
 
 
+def is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
 def read_exit(text: str) -> Exit:
     """The exit in `[NAME=]SCHEME://[USER:PASSWORD@]HOST[:PORT]`; without a name that is HOST:PORT.
 
@@ -37,7 +41,7 @@ def read_exit(text: str) -> Exit:
     head, equals, rest = text.strip().partition("=")
     is_named = bool(equals) and "://" not in head
     proxy = read_proxy(rest if is_named else text)
-    if is_named and not _NAME.fullmatch(head):
+    if is_named and not is_name(head):
         raise ValueError("the name of an exit has letters, digits and . : - _ @, at most 100")
     return Exit(head if is_named else urlsplit(proxy.url).netloc, "proxy", proxy)
 

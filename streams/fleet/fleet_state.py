@@ -94,6 +94,8 @@ class Process:
             supervisor=report.supervisor,
             paused=report.paused,
             trouble=report.trouble,
+            exits={one.name: one.address for one in report.offers},
+            tunnels=sum(one.tunnels for one in report.offers),
         )
 
 

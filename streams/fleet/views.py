@@ -87,6 +87,8 @@ class WorkerView(msgspec.Struct, frozen=True):
         rss: Resident memory, bytes.
         reported_s: Seconds since its last report.
         trouble: An error that it retries.
+        exits: The exits that a worker of the stage `exit` lends, by name: where the fleet reaches them.
+        tunnels: Open through these.
     """
 
     id: str
@@ -103,6 +105,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     supervisor: str = ""
     paused: bool = False
     trouble: str = ""
+    exits: dict[str, str] = {}
+    tunnels: int = 0
 
 
 class StageView(msgspec.Struct, frozen=True):

@@ -108,7 +108,7 @@ def basic(user: str, password: str) -> str:
 
 
 class Proxy(NamedTuple):
-    """A proxy: its address, and the user there, if any."""
+    """A proxy: its address, and the user there, if any. That of an exit worker has the scheme `exit`, and its nonce."""
 
     url: str
     user: str = ""
@@ -116,7 +116,8 @@ class Proxy(NamedTuple):
 
     @property
     def is_socks(self) -> bool:
-        return self.url.startswith("socks")
+        """Whether it connects for us, so that every byte is the site's: by SOCKS, or as an exit worker."""
+        return self.url.startswith(("socks", "exit:"))
 
     @property
     def resolves(self) -> bool:

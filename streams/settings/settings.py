@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from crawlog.streams.printable import HIDDEN, without_secrets
 
+from .exit_section import Exits
 from .field_types import RECORD_HEADROOM
 from .machine import Engine, Kafka, Log, Pages, Parse, Query, Results, Run, Security, Service, Sink, Snapshots, State
 from .sections import (
     Canonical,
     Dedup,
-    Exits,
     Fetch,
     Fingerprint,
     Frontier,
@@ -38,6 +38,8 @@ ENVIRON_PREFIX = "CRAWLOG_"  # Prefix of a setting's name in the environment; `_
 # them: it may have come with a clone or an archive.
 NAMED_ONLY = (
     "engine.java",
+    "exits.lists",
+    "exits.listen",
     "render.browser",
     "security.spider_folders",
     "security.trusted_keys",

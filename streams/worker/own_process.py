@@ -14,8 +14,9 @@ from typing import Literal
 import structlog
 
 from crawlog.schemas.control import WorkerCommand
-from crawlog.schemas.progress import SUPERVISOR, Progress
+from crawlog.schemas.progress import SUPERVISOR, Progress, stage_of
 from crawlog.streams.exit_codes import DRAINED, EX_TEMPFAIL
+from crawlog.streams.exits import own_key
 
 _PAGE_BYTES = resource.getpagesize()
 _STATM = Path("/proc/self/statm")
@@ -48,6 +49,8 @@ class OwnProcess:
             report.supervisor = self._supervisor
             report.cpu_s = cpu_s
             report.rss = rss
+            if stage_of(report) == "fetch":
+                report.ticket_key = own_key().public
 
 
 def _cpu_s() -> float:

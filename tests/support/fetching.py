@@ -16,6 +16,7 @@ import pytest
 
 from crawlog.agents.client.body import BodyBudget
 from crawlog.agents.client.client import Client
+from crawlog.agents.client.exit_sources import Lists
 from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.client.transport import HttpRequest, Transport
 from crawlog.agents.fetch import fetch_agent
@@ -29,6 +30,7 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.exits.exits import Exits
+from crawlog.streams.exits.ways import Exit
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.validators import of_headers
 from crawlog.streams.settings.settings import Settings
@@ -144,12 +146,17 @@ class Web:
     ended: list[str] = field(default_factory=list)
     under_way: set[str] = field(default_factory=set)
     most: int = 0
+    lists: Lists = field(default_factory=dict)
     addresses: Addresses = field(init=False)
     exits: Exits = field(default_factory=Exits)
 
     def as_client(self, *_: Any) -> Any:
         """What the fetcher has for a client."""
         return self
+
+    def use(self, exits: tuple[Exit, ...]) -> None:
+        """These are its exits from now on."""
+        self.exits.change(exits)
 
     async def get(self, request: HttpRequest) -> Answer:
         """An HTML page, or the robots.txt."""

@@ -315,6 +315,8 @@ PLAIN = {
     "exits.groups": r"[a-z*]{1,5}(,[a-z:1]{1,5})?",
     "exits.policy": r"sticky|request|every:[1-9]|time:[1-9]s",
     "fetch.user_agent": r"[ -~]{0,20}",
+    "exits.listen": r"([a-z]{1,9}:[1-9]{4})?",
+    "exits.advertised": r"([a-z]{1,9}:[1-9]{4})?",
     "robots.token": r"[A-Za-z_-]{1,9}",
     "network.tls": r"compatible|modern|AES(128|256)-SHA",
 }
@@ -337,6 +339,7 @@ FORMS = {
     "fetch.headers": r"X-[a-z]{1,9}: [!-~]([ -~]{0,9}[!-~])?",
     "fetch.logins": r"https://[a-z]{1,9}:[a-z]{0,9}@[a-z]{1,9}(:[1-9]{4})?",
     "exits.proxies": r"https?://([a-z]{1,9}:[a-z]{0,9}@)?[a-z]{1,9}(:[1-9]{4})?",
+    "exits.addresses": r"10\.[0-9]\.[0-9]\.1|::[1-9]",
     "network.dns_servers": r"(10\.[0-9]\.[0-9]\.1|\[::[1-9]\])(:[1-9]{4})?",
     "security.spider_folders": r"~?/[ -~]{0,9}",
     "service.hosts": r"[a-z0-9.-]{1,9}|::[1-9]",
