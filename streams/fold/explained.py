@@ -7,7 +7,7 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.urls import MAX_PRIORITY
-from crawlog.streams.printable import HIDDEN
+from crawlog.streams.printable import HIDDEN, utc_text
 from crawlog.streams.redaction import named_request, shown_found
 from crawlog.streams.url import MAX_URL_LENGTH, Canonicaliser, Place
 
@@ -71,7 +71,9 @@ def dropping_rules(spec: u.JobSpec) -> str:
 def explained(verdict: str, rule: str, spec: u.JobSpec, found: u.FoundUrl, place: Place) -> str:
     """A verdict of the fold in words, with the value of the rule that decided."""
     if verdict == "queued":
-        return "queued"
+        again = ", although it is done: it is asked for again" if found.again else ""
+        eta = f", to be fetched from {utc_text(found.eta)} on" if found.eta > 0 else ""
+        return f"queued{again}{eta}" + (f", not after {utc_text(found.expires)}" if found.expires > 0 else "")
     if verdict == "known":
         return "known already"
     if verdict == "nearer":

@@ -180,7 +180,7 @@ def _verdict(before: JobCounts, after: JobCounts, heard: set[str]) -> tuple[str,
         return "dropped", rule
     if after.seen != before.seen and "queued" not in heard:
         return "known", ""
-    return ("queued", "") if "queued" in heard else ("nearer", "")
+    return ("nearer" if heard.isdisjoint(("queued", "waiting")) else "queued"), ""
 
 
 def _effect(heard: set[str]) -> str:
