@@ -31,6 +31,7 @@ def deploy(source: Path, project: str, version: str, key_file: Path | None, as_j
     DIR is a Scrapy project (the folder of its scrapy.cfg), a folder of spider files, or an egg. Default: here.
     """
     from crawlog.commands.projects import deploy as put
+    from crawlog.jobs.schedules import follow_project
 
     settings = settings_of(given)
     with reachable_log(settings) as reached:
@@ -41,6 +42,7 @@ def deploy(source: Path, project: str, version: str, key_file: Path | None, as_j
         key = read_key(key_file) if key_file else None
         named = project or (source.stem.partition("-")[0] if source.is_file() else "")
         found = put(reached, source.read_bytes() if source.is_file() else source, named, version, _user(), key)
+        follow_project(reached, found.project, tell)
     if as_json:
         answer(msgspec.json.encode(found).decode())
     else:

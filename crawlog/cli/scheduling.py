@@ -1,6 +1,5 @@
 """`crawlog schedule`: jobs that are submitted again and again."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -10,7 +9,7 @@ import rich_click as click
 
 from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.printable import escaped
+from crawlog.streams.printable import escaped, shown_time, utc_text
 from crawlog.terminal import answer, table, tell
 
 from .jobs import requested, submit
@@ -213,5 +212,5 @@ def _some(names: "Sequence[str]") -> str:
 def _time(at: int | None, zone: str = "UTC") -> str:
     if at is None:
         return "-"
-    text = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return text if zone == "UTC" else f"{text} ({datetime.fromtimestamp(at, ZoneInfo(zone)):%H:%M} in {zone})"
+    text = f"{utc_text(at)} UTC"
+    return text if zone == "UTC" else f"{text} ({shown_time(at, ZoneInfo(zone)):%H:%M} in {zone})"

@@ -21,6 +21,7 @@ import msgspec
 from crawlog.schemas.code import CodeManifest, Name
 from crawlog.schemas.control import CodeNote, JobCopy
 from crawlog.schemas.job_orders import CodeRef
+from crawlog.schemas.schedules import JobSchedule
 from crawlog.streams.errors import Misconfigured, SpiderDied
 
 if TYPE_CHECKING:
@@ -296,6 +297,8 @@ def _sweep(settings: "Settings", log: "CodeLog") -> list[tuple[str, CodeRef]]:
     control = read_control(settings, Topics(settings.kafka.prefix))
     copies = [one for one in control.of(JobCopy) if one.spec.state != "deleted"]
     pins = [(one.job, one.spec.code) for one in copies if one.spec.code is not None]
+    schedules = ((one.name, job.spec.code) for one in control.of(JobSchedule) for job in one.jobs)
+    pins += [(f"schedule {name}", code) for name, code in schedules if code is not None]
     pinned = {ref for _, ref in pins}
     notes, trusted = code_notes(settings), trusted_keys(settings)
     ours = [entry.manifest for entry in log.entries if not refusal(entry.signed, trusted)]

@@ -61,9 +61,7 @@ def run_jobs(settings: Settings, schedule: JobSchedule, say: Callable[[str], Non
     spiders = [one for one in known if fnmatchcase(one, request.spider)]
     if not spiders:
         has = ", ".join(known[:20]) or "none"
-        raise Misconfigured(
-            f"no spider of project {request.project or '(--project)'} fits {request.spider}; it has {has}"
-        )
+        raise Misconfigured(f"no spider of project {request.project} fits {request.spider!r:.100}; it has {has}")
     return tuple(
         _job(settings, msgspec.structs.replace(request, spider=one), submission.sitemaps, _suffix(one), say)
         for one in spiders
@@ -85,7 +83,7 @@ def _job(
     with ExitStack() as opened:
         wanted = wanted_of(settings, request, NO_PARTS._replace(facts=facts), say, opened, code=code)
         at_epoch = JobCopy(wanted.name, JobSpec())  # `%(time)s` in the name of an output is that of the run
-        spec = wanted.spec(settings, at_epoch, say)
+        spec = msgspec.structs.replace(wanted.spec(settings, at_epoch, say), at=0.0, changed_at=0.0)
     if sitemaps:
         spec = msgspec.structs.replace(spec, starts=False, fed=False)
     if not (wanted.urls or sitemaps or spec.starts):

@@ -203,7 +203,7 @@ def add_schedule(
     schedule = JobSchedule(
         wanted.name,
         since,
-        request=msgspec.to_builtins(Submission(wanted.submit, wanted.sitemaps)),
+        request=msgspec.json.decode(msgspec.json.encode(Submission(wanted.submit, wanted.sitemaps))),
         base=base_of(settings),
         cron=wanted.cron.strip(),
         zone=wanted.tz,
@@ -290,7 +290,8 @@ def follow_project(settings: Settings, project: str, say: Callable[[str], None] 
         except CrawlError as error:
             say(f"schedule {one.name} goes on with the version before: {error}")
         else:
-            _written(settings, control, msgspec.structs.replace(one, jobs=jobs))
+            if jobs != one.jobs:
+                _written(settings, control, msgspec.structs.replace(one, jobs=jobs))
 
 
 def _changed(settings: Settings, name: str, change: Callable[[JobSchedule], JobSchedule]) -> ScheduleView:

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 import msgspec
+import structlog
 
 from crawlog.commands.projects import (
     Deployed,
@@ -14,6 +15,7 @@ from crawlog.commands.projects import (
     is_in_log,
     versions,
 )
+from crawlog.jobs.schedules import follow_project
 from crawlog.streams.cluster import log_bounds
 from crawlog.streams.fleet import HostView, StageView, WorkerView, letters_of
 from crawlog.streams.log import Topics
@@ -21,6 +23,8 @@ from crawlog.streams.settings import masked, values
 
 from .answers import AnswerError
 from .endpoint import ApiCall, ApiEndpoint
+
+log = structlog.get_logger()
 
 
 class StatusAnswer(msgspec.Struct, frozen=True):
@@ -133,8 +137,15 @@ def _of_project(call: ApiCall) -> list[ProjectVersion]:
     return versions(call.settings, _known(call))
 
 
+def schedule_stays(line: str) -> None:
+    """Logs that a schedule goes on with the version before: whoever deploys by a program sees no line."""
+    log.warning("schedule_stays", line=line)
+
+
 def _deploy(call: ApiCall) -> Deployed:
-    return deploy(call.settings, call.body, call.path["project"], call.path["version"], call.user)
+    deployed = deploy(call.settings, call.body, call.path["project"], call.path["version"], call.user)
+    follow_project(call.settings, deployed.project, schedule_stays)
+    return deployed
 
 
 def _delete_version(call: ApiCall) -> Removed:

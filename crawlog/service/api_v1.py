@@ -9,8 +9,9 @@ from aiohttp import web
 
 import crawlog
 from crawlog.jobs.request import JobRequest
+from crawlog.jobs.schedules import ScheduleRequest
 
-from . import api_control, api_fleet, api_items, api_jobs
+from . import api_control, api_fleet, api_items, api_jobs, api_schedules
 from .answers import ErrorBody
 from .endpoint import BASE, ApiEndpoint, handler_of
 from .routing import add
@@ -20,6 +21,7 @@ ENDPOINTS: tuple[ApiEndpoint, ...] = (
     *api_items.ENDPOINTS,
     *api_fleet.ENDPOINTS,
     *api_control.ENDPOINTS,
+    *api_schedules.ENDPOINTS,
 )
 
 
@@ -27,7 +29,7 @@ def routes(app: web.Application) -> None:
     """Adds them."""
     api_items.prepare(app)
     for endpoint in ENDPOINTS:
-        kind = {"is_upload": endpoint.body is bytes, "runs_code": endpoint.body is JobRequest}
+        kind = {"is_upload": endpoint.body is bytes, "runs_code": endpoint.body in (JobRequest, ScheduleRequest)}
         add(app, endpoint.method, BASE + endpoint.path, handler_of(endpoint), endpoint.role, **kind)
     described = msgspec.json.encode(description(ENDPOINTS))
 
@@ -60,6 +62,7 @@ PLACE = "#/components/schemas/{name}"
 # Schemas of names in paths; others are texts.
 NAMES: dict[str, dict[str, Any]] = {
     "job": {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"},
+    "schedule": {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$"},
     "offset": {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1},
 }
 

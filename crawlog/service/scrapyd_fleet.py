@@ -16,11 +16,13 @@ from aiohttp import web
 
 from crawlog.commands import projects
 from crawlog.jobs.changes import cancel_job
+from crawlog.jobs.schedules import follow_project
 from crawlog.streams.errors import EngineError, InvalidState
 from crawlog.streams.fleet import JobView
 from crawlog.streams.jobs import traits
 from crawlog.streams.printable import shown_time
 
+from .api_fleet import schedule_stays
 from .routing import FLEET, SETTINGS, SUBMITS, UPLOADS, WORK, TooMuchWork
 
 if TYPE_CHECKING:
@@ -115,6 +117,7 @@ class ScrapydFleet:
     async def add_version(self, project: str, version: str, egg: bytes, by: str) -> int:
         """Deploys a version; returns how many spiders it has."""
         deployed = await self._app[UPLOADS].do(projects.deploy, self._settings, egg, project, version, by)
+        await self._app[UPLOADS].do(follow_project, self._settings, project, schedule_stays)
         return len(deployed.spiders)
 
     async def delete(self, project: str, version: str | None, by: str) -> None:

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.printable import shown_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,5 +165,4 @@ def newest(rule: TimeRule, after: int, upto: int, most: int) -> list[int]:
 
 def stamp(at: int) -> str:
     """A planned time in the name of a run: `20261129T0600Z`, with seconds if it has some."""
-    moment = datetime.fromtimestamp(at, UTC)
-    return moment.strftime("%Y%m%dT%H%M%SZ" if at % 60 else "%Y%m%dT%H%MZ")
+    return shown_time(at).strftime("%Y%m%dT%H%M%SZ" if at % 60 else "%Y%m%dT%H%MZ")
