@@ -90,7 +90,7 @@ class HostQueues:
             row = msgspec.structs.replace(row, id=found.id, request=packed(found.request), via=found.via)
         if found.expires or job.spec.recrawl.age is not None:
             row = msgspec.structs.replace(
-                row, expires=found.expires, again=again.of_found(job.spec.recrawl, found, was)
+                row, expires=_whole(found.expires), again=again.of_found(job.spec.recrawl, found, was)
             )
         if found.eta > 0:
             self._let_wait(job, place, row, sequence, found.eta, MAX_DUE_S)
@@ -169,7 +169,7 @@ class HostQueues:
         Args:
             after_s: How long after it was done.
         """
-        later = msgspec.structs.replace(row, attempt=0, began=False, again=known, expires=0.0)
+        later = msgspec.structs.replace(row, attempt=0, began=False, again=known, expires=0)
         self._let_wait(job, place, later, sequence, known.done_at + after_s, after_s)
 
     def waiting_again(self, job: JobState, place: Place, sequence: int) -> r.QueueRow | None:
@@ -223,6 +223,10 @@ class HostQueues:
     def forget(self, job: int) -> None:
         """Remove the host queues of a job from memory: its rows were dropped."""
         self.held = {key: queue for key, queue in self.held.items() if r.unpack_host_queue(key)[0] != job}
+
+
+def _whole(expires: float) -> int:
+    return max(int(min(expires, MAX_DUE_S)), 1) if expires > 0 else 0
 
 
 def bounded_priority(priority: int) -> int:

@@ -193,7 +193,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
         attempt: Attempts made so far.
         due_ms, wait_s: When the next attempt is due (UTC epoch milliseconds), and the length of that wait; both are 0
             for a URL that may be fetched now.
-        expires: UTC epoch seconds from which on it is not fetched; 0 for never.
+        expires: UTC epoch seconds from which on it is not fetched; 0 for never. A whole number takes one byte.
         again: Of a job whose URLs are due again; None in other jobs.
     """
 
@@ -210,7 +210,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     request: bytes = b""
     began: bool = False
     via: bytes = b""
-    expires: float = 0.0
+    expires: int = 0
     again: Recurrence | None = None
 
     @property
