@@ -9,6 +9,7 @@ partition, so their (partition, offset) grows with time.
 
 from collections.abc import Mapping
 from sys import float_info
+from typing import Literal
 
 import msgspec
 
@@ -28,6 +29,10 @@ LARGEST = float_info.max
 GREATEST, LEAST = "<max>", "<min>"
 
 
+# What has changed on a page since it was parsed before. `same` also of a page that has no items, and had none.
+Change = Literal["", "new", "changed", "same", "gone"]
+
+
 class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """The items of one page.
 
@@ -39,6 +44,9 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
         raw: Whether the items are as scraped: tagged values, which become rows behind the job's pipelines.
         stats: Stats that the page changed, as differences; see `START_STATS` and `GREATEST`.
         unread: Why no callback of the spider got the page; empty if one did.
+        change: Only for jobs whose URLs are due again; empty also for an answer that does not say, such as a 503. A
+            record that is not `same` is in crawl.changes, too.
+        was: (partition, offset) in crawl.items of the record with the items before; None if there were none.
     """
 
     job: str
@@ -51,6 +59,8 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
     raw: bool = False
     stats: dict[str, float] = {}
     unread: str = ""
+    change: Change = ""
+    was: tuple[int, int] | None = None
 
 
 _decoder = msgspec.json.Decoder(ItemsRecord)

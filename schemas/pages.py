@@ -38,6 +38,18 @@ class ActionResult(msgspec.Struct, omit_defaults=True, frozen=True):
         return self.data or (msgspec.json.decode(self.json) if self.json else None)
 
 
+class Was(msgspec.Struct, omit_defaults=True, frozen=True):
+    """What was known of a page when it was asked for; of the newest `PageChange`.
+
+    Attributes:
+        digest: 0 if it was not parsed before.
+        item: (partition, offset) in crawl.items of the record that had its items first; None if it had none.
+    """
+
+    digest: int = 0
+    item: tuple[int, int] | None = None
+
+
 class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """All data of a response except its body.
 
@@ -95,6 +107,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
             has none.
         leads_back: Whether it redirects back to a URL that redirected here, and that would now get cookies that it was
             not sent before.
+        was: Of a job whose URLs are due again; None in other jobs.
     """
 
     url: str
@@ -135,6 +148,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     worker: str = ""
     exit: str = ""
     via: bytes = b""
+    was: Was | None = None
 
     @property
     def is_refused(self) -> bool:

@@ -1,8 +1,9 @@
 """crawl.urls: the URLs found for a domain and the results of their attempts.
 
-A record is one of six, told apart by the field it has: `urls` (found), `results` (done), `spec` (job), `joins` (scope
-names of a job), `rewind` (epoch), `order` (change of a job). All are JSON, so that kcat reads the crawl. From any Kafka
-client a bare `{"url": …}` or a plain line is a found of one URL; blanks and a BOM around it do not count.
+A record is one of seven, told apart by the field it has: `urls` (found), `results` (done), `changes` (digests of
+items), `spec` (job), `joins` (scope names of a job), `rewind` (epoch), `order` (change of a job). All are JSON, so that
+kcat reads the crawl. From any Kafka client a bare `{"url": …}` or a plain line is a found of one URL; blanks and a BOM
+around it do not count.
 Keyed by registrable domain; a batch over several domains of one partition has no key and the partition set.
 """
 
@@ -66,7 +67,7 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
         age: How long after it was done it is due again, seconds; 0 for the job's `recrawl.age`. Jobs without one ignore
             this and the two that follow.
         itag: Version of the page: a known URL that was found with another one is due at once, with the same one it is
-            not asked again.
+            not asked for until later.
         lastmod: UTC epoch seconds of the page's last change, from a sitemap; 0 if unknown. It works like `itag`.
     """
 
@@ -153,6 +154,27 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
     jar: str = ""
     cookies: tuple[CookieChange, ...] = ()
     unkept: str = ""
+
+
+class PageChange(msgspec.Struct, omit_defaults=True, frozen=True):
+    """The digest of a page's items, written by parse behind them; only for jobs whose URLs are due again.
+
+    Attributes:
+        url, row, priority: As in the page's done.
+        page: Offset of the page in crawl.pages; its partition is the record's.
+        digest: Of the items, or of the links where there are no items; `GONE` for a page that is gone.
+        item: (partition, offset) in crawl.items of the record that had these items first; None without items.
+    """
+
+    url: str
+    row: int
+    page: int
+    digest: int
+    item: tuple[int, int] | None = None
+    priority: int = 0
+
+
+GONE = 1  # `PageChange.digest` of a page that answered with 404 or 410
 
 
 class Setting(NamedTuple):
@@ -258,13 +280,15 @@ class RecrawlRules(msgspec.Struct, omit_defaults=True, frozen=True):
     Attributes:
         age: How long after it was done, seconds; None for never.
         adaptive: Whether a URL that changed is due sooner from then on, and one that did not later.
-        min_age, max_age: Bounds of that, seconds.
+        min_age, max_age: Bounds of that, seconds; `max_age` also bounds how long a `lastmod` or an `itag` postpones it.
+        ignore: Fields of items that are no change.
     """
 
     age: Annotated[float, msgspec.Meta(gt=0)] | None = None
     adaptive: bool = False
     min_age: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     max_age: Annotated[float, msgspec.Meta(gt=0)] = 90 * 86_400.0
+    ignore: tuple[str, ...] = ()
 
 
 # Value of a field that a job's record does not have; `policy_of` replaces it by the worker's setting.
@@ -502,7 +526,7 @@ class JobOrder(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
-    """A record of crawl.urls, of any of the six kinds.
+    """A record of crawl.urls, of any of the seven kinds.
 
     Attributes:
         job: Its job; None means the only active job, else `default`.
@@ -522,6 +546,7 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
     urls: list[FoundUrl] | None = None
     dropped: dict[str, int] = {}
     results: list[Result] | None = None
+    changes: list[PageChange] | None = None
     spec: JobSpec | None = None
     joins: tuple[str, ...] | None = None
     rewind: Rewind | None = None
@@ -541,7 +566,7 @@ DEFAULT_JOB = "default"
 DEFAULT_SPEC = JobSpec(rev=0, scope=ScopeSpec(kind="host"))
 
 # Fields that say of which kind a record is: each record has one of them.
-_KINDS = ("urls", "results", "spec", "joins", "rewind", "order", "url")
+_KINDS = ("urls", "results", "changes", "spec", "joins", "rewind", "order", "url")
 
 _parts = attrgetter(*_KINDS)
 _decoder = msgspec.json.Decoder(UrlsRecord)
@@ -576,9 +601,9 @@ def decode(value: bytes | None) -> UrlsRecord:
     if _parts(record).count(None) != len(_KINDS) - 1:
         raise ValueError(f"a record has exactly one of {', '.join(_KINDS)}")
     if record.job is None and any(
-        part is not None for part in (record.results, record.spec, record.joins, record.order)
+        part is not None for part in (record.results, record.changes, record.spec, record.joins, record.order)
     ):
-        raise ValueError("each done, job record, order and record of scope names names its job")
+        raise ValueError("each done, change, job record, order and record of scope names names its job")
     if record.url is not None:
         record.urls = [FoundUrl(record.url, record.depth, record.priority, record.source, record.parent, record.hops)]
     if record.rewind is not None:

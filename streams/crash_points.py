@@ -81,6 +81,8 @@ POINTS = {
     "parse.item.sending": "before a page's items",
     "parse.founds.sending": "before a batch of founds",
     "parse.founds.acknowledged": "the founds are in the log, the page is not done",
+    "parse.changes.sending": "a page's items are in the log, before the state learns of their change",
+    "parse.changes.acknowledged": "it is in the log, the page is not done",
     "parse.page.done": "all outputs of a page are in the log, its offset is not committed",
     "parse.dead.sending": "before a page goes to crawl.dead",
     "sink.rows.writing": "before rows are appended to the file",

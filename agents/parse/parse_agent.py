@@ -18,6 +18,7 @@ waits until smaller ones are parsed (`turns.py`). `stage.py` handles one page; t
 
 import asyncio
 import time
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -131,6 +132,7 @@ class ParseWorker:
         self._app.watchdog.on_blocked = guard.notes.blame
         stage = ParseStage(names, Places(count), self._founds, self._items, positions.done, time.time, guard)
         stage.passes_over = positions.passes_over
+        stage.lacks_flush = partial(self._flush_soon, is_needed=True)
         rules = ChildRules.of(settings, guard.trust, guard.bounds)
         loop, downloads = asyncio.get_running_loop(), Downloads(settings)
         stage.spiders = SpiderPages(
@@ -192,8 +194,8 @@ class ParseWorker:
                 await waits.parse_asides()
                 self._flush_soon()
 
-    def _flush_soon(self) -> None:
-        if self._timer is None and self._stage is not None and self._stage.gathered:
+    def _flush_soon(self, *, is_needed: bool = False) -> None:
+        if self._timer is None and self._stage is not None and (is_needed or self._stage.gathered):
             self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
 
     def _flush(self) -> None:

@@ -73,6 +73,7 @@ class ParseStage:
         untried: Pages that wait for their trial; each new one calls `lacks_trial`.
         bodiless: Pages that were not modified, by (partition, offset); each new one calls `lacks_bodies`.
         gathered: Pages parsed since the last flush.
+        lacks_flush: Called when a change waits for a flush.
         parsed: Pages taken, by job; the latest job is at the end.
         remarks: What is told of these jobs' pages, where they have a spider.
         passes_over: Whether a page (partition, offset, job) is skipped: a replay of another job reads it again.
@@ -94,7 +95,8 @@ class ParseStage:
         self.passes_over: Callable[[int, int, str], bool] = lambda *_: False
         self._places = places
         self._topic = names.pages
-        self._outputs = Outputs(names, founds, items, now, places.partitions)
+        flush = lambda: self.lacks_flush()  # noqa: E731, PLW0108  # it is set later
+        self._outputs = Outputs(names, founds, items, now, places.partitions, flush)
         self.written = self._outputs.written
         self._jobs = Jobs(places, guard.check)
         self._held = Held()
@@ -105,6 +107,7 @@ class ParseStage:
         self.lacks_trial: Callable[[], None] = lambda: None
         self.bodiless: dict[tuple[int, int], TakenPage] = {}
         self.lacks_bodies: Callable[[], None] = lambda: None
+        self.lacks_flush: Callable[[], None] = lambda: None
         self.gathered = 0
         self.pages = 0
         self.parsed: dict[str, int] = {}

@@ -83,7 +83,7 @@ def _stages(call: ApiCall) -> list[StageView]:
 
 def _topics(call: ApiCall) -> list[TopicView]:
     names, count = Topics(call.settings.kafka.prefix), call.settings.kafka.partitions
-    counts = {names.urls: count, names.pages: count, names.items: count}
+    counts = {names.urls: count, names.pages: count, names.items: count, names.changes: count}
     counts |= dict.fromkeys((names.control, names.progress, names.dead, names.code, names.logs), 1)
     views = []
     for name, partitions in counts.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from crawlog.schemas import urls as u
-from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.pages import PageMeta, Was
 from crawlog.streams import fold
 from crawlog.streams.http import REDIRECTS, essence
 from crawlog.streams.requests import NEEDS_LAX_TLS, NEEDS_PRIVATE
@@ -131,6 +131,7 @@ def page(task: "Task", answer: "Answer", now: float, rest_s: float = 0.0, worker
         rest_s=rest_s,
         worker=worker,
         exit=answer.exit,
+        was=Was(row.again.digest, row.again.item) if row.again is not None else None,
     )
 
 

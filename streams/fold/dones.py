@@ -1,7 +1,9 @@
-"""Dones: the result of each attempt ends its URL's row, or moves it to the waiting ones.
+"""Dones: the result of each attempt ends its URL's row, or moves it to the waiting ones. And changes of pages.
 
 A done names its row, so it is found by one look-up. A done without a row changes nothing: a doubled one is harmless.
 """
+
+import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.requests import MAX_JAR_BYTES
@@ -66,6 +68,23 @@ class Dones:
         self._queues.remove(job, place, key, row, result.row)
         self._settle(job, result, place, row, at)
 
+    def take_change(self, job: JobState, change: u.PageChange, at: float) -> None:
+        """Fold the digest of a page's items, before or after the page's done; that of an older page changes nothing."""
+        if not _fits(change):
+            job.counts.bad += 1
+            return
+        place = self._places.of(change.url)
+        key, stored = self._standing(job, place.host_hash, change)
+        row = r.read_queued(stored) if stored is not None else None
+        if row is None or row.again is None or row.url != change.url or change.page < row.again.page:
+            return
+        known, changed = row.again, again.after_change(job.spec.recrawl, row.again, change)
+        row = msgspec.structs.replace(row, again=changed)
+        if changed.every_s != known.every_s and again.is_regular(row, known, at):
+            self._queues.due_after(job, place, row, change.row, changed.every_s)
+        else:
+            self._queues.put(job, place, key, row)
+
     def awaiting(self, job: JobState, result: u.Result) -> r.QueueRow | None:
         """The row that a done of the job's epoch would end; None if the done would change nothing."""
         if not _is_sound(result):
@@ -74,8 +93,8 @@ class Dones:
         row = r.read_queued(stored) if stored is not None else None
         return row if row is not None and _concerns(result, row) else None
 
-    def _standing(self, job: JobState, host: int, result: u.Result) -> tuple[bytes, bytes | None]:
-        """The row that a done names: queued or waiting."""
+    def _standing(self, job: JobState, host: int, result: u.Result | u.PageChange) -> tuple[bytes, bytes | None]:
+        """The row that a done or a change names: queued or waiting."""
         key = r.queue_key(job.number, host, bounded_priority(result.priority), result.row, job.lifo)
         stored = self._rows.get(key)
         if stored is not None:
@@ -123,7 +142,13 @@ class Dones:
         self._rows.put(key, r.pack(r.HostRow(at, wait_s, failures)))
 
 
-def _is_sound(result: u.Result) -> bool:
+def _fits(change: u.PageChange) -> bool:
+    """Whether a row can hold the numbers of a change."""
+    numbers = (change.page, *(change.item or ()))
+    return _is_sound(change) and 0 <= change.digest < 1 << 64 and all(0 <= number < MAX_OFFSET for number in numbers)
+
+
+def _is_sound(result: u.Result | u.PageChange) -> bool:
     return 0 <= result.row < 1 << 64 and result.url.startswith(("http://", "https://"))
 
 

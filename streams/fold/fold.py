@@ -91,8 +91,8 @@ class Fold:
             return self._take_deletion(record)
         if record.urls is not None:
             return self._take_urls(record, offset)
-        if record.results is not None:
-            return self._take_results(record, record.results, timestamp_s)
+        if record.results is not None or record.changes is not None:
+            return self._take_results(record, timestamp_s)
         return self._take_rare(record, offset)
 
     def _take_rare(self, record: u.UrlsRecord, offset: int) -> Effects:
@@ -116,12 +116,16 @@ class Fold:
                 job = None
         return self.offers.take(job, record, offset)
 
-    def _take_results(self, record: u.UrlsRecord, results: list[u.Result], timestamp_s: float) -> Effects:
+    def _take_results(self, record: u.UrlsRecord, timestamp_s: float) -> Effects:
+        """Fold what became of attempts, or how pages have changed."""
         job = self._jobs.of(record)
         if job is not None and record.epoch > job.after:
             job.count_record()
-            for result in results:
+            for result in record.results or ():
                 self.dones.take(job, result, record.epoch, timestamp_s)
+            if record.epoch == job.epoch:
+                for change in record.changes or ():
+                    self.dones.take_change(job, change, record.at or timestamp_s)
         return NO_EFFECTS
 
     def flush(self) -> None:

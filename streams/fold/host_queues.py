@@ -128,7 +128,14 @@ class HostQueues:
 
     def begin(self, job: JobState, place: Place, key: bytes, row: r.QueueRow) -> None:
         """Note in a URL's row that its request may have been sent."""
-        value = r.pack(msgspec.structs.replace(row, began=True))
+        self.put(job, place, key, msgspec.structs.replace(row, began=True))
+
+    def put(self, job: JobState, place: Place, key: bytes, row: r.QueueRow) -> None:
+        """Change a row that stays where it is."""
+        value = r.pack(row)
+        if key[:1] == b"w":  # nobody holds the value of a waiting row
+            self._rows.put(key, value)
+            return
         self._rows.put_ordered(key, value)
         if self.listener is not None:
             self.listener.lowered(job.number, place.host, key, value)

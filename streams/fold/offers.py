@@ -80,7 +80,7 @@ class Offers:
                 self._rows.put(r.parked_key(sequence, record.job), r.pack(parked))
                 self._parked += 1
             else:
-                self.offer(job, found, placed, sequence)
+                self.offer(job, found, placed, sequence, record.at)
         for key in ahead:
             self._rows.let_go(key)
         return effects
@@ -155,7 +155,9 @@ class Offers:
 
     # ------------------------------------------------------------------ one URL
 
-    def offer(self, job: JobState, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
+    def offer(  # a found, where it belongs, and when it was made
+        self, job: JobState, found: u.FoundUrl, placed: Placed | None, sequence: int, at: float = 0.0
+    ) -> None:
         """Queue a URL and mark it seen, unless a rule drops it or the job knows it."""
         if placed is None:
             job.counts.bad += 1
@@ -168,7 +170,7 @@ class Offers:
             job.count_dropped(rule)
             return
         if self._knows(job, place, mark):
-            self._offer_known(job, found, placed, sequence)
+            self._offer_known(job, found, placed, sequence, at)
             return
         rule = self._refusal_of_new(job, found, url, place)
         if rule is not None:
@@ -178,7 +180,7 @@ class Offers:
         self._note_depth(job, place, mark, (found.depth, bounded_priority(found.priority), sequence))
         self._queues.add(job, found, url, place, sequence)
 
-    def _offer_known(self, job: JobState, found: u.FoundUrl, placed: Placed, sequence: int) -> None:
+    def _offer_known(self, job: JobState, found: u.FoundUrl, placed: Placed, sequence: int, at: float) -> None:
         """Queue a known URL again if its done no longer counts, or if it was found at a lesser depth."""
         url, place, _ = placed
         was = found.again
@@ -189,7 +191,7 @@ class Offers:
         elif not self._found_nearer(job, found, placed, sequence):
             job.counts.seen += 1
             if job.spec.recrawl.age is not None:
-                self._look_again(job, found, placed)
+                self._look_again(job, found, placed, at)
 
     def _refusal_of_new(self, job: JobState, found: u.FoundUrl, url: str, place: Place) -> str | None:
         """The rule that refuses a URL the job does not know: the budget of its domain, or a trap."""
@@ -254,22 +256,16 @@ class Offers:
         self._note_depth(job, place, mark, (found.depth, bounded_priority(found.priority), sequence))
         self._queues.add(job, found, url, place, sequence, known[0].again if known is not None else None)
 
-    def _look_again(self, job: JobState, found: u.FoundUrl, placed: Placed) -> None:
-        """Let a URL that is done be due earlier, if its found asks for that."""
+    def _look_again(self, job: JobState, found: u.FoundUrl, placed: Placed, at: float) -> None:
+        """Let a URL that is done be due earlier or later, if its found asks for that."""
         has_wish = found.itag or found.lastmod > 0 or found.age > 0
         known = _recurring(self._rows, self._queues, job, placed) if has_wish else None
         if known is not None:
             row, sequence = known
             assert row.again is not None
-            after_s = 0.0 if again.is_due_at_once(row.again, found) else found.age or row.again.every_s
-            itag = found.itag[: again.MAX_ITAG_CHARS] or row.again.itag
-            self._queues.due_after(
-                job,
-                placed[1],
-                msgspec.structs.replace(row, again=msgspec.structs.replace(row.again, itag=itag)),
-                sequence,
-                after_s,
-            )
+            if (later := again.after_found(job.spec.recrawl, row, row.again, found, at)) is not None:
+                row = msgspec.structs.replace(row, again=later[0])
+                self._queues.due_after(job, placed[1], row, sequence, later[1])
 
     def _found_nearer(self, job: JobState, found: u.FoundUrl, placed: Placed, sequence: int) -> bool:
         """Whether a known URL of a depth-limited job was found at a lesser depth; it is then fetched with that depth.

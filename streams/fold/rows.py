@@ -167,9 +167,9 @@ class Recurrence(msgspec.Struct, frozen=True, array_like=True):
         every_s: How long after that it is due.
         age_s: That length as the request asked for it; 0 for the job's.
         itag: Version of the page, as it was found last.
-        digest: Of the page's items; 0 if unknown.
-        item: (partition, offset) in crawl.items of the record that had them first; None if unknown.
-        is_gone: Whether the page was gone.
+        digest, item: As in the newest `PageChange`; 0 and None before the first.
+        page: The offset of its page; -1 before the first.
+        lastmod: The newest that it was found with.
     """
 
     done_at: float = 0.0
@@ -178,7 +178,8 @@ class Recurrence(msgspec.Struct, frozen=True, array_like=True):
     itag: str = ""
     digest: int = 0
     item: tuple[int, int] | None = None
-    is_gone: bool = False
+    page: int = -1
+    lastmod: float = 0.0
 
 
 class QueueRow(msgspec.Struct, frozen=True, array_like=True):

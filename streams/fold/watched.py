@@ -132,15 +132,17 @@ class _WatchedOffers(Offers):
             self._watch.met.append(found)
         return placed
 
-    def offer(self, job: JobState, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
+    def offer(  # as the base class has it
+        self, job: JobState, found: u.FoundUrl, placed: Placed | None, sequence: int, at: float = 0.0
+    ) -> None:
         watch = self._watch
         if placed is None or placed[0] != watch.wanted(job):
-            super().offer(job, found, placed, sequence)
+            super().offer(job, found, placed, sequence, at)
             return
         watch.met = [one for one in watch.met if one is not found]
         before = msgspec.structs.replace(job.counts, dropped=dict(job.counts.dropped))
         watch.told.clear()
-        super().offer(job, found, placed, sequence)
+        super().offer(job, found, placed, sequence, at)
         watch.note_key(job)
         verdict, reason = _verdict(before, job.counts, watch.told.heard)
         watch.verdicts.append((job, found, verdict, reason))

@@ -1,4 +1,4 @@
-"""The eight topics: one table with their keys, cleanup and readers, and their names under a prefix.
+"""The nine topics: one table with their keys, cleanup and readers, and their names under a prefix.
 
 The number of partitions is fixed when the topics are created, and equal for all topics keyed by domain or URL: the
 place of a URL and the state depend on it. Only the records of crawl.logs expire by themselves: crawlog trims
@@ -37,6 +37,7 @@ TOPIC_KINDS = (
     TopicKind("urls", "domain", split=True, cleanup="delete", kept="for the crawl's life", stage="fetch"),
     TopicKind("pages", "domain", split=True, cleanup="delete", kept="log.pages_keep_days", stage="parse"),
     TopicKind("items", "job, URL", split=True, cleanup="delete", kept="for the crawl's life", stage="sink"),
+    TopicKind("changes", "job, URL", split=True, cleanup="delete", kept="for the crawl's life"),
     TopicKind("dead", "as it was", split=False, cleanup="delete", kept="for the crawl's life"),
     TopicKind("control", "name", split=False, cleanup="compact", kept="the newest per key"),
     TopicKind("progress", "worker, partition", split=False, cleanup="compact", kept="the newest per key"),
@@ -52,6 +53,7 @@ class Topics:
         self.urls = f"{prefix}urls"
         self.pages = f"{prefix}pages"
         self.items = f"{prefix}items"
+        self.changes = f"{prefix}changes"
         self.dead = f"{prefix}dead"
         self.control = f"{prefix}control"
         self.progress = f"{prefix}progress"

@@ -10,14 +10,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from crawlog.schemas import control, items
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import JobRemarks
-from crawlog.schemas.urls import FoundUrl
+from crawlog.schemas.urls import FoundUrl, PageChange
 from crawlog.streams.html import Outlink
 from crawlog.streams.spiders import Parsed, is_answer, is_followed, is_redirect
 from crawlog.streams.url import fingerprint
 
+from .changed import Changed, change_of
 from .founds import Batch, Sent
 from .job import Job, Redirect
 from .requested import requested
@@ -38,6 +41,9 @@ class PageOutputs(NamedTuple):
         epoch: Of the page.
         sent: Links of its job that are in the log or in flight.
         item: The record of crawl.items.
+        is_news: Whether crawl.changes gets it too.
+        change: What the state learns of the page, once the item is in the log; None for nothing.
+        takes_place: Whether the item's place is that of `change`.
         controls: Records of crawl.control.
         joins: Names that join the job's scope by `controls`.
         founds: Links to be put into batches.
@@ -55,6 +61,9 @@ class PageOutputs(NamedTuple):
     awaited: Collection[Batch] = ()
     dropped: Mapping[str, int] = _NO_COUNTS
     partition: int = 0
+    is_news: bool = False
+    change: PageChange | None = None
+    takes_place: bool = False
 
 
 def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) -> PageOutputs:
@@ -78,18 +87,32 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) ->
         founds += requested(meta, parsed.requests, job.written_outlink, sent, refusal, dropped, awaited)
     if parsed.sitemaps:
         founds += job.sitemaps(meta, parsed.sitemaps, dropped, name)
+    changed = change_of(job.spec, meta, parsed)
     joins = () if redirect is None and not name else _joins(name, redirect)
     return PageOutputs(
         meta.epoch,
         sent,
-        _item(job, at, meta, parsed) if meta.kind != "robots" else None,  # a robots.txt is no page of the crawl
+        _item(job, at, meta, parsed, changed)
+        if meta.kind != "robots"
+        else None,  # a robots.txt is no page of the crawl
         _controls(job, meta, joins, parsed) if joins or parsed.closes else (),
         joins,
         founds,
         awaited,
         dropped,
         at[0],
+        changed is not None and changed.change != "same",
+        _change(at[1], meta, changed) if changed is not None and not changed.is_known else None,
+        changed is not None and changed.change in ("new", "changed"),
     )
+
+
+def _change(offset: int, meta: PageMeta, changed: Changed) -> PageChange | None:
+    """What the state learns of a page; an unchanged one has its items where they were."""
+    if meta.row is None:
+        return None
+    was = meta.was.item if meta.was is not None and changed.is_there else None
+    return PageChange(meta.url, meta.row, offset, changed.digest, was, meta.priority)
 
 
 def again_of(job: Job, meta: PageMeta) -> PageOutputs:
@@ -97,7 +120,7 @@ def again_of(job: Job, meta: PageMeta) -> PageOutputs:
     return PageOutputs(meta.epoch, job.sent(meta.epoch), founds=[job.again(meta)])
 
 
-def _item(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) -> Encoded:
+def _item(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed, changed: Changed | None = None) -> Encoded:
     identity = meta.id if meta.id and meta.id != fingerprint(meta.url) else 0
     record = items.ItemsRecord(
         meta.job,
@@ -111,6 +134,9 @@ def _item(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) -> Enco
         dict(parsed.stats),
         parsed.unread[:MAX_UNREAD],
     )
+    if changed is not None:
+        was = meta.was.item if meta.was is not None and changed.change in ("changed", "gone") else None
+        record = msgspec.structs.replace(record, change=changed.change, was=was)
     return items.key(meta.job, meta.url, identity), items.encode(record)
 
 

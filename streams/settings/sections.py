@@ -300,7 +300,9 @@ class Recrawl(Section):
     min_age: Span = 60.0
     """Shortest time that `adaptive` comes to."""
     max_age: Span = 90 * 86_400.0
-    """Longest time that `adaptive` comes to."""
+    """Longest time that `adaptive` comes to, and that an unchanged `lastmod` or `itag` spares a request."""
+    ignore: tuple[str, ...] = ()
+    """Fields of items that are no change, such as `scraped_at`."""
 
 
 class Canonical(Section):

@@ -9,7 +9,7 @@ import pytest
 
 from crawlog.schemas import control, dead, items, pages, progress, urls
 from crawlog.schemas.schedules import JobSchedule, Planned, RunJob
-from crawlog.schemas.urls import FoundUrl, JobSpec, Result, UrlsRecord
+from crawlog.schemas.urls import FoundUrl, JobSpec, PageChange, Result, UrlsRecord
 from crawlog.streams.job_spec import resolve_spec
 from crawlog.streams.settings import Settings
 
@@ -19,6 +19,7 @@ RECORDS = [
         job="j", epoch=2, at=1.5, results=[Result("http://a.com/", 1 << 40, "failed", next_at=2.5, page=(1, 2))]
     ),
     UrlsRecord(job="j", spec=JobSpec(rev=3, max_depth=0, order="lifo", state="stopped")),
+    UrlsRecord(job="j", epoch=1, changes=[PageChange("http://a.com/", 1 << 40, 3, (1 << 64) - 1, (1, 2), -3)]),
     UrlsRecord(job="j", epoch=1, joins=("a.com", "b.com")),
 ]
 

@@ -101,7 +101,7 @@ def crawl(seed: int, records: int = 60) -> list[bytes]:
     """A log as workers and others may write it: jobs, founds, dones in and out of time, parked and misplaced ones."""
     draw = random.Random(seed)
     urls = [f"http://{host}.com/{page}" for host in "abc" for page in range(5)]
-    recrawl = u.RecrawlRules(draw.choice([None, 30.0]))
+    recrawl = u.RecrawlRules(draw.choice([None, 30.0]), adaptive=draw.random() < 0.5)
     log = [job(max_depth=4, max_pages_per_domain=12, recrawl=recrawl)] if draw.random() < 0.8 else []
     for _ in range(records):
         name = draw.choice(["j", "j", "j", "k", None])
@@ -130,6 +130,10 @@ def crawl(seed: int, records: int = 60) -> list[bytes]:
                 cookie = u.CookieChange(draw.choice("ab"), str(draw.randrange(9)), gone=draw.random() < 0.3)
                 fields |= {"jar": draw.choice(["", "x"]), "cookies": (cookie,)}
             log.append(done(draw.choice(urls), row, status, job=name or "default", **fields))
+        elif kind < 0.93:
+            numbers = (sequence(draw.randrange(len(log) + 1), draw.randrange(3)), draw.randrange(9), draw.randrange(3))
+            parsed = u.PageChange(draw.choice(urls), *numbers, draw.choice([None, (0, draw.randrange(9))]))
+            log.append(u.encode(u.UrlsRecord(name or "default", changes=[parsed])))
         else:
             log.append(
                 job(

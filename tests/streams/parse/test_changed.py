@@ -1,0 +1,121 @@
+"""What has changed on a page since it was parsed before."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlog.schemas import items, urls
+from crawlog.schemas.pages import PageMeta, Was
+from crawlog.schemas.urls import GONE, JobSpec, PageChange, RecrawlRules, ScopeSpec
+from crawlog.streams.parse.changed import fields_of
+from crawlog.streams.spiders.page import Parsed
+from tests.support.parsing import NAMES, PAGE, Stage, links, spider_job
+
+RECUR = RecrawlRules(60.0)
+ROW = 5 << 16
+
+
+def recurring(**changes: Any) -> Stage:
+    """A stage whose job fetches its URLs again."""
+    return Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), recrawl=RECUR, **changes))
+
+
+def parsed(stage: Stage, body: bytes, was: Was | None, **meta: Any) -> tuple[items.ItemsRecord, list[PageChange]]:
+    """The item record of a page that comes, and what the state learns of it."""
+    stage.take(body, was=was, row=ROW, **meta)
+    stage.log.acknowledge(NAMES.items, NAMES.changes)
+    stage.stage.flush()
+    record = items.decode(stage.log.values(NAMES.items)[-1])
+    found = [urls.decode(value).changes or [] for value in stage.log.values(NAMES.urls)]
+    stage.log.acknowledge()
+    return record, [change for changes in found for change in changes][-1:]
+
+
+def test_a_page_of_another_job_has_no_change_and_costs_no_record() -> None:
+    """Its record is as it was before there were changes."""
+    stage = Stage()
+    record, changes = parsed(stage, b"<p>x", None)
+    assert (record.change, record.was, changes, stage.log.values(NAMES.changes)) == ("", None, [], [])
+    assert b"change" not in stage.log.values(NAMES.items)[0]
+
+
+def test_pages_are_new_changed_same_and_gone_and_each_record_but_same_is_in_crawl_changes() -> None:
+    """By the page's own record of what it was, so that a replay gives the same."""
+    stage, was = recurring(), Was()
+    said: list[tuple[str, bool]] = []
+    for body, http in ((b"<p>1", 200), (b"<p>2", 200), (b"<p>2", 200), (b"", 404), (b"", 404), (b"<p>2", 200)):
+        record, (change,) = parsed(stage, body, was, http=http, fetched_at=float(len(said)))
+        said.append((record.change, record.was is not None))
+        was = Was(change.digest, change.item)
+    kinds = [("new", False), ("changed", True), ("same", False), ("gone", True), ("same", False), ("new", False)]
+    assert said == kinds
+    copies = [items.decode(value).change for value in stage.log.values(NAMES.changes)]
+    assert copies == [kind for kind, _ in kinds if kind != "same"]
+    assert was.digest != GONE
+
+
+def test_an_unchanged_answer_gives_no_record_for_the_state() -> None:
+    """A 304 is `same` by its done alone."""
+    _, (change,) = parsed(recurring(), b"<p>1", Was())
+    stage = recurring()
+    stage.take(b"", was=Was(change.digest, change.item), row=ROW, http=304, same_as=(3, 9))
+    stage.stage.body_came((3, 0), PageMeta(PAGE, "j", http=200, content_type="text/html"), b"<p>1")
+    stage.log.acknowledge()
+    assert [items.decode(value).change for value in stage.log.values(NAMES.items)] == ["same"]
+    assert [value for value in stage.log.values(NAMES.urls) if urls.decode(value).changes] == []
+    assert stage.done == [(3, 1)]
+
+
+def test_an_answer_that_does_not_say_changes_nothing() -> None:
+    """A 503 is no change of the page."""
+    record, changes = parsed(recurring(), b"down", Was(7, (0, 1)), http=503)
+    assert (record.change, changes) == ("", [])
+
+
+def test_a_page_without_items_has_changed_if_its_links_have(tmp_path: Path) -> None:
+    """A list of links must not come later and later because it has no items of its own."""
+    spec = spider_job(
+        tmp_path, "for name in response.css('a::attr(href)').getall(): yield Request(name)", recrawl=RECUR
+    )
+    digests = []
+    for names in (("a", "b"), ("b", "a"), ("a", "b", "c")):
+        record, (change,) = parsed(Stage(job=spec), links(*names), Was())
+        assert (record.change, change.item) == ("same", None)
+        digests.append(change.digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_fields_that_are_ignored_are_no_change(tmp_path: Path) -> None:
+    """Such as the time at which an item was scraped."""
+    parse = "import time\nyield {'title': response.text, 'at': time.time_ns()}"
+    digests = {}
+    for ignore in ((), ("at",)):
+        rules = RecrawlRules(60.0, ignore=ignore)
+        spec = spider_job(tmp_path, parse, recrawl=rules)
+        digests[ignore] = {parsed(Stage(job=spec), b"<p>1", Was())[1][0].digest for _ in range(2)}
+    assert (len(digests[()]), len(digests[("at",)])) == (2, 1)
+
+
+def test_a_page_is_done_once_the_log_has_its_item_its_copy_and_its_change() -> None:
+    """Else a kill would leave a row that the state does not know."""
+    stage = recurring()
+    stage.take(b"<p>1", was=Was(), row=ROW)
+    for topics in ((NAMES.items,), (NAMES.changes,)):
+        stage.log.acknowledge(*topics)
+        stage.stage.flush()
+        assert stage.done == []
+    (change,) = urls.decode(stage.log.values(NAMES.urls)[-1]).changes or []
+    assert (change.row, change.page, change.item) == (ROW, 0, (0, 0))
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
+@pytest.mark.parametrize(
+    "item", [{"a": 1, "b": 2}, {"$object": ["m.Item", {"a": 1, "b": 2}]}], ids=["row", "as scraped"]
+)
+def test_the_fields_of_an_item_are_those_of_its_object(item: Any) -> None:
+    """Items of jobs with pipelines are as scraped."""
+    assert fields_of(json.dumps(item).encode(), ("b",)) == {"a": 1}
+    assert Parsed([], []).items == []
