@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from .urls import MAX_PRIORITY, JobSpec
+from .urls import JobSpec
 
 VERSION = 1
 
@@ -32,13 +32,11 @@ class RunJob(msgspec.Struct, omit_defaults=True, frozen=True):
         spec: Its record. Times, state and offsets are those of the run.
         suffix: Of the job's name, where a run has several jobs; else empty.
         seeds: Lines of seeds, and `sitemap:URL`, which is read at each run.
-        priority: Of seeds whose line names none.
     """
 
     spec: JobSpec
     suffix: str = ""
     seeds: tuple[str, ...] = ()
-    priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY - 1, le=MAX_PRIORITY)] = 0
 
 
 class JobSchedule(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):

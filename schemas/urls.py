@@ -21,6 +21,8 @@ from .requests import RequestRecord, check_identity
 
 VERSION = 1  # A record of another version goes to crawl.dead
 
+USUAL_PRIORITY = 5  # Of a job, from 0 to 9
+
 MAX_PRIORITY = (1 << 31) - 1  # The lowest priority is its negative, less 1: a state's row has 32 bits for it
 
 MAX_BATCH_URLS = 500  # URLs or results in one record, at most
@@ -410,7 +412,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         outputs: Outputs that the fleet's sink workers write.
         items: End of each partition of crawl.items when it was submitted: its rows lie behind these offsets. Empty if
             nobody noted them.
-        priority: Added to that of each request of the spider's `start`; URLs that were given have it themselves.
+        priority: Its share of a worker's requests beside those of other jobs: each step doubles it.
         code: The deployed project whose spider `spider` names; None for a file or an installed module.
         flow: How it is connected with other jobs; None if it is not.
         links: Sources of links; see the setting `links.sources`.
@@ -456,7 +458,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     changed_at: float = 0.0
     outputs: tuple[OutputSpec, ...] = ()
     items: tuple[int, ...] = ()
-    priority: int = 0
+    priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = USUAL_PRIORITY
     code: CodeRef | None = None
     flow: JobFlow | None = None
     links: Annotated[tuple[str, ...], Setting("links.sources")] = ("a", "area")

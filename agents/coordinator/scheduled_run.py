@@ -74,7 +74,7 @@ class RunCreator:
             log.info("schedule_seeds", job=name, line=line)
 
         with Source(given, io.BytesIO(lines), lambda url: collect(self._settings, url, say)) as source:
-            plant(self._settings, producer, name, source, report=say, priority=job.priority, begun=copy)
+            plant(self._settings, producer, name, source, report=say, begun=copy)
 
     def _spec(self, job: RunJob, by: str, at: int) -> JobSpec:
         now, settings = time.time(), self._settings

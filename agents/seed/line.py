@@ -35,7 +35,7 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
     url: str
     depth: Annotated[int, msgspec.Meta(ge=0)] = 0
-    priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY - 1, le=MAX_PRIORITY)] | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY - 1, le=MAX_PRIORITY)] = 0
     method: str = "GET"
     headers: dict[str, str | list[str]] = {}
     body: str = ""
@@ -55,14 +55,10 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     record: RequestRecord | None = None
     id: int = 0
 
-    def found(self, canonical: Callable[[str], str], named: Collection[str], priority: int = 0) -> FoundUrl:
-        """The found of this seed. Raises: ValueError: the URL, or an argument of the request, is none.
-
-        Args:
-            priority: If the line names none.
-        """
+    def found(self, canonical: Callable[[str], str], named: Collection[str]) -> FoundUrl:
+        """The found of this seed. Raises: ValueError: the URL, or an argument of the request, is none."""
         url = canonical(self.url)
-        found = FoundUrl(url, self.depth, priority if self.priority is None else self.priority)
+        found = FoundUrl(url, self.depth, self.priority)
         if (when := timing(self.eta, self.countdown, self.expires)) is not None:
             eta, expires = when.counted_from(time.time())
             found = msgspec.structs.replace(found, eta=eta, expires=expires)
@@ -112,12 +108,11 @@ def origin_on(text: bytes) -> bytes:
     return url if end < 0 or url[end - 1] in b":/" else url[:end]
 
 
-def found_on(text: bytes, canonical: Callable[[str], str], named: Collection[str] = (), priority: int = 0) -> FoundUrl:
+def found_on(text: bytes, canonical: Callable[[str], str], named: Collection[str] = ()) -> FoundUrl:
     """The seed on a line.
 
     Args:
         named: Names of headers that tell requests apart, in lower case.
-        priority: If the line names none.
 
     Raises: ValueError: the line has none.
     """
@@ -125,12 +120,12 @@ def found_on(text: bytes, canonical: Callable[[str], str], named: Collection[str
         seed = decoded(_seed, text)
         if len(seed.url) > MAX_URL_BYTES:
             raise ValueError("too long")
-        return seed.found(canonical, named, priority)
+        return seed.found(canonical, named)
     if len(text) > MAX_URL_BYTES:
         raise ValueError("too long")
     if b" " in text or b"\t" in text or b"\r" in text:
         raise ValueError("more than a URL on the line; depth and priority need JSON lines")
-    return FoundUrl(canonical(text.decode()), priority=priority)
+    return FoundUrl(canonical(text.decode()))
 
 
 def why_not(text: bytes, error: ValueError) -> str:

@@ -51,7 +51,6 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     requests: "RequestRules | None" = None,
     report: Report,
     look: Look | None = None,
-    priority: int = 0,
     begun: JobCopy | None = None,
 ) -> Seeded:
     """Seed a new or known job: first its record or its new names, then, after their acknowledgement, the URLs.
@@ -59,7 +58,6 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     Args:
         requests: Request rules of a new job; None for those in the settings.
         look: Reads the workers' progress, to keep their pace; None without workers.
-        priority: Of seeds whose line names none.
         begun: The job that the seeds are for; None to begin a new one if there is none.
 
     Raises: Misconfigured: `source` has no URL; nothing was written. InvalidState: `begun` is deleted or began again.
@@ -90,7 +88,7 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
         write_names(producer, topics, copy, names, count)
         joins = (entry for entry in control.of(Join) if entry.job == job)
         write_joins(producer, topics, job, names.difference(*(entry.names for entry in joins)))
-    sower = Sower(producer, topics, count, copy, report, look, priority=priority)
+    sower = Sower(producer, topics, count, copy, report, look)
     try:
         for part, lines in source.parts():
             sower.sow(part, lines)

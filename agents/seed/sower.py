@@ -125,7 +125,6 @@ class Sower:
         copy: The job's record in crawl.control.
         report: Shows a message to the user.
         look: Reads the workers' progress; None without workers.
-        priority: Of seeds whose line names none.
 
     Attributes:
         count: URLs taken so far.
@@ -139,15 +138,12 @@ class Sower:
         copy: JobCopy,
         report: Report,
         look: Look | None = None,
-        *,
-        priority: int = 0,
     ) -> None:
         self._producer = producer
         self._topic = topics.urls
         self._copy = copy
         self._report = report
         self._look = look
-        self._priority = priority
         self._sown = Sown()
         self._told_at = time.monotonic()
         self._canonical = Canonicaliser(copy.spec.canonical).canonical
@@ -165,7 +161,7 @@ class Sower:
             if not text or text[0] == COMMENT:
                 continue
             try:
-                found = found_on(text, canonical, self._named, self._priority)
+                found = found_on(text, canonical, self._named)
             except ValueError as error:
                 self._refuse(part, number, text, error)
                 continue

@@ -16,7 +16,7 @@ import msgspec
 
 from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
-from crawlog.schemas.urls import MAX_PRIORITY, FoundUrl, UrlsRecord, encode
+from crawlog.schemas.urls import FoundUrl, UrlsRecord, encode
 from crawlog.streams import crash_points
 from crawlog.streams.control import write_joins, write_names
 from crawlog.streams.errors import GiveUp
@@ -103,10 +103,9 @@ class StartSower:
             url = self._canonical(out.url)
         except InvalidUrl:
             return None
-        priority = max(-MAX_PRIORITY - 1, min(out.priority + self._copy.spec.priority, MAX_PRIORITY))
         eta, expires = out.timing.counted_from(time.time()) if out.timing is not None else (0.0, 0.0)
         depth = max(out.depth, 0)
-        found = FoundUrl(url, depth, priority, id=out.id, request=out.request, eta=eta, expires=expires)
+        found = FoundUrl(url, depth, out.priority, id=out.id, request=out.request, eta=eta, expires=expires)
         return found, self._place(url)
 
     def _join(self, places: Iterable[Place]) -> None:

@@ -126,7 +126,7 @@ def _joined(given: dict[str, Any], outputs: tuple[str, ...], *, as_json: bool) -
         arguments.result_output(output)
     if any(output.startswith(ARCHIVE) for output in outputs):
         given["pairs"] = (*given["pairs"], "pages.headers=full")
-    of_submit = {"project": "", "version": "", "outputs": (), "priority": 0, "paused": False}
+    of_submit = {"project": "", "version": "", "outputs": (), "priority": None, "paused": False}
     of_submit |= {"after": (), "after_any": False, "group": "", "feed": ()}
     settings, view, before = submitted(given | of_submit, is_followed=True, is_run=True, has_outputs=bool(outputs))
     return followed(settings, view, before, as_json=as_json, outputs=outputs, began=began)

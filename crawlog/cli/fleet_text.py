@@ -11,6 +11,7 @@ from crawlog import outcome
 from crawlog.commands.up import COUNTS, Status
 from crawlog.outcome import by_rule, counted, needed, without_page
 from crawlog.schemas.log_lines import GOES_ON
+from crawlog.schemas.urls import USUAL_PRIORITY
 from crawlog.streams.jobs import how_ended
 from crawlog.streams.printable import utc_text
 from crawlog.terminal import table
@@ -26,6 +27,7 @@ CHANGED = {
     "resume": "goes on",
     "stop": "stopped: its queue stays, `crawlog jobs resume {}` lets it go on",
     "cancel": "cancelled; what it has fetched stays, `crawlog submit … --job {} --fresh` crawls it anew",
+    "update": "has its new priority",
 }
 
 
@@ -38,6 +40,7 @@ def job_lines(views: "Sequence[JobView]") -> list[str]:
     """The jobs as a table."""
     if not views:
         return ["there is no job; `crawlog submit URL…` gives one"]
+    has_priorities = any(one.priority != USUAL_PRIORITY for one in views)
     head = ("job", "state", "spider", "queued", "fetched", "failed", "dead", "submitted", "by")
     rows = [
         (
@@ -51,10 +54,11 @@ def job_lines(views: "Sequence[JobView]") -> list[str]:
             f"{one.dead:,}",
             time_text(one.submitted_at),
             one.by or "-",
+            *((str(one.priority),) if has_priorities else ()),
         )
         for one in views
     ]
-    return table([head, *rows], right=(3, 4, 5, 6))
+    return table([head + ("priority",) * has_priorities, *rows], right=(3, 4, 5, 6))
 
 
 def state(view: "JobView") -> str:
@@ -83,6 +87,7 @@ def job_details(view: "JobView") -> list[str]:
         ("submitted", _submitted(view)),
         ("after", " ".join(view.flow.after) + (" (however they end)" if view.flow.after_any else "")),
         ("group", view.flow.group),
+        ("priority", str(view.priority) if view.priority != USUAL_PRIORITY else ""),
         *(("fed by", output_text(one)) for one in view.feeds),
         ("started", time_text(view.started_at)),
         ("ended", time_text(view.ended_at)),

@@ -18,12 +18,14 @@ from .reach import existing_log, fleet_log
 from .recrawling import choice_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from crawlog.jobs.follow import Before
     from crawlog.jobs.request import JobRequest, Value
     from crawlog.streams.fleet import JobView
     from crawlog.streams.settings import Settings
 
-ACTIONS = ("list", "show", "logs", "pause", "resume", "stop", "cancel", "delete", "retry")
+ACTIONS = ("list", "show", "logs", "pause", "resume", "stop", "cancel", "delete", "retry", "update")
 
 OF_COMMAND = ("kafka.", "engine.", "log.", "run.data")  # Settings that are of the command itself, not of the job
 
@@ -51,9 +53,8 @@ DEPLOYED = "A spider of deployed code needs --project P; `crawlog projects list`
 @click.option(
     "--priority",
     metavar="N",
-    type=int,
-    default=0,
-    help="Of its seeds and the requests of its spider's start; higher ones go first, within the job.",
+    type=click.IntRange(0, 9),
+    help="Its share beside other jobs, 0 to 9: each step doubles it (5).",
 )
 @click.option("--paused", is_flag=True, help="It waits for `crawlog jobs resume NAME`.")
 @click.option("--fresh", is_flag=True, help="Begin a known job again from its seeds, in a new epoch.")
@@ -239,15 +240,19 @@ def _check_local(settings: "Settings", spider: str) -> None:
     "--limit", metavar="N", type=click.IntRange(1), default=1_000, help="For logs: the newest N lines (1000)."
 )
 @click.option("--follow", "-f", is_flag=True, help="For logs: go on with what comes.")
+@click.option("--priority", metavar="N", type=click.IntRange(0, 9), help="For update: as of `submit`.")
 @click.option("--dead", is_flag=True, help="For retry: its dead letters go back to the stages.")
 @choice_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a job, or a line.")
 @settings_options
-def jobs(action: str, name: str, limit: int, follow: bool, dead: bool, as_json: bool, **given: Any) -> int:
-    """List the jobs of a log; show, pause, resume, stop, cancel or delete one; show what its spider logs.
+def jobs(
+    action: str, name: str, limit: int, follow: bool, priority: int | None, dead: bool, as_json: bool, **given: Any
+) -> int:
+    """List the jobs of a log; show, pause, resume, stop, cancel, delete or update one; show what its spider logs.
 
-    ACTION is one of list (the default), show, logs, pause, resume, stop, cancel, delete, retry. retry has URLs of the
-    job fetched again: those of --failed, --status or --older-than; its --dead handles records that failed once more.
+    ACTION is one of list (the default), show, logs, pause, resume, stop, cancel, delete, retry, update. retry has URLs
+    of the job fetched again: those of --failed, --status or --older-than; its --dead handles records that failed once
+    more.
     """
     from crawlog.jobs import changes
 
@@ -271,7 +276,9 @@ def jobs(action: str, name: str, limit: int, follow: bool, dead: bool, as_json: 
         return outcome.FINISHED
     if action == "retry":
         return _retried(settings, name, given, dead=dead, as_json=as_json)
-    return _changed(settings, action, name, as_json=as_json)
+    if action == "update" and priority is None:
+        raise Misconfigured("crawlog jobs update: say what is to change, such as --priority 7")
+    return _changed(settings, action, name, priority, as_json=as_json)
 
 
 def _retried(settings: "Settings", name: str, given: dict[str, Any], *, dead: bool, as_json: bool) -> int:
@@ -323,7 +330,7 @@ def outputs(action: str, name: str, outputs: tuple[str, ...], as_json: bool, **g
     return outcome.FINISHED
 
 
-def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> int:
+def _changed(settings: "Settings", action: str, name: str, priority: int | None, *, as_json: bool) -> int:
     """Changes a job."""
     from crawlog.jobs import changes
 
@@ -334,11 +341,12 @@ def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> 
             changes.delete_job(reached, name)
         tell(f"job {name} is deleted; its pages stay in the log until they expire")
         return outcome.FINISHED
-    acts = {
+    acts: dict[str, Callable[[Settings, str], JobView]] = {
         "pause": changes.pause_job,
         "resume": changes.resume_job,
         "stop": changes.stop_job,
         "cancel": changes.cancel_job,
+        "update": partial(changes.update_job, priority=priority or 0),
     }
     with existing_log(settings) as reached:
         view = acts[action](reached, name)

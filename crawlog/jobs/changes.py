@@ -17,7 +17,7 @@ from crawlog.commands.dead import listed
 from crawlog.commands.job_logs import unknown_job
 from crawlog.schemas.control import Command, JobCopy, key
 from crawlog.schemas.job_orders import JobStateName, OutputSpec
-from crawlog.schemas.urls import DEFAULT_JOB
+from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.control import apply_change, known_job, remove_notes, settled_control, write_command
 from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.errors import InvalidState, OrderRefused, UnknownName
@@ -126,11 +126,12 @@ def add_outputs(settings: "Settings", name: str, outputs: "Iterable[OutputSpec]"
     """
     added = tuple(outputs)
 
-    def with_added(now: tuple[OutputSpec, ...]) -> tuple[OutputSpec, ...]:
-        names = {one.name for one in now}
-        return (*now, *(one for one in added if one.name not in names))
+    def with_added(spec: JobSpec) -> JobSpec:
+        names = {one.name for one in spec.outputs}
+        new = (one for one in added if one.name not in names)
+        return msgspec.structs.replace(spec, outputs=(*spec.outputs, *new))
 
-    return _change_outputs(settings, name, with_added, "outputs were added", by)
+    return _change_spec(settings, name, with_added, "outputs were added", by)
 
 
 def refill_output(settings: "Settings", name: str, output: str, by: str = "") -> "JobView":
@@ -139,30 +140,42 @@ def refill_output(settings: "Settings", name: str, output: str, by: str = "") ->
     Raises: UnknownName: there is no such job, or it has no such output. EngineError: no worker answers.
     """
 
-    def refilled(now: tuple[OutputSpec, ...]) -> tuple[OutputSpec, ...]:
+    def refilled(spec: JobSpec) -> JobSpec:
+        now = spec.outputs
         if output not in {one.name for one in now}:
             there = ", ".join(one.name for one in now) or "none"
             raise UnknownName(f"job {name} has no output {output}; its outputs are: {there}")
-        return tuple(msgspec.structs.replace(one, fill=one.fill + 1) if one.name == output else one for one in now)
+        new = (msgspec.structs.replace(one, fill=one.fill + 1) if one.name == output else one for one in now)
+        return msgspec.structs.replace(spec, outputs=tuple(new))
 
-    return _change_outputs(settings, name, refilled, "an output is filled again", by)
+    return _change_spec(settings, name, refilled, "an output is filled again", by)
 
 
-def _change_outputs(
-    settings: "Settings",
-    name: str,
-    change: "Callable[[tuple[OutputSpec, ...]], tuple[OutputSpec, ...]]",
-    reason: str,
-    by: str,
+def update_job(settings: "Settings", name: str, priority: int, by: str = "") -> "JobView":
+    """Gives a job another priority.
+
+    Raises: UnknownName: there is none. InvalidState: it has finished. EngineError: no worker answers.
+    """
+
+    def updated(spec: JobSpec) -> JobSpec:
+        if traits(spec.state).done:
+            raise InvalidState(f"job {name} is {spec.state}: it shares no worker with other jobs any more")
+        return msgspec.structs.replace(spec, priority=priority)
+
+    return _change_spec(settings, name, updated, "its priority was changed", by)
+
+
+def _change_spec(
+    settings: "Settings", name: str, change: "Callable[[JobSpec], JobSpec]", reason: str, by: str
 ) -> "JobView":
-    """Gives a job other outputs, in a new revision: a finished job has an end behind them."""
+    """Gives a job another record, in a new revision. A finished job runs again, so that its end is behind that."""
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
     for tries_left in reversed(range(TRIES)):
         copy = settled_control(settings, producer, topics).job(name)
         if copy is None or copy.spec.state == "deleted":
             raise unknown_job(name)
-        spec = msgspec.structs.replace(copy.spec, outputs=change(copy.spec.outputs))
-        if spec.outputs == copy.spec.outputs:
+        spec = change(copy.spec)
+        if spec == copy.spec:
             return _view(settings, copy)
         state: JobStateName | None = "running" if traits(copy.spec.state).done else None
         why = reason if state else copy.spec.reason

@@ -158,12 +158,13 @@ class Wanted:
             return msgspec.structs.replace(spec, outputs=own.outputs, code=own.code, priority=own.priority)
         if self.may_change:  # its outputs are those of the command
             return spec
+        usual = known.spec.priority if known is not None else spec.priority
         return msgspec.structs.replace(
             spec,
             outputs=self._of_fleet(settings, known.spec.at if known is not None else now),
             code=self.code,
             flow=request.flow,
-            priority=request.priority if self.source is None else 0,
+            priority=usual if request.priority is None else request.priority,
         )
 
     def _of_fleet(self, settings: "Settings", at: float) -> tuple[OutputSpec, ...]:

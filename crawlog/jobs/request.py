@@ -19,7 +19,7 @@ import xxhash
 
 from crawlog.agents.seed import Seed
 from crawlog.schemas.job_orders import GROUP, NO_FLOW, JobFlow
-from crawlog.schemas.urls import DEFAULT_JOB, MAX_PRIORITY
+from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.files import is_utf_8
 from crawlog.streams.job_spec import job_keys
@@ -65,7 +65,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
         outputs: Plain names of files, or names of declared outputs.
         job: Its name; empty to make one of seeds and spider, so that the same submission is the same job.
         depth: Deepest link taken.
-        priority: Of its seeds, and added to that of each request of its spider's `start`; higher is fetched first.
+        priority: Its share beside other jobs: each step doubles it. None for the usual one, or that of a known job.
         paused: Whether it waits for `resume`.
         fresh: Whether a known job begins again from its seeds, in a new epoch.
         after: Jobs, or groups (`group:NAME`), that end before it runs.
@@ -86,7 +86,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
     job: str = ""
     max_pages: Annotated[int, msgspec.Meta(ge=1)] | None = None
     depth: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY - 1, le=MAX_PRIORITY)] = 0
+    priority: Annotated[int, msgspec.Meta(ge=0, le=9)] | None = None
     paused: bool = False
     fresh: bool = False
     after: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
             "-o": self.outputs,
             "--version": self.project,
             "-s of Scrapy": self.scrapy,
-            "--priority": self.priority,
+            "--priority": self.priority is not None,
             FLOW: self.flow,
             "run.depth": self.depth is not None,
             "run.max_pages": self.max_pages,
@@ -169,7 +169,6 @@ def checked(wanted: JobRequest) -> JobRequest:
         except ValueError as error:
             raise Misconfigured(f"the request of {one.url!r:.200}: {error}") from None
     _check_arguments(wanted.args)
-    _check_priority(wanted.priority)
     _check_flow(wanted)
     if wanted.version and not wanted.project:
         raise Misconfigured("--version: name the project, too (--project)")
@@ -222,12 +221,6 @@ def _check_arguments(names: Iterable[str]) -> None:
     for name in names:
         if not is_argument(name):
             raise Misconfigured(f"-a {name!r:.100}: an argument of a spider is NAME=VALUE, such as -a section=books")
-
-
-def _check_priority(priority: int) -> None:
-    """Raises: Misconfigured: no record can hold it."""
-    if not -MAX_PRIORITY - 1 <= priority <= MAX_PRIORITY:
-        raise Misconfigured(f"--priority {priority}: from {-MAX_PRIORITY - 1} to {MAX_PRIORITY}")
 
 
 def _check_url(url: str) -> None:

@@ -89,7 +89,7 @@ def _job(
     if not (wanted.urls or sitemaps or spec.starts):
         raise Misconfigured("nothing to crawl: give a URL, or a spider that has some\nSee `crawlog submit --help`.")
     seeds = (*wanted.urls, *(f"sitemap:{url}" for url in sitemaps))
-    return RunJob(spec, suffix, seeds, request.priority)
+    return RunJob(spec, suffix, seeds)
 
 
 def base_of(settings: Settings) -> dict[str, Any]:

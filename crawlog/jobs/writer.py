@@ -293,7 +293,6 @@ class JobWriter:
             requests=self.wanted.rules(self._log.settings),
             report=self._say,
             look=self._look,
-            priority=self.wanted.request.priority,
             begun=copy,
         )
 

@@ -22,6 +22,7 @@ from aiohttp import web
 from packaging.version import InvalidVersion, Version
 
 from crawlog.jobs.request import JobRequest
+from crawlog.schemas.urls import USUAL_PRIORITY
 from crawlog.streams.errors import CrawlError
 
 from .routing import BODY_BYTES, UPLOAD_BYTES, Handler, Role, TooMuchWork, add, prefix_of, user_of
@@ -29,8 +30,6 @@ from .scrapyd_fleet import ScrapydFleet, ScrapydJob, local_time
 from .scrapyd_words import Arguments, ScrapydError, arguments_of
 
 FINISHED_SHOWN = 1_000  # Finished jobs that are listed, the last ones; Scrapyd keeps 100
-
-MAX_PRIORITY = 1 << 31  # Priorities are 32-bit numbers in the log
 
 _INNER_ARGS = frozenset({"_job", "_version"})  # Arguments that Scrapyd gives to each spider by itself
 
@@ -66,8 +65,6 @@ async def schedule(caller: Caller) -> Answer:
     version = given.optional("_version") or None
     job = given.optional("jobid") or uuid.uuid1().hex
     priority = given.number("priority", 0.0)
-    if not abs(priority) < MAX_PRIORITY:
-        raise ScrapydError(f"priority is invalid: {priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}")
     settings = dict(_setting(one) for one in given.texts("setting"))
     found, spiders = await _version(caller, project, version)
     if spider not in spiders:
@@ -82,7 +79,7 @@ async def schedule(caller: Caller) -> Answer:
         args=given.rest() | inner,
         settings=dict(settings),
         job=job,
-        priority=int(priority),
+        priority=int(max(0, min(USUAL_PRIORITY + priority, 9))),  # 0 is usual there
         is_new=True,
     )
     await caller.fleet.submit(wanted, caller.user)

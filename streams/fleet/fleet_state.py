@@ -195,6 +195,7 @@ class FleetState:
             state=state,
             epoch=copy.epoch,
             rev=spec.rev,
+            priority=spec.priority,
             reason=reason,
             spider=spider_name(spec),
             code=spec.code,

@@ -6,6 +6,7 @@ import msgspec
 
 from crawlog.schemas.job_orders import NO_FLOW, CodeRef, JobFlow
 from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.urls import USUAL_PRIORITY
 
 
 class OutputView(msgspec.Struct, frozen=True):
@@ -38,6 +39,7 @@ class JobView(msgspec.Struct, frozen=True):
         state: `pending` (submitted, nothing fetched yet), `running`, `paused`, `stopped`, `finished`, `failed`,
             `cancelled`, `waiting` (for other jobs).
         reason: Why it is so, if there is more to say.
+        priority: Its share beside other jobs, 0 to 9.
         spider: Name of the spider as people know it; empty for the default spider.
         submitted_at, ended_at: UTC epoch seconds; 0 if unknown, or not yet.
         started_at: `submitted_at` once it has begun, else 0: the log has no time of the first request, and two copies
@@ -57,6 +59,7 @@ class JobView(msgspec.Struct, frozen=True):
     state: str
     epoch: int = 0
     rev: int = 0
+    priority: int = USUAL_PRIORITY
     reason: str = ""
     spider: str = ""
     code: CodeRef | None = None

@@ -1,8 +1,8 @@
 """The dispatcher: which URL may be fetched now, over all partitions that this worker owns.
 
 Per host: so many requests at a time, so much rest between them, the queue in key order. Between hosts: by the time they
-may be asked; and round robin over jobs, then registrable domains, then hosts, where more are allowed than can be
-fetched.
+may be asked; where more are allowed than can be fetched, jobs have shares by their priority, on each host too, and
+within a job registrable domains, then hosts, have turns.
 
 Time is `now`, in seconds on a monotonic clock. Nothing decided here is kept: results enter the log as dones.
 """
@@ -18,6 +18,7 @@ from crawlog.streams.jobs import Commands, traits
 from crawlog.streams.requests import UNLIMITED, RequestPolicy, WorkerLimits
 
 from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
+from .order import after_turn
 from .partition import OwnedPartition
 from .schedule import Clock, Schedule
 from .unmet_hosts import EVERYBODY
@@ -142,27 +143,23 @@ class Frontier:
         schedule = self.schedule
         now = schedule.now()
         self._wake(now)
-        turns = schedule.turns
-        for _ in range(len(turns)):
-            name = turns[0]
-            if schedule.lines[name].is_empty:
-                turns.rotate(-1)
-                continue
+        task, had_turns = None, list[str]()
+        while task is None and (name := schedule.turns.pop()) is not None:
             task = self._next_of(name, now, admitted) if self._may_have_more(name) else None
             if task is None and not self._keeps_turns(name):
-                schedule.lines.pop(turns.popleft()).let_go(name)
-                continue
-            turns.rotate(-1)
-            if task is not None:
-                return task
-        return None
+                schedule.lines.pop(name).let_go(name)
+            elif not schedule.lines[name].is_empty:  # else it comes back with its next host
+                had_turns.append(name)
+        for name in had_turns:
+            schedule.turns.add(name)
+        return task
 
     def _prune_turns(self) -> None:
         """Forget jobs that have no host in line and nothing queued: they had their last turn."""
         schedule = self.schedule
-        for name in [name for name in schedule.turns if schedule.lines[name].is_empty and not self._keeps_turns(name)]:
-            schedule.turns.remove(name)
-            del schedule.lines[name]
+        for name, lines in list(schedule.lines.items()):
+            if lines.is_empty and not self._keeps_turns(name):
+                del schedule.lines[name]
 
     def _keeps_turns(self, name: str) -> bool:
         """Whether a job without a task now keeps its place among the turns: it has URLs and may go on.
@@ -210,6 +207,7 @@ class Frontier:
                 if host.in_flight:
                     continue
                 host.in_flight += 1
+                schedule.turns.charge(queue.job.name, queue.job.spec.priority)
                 return opening
             task = self._taken(host, queue, now)
             if task is None:
@@ -219,6 +217,9 @@ class Frontier:
             host.is_opening = host.is_named = False
             host.ask(now, by_exit=self._counts_by_exit(host, task.exit))
             queue.asked_at = now
+            schedule.turns.charge(queue.job.name, queue.job.spec.priority)
+            host.clock = max(queue.due, host.clock)
+            queue.due = after_turn(host.clock, queue.job.spec.priority)
             host.queues[queue.job.number] = host.queues.pop(queue.job.number)  # the last one from now on
             host.slowed_until = now + orders.slow_s if orders.slow_s else 0.0
             schedule.arrange(host, now)
@@ -228,14 +229,17 @@ class Frontier:
     def _first_of(self, host: Host, name: str) -> HostQueue | None:
         """The queue whose turn it is on a host that came from a job's line; None where no queue may go on.
 
-        Jobs take turns on each host too. By the worker's turns alone a job with many hosts would get nothing from a
+        Jobs have shares of each host too. By the worker's turns alone a job with many hosts would get nothing from a
         shared one: 1 the job has its turn at another host → 2 the shared host has rested when another job has its turn.
         """
+        first: HostQueue | None = None
         for queue in host.queues.values():
             job = queue.job.name
+            if first is not None and max(queue.due, host.clock) >= max(first.due, host.clock):
+                continue
             if queue and host.partition.goes_on(queue.job, host.hash) and (job == name or self._may_have_more(job)):
-                return queue
-        return None
+                first = queue
+        return first
 
     def _opening(self, host: Host, policy: RequestPolicy, now: float) -> RobotsTask | NameTask | None:
         """The task that comes before the next page of a host: its name, then its robots.txt; None if both are known."""

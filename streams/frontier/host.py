@@ -163,11 +163,13 @@ class HostQueue:
         turn: The host's turn for which the host is in the job's line.
         ring: The length class of the ring in which it stands there; `LENGTHS` for none.
         asked_at: When the job last asked the host; NEVER once the job's delay has passed.
+        due: When the job's next turn at the host is due, on the host's `clock`.
         policy, rules, own_s: Rest that the job wants between two requests, and the policy and robots.txt it is of.
     """
 
     __slots__ = (
         "asked_at",
+        "due",
         "held",
         "job",
         "more",
@@ -193,6 +195,7 @@ class HostQueue:
         self.turn = -1
         self.ring = LENGTHS
         self.asked_at = NEVER
+        self.due = 0.0
         self.policy: RequestPolicy | None = None
         self.rules: RobotsRules | None = None
         self.own_s = 0.0
@@ -327,6 +330,7 @@ class Host:
         standing: Whether it answers, as far as is known.
         delay_s: Rest between two requests, the greatest of its jobs, robots.txt's wish included.
         per_host: Requests at a time, the least of its jobs.
+        clock: The time for which the last turn of one of its jobs was due, as in `JobTurns`.
         wish_s: Robots.txt's Crawl-delay, if there is one, for requests that do not come from a queue.
         failures: Requests in a row that were turned away; those of one round count once.
         round: Number of the present round. The first failure of a round ends it.
@@ -337,7 +341,7 @@ class Host:
     """
 
     __slots__ = (
-        "asked_at", "closed", "delay_s", "domain", "ended_at", "exits_until", "failures", "flying", "hash",
+        "asked_at", "clock", "closed", "delay_s", "domain", "ended_at", "exits_until", "failures", "flying", "hash",
         "in_flight", "is_named", "is_opening", "key", "opened_at", "orders", "paced_until", "partition", "per_exit",
         "per_host", "queues", "ready_at", "round", "rules", "rules_of", "rules_until", "slowed_until", "standing",
         "tries", "turn", "where", "wish_s",
@@ -351,6 +355,7 @@ class Host:
         self.queues: dict[int, HostQueue] = {}
         self.delay_s = delay_s
         self.per_host = 1
+        self.clock = 0.0
         self.wish_s: float | None = None
         self.ready_at = 0.0
         self.asked_at = self.ended_at = self.opened_at = NEVER

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain, cycle
+from itertools import chain, count, cycle
 from math import ceil, inf
 
 from .host import LENGTHS, READY, Host, HostPartition, HostQueue
@@ -106,10 +106,12 @@ class HostLines:
 
     Attributes:
         is_empty: Whether no host stands in them, as far as that is known: with many jobs, most lines are empty.
+        due: When the job's next turn is due, on the clock of `JobTurns`.
     """
 
     def __init__(self) -> None:
         self.is_empty = True
+        self.due = 0.0
         self._lines = (HostLine(), HostLine(), HostLine())
         self._turns = cycle((MET, NEW, MET, SILENT))
 
@@ -138,6 +140,45 @@ class HostLines:
             for queue in host.queues.values():
                 if queue.job.name == job:
                     queue.turn = -1
+
+
+def after_turn(began: float, priority: int) -> float:
+    """When the next turn of a job is due, whose last one was due at `began`: each step of priority halves the time."""
+    return began + 0.5**priority
+
+
+class JobTurns:
+    """Whose turn it is among the jobs with hosts in line: start-time fair queueing, as of packets in a router.
+
+    The clock stands at the time for which the last turn was due. So each job has its share, however small; a job that
+    was away has nothing to catch up on.
+    """
+
+    def __init__(self, lines: dict[str, HostLines]) -> None:
+        self._lines = lines
+        self._heap: list[tuple[float, int, str]] = []
+        self._count = count()
+        self._clock = 0.0
+
+    def add(self, name: str) -> None:
+        """Take a job, given by its name, that has hosts in line."""
+        heappush(self._heap, (max(self._lines[name].due, self._clock), next(self._count), name))
+
+    def pop(self) -> str | None:
+        """The job whose turn it is; None if there is none."""
+        while self._heap:
+            due, _, name = heappop(self._heap)
+            if self._lines[name].due <= due:
+                self._clock = due
+                return name
+            self.add(name)  # it had a turn on a host that came from another job's line
+        return None
+
+    def charge(self, name: str, priority: int) -> None:
+        """Count a request for a job."""
+        lines = self._lines.get(name)
+        if lines is not None:
+            lines.due = after_turn(max(lines.due, self._clock), priority)
 
 
 class Resting:

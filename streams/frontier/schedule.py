@@ -12,7 +12,7 @@ must be read from the rows anyway, where it rests for long, or where none of its
 turn.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +22,7 @@ from crawlog.streams.jobs import Commands
 from crawlog.streams.requests import RequestPolicy, WorkerLimits
 
 from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostPartition, HostQueue
-from .order import HostLines, Resting
+from .order import HostLines, JobTurns, Resting
 from .politeness import crawl_delay_s
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Schedule:
         sleepers: The sleeping hosts, by partition.
         resting: Hosts that rest; an entry counts only while its host is LATER.
         lines: By the job's name, its hosts that may be asked now.
-        turns: The names of these jobs, in the order of their turns.
+        turns: The order of these jobs.
         awake: Number of hosts in memory.
         awake_of: By the job's name, how many of these have a queue of it.
         window: URLs of one host queue in memory, at most.
@@ -86,7 +86,7 @@ class Schedule:
         self.sleepers: dict[int, Sleepers] = {}
         self.resting = Resting()
         self.lines: dict[str, HostLines] = {}
-        self.turns: deque[str] = deque()
+        self.turns = JobTurns(self.lines)
         self.awake = 0
         self.awake_of: Counter[str] = Counter()
         self.window = WINDOW
@@ -253,7 +253,8 @@ class Schedule:
                 lines = self.lines.get(name)
                 if lines is None:
                     lines = self.lines[name] = HostLines()
-                    self.turns.append(name)
+                if lines.is_empty:
+                    self.turns.add(name)
                 lines.add(host, queue)
 
     def give_place(self, host: Host, now: float) -> bool:

@@ -123,12 +123,6 @@ def test_a_json_line_has_depth_and_priority() -> None:
     assert founds == [FoundUrl("http://a.example/", depth=2, priority=-3)]
 
 
-def test_a_priority_is_that_of_each_seed_which_names_none() -> None:
-    """`submit --priority` with a file; a line's own is stronger, 0 too."""
-    texts = (b"http://a.test/", b'{"url": "http://a.test/"}', b'{"url": "http://a.test/", "priority": 0}')
-    assert [found_on(text, str, priority=7).priority for text in texts] == [7, 7, 0]
-
-
 def test_a_json_line_has_times() -> None:
     """A length of time counts from when the line is sent; without further fields the request is a plain GET."""
     before = time.time()

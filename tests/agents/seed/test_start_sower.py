@@ -61,16 +61,6 @@ def sower(producer: FakeProducer, spec: JobSpec | None = None, known: tuple[str,
     return StartSower(producer, Topics("t."), PARTITIONS, copy, "s@1", known)  # type: ignore[arg-type]  # as much as is needed
 
 
-@pytest.mark.parametrize(("own", "sent"), [(5, 12), (-5, 2), ((1 << 31) - 1, (1 << 31) - 1)])
-def test_requests_have_the_priority_of_their_job_beside_their_own(own: int, sent: int) -> None:
-    """Within the 32 bits that a queue row has for it."""
-    producer = FakeProducer()
-    made = sower(producer, JobSpec(scope=ScopeSpec(kind="any"), priority=7))
-    made.sow(CallResult(requests=[RequestOut("http://a.test/", 7, own)]))
-    (record,) = producer.urls()
-    assert [found.priority for found in record.urls or ()] == [sent]
-
-
 def test_requests_are_seeds_that_carry_everything() -> None:
     """Headers, cookies, body and callback."""
     producer = FakeProducer()

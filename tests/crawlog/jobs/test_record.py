@@ -29,7 +29,7 @@ OF_SUBMIT: dict[str, Any] = {
     "changed_at": 2.0,
     "outputs": (OutputSpec("rows.csv"),),
     "items": (0,) * 8,
-    "priority": 5,
+    "priority": 7,
     "code": CodeRef("shop", "1", "00" * 32),
 }
 

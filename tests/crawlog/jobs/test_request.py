@@ -36,8 +36,6 @@ from crawlog.streams.spiders import SpiderFacts
         (JobRequest(feed=(":url",)), "--feed '': a job's name is"),
         (JobRequest(urls=("http://a.test/",), after_any=True), "name the jobs, too"),
         (JobRequest(urls=("http://a.test/",), after=("a",), paused=True), "give one of them"),
-        (JobRequest(urls=("http://a.test/",), priority=1 << 31), "--priority 2147483648: from -2147483648"),
-        (JobRequest(urls=("http://a.test/",), priority=-(1 << 31) - 1), "--priority -2147483649: from -2147483648"),
     ],
 )
 def test_what_no_job_may_have_is_refused_with_what_to_do(wanted: JobRequest, said: str) -> None:

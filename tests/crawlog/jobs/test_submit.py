@@ -11,7 +11,7 @@ from crawlog.agents import seed
 from crawlog.agents.seed import Source, plant
 from crawlog.commands import projects
 from crawlog.commands.job_logs import job_log_lines
-from crawlog.jobs.changes import cancel_job, resume_job
+from crawlog.jobs.changes import cancel_job, resume_job, update_job
 from crawlog.jobs.request import JobRequest
 from crawlog.jobs.submit import submit
 from crawlog.schemas import urls
@@ -72,7 +72,7 @@ def deployed(cluster: Settings, folder: Path, code: str) -> Settings:
 
 
 def test_a_submission_is_a_whole_job_in_the_log(cluster: Settings) -> None:
-    """Record in every partition, then the seeds with their priority; who, when, and the outputs are in it."""
+    """Record in every partition with its priority, then the seeds; who, when, and the outputs are in it."""
     wanted = JobRequest(
         urls=("http://a.test/", "http://b.test/x"),
         settings={"politeness.delay_s": 3},
@@ -91,7 +91,8 @@ def test_a_submission_is_a_whole_job_in_the_log(cluster: Settings) -> None:
     written = records(cluster)
     assert sum(record.spec is not None for record in written) == cluster.kafka.partitions
     founds = {found.url: found.priority for record in written for found in record.urls or ()}
-    assert founds == {"http://a.test/": 7, "http://b.test/x": 7}
+    assert founds == {"http://a.test/": 0, "http://b.test/x": 0}
+    assert (spec.priority, view.priority) == (7, 7)
 
 
 def test_the_same_submission_is_the_same_job_and_another_one_is_refused(cluster: Settings) -> None:
@@ -361,17 +362,19 @@ class Shop(crawlog.Spider):
 """
 
 
-def test_the_priority_of_a_job_whose_spider_starts_is_in_its_record(cluster: Settings, tmp_path: Path) -> None:
-    """Its requests come later; URLs that are given have it themselves, and another one may be given with more."""
-    settings = deployed(cluster, tmp_path, STARTS)
-    wanted = JobRequest(project="shop", spider="shop", job="starts", priority=7)
-    submit(settings, wanted)
-    assert job(settings, "starts").spec.priority == 7
+def test_a_job_keeps_its_priority_until_it_is_updated(cluster: Settings) -> None:
+    """A submission without one names none; another one is refused, and `jobs update` has the way. Its end is final."""
+    wanted = JobRequest(urls=("http://a.test/",), job="j", priority=7)
+    for one in (wanted, msgspec.structs.replace(wanted, priority=None)):
+        assert submit(cluster, one).priority == 7
     with pytest.raises(InvalidState, match="with other --priority"):
-        submit(settings, msgspec.structs.replace(wanted, priority=8))
-    for priority in (7, 8):
-        submit(settings, msgspec.structs.replace(wanted, job="given", urls=("http://a.test/",), priority=priority))
-    assert job(settings, "given").spec.priority == 0
+        submit(cluster, msgspec.structs.replace(wanted, priority=8))
+    assert update_job(cluster, "j", 9).priority == 9
+    assert job(cluster, "j").spec.priority == 9
+    ended = msgspec.structs.replace(job(cluster, "j").spec, rev=99, state="finished")
+    write_job(cluster, Producer(cluster, "test"), Topics(cluster.kafka.prefix), "j", ended)
+    with pytest.raises(InvalidState, match="job j is finished"):
+        update_job(cluster, "j", 3)
 
 
 PIPED = """

@@ -1,11 +1,16 @@
 """Many jobs share the dispatcher: small ones beside a very large one end soon, on its hosts and on others."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from crawlog.schemas.control import Command
 from crawlog.streams.frontier import schedule
 from crawlog.streams.frontier.host import Task
+from crawlog.streams.jobs.commands import Commands
 from tests.support.dispatching import Rests, World, pages
 
 SMALL, PAGES = 200, 5
@@ -79,7 +84,7 @@ def test_jobs_that_have_ended_lose_their_turns() -> None:
     give_small(world)
     world.drain()
     world.frontier.size_windows()
-    assert not world.frontier.schedule.turns
+    assert world.frontier.schedule.turns.pop() is None
     assert not world.frontier.schedule.lines
     assert not world.frontier.schedule.awake_of
 
@@ -137,3 +142,68 @@ def test_a_small_job_whose_host_sleeps_goes_on_with_its_next_page(monkeypatch: p
     if crowd == "ends":
         monkeypatch.setattr(schedule, "HOSTS_AWAKE", 1_000_000)
     assert next_of(world, "small", 2.0) == "http://small.com/1"
+
+
+REQUESTS = 200
+
+
+def shares(world: World, requests: int = REQUESTS) -> Counter[str]:
+    """How many of the next requests each job has."""
+    asked = Counter[str]()
+    for _ in range(requests):
+        task = world.next_page()
+        asked[task.job.name] += 1
+        world.fetched(task)
+        world.fold_dones()
+    return asked
+
+
+def give(world: World, priority: int, *hosts: str, urls: int = REQUESTS) -> None:
+    """A job of this priority, with more URLs on these hosts than are asked for."""
+    name = f"p{priority}"
+    world.job(name, priority=priority)
+    for host in hosts:
+        world.find(*(f"{url}-{name}" for url in pages(host, urls // len(hosts) + 1)), job=name)
+
+
+@given(st.sets(st.integers(0, 9), min_size=2, max_size=4), st.booleans())
+def test_each_step_of_priority_doubles_the_share_of_a_job(priorities: set[int], is_shared: bool) -> None:
+    """Within two per cent of all requests, of jobs with hosts of their own and of jobs on one host."""
+    world = World(Rests(delay_s=0.0))
+    for priority in priorities:
+        give(world, priority, *(["shared.com"] if is_shared else [f"p{priority}-{n}.com" for n in range(5)]))
+    asked, weights = shares(world), {f"p{one}": 2**one for one in priorities}
+    for name, weight in weights.items():
+        assert abs(asked[name] - REQUESTS * weight / sum(weights.values())) <= 0.02 * REQUESTS
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_the_lowest_job_has_its_share_beside_the_highest(is_shared: bool) -> None:
+    """One request of 513, the first one at once; so has a job that comes later, without those that it missed."""
+    world = World(Rests(delay_s=0.0))
+    give(world, 9, "shared.com" if is_shared else "a.com", urls=800)
+    assert shares(world, 100) == {"p9": 100}
+    give(world, 0, "shared.com" if is_shared else "b.com")
+    asked = shares(world, 600)
+    assert 1 <= asked["p0"] <= 2
+
+
+def test_another_priority_counts_from_the_next_request_on() -> None:
+    """As `jobs update` gives it to a job that runs."""
+    world = World(Rests(delay_s=0.0))
+    for priority in (4, 5):
+        give(world, priority, f"p{priority}.com")
+    assert shares(world, 90) == {"p4": 30, "p5": 60}
+    world.job("p4", rev=2, priority=6)
+    assert shares(world, 90) == {"p4": 60, "p5": 30}
+
+
+def test_a_job_that_was_paused_has_nothing_to_catch_up_on() -> None:
+    """Else it would have all requests until it has had as many as the others."""
+    world = World(Rests(delay_s=0.0))
+    for priority in (4, 5):
+        give(world, priority, f"p{priority}.com")
+    world.frontier.obey(Commands([Command("pause", job="p4")]))
+    assert shares(world, 100) == {"p5": 100}
+    world.frontier.obey(Commands())
+    assert abs(shares(world, 90)["p4"] - 30) <= 1

@@ -129,7 +129,7 @@ def test_a_worker_keeps_its_own_delay_for_jobs_that_want_less() -> None:
     find(world, "fast", 3)
     assert times(world, 3) == [("fast", 0), ("fast", 3), ("fast", 6)]
     world.job("slow", requests=rules(SLOW, 4))
-    find(world, "slow", 1)
+    find(world, "slow", 2)
     find(world, "fast", 6)
     assert [at for _, at in times(world, 3)] == [0, 5, 10]
 
