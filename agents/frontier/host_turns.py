@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from crawlog.streams.fold import Fold, JobState
-from crawlog.streams.frontier import Frontier, Host, HostQueue
+from crawlog.streams.frontier import Frontier, Host, HostQueue, Task
 from crawlog.streams.http import Answer
 from crawlog.streams.requests import RequestPolicy
 from crawlog.streams.url import Place
@@ -66,6 +66,10 @@ class _Elsewhere:
         raise self._no_queue()
 
     def pop(self, _host: Host, _queue: HostQueue) -> None:
+        """There is no queue here."""
+        raise self._no_queue()
+
+    def back(self, _task: Task) -> None:
         """There is no queue here."""
         raise self._no_queue()
 

@@ -12,11 +12,12 @@ from heapq import nlargest
 from math import inf
 from typing import TYPE_CHECKING
 
-from crawlog.streams.exits import Exit, ExitWish, session_name
+from crawlog.streams.exits import Exit
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.jobs import Commands, traits
 from crawlog.streams.requests import UNLIMITED, RequestPolicy, WorkerLimits
 
+from .by_exit import counts_by_exit, landed, taken, waits_for_exit
 from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
 from .order import after_turn
 from .partition import OwnedPartition
@@ -25,8 +26,6 @@ from .unmet_hosts import EVERYBODY
 
 if TYPE_CHECKING:
     from crawlog.streams.url import Place
-
-LOOK_S = 5.0  # Longest wait of a host for an exit before it looks again: the exits may have changed
 
 
 class Frontier:
@@ -199,7 +198,7 @@ class Frontier:
                 schedule.arrange(host, now)
                 continue
             queue = self._first_of(host, name)
-            if queue is None or self._waits_for_exit(host, queue, now):
+            if queue is None or waits_for_exit(schedule.exits, host, queue, now):
                 schedule.arrange(host, now)
                 continue
             policy = host.partition.policy(queue.job.number)
@@ -209,13 +208,13 @@ class Frontier:
                 host.in_flight += 1
                 schedule.turns.charge(queue.job.name, queue.job.spec.priority)
                 return opening
-            task = self._taken(host, queue, now)
+            task = taken(schedule.exits, host, queue, now)
             if task is None:
                 schedule.arrange(host, now)
                 continue
             host.in_flight += 1
             host.is_opening = host.is_named = False
-            host.ask(now, by_exit=self._counts_by_exit(host, task.exit))
+            host.ask(now, by_exit=counts_by_exit(host, task.exit))
             queue.asked_at = now
             schedule.turns.charge(queue.job.name, queue.job.spec.priority)
             host.clock = max(queue.due, host.clock)
@@ -252,61 +251,6 @@ class Frontier:
             host.is_opening, host.is_named = True, False
         return RobotsTask(host, policy)
 
-    def _waits_for_exit(self, host: Host, queue: HostQueue, now: float) -> bool:
-        """Whether all exits rest, so that a request for robots.txt would be lost; pages look for themselves."""
-        exits = self.schedule.exits
-        if not exits or host.rules_until > now:
-            return False
-        wait_s = exits.wakes_in_s(host.key, host.partition.policy(queue.job.number).rules, now)
-        host.exits_until = now + min(wait_s, LOOK_S)
-        return wait_s > 0
-
-    def _taken(self, host: Host, queue: HostQueue, now: float) -> Task | None:
-        """The next task of a queue that an exit serves now, if any exits are needed; None if there is none."""
-        task = host.partition.pop(host, queue)
-        if task is not None and self.schedule.exits and not self._finds_exit(task, now):
-            self.back(task)
-            return None
-        return task
-
-    def _finds_exit(self, task: Task, now: float) -> bool:
-        """Whether an exit serves a task now; else its host waits for one."""
-        if task.request is not None and task.request.proxy:
-            return True
-        host, rules, exits = task.host, task.policy.rules, self.schedule.exits
-        jar, keeps = (task.request.jar, task.request.keeps_cookies) if task.request is not None else ("", True)
-        has_session = (rules.cookies and keeps) or host.key in exits.logged_in
-        wish = ExitWish(
-            session_name(task.job.name, task.domain, jar) if has_session else "",
-            exits.refused_by(task.identity),
-            may_repeat=True,
-            busy=[name for name, flying in host.flying.items() if flying >= host.per_exit > 0],
-            delay_s=host.delay_s,
-        )
-        found = exits.pick(host.key, rules, now, wish)
-        if isinstance(found, float):
-            host.exits_until = min(found, now + LOOK_S)
-            return False
-        task.exit = found
-        if host.per_exit:
-            host.flying[found.name] += 1
-        return True
-
-    @staticmethod
-    def _counts_by_exit(host: Host, way: Exit | None) -> bool:
-        return way is not None and host.per_exit > 0
-
-    def _landed(self, host: Host, way: Exit | None, now: float, *, is_sent: bool) -> None:
-        """A request by an exit has ended."""
-        if way is not None and way.name in host.flying:
-            host.flying[way.name] -= 1
-            host.flying = +host.flying
-            if is_sent:
-                self.schedule.exits.asked(host.key, way, now)
-        if host.exits_until > now and host.where == LATER:  # perhaps it waited for this one
-            host.where = IDLE
-        host.exits_until = 0.0
-
     def named(self, host: Host) -> None:
         """A NameTask has ended: the host's next task is another one, whether the name was found or not."""
         host.is_named = True
@@ -334,8 +278,8 @@ class Frontier:
         host.in_flight -= 1
         now = self.schedule.now()
         host.ended_at = now
-        by_exit = self._counts_by_exit(host, way)
-        self._landed(host, way, now, is_sent=True)
+        by_exit = counts_by_exit(host, way)
+        landed(self.schedule.exits, host, way, now, is_sent=True)
         host.ask(now, by_exit=by_exit)
         queue = host.queues.get(job)
         if queue is not None:
@@ -349,7 +293,7 @@ class Frontier:
         """A task of the host ended without a request: a rule refused it, or its address is busy for `wait_s`."""
         host.in_flight -= 1
         now = self.schedule.now()
-        self._landed(host, way, now, is_sent=False)
+        landed(self.schedule.exits, host, way, now, is_sent=False)
         if host.in_flight == 0:
             host.asked_at = host.opened_at = host.ended_at
             for queue in host.queues.values():

@@ -74,6 +74,9 @@ class HostPartition(Cache, Protocol):
     def pop(self, host: "Host", queue: "HostQueue", /) -> "Task | None":
         """The next URL of a host queue that still has its row."""
 
+    def back(self, task: "Task", /) -> None:
+        """Put a dispatched URL back at the front of its queue: it was never tried."""
+
     def lack(self, host: "Host", job: int, setting: str, /) -> None:
         """Leave all URLs of a job on a host queued for a while: this worker lacks a setting for them."""
 

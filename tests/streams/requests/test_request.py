@@ -23,7 +23,8 @@ from crawlog.streams.exits.exits import FAILED_S, FAILURES
 from crawlog.streams.requests.request import basic, origin_of, read_header, read_login
 from crawlog.streams.session.cookies import MOST_COOKIES
 from crawlog.streams.session.login import read_form
-from crawlog.streams.settings.sections import Exits, Fetch
+from crawlog.streams.settings.exit_section import Exits
+from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.sources import Sources, origins, resolve
 from tests.support.proxies import Socks, Tunnel, certify, pump, server_tls
 from tests.support.sites import Site, posting, sites

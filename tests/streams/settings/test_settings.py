@@ -338,6 +338,8 @@ FORMS = {
     "fetch.forms": r"https://[a-z]{1,9}(:[1-9]{4})?/[a-z]{1,9}#[a-z]{1,9}=[a-z]{0,9}",
     "fetch.headers": r"X-[a-z]{1,9}: [!-~]([ -~]{0,9}[!-~])?",
     "fetch.logins": r"https://[a-z]{1,9}:[a-z]{0,9}@[a-z]{1,9}(:[1-9]{4})?",
+    "exits.ban_redirects": r"(?:\^http|[a-z]{1,9})",
+    "exits.ban_texts": r"(?:[a-z]{1,9},[a-z]|[a-z]{1,9})",
     "exits.proxies": r"https?://([a-z]{1,9}:[a-z]{0,9}@)?[a-z]{1,9}(:[1-9]{4})?",
     "exits.addresses": r"10\.[0-9]\.[0-9]\.1|::[1-9]",
     "network.dns_servers": r"(10\.[0-9]\.[0-9]\.1|\[::[1-9]\])(:[1-9]{4})?",
