@@ -264,9 +264,9 @@ def test_a_spider_that_raises_shows_at_ctrl_c(site: Numbered, data: Path, cluste
     """Links are followed no more, and the summary of a run that is interrupted names the error as its end would."""
     (data.parent / "raising.py").write_text(RAISING)
     urls = [f"{site.url[:-1]}{number}" for number in range(2, PAGES)]
-    crawl = run(site, data, *urls, "--spider", data.parent / "raising.py", *there, delay_s=0.5)
+    crawl = run(site, data, *urls, "--spider", data.parent / "raising.py", "--job", "raises", *there, delay_s=0.5)
     until(site.pages, "the first page")
-    until(lambda: log_bounds(cluster, Topics(cluster.kafka.prefix).dead, [0])[0][1] >= 3, "dead letters")
+    until(lambda: len(set(letters(cluster, "raises"))) >= 3, "dead letters of three pages")
     crawl.send_signal(signal.SIGINT)
     code, summary, err = ended(crawl)
     assert (code, summary["reason"]) == (130, "interrupted")
