@@ -60,8 +60,9 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
         hops: Redirects in a row that led here.
         via: Identities of the requests that these redirects answered, 8 bytes each, the first one first.
         joins: This redirect target was reached from a seed, so its host joins the scope.
-        again: The status of its done, which no longer counts: its page was lost in a power cut. The URL is queued
-            although it is known.
+        again: The status of its done, which no longer counts: its page was lost in a power cut, or it is asked for
+            again. The URL is queued although it is known.
+        again_http, again_why: Of that done, for the job's counts: its status code, and why there was no page.
         checked: Whether it redirected to a check for cookies that leads back to it. It is queued once more, and only
             once, although it is known.
         eta: UTC epoch seconds before which it is not fetched; 0 for at once.
@@ -81,6 +82,8 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
     hops: int = 0
     joins: bool = False
     again: Status | None = None
+    again_http: int | None = None
+    again_why: str = ""
     checked: bool = False
     id: int = 0
     request: RequestRecord | None = None
@@ -156,6 +159,11 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
     jar: str = ""
     cookies: tuple[CookieChange, ...] = ()
     unkept: str = ""
+
+    @property
+    def why_no_page(self) -> str:
+        """Why a final result gave no page, one word or a type; empty for a page, and where no request was made."""
+        return "" if self.status == "refused" else self.unkept or self.reason.partition(":")[0]
 
 
 class PageChange(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -147,10 +147,11 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     arguments.seeds(sources, from_log)
     arguments.seed_settings(given["pairs"], sources)
     from crawlog.agents.seed import Source, collect, old_seeds, plant
+    from crawlog.streams.control import known_job
     from crawlog.streams.fleet import ProgressReader
     from crawlog.streams.job_spec import said_rules
     from crawlog.streams.jobs import FleetReports
-    from crawlog.streams.log import CommandProducer, ensure_topics
+    from crawlog.streams.log import CommandProducer, Topics, ensure_topics
 
     with ExitStack() as stack:
         source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell), say=tell))
@@ -163,6 +164,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
         with closing(ProgressReader(reached, FleetReports(), login)) as watch:
             producer = CommandProducer(reached, "crawlog-seed", login=login, say=tell)
             said, look = said_rules(reached), while_up(settings, reached, watch.folds)
+            known = known_job(reached, Topics(reached.kafka.prefix), job)
             seeded = plant(reached, producer, job, source, requests=said, report=tell, look=look)
             _tell_refused(reached, job, [source for source in sources if source.startswith(("http:", "https:"))])
         took_s = time.monotonic() - began
@@ -171,6 +173,8 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     else:
         bad = f", {outcome.counted(seeded.bad, 'line')} without a URL" if seeded.bad else ""
         answer(f"{outcome.counted(seeded.count, 'URL')} in job {job}, acknowledged in {took_s:.1f} s{bad}")
+        if known is not None and known.spec.state != "deleted":
+            tell(f"those that the job knew are not asked for again; `crawlog recrawl --job {job}` does that")
     return outcome.FINISHED
 
 

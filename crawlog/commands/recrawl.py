@@ -111,6 +111,8 @@ class Chosen(NamedTuple):
     depth: int
     priority: int
     status: u.Status
+    http: int | None
+    why: str
 
     def found(self, queued: u.FoundUrl | None) -> u.FoundUrl | None:
         """The found that has it fetched again; None if the log has lost its request.
@@ -122,8 +124,13 @@ class Chosen(NamedTuple):
             if _mark(0, self.url) != self.mark:
                 return None
             queued = u.FoundUrl(self.url, priority=self.priority, source="link")
-        was = {"depth": self.depth, "priority": self.priority, "again": self.status}
-        return msgspec.structs.replace(queued, url=self.url, eta=0.0, expires=0.0, **was)
+        was = {"again": self.status, "again_http": self.http, "again_why": self.why}
+        now = {"depth": self.depth, "priority": self.priority, "eta": 0.0, "expires": 0.0}
+        return msgspec.structs.replace(queued, url=self.url, **was, **now)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Chosen).decode
 
 
 class JobResults:
@@ -138,13 +145,12 @@ class JobResults:
     def __init__(self, copy: "JobCopy", choice: RecrawlChoice, urls: frozenset[str]) -> None:
         self._job, self._choice, self._urls = copy.job, choice, urls
         rules = copy.spec.requests
-        self._failures = (
-            RETRY_STATUSES if rules is None or rules.retry_statuses is None else frozenset(rules.retry_statuses)
-        )
+        said = rules.retry_statuses if rules is not None else None
+        self._failures: Collection[int] = RETRY_STATUSES if said is None else said
         self._after = copy.after  # records of this epoch and of those before do not count
         self._file = sqlite3.connect("", isolation_level=None)  # a temporary file of SQLite's own
         self._file.execute(f"PRAGMA cache_size = -{CACHE_KB}")
-        self._file.execute("CREATE TABLE results (mark, place, waits, row, url, depth, priority, status)")
+        self._file.execute("CREATE TABLE results (mark, place, waits, url, row, chosen)")
         self._file.execute("BEGIN")
 
     def close(self) -> None:
@@ -163,23 +169,25 @@ class JobResults:
         place = offset << _INDEX_BITS
         rows = [self._done(place + index, one, timestamp_s) for index, one in enumerate(record.results or ())]
         rows += [self._asked(place + index, one) for index, one in enumerate(record.urls or ())]
-        self._file.executemany("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?)", filter(None, rows))
+        self._file.executemany("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?)", filter(None, rows))
 
     def _done(self, place: int, result: u.Result, timestamp_s: float) -> tuple[object, ...] | None:
-        is_final = result.status != "began" and not (result.status == "failed" and result.next_at > 0)
-        if not is_final or (self._urls and result.url not in self._urls):
+        if result.status == "began" or (result.status == "failed" and result.next_at > 0):
             return None
-        mark = _mark(result.id, result.url)
+        if self._urls and result.url not in self._urls:
+            return None
+        mark, url = _mark(result.id, result.url), result.url if self._urls else None
         if not self._choice.takes(result, result.at or timestamp_s, self._failures):
-            return mark, place, False, None, result.url if self._urls else None, None, None, None
-        row = min(result.row, _MAX_ROW)
-        return mark, place, False, row, result.url, result.depth, result.priority, result.status
+            return mark, place, False, url, None, None
+        row, why = min(result.row, _MAX_ROW), result.why_no_page
+        chosen = Chosen(row, mark, result.url, result.depth, result.priority, result.status, result.http, why)
+        return mark, place, False, url, row, _encode(chosen)
 
     def _asked(self, place: int, found: u.FoundUrl) -> tuple[object, ...] | None:
         """A URL that is due again; its new result comes behind it."""
         if not found.again or (self._urls and found.url not in self._urls):
             return None
-        return _mark(found.id, found.url), place, True, None, found.url if self._urls else None, None, None, None
+        return _mark(found.id, found.url), place, True, found.url if self._urls else None, None, None
 
     def _rewind(self, record: u.UrlsRecord, rewind: u.Rewind) -> None:
         """Drop the results that no longer count."""
@@ -192,12 +200,11 @@ class JobResults:
 
         In the order of the founds that queued them, which is that of reading the log.
         """
-        sorted_rows = self._file.execute(
-            "SELECT waits, row, mark, url, depth, priority, status FROM"
-            " (SELECT max(place), * FROM results GROUP BY mark) ORDER BY row"
+        newest = self._file.execute(
+            "SELECT waits, url, chosen FROM (SELECT max(place), * FROM results GROUP BY mark) ORDER BY row"
         )
-        for waits, row, mark, url, depth, priority, status in sorted_rows:
-            yield bool(waits), None if row is None else Chosen(row, mark, url, depth, priority, status), url
+        for waits, url, chosen in newest:
+            yield bool(waits), None if chosen is None else _decode(chosen), url
 
 
 def _mark(identity: int, url: str) -> int:

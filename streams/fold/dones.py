@@ -119,7 +119,7 @@ class Dones:
             self._queues.add_again(job, place, row, result.row)
         else:
             job.count_final(result.status, 1)
-            job.count_answer(result)
+            job.count_answer(result.http, result.why_no_page, 1)
             if not row.is_again:
                 self._queues.count(job, place.host_hash, place, -1)
             due = again.after_done(job.spec.recrawl, row, result, at)

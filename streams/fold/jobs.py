@@ -164,12 +164,12 @@ class JobState:
             else:
                 self.counts.bad += 1
 
-    def count_answer(self, result: u.Result) -> None:
-        """Count a final result by its status code, and by why there is no page."""
-        if result.http is not None and 100 <= result.http <= 999:
-            _count_class(self.counts.statuses, str(result.http))
-        if result.status != "refused" and (why := result.unkept or result.reason.partition(":")[0]):
-            _count_class(self.counts.no_page, why[:MAX_CLASS_CHARS])
+    def count_answer(self, http: int | None, why: str, change: int) -> None:
+        """Count a final result by its status code, and by why there is no page; or take one back."""
+        if http is not None and 100 <= http <= 999:
+            _count_class(self.counts.statuses, str(http), change)
+        if why:
+            _count_class(self.counts.no_page, why[:MAX_CLASS_CHARS], change)
 
     def count_final(self, status: u.AttemptStatus, change: int) -> None:
         """Add to the number of URLs that ended with a status."""
@@ -184,10 +184,13 @@ class JobState:
             counts.fetched += change
 
 
-def _count_class(classes: dict[str, int], name: str) -> None:
-    if name not in classes and len(classes) >= MAX_CLASSES:
+def _count_class(classes: dict[str, int], name: str, change: int) -> None:
+    if name not in classes and (len(classes) >= MAX_CLASSES or change < 0):
         name = OTHERS
-    classes[name] = classes.get(name, 0) + 1
+    if (count := classes.get(name, 0) + change) > 0:
+        classes[name] = count
+    else:
+        classes.pop(name, None)
 
 
 class JobStates:

@@ -247,6 +247,7 @@ class Offers:
         """Queue a URL whose done no longer counts; that done has removed its old row."""
         url, place, mark = placed
         job.count_final(was, -1)
+        job.count_answer(found.again_http, found.again_why, -1)
         job.counts.seen += 1
         job.counts.page_end = job.counts.page_back = 0
         known = _recurring(self._rows, self._queues, job, placed)

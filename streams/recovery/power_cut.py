@@ -233,7 +233,8 @@ def _again(settings: "Settings", names: Topics, lost: Iterable[LostPage]) -> Ite
         for one in gone:
             result = one.result
             found = queued.get(result.row) or u.FoundUrl(result.url, priority=result.priority, source="link")
-            found = msgspec.structs.replace(found, url=result.url, depth=result.depth, again=result.status)
+            was = {"again": result.status, "again_http": result.http, "again_why": result.why_no_page}
+            found = msgspec.structs.replace(found, url=result.url, depth=result.depth, **was)
             yield number, one.job, one.epoch, found
 
 

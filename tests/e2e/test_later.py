@@ -97,7 +97,7 @@ def test_requests_are_sent_in_time_and_failed_ones_again(
     site.is_mended = True
     done(crawlog("jobs", "retry", "later", "--failed", "--data", data, *there))
     code, summary, err = ended(run(site, data, there))
-    assert (code, site.paths[7:], summary["fetched"]) == (0, ["/broken"], 6), err
+    assert (code, site.paths[7:], summary["statuses"]) == (0, ["/broken"], {"200": 6}), err
     rows = map(json.loads, data.with_name("rows.jsonl").read_text().splitlines())
     assert {row["path"]: row["said"] for row in rows} == {
         **dict.fromkeys(["high", "low", "soon", "later"], ""),

@@ -147,7 +147,7 @@ def test_failed_urls_are_due_again_with_their_requests_once(cluster: Settings) -
     assert (planned.is_plan, planned.asked, planned.of, planned.lost, log.end) == (True, 1, 4, 1, before)
     done = log.recrawl(choice)
     assert (done.asked, done.of, done.waiting) == (1, 4, 0)
-    assert log.founds_from(before) == [msgspec.structs.replace(posted, again="fetched")]
+    assert log.founds_from(before) == [msgspec.structs.replace(posted, again="fetched", again_http=503)]
     again = log.recrawl(choice)
     assert (again.asked, again.waiting) == (0, 1)
     log.finish(result(url=f"{SITE}/form", row=before << 16, http=503, id=77, depth=1, priority=5))
@@ -162,7 +162,7 @@ def test_named_urls_are_due_again_and_unknown_ones_are_named(cluster: Settings) 
     log.finish(result(url=f"{SITE}/ok", row=row))
     done = log.recrawl(RecrawlChoice(urls=("HTTP://A.example:80/ok#top", f"{SITE}/queued")))
     assert (done.asked, done.of, done.unknown) == (1, 1, [f"{SITE}/queued"])
-    assert log.founds_from(row >> 16)[-1] == u.FoundUrl(f"{SITE}/ok", source="link", again="fetched")
+    assert log.founds_from(row >> 16)[-1] == u.FoundUrl(f"{SITE}/ok", source="link", again="fetched", again_http=200)
     done = log.recrawl(RecrawlChoice(urls=(f"{SITE}/ok",)))
     assert (done.asked, done.waiting, done.unknown) == (0, 1, [])
     with pytest.raises(Misconfigured, match="ftp"):

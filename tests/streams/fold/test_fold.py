@@ -305,6 +305,18 @@ def test_final_answers_are_counted_by_status_and_by_why_there_is_no_page() -> No
     assert state.counts.no_page == {"application/json": 1, "robots_unreachable": 1}
 
 
+def test_a_result_that_no_longer_counts_leaves_its_classes() -> None:
+    """So a job whose failed URLs were fetched again shows what still fails; an unknown class stays 0."""
+    state = State(job(), found(*(f"{A}{number}" for number in range(3))))
+    state.take(*(done(f"{A}{number}", sequence(1, number), http=403) for number in range(2)))
+    state.take(done(f"{A}2", sequence(1, 2), "failed", reason="dns"))
+    state.take(found(f"{A}0", again="fetched", again_http=403), found(f"{A}2", again="failed", again_why="dns"))
+    assert (state.counts.statuses, state.counts.no_page) == ({"403": 1}, {})
+    assert (state.counts.fetched, state.counts.failed, state.counts.queued) == (1, 0, 2)
+    state.take(found(f"{A}1", again="fetched", again_http=500, again_why="tls"))
+    assert (state.counts.statuses, state.counts.no_page) == ({"403": 1}, {})
+
+
 def test_a_server_that_thinks_of_ever_new_types_fills_no_row() -> None:
     """Beyond some of them they are counted together."""
     state = State(job(), found(*(f"{A}{number}" for number in range(99))))
