@@ -10,7 +10,16 @@ from crawlog.commands.control import order_worker
 from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.recrawl import Recrawl, RecrawlChoice, recrawl
 from crawlog.commands.why import Story, moment, why
-from crawlog.jobs.changes import cancel_job, delete_job, listed_jobs, pause_job, resume_job, shown_job, stop_job
+from crawlog.jobs.changes import (
+    cancel_job,
+    delete_job,
+    listed_jobs,
+    pause_job,
+    resume_job,
+    shown_job,
+    stop_job,
+    update_job,
+)
 from crawlog.jobs.job_closing import stats_of
 from crawlog.jobs.request import MAX_URLS, JobRequest
 from crawlog.jobs.submit import submit
@@ -180,6 +189,17 @@ def _retry(call: ApiCall) -> Recrawl:
     return recrawl(call.settings, known_job(call), choice, execute=body.execute, report=lambda _: None)
 
 
+class UpdateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What changes in a job."""
+
+    priority: Annotated[int, msgspec.Meta(ge=0, le=9)]
+
+
+def _update(call: ApiCall) -> JobView:
+    body: UpdateBody = call.body
+    return _changed(lambda settings, name, by: update_job(settings, name, body.priority, by))(call)
+
+
 def _changed(change: Callable[..., JobView]) -> Callable[[ApiCall], JobView]:
     def does(call: ApiCall) -> JobView:
         view = change(call.settings, known_job(call), call.user)
@@ -245,6 +265,9 @@ ENDPOINTS = (
         _retry,
         body=RetryBody,
         errors=(409,),
+    ),
+    ApiEndpoint(
+        "POST", "/jobs/{job}/update", "operate", "Change a job", JobView, _update, body=UpdateBody, errors=(409,)
     ),
     ApiEndpoint("DELETE", "/jobs/{job}", "operate", "Delete a job", Removal, _delete, errors=(409,)),
 )

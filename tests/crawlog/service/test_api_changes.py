@@ -9,7 +9,7 @@ import pytest
 from crawlog.commands.control import Given
 from crawlog.schemas.control import Command, Control, JobCopy, key
 from crawlog.schemas.urls import JobSpec
-from crawlog.service import api_control
+from crawlog.service import api_control, api_jobs
 from crawlog.service.api_jobs import _changed
 from crawlog.service.endpoint import ApiCall
 from crawlog.streams.fleet import FleetState
@@ -85,3 +85,18 @@ def test_a_command_is_answered_when_the_next_request_sees_it(monkeypatch: pytest
     late = Late(RUNNING, log=[HOLD])
     api_control._order(late.call(api_control.CommandBody("pause", job="j")))
     assert state_after(RUNNING, HOLD) == late.job("j")
+
+
+def test_an_update_gives_a_job_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is answered when the next request sees it, as other changes are."""
+    written = JobCopy("j", JobSpec(rev=4, priority=8))
+    late, given = Late(RUNNING, log=[written]), list[object]()
+
+    def update(_: Settings, *words: object) -> Any:
+        given.extend(words)
+        return state_after(written)
+
+    monkeypatch.setattr(api_jobs, "update_job", update)
+    assert api_jobs._update(late.call(api_jobs.UpdateBody(8))).priority == 8
+    assert given == ["j", 8, ""]
+    assert late.job("j") == state_after(written)
