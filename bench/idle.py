@@ -1,6 +1,6 @@
 """Idle CPU of a whole fleet under `crawlog up`, by process: broker, supervisor, workers, service.
 
-python -m bench.idle [--seconds 60] [--short] [--jobs N]
+python -m bench.idle [--seconds 60] [--short] [--jobs N] [--schedules N]
 """
 
 import argparse
@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--short", action="store_true", help=f"measure for {SHORT_S:.0f} s")
     parser.add_argument("--jobs", type=int, default=0, help="jobs in the log that ended long ago")
+    parser.add_argument("--schedules", type=int, default=0, help="schedules whose times are next year; what they cost")
     wanted = parser.parse_args()
     seconds = SHORT_S if wanted.short else wanted.seconds
     crawlog = [sys.executable, "-m", "crawlog"]
@@ -39,7 +40,15 @@ def main() -> int:
             if wanted.jobs:
                 write_ended_jobs(data, wanted.jobs)
             time.sleep(SETTLE_S)
-            show(measured(data, seconds), seconds)
+            without = measured(data, seconds)
+            show(without, seconds)
+            if wanted.schedules:
+                write_schedules(data, wanted.schedules)
+                time.sleep(SETTLE_S)
+                shares = measured(data, seconds)
+                show(shares, seconds)
+                cost = sum(shares.values()) - sum(without.values())
+                print(f"{wanted.schedules:,} schedules cost {cost:.2f} % of a core")
         finally:
             subprocess.run([*crawlog, "down", "--data", str(data)], check=False, cwd=folder)
     return 0
@@ -63,6 +72,28 @@ def write_ended_jobs(data: Path, count: int) -> None:
                 producer.send(topics.control, control.encode(told), key=control.key(told), partition=0)
         if not producer.flush(60):
             sys.exit("the jobs were not acknowledged")
+
+
+def write_schedules(data: Path, count: int) -> None:
+    """Writes schedules in several zones, none of which is due soon."""
+    from crawlog.cli.reach import reachable_log
+    from crawlog.schemas import control
+    from crawlog.schemas.schedules import JobSchedule, RunJob
+    from crawlog.schemas.urls import JobSpec
+    from crawlog.streams.log import Producer, Topics
+    from crawlog.streams.settings import load
+
+    month = time.gmtime(time.time() - 45 * 86_400).tm_mon
+    with reachable_log(load({"run.data": data})) as settings:
+        producer, topic = Producer(settings, "bench"), Topics(settings.kafka.prefix).control
+        for number in range(count):
+            zone = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata")[number % 4]
+            cron = f"{number % 60} {number % 24} 1 {month} *"
+            jobs = (RunJob(JobSpec(), seeds=(f"http://example.com/{number}",)),)
+            one = JobSchedule(f"bench{number}", int(time.time()), jobs, cron=cron, zone=zone)
+            producer.send(topic, control.encode(one), key=control.key(one), partition=0)
+        if not producer.flush(60):
+            sys.exit("the schedules were not acknowledged")
 
 
 def measured(data: Path, seconds: float) -> dict[str, float]:

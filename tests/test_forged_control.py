@@ -19,6 +19,8 @@ from structlog.testing import capture_logs
 from crawlog.agents.control import StageCommands
 from crawlog.agents.outputs.wanted import WantedOutputs
 from crawlog.cli.fleet_text import job_details, job_lines
+from crawlog.cli.scheduling import schedule_lines
+from crawlog.jobs.schedules import list_schedules, next_runs
 from crawlog.processes.starts import Starts
 from crawlog.schemas import control
 from crawlog.schemas.control import (
@@ -35,6 +37,7 @@ from crawlog.schemas.control import (
 )
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
+from crawlog.schemas.schedules import JobSchedule, Planned, RunJob
 from crawlog.schemas.urls import (
     CanonicalRules,
     JobOrder,
@@ -51,6 +54,7 @@ from crawlog.streams.errors import CrawlError
 from crawlog.streams.fetch import ReportedJobs
 from crawlog.streams.fleet import FleetState
 from crawlog.streams.jobs import ControlState, Dues, FleetReports, FollowedJobs
+from crawlog.streams.schedules import decide
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import fleet_sink_of
 from crawlog.streams.spiders import Trust
@@ -164,6 +168,12 @@ def forged(ground: Ground) -> list[Control]:
             ]
         made.append(Join(name, "../..", ("", "\0", "x" * 999)))
     made += [Rewound(1, start={0: 0}, end={0: 9}, pages={0: 3}, before=dict.fromkeys(jobs, 0), complete=True)]
+    made += [
+        JobSchedule("s1", 1 << 36, (RunJob(next(specs(ground)), seeds=("/etc/passwd", "-")),), every_s=1 << 36),
+        JobSchedule("s2", 0, cron="* * * * *", zone="../../etc/passwd", catch_up="all"),
+        JobSchedule("s3", 0, request={"submit": {"urls": 7}}, cron="R R R R R"),
+        Planned("s1", 1 << 36, 1 << 36, 1 << 36, ("../../x", "j1"), waiting=(0,) * 99, error="\x1b[2J"),
+    ]
     made += [Command("stop", job=name, reason="\x1b]0;x\a", at=1e300) for name in NAMES[:4]]
     return made
 
@@ -369,6 +379,23 @@ def test_the_coordinator_and_the_reports_stand_a_strangers_records(ground: Groun
         dues.of_finished(followed.finished, picture)
     assert orders.works
     assert followed.open
+
+
+def test_schedules_that_a_stranger_wrote_are_listed_and_decided(ground: Ground) -> None:
+    """With a year that no calendar knows, a zone that is a path, a request that is none; an odd name is refused."""
+    state = ControlState()
+    for key, record in heard(ground):
+        state.take(key, record)
+    views = list_schedules(state)
+    assert [(view.name, bool(view.error)) for view in views] == [("s1", True), ("s2", True), ("s3", True)]
+    assert schedule_lines(views)
+    assert next_runs(state, count=1_000)
+    now = float(1 << 37)
+    (one, *_), (note,) = state.of(JobSchedule), state.of(Planned)
+    assert decide(one, note, now, is_open=False).begins
+    for name in NAMES:
+        with pytest.raises(ValueError, match="no schedule can be named"):
+            control.decode(b"schedule/" + name.encode(), control.encode(JobSchedule(name, 0, every_s=1)))
 
 
 def test_an_order_to_a_worker_reaches_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:

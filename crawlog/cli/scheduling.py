@@ -128,7 +128,7 @@ def schedule_list(as_json: bool, **given: Any) -> int:
     from crawlog.jobs.schedules import list_schedules
 
     found = _asked(settings_of(given), list_schedules)
-    answer(*([msgspec.json.encode(one).decode() for one in found] if as_json else _lines(found)))
+    answer(*([msgspec.json.encode(one).decode() for one in found] if as_json else schedule_lines(found)))
     return outcome.FINISHED
 
 
@@ -185,7 +185,8 @@ def _asked(settings: "Settings", question: "Callable[[ControlState], T]") -> T:
         return question(read_control(reached, Topics(reached.kafka.prefix)))
 
 
-def _lines(found: "Sequence[ScheduleView]") -> list[str]:
+def schedule_lines(found: "Sequence[ScheduleView]") -> list[str]:
+    """The schedules as a table, with the errors below it."""
     if not found:
         return ["there is no schedule; `crawlog schedule add NAME --every 6h -- submit URL` adds one"]
     heads = ("schedule", "times", "next", "last run", "its jobs", "waiting", "skipped")
