@@ -44,7 +44,7 @@ def main() -> int:
             show(without, seconds)
             if wanted.schedules:
                 write_schedules(data, wanted.schedules)
-                time.sleep(SETTLE_S)
+                time.sleep(2 * SETTLE_S)  # the first time of each is computed
                 shares = measured(data, seconds)
                 show(shares, seconds)
                 cost = sum(shares.values()) - sum(without.values())

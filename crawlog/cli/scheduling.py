@@ -70,7 +70,7 @@ def add(name: str, command: tuple[str, ...], as_json: bool, **given: Any) -> int
     urls, sitemaps = arguments.sitemaps_apart([*of_submit["urls"], *_seeds(of_submit.pop("seeds"))])
     names = ("verbose", "bootstrap", "data", "config")
     merged = of_submit | {one: given[one] or of_submit[one] for one in names}
-    own, request = requested(merged | {"urls": urls, "pairs": (*given["pairs"], *of_submit["pairs"])})
+    own, request = requested(merged | {"urls": urls})
     wanted = ScheduleRequest(
         name=name,
         submit=request,
@@ -81,7 +81,7 @@ def add(name: str, command: tuple[str, ...], as_json: bool, **given: Any) -> int
         overlap=given["overlap"],
         sitemaps=tuple(one.removeprefix(arguments.SITEMAP) for one in sitemaps),
     )
-    settings = settings_of(own)
+    settings = settings_of(own | {"pairs": (*given["pairs"], *own["pairs"])})
     outputs_of(settings, request.outputs)
     with reachable_log(settings) as reached:
         view = add_schedule(reached, wanted, say=tell)

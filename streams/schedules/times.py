@@ -81,15 +81,18 @@ class Cron:
             raise Misconfigured(
                 f"there is no time zone {zone!r:.100}; names are such as Europe/Berlin or UTC"
             ) from None
-        self._asked: tuple[int, int | None] = (-1, None)  # the last answer: most questions are asked twice
+        self._known = 0, 0  # no planned time lies between these, and the second one is one
         hours = self._cron.expanded[1]
         self._is_hourly = hours == ["*"] or set(hours) >= EVERY_HOUR
 
     def after(self, at: int) -> int | None:
         """The first planned time later than `at`; None if there is none within 50 years."""
-        if self._asked[0] != at:
-            self._asked = at, self._found(at)
-        return self._asked[1]
+        if self._known[0] <= at < self._known[1]:
+            return self._known[1]
+        found = self._found(at)
+        if found is not None:
+            self._known = at, found
+        return found
 
     def _found(self, at: int) -> int | None:
         wall = at + self._offset(at)  # as seconds: a clock without changes
