@@ -129,6 +129,28 @@ def test_copies_and_a_killed_service_say_what_the_log_says(site: Numbered, fleet
     end([process])
 
 
+def test_a_schedule_over_http_runs_now_and_is_seen_as_it_was_left(site: Numbered, fleet: Fleet) -> None:
+    """Each change is answered when the next request sees it."""
+    service = _asked(fleet.data)
+    wanted = {"name": "hourly", "every": "1h", "submit": {"urls": [f"{site.origin}/1"], "depth": 0}}
+    added = service.json("api/v1/schedules", wanted)
+    assert service.json("api/v1/schedules")["schedules"] == [added]
+    (_, second) = service.json("api/v1/next-runs?name=hourly&limit=2")["runs"]
+    assert second[0] == added["next_at"] + 3_600
+    _, _, (job,) = service.json("api/v1/schedules/hourly/run", {})
+    until(lambda: job in {one["name"] for one in _jobs(service) if one["state"] == "finished"}, "the end of the run")
+    assert service.rows(job) == [f"{site.origin}/1"]
+    assert service.json("api/v1/schedules/hourly/pause", {})["next_at"] is None
+    (shown,) = service.json("api/v1/schedules")["schedules"]
+    assert (shown["paused"], shown["jobs"]) == (True, [{"job": job, "state": "finished"}])
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        service.open("api/v1/schedules", wanted)
+    with caught.value as refused:
+        assert refused.code == 409
+    done(crawlog("schedule", "remove", "hourly", "--data", fleet.data, *fleet.there))
+    until(lambda: not service.json("api/v1/schedules")["schedules"], "a list without it")
+
+
 def test_an_error_of_the_user_is_told_with_its_status(fleet: Fleet) -> None:
     """Wrong 400, unknown 404, not now 409; each with what to do. Secrets are not shown."""
     service = _asked(fleet.data)
@@ -141,6 +163,10 @@ def test_an_error_of_the_user_is_told_with_its_status(fleet: Fleet) -> None:
         ("jobs?state=odd", None, 400, "state"),
         ("why?url=http://a.example/&job=none", None, 404, "no job"),
         ("why?url=nonsense", None, 400, "no URL"),
+        ("schedules/none", None, 404, "no schedule"),
+        ("schedules/none/run", {}, 404, "no schedule"),
+        ("schedules", {"name": "s", "every": "soon", "submit": {"urls": ["http://a.example/"]}}, 400, "--every"),
+        ("schedules", {"name": "s", "cron": "@daily", "submit": {"urls": ["/etc/passwd"]}}, 400, "is not a URL"),
         ("dead/7", None, 404, "no dead letter"),
         ("replay", {"group": "parse", "to": "to-earliest", "execute": True}, 409, "is live"),
         ("replay", {"group": "parse", "to": "from-file", "value": "/etc/passwd"}, 400, "from-file"),
