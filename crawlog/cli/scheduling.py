@@ -54,7 +54,9 @@ def schedule() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the schedule as one JSON object.")
 @settings_options
 def add(name: str, command: tuple[str, ...], as_json: bool, **given: Any) -> int:
-    """Add a schedule. Each run is a new job, NAME with the planned time in UTC: news-20261129T0600Z.
+    """Add a schedule.
+
+    Each run is a new job, NAME with the planned time in UTC: news-20261129T0600Z.
 
     Behind -- stands the `submit` that each run does. A pattern as its spider, such as 'shop-*', is one job each. Of a
     project without --version it is the newest one at that time.
@@ -171,7 +173,11 @@ def _changing(name: str, done: str, summary: str) -> None:
         return outcome.FINISHED
 
 
-_changing("pause", "schedule {name} is paused; `crawlog schedule resume {name}`", "Plan nothing more until `resume`.")
+_changing(
+    "pause",
+    "schedule {name} is paused; `crawlog schedule resume {name}` ends that",
+    "Plan nothing more until `resume`.",
+)
 _changing("resume", "schedule {name} goes on", "Plan again, from now on: times of the pause are not made up for.")
 _changing("run", "{jobs}: a fetch worker begins it within a second", "Begin a run now; the planned times stay.")
 _changing("remove", "schedule {name} is removed; its jobs stay", "Remove a schedule; the jobs of its runs stay.")
