@@ -157,7 +157,8 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         remarks: By job, of those in `parsed` that have a spider.
         hosts: Slowest host queues: (host, queued, seconds until its next request), the worst first.
         exits: By name, those of the worker with the most requests (fetch); at most `MAX_EXITS`.
-        barred: Hosts that wait because all their exits rest (fetch), and the seconds until one wakes; at most 10.
+            Only in one of the reports that a worker sends together.
+        barred: Those of a partition's hosts that wait because all their exits rest (fetch), as in `hosts`.
         naming: Hosts whose names wait for DNS (fetch).
         unanswered: Requests in flight to hosts that have not answered yet, or not lately (fetch).
         paused: Whether a command keeps the stage from working.
@@ -206,7 +207,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     remarks: dict[str, JobRemarks] = {}
     hosts: list[tuple[str, Whole, float]] = []
     exits: dict[str, ExitFigures] = {}
-    barred: list[tuple[str, float]] = []
+    barred: list[tuple[str, Whole, float]] = []
     naming: Whole = 0
     unanswered: Whole = 0
     paused: bool = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.progress import MAX_EXITS, JobCounts, Progress
 from crawlog.streams.jobs import traits
 
 if TYPE_CHECKING:
@@ -169,7 +169,10 @@ class Reported(Protocol):
 
 def reports(stage: Reported) -> list[Progress]:
     """One report for each live partition, and for each that is not live yet since it is folded from its start."""
-    hosts = stage.frontier.slowest(HOSTS_SHOWN)
+    hosts, barred = stage.frontier.slowest(HOSTS_SHOWN), stage.frontier.barred(HOSTS_SHOWN)
+    exits = stage.frontier.schedule.exits.figures(time.monotonic())
+    used = sorted(exits, key=lambda name: -exits[name].requests)[:MAX_EXITS]
+    first = min(stage.live, default=None)
     naming, unanswered = stage.waits()
     now = time.time()
     named = JobsNamed(stage.reported_jobs.left_out, stage.reported_jobs.take_asked(), stage.obeyed, stage.orders.paused)
@@ -186,6 +189,8 @@ def reports(stage: Reported) -> list[Progress]:
             pages=stage.pages,
             bytes=stage.bytes,
             hosts=hosts.get(number, []),
+            barred=barred.get(number, []),
+            exits={name: exits[name] for name in used} if number == first else {},
             naming=naming[number],
             unanswered=unanswered[number],
             paused=stage.orders.paused,

@@ -20,7 +20,7 @@ from .operate_text import described
 
 if TYPE_CHECKING:
     from crawlog.schemas.log_lines import LogLine
-    from crawlog.streams.fleet import JobView, OutputView, WorkerView
+    from crawlog.streams.fleet import ExitView, JobView, OutputView, WorkerView
 
 CHANGED = {
     "pause": "paused; `crawlog jobs resume {}` lets it go on",
@@ -206,7 +206,8 @@ def status_json(found: Status) -> str:
     commands = [to_builtins(command) for command in found.commands]
     told = {"data": str(found.data), "bootstrap": found.bootstrap or None, "engine": found.engine}
     fleet = to_builtins(found.fleet) if found.fleet else {}
-    of_fleet = {name: fleet.get(name, []) for name in ("workers", "stages", "hosts")} | {"dead": fleet.get("dead", 0)}
+    lists = {name: fleet.get(name, []) for name in ("workers", "stages", "hosts", "exits")}
+    of_fleet = lists | {"dead": fleet.get("dead", 0)}
     return json.dumps(told | {"holder": held, "jobs": found.jobs, "commands": commands} | of_fleet)
 
 
@@ -255,4 +256,19 @@ def _fleet(found: Status) -> list[str]:
         f" {one.pages_per_s:.1f} pages/s" + (", paused" if one.is_paused else "")
         for one in found.fleet.stages
     ]
-    return [*workers, *lags]
+    exits = [f"exit     {_exit_text(one)}" for one in found.fleet.exits]
+    waiting = [
+        f"host     {one.host}: {counted(one.queued, 'URL')}, {one.reason}, the first one wakes in {one.wait_s:.0f} s"
+        for one in found.fleet.hosts
+        if one.reason
+    ]
+    return [*workers, *lags, *exits, *waiting]
+
+
+def _exit_text(view: "ExitView") -> str:
+    of = view.figures
+    told = [counted(of.requests, "request"), counted(of.bans, "ban"), counted(of.failures, "failure")]
+    told += [f"{of.bytes / 1e6:.1f} MB", f"median {of.median_s:.3g} s"]
+    told += [f"rests {of.rests_s:.0f} s"] if of.rests_s else []
+    told += [f"rests for {counted(of.rests_at, 'host')}"] if of.rests_at else []
+    return f"{view.name} of {view.worker}: {', '.join(told)}"

@@ -232,6 +232,8 @@ class Inquiry:
             what += f", rendered ({meta.rendered})"
         if meta.render_error:
             what += f", the browser: {meta.render_error}"
+        if meta.worker:
+            what += f", by worker {meta.worker}" + (f" and exit {meta.exit}" if meta.exit else "")
         if self._at is None and not self._is_parsed(partition, offset):
             what += "; not parsed yet, or not committed"
         detail = {"bytes": size_bytes, "meta": shown_page(meta)}
@@ -338,6 +340,7 @@ class Inquiry:
                 newest = report
         if newest is None:
             return
+        yield from _barred(newest, history.place.host)
         for job in queued:
             if needs := needed((newest.jobs.get(job) or JobCounts()).needs):
                 at = f"as its owner {newest.worker} said at {clock(newest.at)}"
@@ -378,6 +381,14 @@ def _whole_words(urls: Collection[str]) -> re.Pattern[bytes]:
 
 def _bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else b""
+
+
+def _barred(report: "Progress", host: str) -> Iterator[str]:
+    """That no exit serves a host, as its owner reported last."""
+    for name, _, wait_s in report.barred:
+        if name == host:
+            at = f"as {report.worker} reported at {clock(report.at)}"
+            yield f"all exits rest for {host}: the first one wakes in {wait_s:.0f} s, {at}"
 
 
 def _told(meta: pages.PageMeta, size_bytes: int) -> str:

@@ -162,10 +162,11 @@ def _page_rows(record: "Message") -> Iterator[tuple[str, Row]]:
     if meta.kind == "robots":
         return
     partition, offset = record.partition() or 0, record.offset() or 0
+    by = meta.worker or None, meta.exit or None
     kind = meta.content_type.partition(";")[0].strip().lower() or meta.sniffed
     yield "", (
         meta.url, meta.job, meta.http, meta.error or None, len(record.value() or b""), kind or None,
-        microseconds(meta.fetched_at), meta.took_s, meta.attempt, None, None, offset, partition, meta.depth,
+        microseconds(meta.fetched_at), meta.took_s, meta.attempt, *by, offset, partition, meta.depth,
         meta.location or None, meta.epoch, place(partition, offset),
     )  # fmt: skip
 

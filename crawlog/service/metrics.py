@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from crawlog.schemas.progress import Progress
-    from crawlog.streams.fleet import FleetState, FleetStatus, FleetView, JobView, WorkerView
+    from crawlog.streams.fleet import ExitView, FleetState, FleetStatus, FleetView, JobView, WorkerView
     from crawlog.streams.settings import Settings
 
 MOST_OPEN = 500  # Jobs that go on and have counts of their own: the last submitted ones
@@ -78,6 +78,7 @@ class FleetCollector(Collector):
         yield from _of_workers(status.workers)
         yield self._restarted(status.workers)
         yield _took(reports)
+        yield from _of_exits(status.exits)
 
     def _restarted(self, workers: "Iterable[WorkerView]") -> "Metric":
         """Counts new processes of known names; they are noticed at scrapes."""
@@ -175,6 +176,31 @@ def _of_workers(workers: "Iterable[WorkerView]") -> "Iterator[Metric]":
         started.add_metric(labels, one.started_at)
         troubled.add_metric(labels, bool(one.trouble))
     yield from (cpu, memory, started, troubled)
+
+
+def _of_exits(views: "Iterable[ExitView]") -> "Iterator[Metric]":
+    """Exits of fetch workers."""
+    named = ("worker", "exit")
+    counters = {
+        "requests": "Requests by an exit, with or without an answer.",
+        "bans": "Answers by which a site turned an exit away.",
+        "failures": "Requests that an exit did not let through, or that nobody answered.",
+        "bytes": "Bytes of the bodies of answers.",
+    }
+    families = {
+        name: CounterMetricFamily(f"crawlog_exit_{name}", text, labels=named) for name, text in counters.items()
+    }
+    median = GaugeMetricFamily("crawlog_exit_median_seconds", "Median duration of the last requests.", labels=named)
+    resting = GaugeMetricFamily("crawlog_exit_resting_hosts", "Hosts for which an exit rests.", labels=named)
+    rests = GaugeMetricFamily("crawlog_exit_resting", "1 if it rests for all hosts.", labels=named)
+    for view in views:
+        labels = view.worker, view.name
+        for name, family in families.items():
+            family.add_metric(labels, getattr(view.figures, name))
+        median.add_metric(labels, view.figures.median_s)
+        resting.add_metric(labels, view.figures.rests_at)
+        rests.add_metric(labels, view.figures.rests_s > 0)
+    yield from (*families.values(), median, resting, rests)
 
 
 def _took(reports: "Iterable[Progress]") -> "Metric":

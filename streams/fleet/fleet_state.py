@@ -15,7 +15,7 @@ from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
 from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, traits
 
-from .views import HostView, JobView, OutputView, WorkerView
+from .views import ExitView, HostView, JobView, OutputView, WorkerView
 
 GONE_S = 15.0  # A worker without a report for this time is gone, seconds; a living one reports each second
 
@@ -334,8 +334,24 @@ class FleetState:
         for report in self.picture.of("fetch"):
             process = self.processes.get((report.stage, report.worker, report.pid))
             if process is not None and process.has(report.partition, now):
-                hosts.extend(HostView(*host) for host in report.hosts)
+                barred = {host[0] for host in report.barred}
+                hosts.extend(HostView(*host) for host in report.hosts if host[0] not in barred)
+                hosts.extend(HostView(*host, "all its exits rest") for host in report.barred)
         return sorted(hosts, key=lambda host: -host.queued)
+
+    def exits(self, now: float) -> list[ExitView]:
+        """The exits of living fetch workers, by worker, those with the most requests first.
+
+        Args:
+            now: UTC epoch seconds.
+        """
+        reports: dict[str, Progress] = {}
+        for report in self.picture.of("fetch"):
+            process = self.processes.get((report.stage, report.worker, report.pid))
+            if report.exits and process is not None and now - process.at <= GONE_S:
+                reports[report.worker] = max(report, reports.get(report.worker, report), key=lambda one: one.at)
+        views = [ExitView(name, worker, of) for worker, one in reports.items() for name, of in one.exits.items()]
+        return sorted(views, key=lambda view: (view.worker, -view.figures.requests, view.name))
 
     def code_notes(self) -> list[CodeNote]:
         """The versions and projects that were hidden or shown again."""

@@ -321,7 +321,14 @@ class FleetView:  # long: each question of the service to the fleet is a method 
         dead = self._known_ends()[self._topics.dead][0]
         with self._lock:
             state, now = self._state, self._clock.now()
-            return FleetStatus(tuple(state.jobs()), tuple(self.workers()), tuple(stages), tuple(state.hosts(now)), dead)
+            return FleetStatus(
+                tuple(state.jobs()),
+                tuple(self.workers()),
+                tuple(stages),
+                tuple(state.hosts(now)),
+                tuple(state.exits(now)),
+                dead,
+            )
 
     def _known_ends(self) -> dict[str, tuple[int, ...]]:
         at, ends = self._ends

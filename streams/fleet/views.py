@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from crawlog.schemas.job_orders import NO_FLOW, CodeRef, JobFlow
-from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.progress import ExitFigures, JobCounts
 from crawlog.schemas.urls import USUAL_PRIORITY
 
 
@@ -131,11 +131,21 @@ class HostView(msgspec.Struct, frozen=True):
 
     Attributes:
         wait_s: Seconds until its next request.
+        reason: Why it waits, if that is not its delay alone.
     """
 
     host: str
     queued: int
     wait_s: float
+    reason: str = ""
+
+
+class ExitView(msgspec.Struct, frozen=True):
+    """An exit of a fetch worker; the figures are since the worker's start."""
+
+    name: str
+    worker: str
+    figures: ExitFigures
 
 
 class FleetStatus(msgspec.Struct, frozen=True):
@@ -145,4 +155,5 @@ class FleetStatus(msgspec.Struct, frozen=True):
     workers: tuple[WorkerView, ...]
     stages: tuple[StageView, ...]
     hosts: tuple[HostView, ...] = ()
+    exits: tuple[ExitView, ...] = ()
     dead: int = 0

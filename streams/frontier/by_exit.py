@@ -6,9 +6,14 @@
 The exits themselves, and which of them rest, are in `streams/exits/`.
 """
 
+from typing import TYPE_CHECKING
+
 from crawlog.streams.exits import Exit, Exits, ExitWish, session_name
 
 from .host import IDLE, LATER, Host, HostQueue, Task
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
 
 LOOK_S = 5.0  # Longest wait of a host for an exit before it looks again: the exits may have changed
 
@@ -71,3 +76,15 @@ def landed(exits: Exits, host: Host, way: Exit | None, now: float, *, is_sent: b
     if host.exits_until > now and host.where == LATER:  # perhaps it waited for this one
         host.where = IDLE
     host.exits_until = 0.0
+
+
+def barred(schedule: "Schedule", most: int) -> dict[int, dict[Host, float]]:
+    """Hosts that wait because all their exits rest, and the seconds until one wakes: so many of each partition."""
+    found: dict[int, dict[Host, float]] = {}
+    exits, now = schedule.exits, schedule.now()
+    for host in (host for _, _, host in schedule.resting if exits and host.where == LATER and host.exits_until > now):
+        hosts = found.setdefault(host.partition.fold.partition, {})
+        rules = [host.partition.policy(job).rules for job in host.queues]
+        if len(hosts) < most and (wait_s := min((exits.wakes_in_s(host.key, one, now) for one in rules), default=0.0)):
+            hosts[host] = wait_s
+    return found

@@ -17,7 +17,7 @@ from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.jobs import Commands, traits
 from crawlog.streams.requests import UNLIMITED, RequestPolicy, WorkerLimits
 
-from .by_exit import counts_by_exit, landed, taken, waits_for_exit
+from .by_exit import barred, counts_by_exit, landed, taken, waits_for_exit
 from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
 from .order import after_turn
 from .partition import OwnedPartition
@@ -336,6 +336,11 @@ class Frontier:
             told = host.key, self._queued(host), max(at - now, 0.0)
             found.setdefault(host.partition.fold.partition, []).append(told)
         return found
+
+    def barred(self, most: int) -> dict[int, list[tuple[str, int, float]]]:
+        """Hosts whose exits all rest, as in `slowest`: so many of each partition."""
+        hosts = barred(self.schedule, most)
+        return {number: [(one.key, self._queued(one), s) for one, s in of.items()] for number, of in hosts.items()}
 
     def _queued(self, host: Host) -> int:
         fold = host.partition.fold

@@ -145,20 +145,28 @@ async def test_a_request_that_is_sent_once_keeps_its_answer(tmp_path: Path, monk
 
 
 async def test_a_host_waits_while_all_its_exits_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on when the first one wakes; nothing was sent meanwhile, and no attempt was lost."""
+    """Its worker reports so, and nothing is sent meanwhile. It goes on when one wakes, and no attempt was lost."""
+    monkeypatch.setattr("crawlog.streams.frontier.by_exit.LOOK_S", 0.05)
     ways = {"one": Way(1, 429), "two": Way(1, 429)}
     urls = [f"http://shop.test/{number}" for number in range(3)]
     async with AsyncExitStack() as stack:
         proxies = await named(stack, **ways)
-        options = {"exits__policy": "request", "exits__proxies": proxies, "exits__ban_rest_s": 0.4}
+        options = {"exits__policy": "request", "exits__proxies": proxies, "exits__ban_rest_s": 600.0}
         world = await stack.enter_async_context(running(tmp_path, monkeypatch, RealWeb(), **options))
+        frontier = world.stage.frontier
         world.find(*urls)
-        await world.until(lambda: sum(len(way.requests) for way in ways.values()) == 4)
-        assert len(world.log.pages) == 2
+        await world.until(lambda: frontier.barred(5))
+        (host, queued, wait_s) = frontier.barred(5)[0][0]
+        assert (host, queued) == ("http://shop.test:80", 1)
+        assert 500.0 < wait_s <= 600.0
+        assert (len(world.log.pages), sum(len(way.requests) for way in ways.values())) == (2, 4)
         for way in ways.values():
             way.bans_after = 10**9
+        for at in frontier.schedule.exits._hosts.values():
+            at.rests.clear()  # as after their time
         await world.all_done(*urls)
         attempts = {done.attempt for done in world.log.dones}
+        assert frontier.barred(5) == {}
     assert attempts == {1}
     assert sum(len(way.requests) for way in ways.values()) == 5
 

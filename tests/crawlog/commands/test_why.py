@@ -13,7 +13,7 @@ import pytest
 from crawlog.cli.questions_text import _facts, _offered, story_lines
 from crawlog.commands.one_page import page_at
 from crawlog.commands.why import Inquiry, Story, moment, spelled, why
-from crawlog.schemas import dead, items, pages
+from crawlog.schemas import dead, items, pages, progress
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, JobCopy, encode, key
 from crawlog.streams.errors import Misconfigured, UnknownName
@@ -80,7 +80,7 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     time.sleep(0.02)
     before = time.time()
     time.sleep(0.02)
-    place = log.page(TARGET, b"<title>", http=200, content_type="text/html")
+    place = log.page(TARGET, b"<title>", http=200, content_type="text/html", worker="fetch-0", exit="berlin")
     log.urls(results=[u.Result(TARGET, 3 << 16, "fetched", http=200, page=place)])
     record = items.ItemsRecord("j", TARGET, place, [msgspec.Raw(ROW)], spider="default@1")
     log.send(log.names.items, items.encode(record), key=items.key("j", TARGET))
@@ -95,7 +95,7 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     assert [(state.status, state.page) for state in story.states] == [("fetched", place)]
     assert (story.redirects_from, story.redirects_to) == ([URL], [])
     assert story.events[4].what.endswith("1 row: " + ROW.decode())
-    assert "not parsed yet" in story.events[2].what
+    assert ", by worker fetch-0 and exit berlin; not parsed yet" in story.events[2].what
     assert Inquiry(cluster, None, "", lambda _: None).ask(URL).redirects_to == [TARGET]
 
     earlier = Inquiry(cluster, before, "", lambda _: None).ask(TARGET)
@@ -105,8 +105,11 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     log.urls(urls=[u.FoundUrl("http://a.example/q")])
     pause = Command("pause", host="a.example")
     log.send(log.names.control, encode(pause), key=key(pause))
+    report = progress.Progress("fetch-0", "fetch", log.partition, 0.0, barred=[("http://a.example:80", 1, 30.0)])
+    log.send(log.names.progress, progress.encode(report), key=progress.key(report))
     held = list(story_lines(why(cluster, "http://a.example/q", None, "", lambda _: None)))
     assert "  held: a command for http://a.example:80: paused" in held
+    assert "all exits rest for http://a.example:80: the first one wakes in 30 s, as fetch-0 reported" in "\n".join(held)
 
     unknown = "\n".join(story_lines(why(cluster, "http://a.example/z", None, "", lambda _: None)))
     assert "Nothing was ever found by this URL" in unknown

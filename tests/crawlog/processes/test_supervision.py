@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
+from msgspec.structs import replace
 
 from crawlog.cli import fleet_text
 from crawlog.commands import up
@@ -28,11 +29,12 @@ from crawlog.processes.workers import (
     Workers,
     worker_counts,
 )
-from crawlog.schemas.progress import Progress
+from crawlog.schemas.progress import ExitFigures, Progress
 from crawlog.streams import files
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured, OffsetFell
 from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS, code_of
+from crawlog.streams.fleet import ExitView, FleetStatus, HostView, WorkerView
 from crawlog.streams.log import provision
 from crawlog.streams.settings.sources import load
 from tests.support.finalizing import signal_in_a_finalizer
@@ -513,6 +515,22 @@ def test_status_tells_which_rules_dropped_links() -> None:
     lines = fleet_text.status_lines(up.Status(Path("d"), jobs=jobs))
     assert lines[-2].endswith("0 refused, 15 dropped (12 by scope, 3 by depth)")
     assert lines[-1] == "job      k: running"
+
+
+def test_status_names_exits_and_the_hosts_that_wait_for_one() -> None:
+    """With their figures; an exit that does not rest says nothing of it."""
+    worker = WorkerView("fetch-0", "fetch", "m", 1)
+    figures = ExitFigures(requests=120, bans=1, failures=2, bytes=1_500_000, median_s=0.12)
+    rests = replace(figures, rests_s=29.6, rests_at=2)
+    views = tuple(ExitView(name, "fetch-0", of) for name, of in (("berlin", figures), ("paris", rests)))
+    hosts = (HostView("http://a:80", 12, 29.6, "all its exits rest"), HostView("http://b:80", 9, 1.0))
+    lines = fleet_text.status_lines(up.Status(Path("d"), fleet=FleetStatus((), (worker,), (), hosts, views)))
+    told = "120 requests, 1 ban, 2 failures, 1.5 MB, median 0.12 s"
+    assert [line for line in lines if line.startswith(("exit ", "host "))] == [
+        f"exit     berlin of fetch-0: {told}",
+        f"exit     paris of fetch-0: {told}, rests 30 s, rests for 2 hosts",
+        "host     http://a:80: 12 URLs, all its exits rest, the first one wakes in 30 s",
+    ]
 
 
 def test_a_full_disk_ends_no_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

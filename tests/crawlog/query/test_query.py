@@ -190,14 +190,14 @@ def test_what_a_rewind_of_the_crawl_cancelled_does_not_count(log: Log) -> None:
 def test_pages_and_dead_letters_are_rows_too(log: Log) -> None:
     """A robots.txt is no page; a letter is open until a mark closes it."""
     log.job("j")
-    log.page("1", 200, fetched_at=1.5, took_s=0.25, depth=2, body=b"12345")
+    log.page("1", 200, fetched_at=1.5, took_s=0.25, depth=2, body=b"12345", worker="fetch-0", exit="e")
     log.page("2", None, error="dns", body=b"")
     log.page("robots.txt", 200, kind="robots")
     told = (
         'SELECT url, status, reason, bytes, type, fetched_at::VARCHAR, took_s, attempt, worker, exit, "offset", depth'
     )
     assert log.ask(f"{told} FROM pages WHERE job = 'j' ORDER BY 1") == [
-        [f"{HOST}/1", 200, None, 5, "text/html", "1970-01-01 00:00:01.5", 0.25, 1, None, None, 0, 2],
+        [f"{HOST}/1", 200, None, 5, "text/html", "1970-01-01 00:00:01.5", 0.25, 1, "fetch-0", "e", 0, 2],
         [f"{HOST}/2", None, "dns", 0, "text/html", None, 0.0, 1, None, None, 1, 0],
     ]
     for number in range(2):

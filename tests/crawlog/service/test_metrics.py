@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from crawlog.schemas import control
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.job_orders import JobStateName
-from crawlog.schemas.progress import TOOK_S, JobCounts, Progress
+from crawlog.schemas.progress import TOOK_S, ExitFigures, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.service.metrics import MOST_ENDED, MOST_OPEN, Scrapes
 from crawlog.streams.fleet import FleetState, FleetStatus, StageView
@@ -45,7 +45,9 @@ class Fleet:
     def report(self, at: float = 100.0, pid: int = 1, started: float = 90.0, **jobs: JobCounts) -> None:
         """A report of the fetch worker."""
         took = [2, *[0] * (len(TOOK_S) - 1), 1]
+        exits = {"berlin": ExitFigures(7, bans=2, bytes=900, median_s=0.25, rests_at=1)}
         told = Progress("fetch-0", "fetch", 0, at, pid=pid, jobs=jobs, took=took, took_s=40.5, started=started)
+        told.exits = exits
         self.state.report(told, at)
 
     def look(self, question: Callable[[FleetState], Any]) -> Any:
@@ -55,7 +57,8 @@ class Fleet:
     def status(self) -> FleetStatus:
         """As a view."""
         stages = tuple(StageView(name, 1, self.lag) for name in ("fetch", "parse", "sink"))
-        return FleetStatus(tuple(self.state.jobs()), tuple(self.state.workers(100.0)), stages, dead=2)
+        exits = tuple(self.state.exits(100.0))
+        return FleetStatus(tuple(self.state.jobs()), tuple(self.state.workers(100.0)), stages, (), exits, dead=2)
 
 
 def scraped(fleet: Fleet, scrapes: Scrapes | None = None) -> str:
@@ -102,6 +105,11 @@ def test_a_fleet_is_told_in_prometheus_words(fleet: Fleet) -> None:
     assert value(told, "crawlog_fetch_seconds_bucket", worker="fetch-0", le="30.0") == 2
     assert value(told, "crawlog_fetch_seconds_bucket", worker="fetch-0", le="+Inf") == 3
     assert value(told, "crawlog_fetch_seconds_sum", worker="fetch-0") == 40.5
+    assert value(told, "crawlog_exit_requests_total", worker="fetch-0", exit="berlin") == 7
+    assert value(told, "crawlog_exit_bans_total", worker="fetch-0", exit="berlin") == 2
+    assert value(told, "crawlog_exit_median_seconds", worker="fetch-0", exit="berlin") == 0.25
+    assert value(told, "crawlog_exit_resting_hosts", worker="fetch-0", exit="berlin") == 1
+    assert value(told, "crawlog_exit_resting", worker="fetch-0", exit="berlin") == 0
     assert value(told, "crawlog_lag_records", group="crawlog-parse", stage="parse") == 7
     assert value(told, "crawlog_frontier_urls", state="held") == 4
     assert value(told, "crawlog_frontier_urls", state="in_flight") == 3

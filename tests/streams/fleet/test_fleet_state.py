@@ -6,7 +6,7 @@ import pytest
 
 from crawlog.schemas.control import Command, Finished, JobCopy, OutputNote, StartEnded, key
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
-from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress
+from crawlog.schemas.progress import FLEET, IDLE, ExitFigures, JobCounts, Progress
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.fleet import FleetState, JobView
 
@@ -329,3 +329,18 @@ def test_the_lag_of_sinks_is_that_of_the_slowest_living_one() -> None:
     state.report(report(stage="sink", worker="sink-1", pid=9, sink="run", offset=79), 100.5)  # it took a partition over
     assert state.sink_lag((80, 9), 101.0) == 9
     assert state.sink_lag((80, 9), 200.0) == 89
+
+
+def test_exits_and_the_hosts_that_wait_for_them_are_told_by_worker() -> None:
+    """Of living workers; one of their reports has the exits."""
+    state = state_with(RUNNING)
+    some, more = ExitFigures(requests=3, bans=1), ExitFigures(requests=9, rests_s=30.0)
+    state.report(report(worker="fetch-1", partition=1, exits={"z": some}), 100.0)
+    barred = [("http://a", 2, 30.0)]
+    state.report(report(exits={"a": some, "b": more}, hosts=[*barred, ("http://c", 9, 1.0)], barred=barred), 100.0)
+    state.report(report(partition=2, at=1.0), 100.0)
+    found = [(view.worker, view.name, view.figures) for view in state.exits(101.0)]
+    assert found == [("fetch-0", "b", more), ("fetch-0", "a", some), ("fetch-1", "z", some)]
+    hosts = [(host.host, host.queued, host.reason) for host in state.hosts(101.0)]
+    assert hosts == [("http://c", 9, ""), ("http://a", 2, "all its exits rest")]
+    assert state.exits(300.0) == []
