@@ -108,6 +108,10 @@ class Client:
         """These are the exits from now on. Requests by one that is gone end in their time."""
         if exits == tuple(self.exits):
             return
+        before = {way.name: way for way in self.exits}
+        for way in exits:
+            if way.kind == "worker" and before.get(way.name, way) != way:
+                self.exits.renew(way.name)  # it was started again, or redialed
         self.exits.change(exits)
         for key in self._by_exit.keys() - {(way, kind) for way in exits for kind in (False, True)}:
             retiring = asyncio.ensure_future(self._retire(self._by_exit.pop(key)))
@@ -119,6 +123,11 @@ class Client:
             await asyncio.sleep(self._timeout_s)
         finally:
             await session.close()
+
+    async def drop_connections(self, name: str) -> None:
+        """Close the connections of an exit: its address is another one now."""
+        for key in [key for key in self._by_exit if key[0].name == name]:
+            await self._by_exit.pop(key).close()
 
     def _session_of(self, way: Exit) -> aiohttp.ClientSession:
         """The connections of an exit."""
@@ -290,8 +299,9 @@ class Client:
         origin, outgoing = _origin(url), reading.outgoing
         if (answer := _refused(origin, self._allow_private)) is not None:
             return answer
-        if outgoing.waits_s:
-            return lost_proxy(again_s=outgoing.waits_s)
+        held_s = self.exits.held_s(outgoing.exit.name, time.monotonic()) if outgoing.exit is not None else 0.0
+        if waits_s := outgoing.waits_s or held_s:  # the exit may have been picked before it was held
+            return lost_proxy(again_s=waits_s)
         while True:
             answer = Answer(None)
             try:

@@ -20,6 +20,7 @@ import uvloop
 from crawlog import __version__
 from crawlog.agents.client import GuardedResolver
 from crawlog.agents.control import ControlThread
+from crawlog.agents.redial import Redialing
 from crawlog.schemas import control, progress
 from crawlog.schemas.progress import IDLE, ExitOffer, Progress
 from crawlog.streams import files
@@ -28,7 +29,7 @@ from crawlog.streams.log import Producer, Topics
 from crawlog.streams.settings import Settings
 from crawlog.streams.worker import OwnProcess, is_for_us, stop_as_ordered
 
-from .tunnels import MOST_TUNNELS, ExitServer, FleetKeys
+from .tunnels import MOST_TUNNELS, ExitServer, FleetKeys, new_nonce
 
 log = structlog.get_logger()
 
@@ -93,10 +94,12 @@ class Lending:
         try:
             await self._listen(resolver)
             say(f"lends {', '.join(f'{name} at {place}' for name, place in self._reached.items())}; SIGTERM ends it")
+            redialing = asyncio.create_task(Redialing(self._settings, self).run())
             while not self._stop.is_set():
                 self._report()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), REPORT_S)
+            redialing.cancel()
             self._reached.clear()
             self._report()
             await asyncio.gather(*(server.close(END_S) for server in self._servers.values()))
@@ -106,6 +109,29 @@ class Lending:
             await resolver.close()
         if self._error is not None:
             raise self._error
+
+    def bans(self) -> dict[str, int]:
+        """See `ExitControls`: as the fetch workers report them."""
+        return {name: self._fleet.bans(name) for name in self._servers}
+
+    def hold(self, name: str, until: float) -> None:
+        """See `ExitControls`; the fetch workers learn of it at once."""
+        was_held = self._servers[name].is_held
+        self._servers[name].held_until = until
+        if self._servers[name].is_held != was_held:
+            self._report()
+
+    def is_busy(self, name: str) -> bool:
+        """See `ExitControls`."""
+        return self._servers[name].is_busy
+
+    async def drop_connections(self, name: str) -> None:
+        """See `ExitControls`."""
+        await self._servers[name].drop()
+
+    def renew(self, name: str) -> None:
+        """See `ExitControls`; by the new nonce the fetch workers know of it."""
+        self._servers[name].nonce = new_nonce()
 
     def _failed(self, loop: asyncio.AbstractEventLoop) -> Callable[[Exception], None]:
         def failed(error: Exception) -> None:
@@ -146,7 +172,7 @@ class Lending:
         offers = [
             ExitOffer(name, self._reached[name], server.nonce, len(server.tunnels))
             for name, server in self._servers.items()
-            if name in self._reached
+            if name in self._reached and not server.is_held
         ]
         report = Progress(
             self._worker,

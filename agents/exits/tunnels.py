@@ -16,7 +16,7 @@ from typing import NamedTuple
 import structlog
 
 from crawlog.agents.client import GuardedResolver, Refused
-from crawlog.schemas.progress import Progress
+from crawlog.schemas.progress import ExitFigures, Progress
 from crawlog.streams.exits import Ticket
 from crawlog.streams.requests import address_refusal, literal_refusal, port_refusal
 from crawlog.streams.settings import Settings
@@ -42,6 +42,10 @@ PIECE_BYTES = 64 * 1024
 ANSWERED_S = 1.0  # So long after its last byte from the site a tunnel may be in the middle of an answer
 
 
+def new_nonce() -> str:
+    return secrets.token_urlsafe(16)
+
+
 class Denied(Exception):
     """A request gets no tunnel.
 
@@ -59,12 +63,20 @@ class FleetKeys:
 
     def __init__(self) -> None:
         self._seen: dict[str, float] = {}
+        self._exits: dict[str, dict[str, ExitFigures]] = {}
 
     def take(self, report: Progress) -> None:
+        """Take a report of crawl.progress."""
         if report.ticket_key:
+            self._exits[report.ticket_key] = report.exits
             self._seen[report.ticket_key] = time.monotonic()
             for key in [key for key, at in self._seen.items() if time.monotonic() - at > KNOWN_S]:
-                del self._seen[key]
+                del self._seen[key], self._exits[key]
+
+    def bans(self, name: str) -> int:
+        """How often hosts banned an exit; 0 if it rests for none."""
+        figures = [exits[name] for exits in list(self._exits.values()) if name in exits]
+        return sum(one.bans for one in figures) if any(one.rests_at for one in figures) else 0
 
     def has(self, key: str) -> bool:
         return time.monotonic() - self._seen.get(key, -KNOWN_S) < KNOWN_S
@@ -132,15 +144,17 @@ class ExitServer:
         source: The address; empty for the one that the system chooses.
 
     Attributes:
-        nonce: What tickets must sign.
+        nonce: What tickets must sign; a new one tells fetch workers that the exit has another address.
         opened, denied, bytes: Totals since the start.
         tunnels: Those that are open.
+        held_until: Until then it takes no further ones: it is redialed.
     """
 
     def __init__(self, settings: Settings, fleet: FleetKeys, resolver: GuardedResolver, source: str = "") -> None:
-        self.nonce = secrets.token_urlsafe(16)
+        self.nonce = new_nonce()
         self.opened = self.denied = self.bytes = 0
         self.tunnels: set[Tunnel] = set()
+        self.held_until = 0.0
         self._allow_private = settings.network.allow_private
         self._connect_s = settings.fetch.connect_timeout_s
         self._fleet = fleet
@@ -161,8 +175,21 @@ class ExitServer:
         if self._server is not None:
             self._server.close()
         until = time.monotonic() + within_s
-        while any(tunnel.is_busy(time.monotonic()) for tunnel in self.tunnels) and time.monotonic() < until:  # noqa: ASYNC110  # their state depends on the time
+        while self.is_busy and time.monotonic() < until:  # noqa: ASYNC110  # their state depends on the time
             await asyncio.sleep(0.1)
+        await self.drop()
+
+    @property
+    def is_held(self) -> bool:
+        return time.monotonic() < self.held_until
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request may be under way."""
+        return any(tunnel.is_busy(time.monotonic()) for tunnel in self.tunnels)
+
+    async def drop(self) -> None:
+        """Close all tunnels."""
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
@@ -229,8 +256,8 @@ class ExitServer:
 
     async def _connected(self, asked: Asked, allow_private: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to the target. Raises: Denied."""
-        if len(self.tunnels) >= MOST_TUNNELS:
-            raise Denied(503, "too many tunnels")
+        if self.is_held or len(self.tunnels) >= MOST_TUNNELS:
+            raise Denied(503, "no further tunnel now")
         last = "no address of this exit's family"
         for address in await self._addresses(asked, allow_private):
             try:

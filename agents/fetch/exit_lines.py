@@ -1,7 +1,7 @@
 """The exits of a fetch worker as they change: lists that are read again, machines that lend their addresses.
 
 exits.lists, every exits.lists_every_s ─┐
-crawl.progress: reports of exit workers ┴─► the exits of the client
+crawl.progress: reports of exit workers ┴─► the exits of the client ◄─ exits.redial (`agents/redial.py`)
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from crawlog.agents.client import Client, list_fault, named_exits, read_place
+from crawlog.agents.redial import Redialing
 from crawlog.schemas.progress import ExitOffer, Progress, stage_of
 from crawlog.streams.exits import DIRECT, Exit, is_name
 from crawlog.streams.requests import Proxy, literal_refusal, port_refusal
@@ -42,7 +43,35 @@ class ExitLines:
             self._lent[report.worker, report.pid] = time.monotonic(), ways
 
     async def run(self) -> None:
-        """Change the client's exits when they have changed, until cancelled."""
+        """Change the client's exits when they have changed, and redial them, until cancelled."""
+        redialing = asyncio.create_task(Redialing(self._settings, self).run())
+        try:
+            await self._follow()
+        finally:
+            redialing.cancel()
+
+    def bans(self) -> dict[str, int]:
+        """See `ExitControls`."""
+        figures = self._client.exits.figures(time.monotonic())
+        return {name: one.bans if one.rests_at else 0 for name, one in figures.items()}
+
+    def hold(self, name: str, until: float) -> None:
+        """See `ExitControls`."""
+        self._client.exits.hold(name, until)
+
+    def is_busy(self, name: str) -> bool:
+        """See `ExitControls`."""
+        return self._client.exits.is_busy(name)
+
+    async def drop_connections(self, name: str) -> None:
+        """See `ExitControls`."""
+        await self._client.drop_connections(name)
+
+    def renew(self, name: str) -> None:
+        """See `ExitControls`."""
+        self._client.exits.renew(name)
+
+    async def _follow(self) -> None:
         while True:
             now = time.monotonic()
             if self._lists and now - self._read_at >= self._settings.exits.lists_every_s:
@@ -71,7 +100,7 @@ def lent(offer: ExitOffer) -> Exit | None:
         host, port = at.hostname, at.port
     except ValueError:
         return None
-    if not host or not port or at.netloc != offer.address or not is_name(offer.name):
+    if not host or not port or at.netloc != offer.address or "@" in at.netloc or not is_name(offer.name):
         return None
     if port_refusal(f"http://{offer.address}") or literal_refusal(host, allow_private=True):
         return None

@@ -92,12 +92,14 @@ class _State:
     Attributes:
         failures: In a row; at most one of them for each host that was silent behind it.
         silent: These hosts.
+        held_until: Until then no request may go by it: it is redialed.
     """
 
-    __slots__ = ("failures", "figures", "rest", "silent", "took")
+    __slots__ = ("failures", "figures", "held_until", "rest", "silent", "took")
 
     def __init__(self) -> None:
         self.works()
+        self.held_until = NEVER
         self.figures = ExitFigures()
         self.took: deque[float] = deque(maxlen=MEDIAN_OF)
 
@@ -128,7 +130,7 @@ class ExitWish(NamedTuple):
 NO_WISH = ExitWish()
 
 
-class Exits:
+class Exits:  # long: each event of a request, and each question of the frontier, is a method of a few lines
     """Exits, and what their requests came to.
 
     If all rest, a request waits for the one that wakes first: where there are exits, none is ever sent without one.
@@ -243,7 +245,7 @@ class Exits:
 
     def _rests_until(self, name: str, at: _AtHost | None) -> float:
         state = self._states.get(name)
-        everywhere = state.rest.until if state is not None else NEVER
+        everywhere = max(state.rest.until, state.held_until) if state is not None else NEVER
         here = at.rests.get(name) if at is not None and at.rests else None
         return max(everywhere, here.until) if here is not None else everywhere
 
@@ -318,6 +320,29 @@ class Exits:
         at = self._hosts.get(host)
         pool = self.of_group(rules.exit_group)
         return max(min((self._rests_until(one.name, at) for one in pool), default=now + REST_S) - now, 0.0)
+
+    # ------------------------------------------------------------------ redials
+
+    def hold(self, name: str, until: float) -> None:
+        """Let no request go by an exit until then."""
+        if (state := self._states.get(name)) is not None:
+            state.held_until = until
+
+    def held_s(self, name: str, now: float) -> float:
+        """Seconds for which an exit is held; 0 if it is not."""
+        return max(state.held_until - now, 0.0) if (state := self._states.get(name)) is not None else 0.0
+
+    def is_busy(self, name: str) -> bool:
+        """Whether a request is in flight by an exit."""
+        return (state := self._states.get(name)) is not None and state.figures.in_flight > 0
+
+    def renew(self, name: str) -> None:
+        """Forget what hosts have against an exit: it has a new address."""
+        if (state := self._states.get(name)) is not None:
+            state.works()
+        for at in self._hosts.values():
+            at.rests.pop(name, None)
+            del at.refusals[name]
 
     # ------------------------------------------------------------------ URLs that are sent again
 

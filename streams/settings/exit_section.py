@@ -1,5 +1,6 @@
 """The settings of exits, see `sections`."""
 
+import shlex
 from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -35,6 +36,13 @@ class Exits(Section):
     empty for a free port of the address from which this machine reaches the cluster."""
     advertised: str = ""
     """HOST:PORT at which fetch workers reach `crawlog worker exit`, if it is another one, as behind NAT."""
+    redial: Annotated[dict[str, str], Field(repr=False)] = Field(default_factory=dict)
+    """How exits get a new address: for each name of an exit, `*` for any characters, a command or a URL. Requests in
+    flight end first, and one exit is redialed at a time. The command finds the name in `CRAWLOG_EXIT`."""
+    redial_every_s: NotNegative = 0.0
+    """Time between two redials of an exit, seconds; 0 for none but after a ban."""
+    redial_pause_s: NotNegative = 1.0
+    """Pause before a redial and after it, seconds."""
     groups: dict[str, str] = Field(default_factory=dict)
     """Names for sets of exits: each with the names of its exits, with commas, `*` for any characters."""
     group: str = ""
@@ -82,8 +90,16 @@ class Exits(Section):
     def is_a_place(cls, value: str) -> str:
         """Port 0 is any free one."""
         parts = urlsplit(f"//{value}")
-        if value and (not parts.hostname or parts.port is None or parts.netloc != value):
+        if value and (not parts.hostname or parts.port is None or parts.netloc != value or "@" in value):
             raise ValueError(f"{value!r:.100} is no HOST:PORT")
+        return value
+
+    @field_validator("redial")
+    @classmethod
+    def commands_have_words(cls, value: dict[str, str]) -> dict[str, str]:
+        """As a shell splits them."""
+        if not all(map(shlex.split, value.values())):
+            raise ValueError("a redial is a command or a URL")
         return value
 
     @field_validator("groups")

@@ -40,6 +40,7 @@ NAMED_ONLY = (
     "engine.java",
     "exits.lists",
     "exits.listen",
+    "exits.redial",
     "render.browser",
     "security.spider_folders",
     "security.trusted_keys",
@@ -149,6 +150,7 @@ def for_stage(settings: Settings, stage: str) -> Settings:
     for key, section in known_keys().items():
         name, _, field = key.partition(".")
         is_needed = name == "kafka" or (stage == "service" if name == "service" else stage == "fetch")
+        is_needed |= stage == "exit" and key == "exits.redial"
         if is_secret(key) and not is_needed:
             sections.setdefault(name, {})[field] = section.model_fields[field].get_default(call_default_factory=True)
     if stage == "service":

@@ -3,6 +3,7 @@
 import asyncio
 import http.server
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -106,6 +107,7 @@ class Threaded:
 
     Attributes:
         heard: Path and headers of each request.
+        came: Time, address of the client and path of each request.
         address: Of loopback: each address is a host and a domain of its own.
         coding: Of the body at a path.
     """
@@ -118,13 +120,15 @@ class Threaded:
         coding: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.heard: list[tuple[str, dict[str, str]]] = []
-        heard = self.heard
+        self.came: list[tuple[float, str, str]] = []
+        heard, came = self.heard, self.came
 
         class Handler(http.server.BaseHTTPRequestHandler):
             """Answers as it is told."""
 
             def do_GET(self) -> None:
                 """One answer."""
+                came.append((time.monotonic(), str(self.client_address[0]), self.path))
                 heard.append((self.path, dict(self.headers)))
                 status, about, body = answer(self.path)
                 tag = etag(self.path)

@@ -1,6 +1,7 @@
 """Requests by addresses of this machine and through exit workers."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -125,3 +126,33 @@ async def test_what_may_ask_public_addresses_only_reaches_no_private_one_by_an_e
         answer = await got(client, f"{by_name}/", Asker(is_public=True))
         assert answer[:2] == (None, "private_address: here.test resolves to private address 127.0.0.1")
         assert len(site.requests) == 2
+
+
+async def test_no_request_goes_by_an_exit_that_is_held() -> None:
+    """Here, because it was picked before; and at an exit worker, which another one then stands in for."""
+    site = Site()
+    async with sites(site) as client, lent("a") as (server, way), lent("b") as (other, second):
+        client.use((way,))
+        client.exits.hold("a", time.monotonic() + 60)
+        answer = await client.get(HttpRequest(f"{site.origin}/", exit=way))
+        assert (answer.error, answer.by_proxy, server.opened) == ("proxy", True, 0)
+        assert 0 < answer.again_s <= 60
+        client.exits.hold("a", 0.0)
+        server.held_until = time.monotonic() + 60
+        client.use((way, second))
+        assert {await got(client, f"{site.origin}/{number}") for number in range(3)} == {(200, "", "b")}
+        assert (server.opened, other.opened) == (0, 1)
+
+
+async def test_an_exit_worker_with_a_new_nonce_has_a_new_address() -> None:
+    """What hosts had against it is forgotten, and tickets are for the new nonce."""
+    site = Site()
+    async with sites(site) as client, lent("a") as (server, way):
+        client.use((way,))
+        client.exits.failed(site.origin, way, time.monotonic(), time.monotonic())
+        assert client.exits.figures(time.monotonic())["a"].rests_at == 1
+        server.nonce = "new"
+        assert way.proxy is not None
+        client.use((way._replace(proxy=way.proxy._replace(user="new")),))
+        assert client.exits.figures(time.monotonic())["a"].rests_at == 0
+        assert await got(client, f"{site.origin}/") == (200, "", "a")

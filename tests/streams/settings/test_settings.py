@@ -315,6 +315,7 @@ PLAIN = {
     "exits.groups": r"[a-z*]{1,5}(,[a-z:1]{1,5})?",
     "exits.policy": r"sticky|request|every:[1-9]|time:[1-9]s",
     "fetch.user_agent": r"[ -~]{0,20}",
+    "exits.redial": r"/[a-z]{1,9}( [a-z]{1,9})?",
     "exits.listen": r"([a-z]{1,9}:[1-9]{4})?",
     "exits.advertised": r"([a-z]{1,9}:[1-9]{4})?",
     "robots.token": r"[A-Za-z_-]{1,9}",
