@@ -87,13 +87,13 @@ def add(request: ScheduleRequest, settings: Settings | None = None) -> list[str]
 def test_the_record_holds_the_whole_submission(log: Written) -> None:
     """URLs and settings; it is read back as it was written."""
     base = load({"politeness.delay_s": 7.0, "fetch.concurrency": 3, "kafka.bootstrap": "ours.test:9092"})
-    submit = msgspec.structs.replace(URL, depth=2, priority=5, settings={"scope.kind": "host"})
+    submit = msgspec.structs.replace(URL, depth=2, priority=7, settings={"scope.kind": "host"})
     lines = add(ScheduleRequest(name="s", submit=submit, cron="@daily", tz="Asia/Kolkata", catch_up="all"), base)
     one = log.schedule
     assert msgspec.json.decode(msgspec.json.encode(one), type=JobSchedule) == one
     assert (one.cron, one.zone, one.catch_up, one.overlap, one.by) == ("@daily", "Asia/Kolkata", "all", "skip", "me")
     (job,) = one.jobs
-    assert (job.seeds, job.priority, job.suffix) == (("http://a.test/",), 5, "")
+    assert (job.seeds, job.spec.priority, job.suffix) == (("http://a.test/",), 7, "")
     assert (job.spec.max_depth, job.spec.scope.kind, job.spec.scope.names) == (2, "host", ("a.test",))
     assert job.spec.requests is not None
     assert job.spec.requests.delay_s == 7.0
