@@ -1,4 +1,4 @@
-"""When a request is sent at the earliest, and from when on no more: `eta`, `countdown` and `expires`, as in Celery.
+"""When a request is sent: `eta`, `countdown` and `expires`, as in Celery; and again: `age` and `itag`, as in pyspider.
 
 A spider and a seed give them. They become times of the log where the request is made: those of a page's requests count
 from its `fetched_at`, so that the page gives the same when it is parsed again; those of seeds count from the clock.
@@ -7,6 +7,8 @@ from its `fetched_at`, so that the page gives the same when it is parsed again; 
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+
+from crawlog.schemas.urls import FoundUrl
 
 from .spans import span_s
 
@@ -23,12 +25,25 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         eta, expires: UTC epoch seconds.
         countdown, lasts: The same, in seconds from when the request is made.
+        age, itag: As in a found.
     """
 
     eta: float = 0.0
     expires: float = 0.0
     countdown: float = 0.0
     lasts: float = 0.0
+    age: float = 0.0
+    itag: str = ""
+
+    @property
+    def is_again(self) -> bool:
+        """Whether a URL that the job knows is found once more by it: it may be due earlier."""
+        return bool(self.age or self.itag)
+
+    def on(self, found: FoundUrl, now: float) -> FoundUrl:
+        """A found with these times."""
+        eta, expires = self.counted_from(now)
+        return msgspec.structs.replace(found, eta=eta, expires=expires, age=self.age, itag=self.itag)
 
     def counted_from(self, now: float) -> tuple[float, float]:
         """The request's `eta` and `expires` as a found has them."""
@@ -36,7 +51,13 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         return eta, now + self.lasts if self.lasts else self.expires
 
 
-def timing(eta: Time | None, countdown: Length | None, expires: Time | Length | None) -> Timing | None:
+def timing(
+    eta: Time | None,
+    countdown: Length | None,
+    expires: Time | Length | None,
+    age: Length | None = None,
+    itag: str | float | None = None,
+) -> Timing | None:
     """The times that a request was given; None for none.
 
     Args:
@@ -44,7 +65,7 @@ def timing(eta: Time | None, countdown: Length | None, expires: Time | Length | 
 
     Raises: ValueError: one of them is no time or length of time, or there are both `eta` and `countdown`.
     """
-    if eta is None and countdown is None and expires is None:
+    if all(one is None for one in (eta, countdown, expires, age, itag)):
         return None
     if eta is not None and countdown is not None:
         raise ValueError("a request takes one of eta and countdown")
@@ -54,6 +75,8 @@ def timing(eta: Time | None, countdown: Length | None, expires: Time | Length | 
         epoch_s(expires) if is_time else 0.0,  # type: ignore[arg-type]  # the lengths are left out
         _length_s(countdown),
         0.0 if is_time else _length_s(expires),  # type: ignore[arg-type]  # the times are left out
+        _length_s(age),
+        "" if itag is None else str(itag),
     )
 
 

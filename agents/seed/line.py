@@ -52,6 +52,8 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     eta: float | str | None = None
     countdown: float | str | None = None
     expires: float | str | None = None
+    age: float | str | None = None
+    itag: float | str | None = None
     record: RequestRecord | None = None
     id: int = 0
 
@@ -59,9 +61,8 @@ class Seed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
         """The found of this seed. Raises: ValueError: the URL, or an argument of the request, is none."""
         url = canonical(self.url)
         found = FoundUrl(url, self.depth, self.priority)
-        if (when := timing(self.eta, self.countdown, self.expires)) is not None:
-            eta, expires = when.counted_from(time.time())
-            found = msgspec.structs.replace(found, eta=eta, expires=expires)
+        if (when := timing(self.eta, self.countdown, self.expires, self.age, self.itag)) is not None:
+            found = when.on(found, time.time())
         if self.record is not None:
             return msgspec.structs.replace(found, id=self.id, request=self.record)
         given = {name: value for name in _OF_REQUEST if (value := getattr(self, name)) != getattr(_PLAIN, name)}
@@ -90,7 +91,7 @@ def _nothing(*_: object) -> None:
 
 
 # Fields that are arguments of the request.
-_OF_FOUND = ("url", "depth", "priority", "record", "id", "eta", "countdown", "expires")
+_OF_FOUND = ("url", "depth", "priority", "record", "id", "eta", "countdown", "expires", "age", "itag")
 _OF_REQUEST = tuple(name for name in Seed.__struct_fields__ if name not in _OF_FOUND)
 
 _PLAIN = Seed("")

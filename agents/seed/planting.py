@@ -213,7 +213,8 @@ def keep_seeds(values: Iterable[bytes | None], job: str, file: IO[bytes], known:
             if found.source == "seed" and name not in known and name not in names:
                 names.add(name)
                 seed = Seed(found.url, found.depth, found.priority, record=found.request, id=found.id)
-                seed = msgspec.structs.replace(seed, eta=iso(found.eta), expires=iso(found.expires))
+                times = {"eta": iso(found.eta), "expires": iso(found.expires)}
+                seed = msgspec.structs.replace(seed, **times, age=found.age or None, itag=found.itag or None)
                 file.write(msgspec.json.encode(seed) + b"\n")
     return names
 

@@ -103,9 +103,9 @@ class StartSower:
             url = self._canonical(out.url)
         except InvalidUrl:
             return None
-        eta, expires = out.timing.counted_from(time.time()) if out.timing is not None else (0.0, 0.0)
-        depth = max(out.depth, 0)
-        found = FoundUrl(url, depth, out.priority, id=out.id, request=out.request, eta=eta, expires=expires)
+        found = FoundUrl(url, max(out.depth, 0), out.priority, id=out.id, request=out.request)
+        if out.timing is not None:
+            found = out.timing.on(found, time.time())
         return found, self._place(url)
 
     def _join(self, places: Iterable[Place]) -> None:

@@ -15,6 +15,7 @@ from crawlog.streams.kernel import collect_seldom
 from crawlog.terminal import repeat
 
 from . import (
+    changing,
     crawling,
     deploying,
     exporting,
@@ -50,6 +51,7 @@ IN_ORDER = (
     operate.workers,
     crawling.seed,
     recrawling.recrawl,
+    changing.changes,
     stored.topics,
     operate.control,
     stored.verify,

@@ -18,7 +18,7 @@ from .directives import NOTHING_SAID, directives_of, refresh_target
 from .extract import base_of, extracted, in_page
 from .links import Links, Outlink, Resolved
 from .login_form import PAGE_BYTES, filled_in
-from .sitemap_entries import SitemapEntry, found_priority, newest_first, with_scheme
+from .sitemap_entries import SitemapEntry, changed_by, found_priority, newest_first, with_scheme
 from .tree import parsed, readings
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "TrialLimits",
     "TrialOutcome",
     "base_of",
+    "changed_by",
     "charset",
     "directives_of",
     "extracted",

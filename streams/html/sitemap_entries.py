@@ -49,6 +49,16 @@ def changed_at(lastmod: str) -> float | None:
         return None
 
 
+_DAYS = {4: 366, 7: 31, 10: 1}  # That a date of so many characters has: a year, a month, a day
+
+
+def changed_by(lastmod: str) -> float:
+    """By when the page had changed, UTC epoch seconds: the end of a date without a time; 0 if there is none."""
+    text = lastmod.strip()
+    at = changed_at(text) if text else None
+    return at + 86_400 * _DAYS.get(len(text), 0) if at is not None else 0.0
+
+
 def found_priority(entry: SitemapEntry) -> int:
     """A frontier priority from a sitemap's: 0.5, its default, is 0; 0.0 and 1.0 are -10 and 10."""
     return 0 if entry.priority is None else round((entry.priority - 0.5) * 20)

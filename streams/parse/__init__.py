@@ -11,6 +11,7 @@
 """
 
 from .ack_order import Page, Taken
+from .changed import fields_of, ignored
 from .founds import Batch, Founds
 from .job import Job, Jobs
 from .outputs import Encoded, PageOutputs, again_of, outputs_of, remarked
@@ -33,6 +34,8 @@ __all__ = [
     "Waiting",
     "again_of",
     "are_known",
+    "fields_of",
+    "ignored",
     "outputs_of",
     "parsed_of",
     "plain",

@@ -57,23 +57,31 @@ class Sent:
                 return None
         return (entry & low) - 1 if entry & low else None
 
-    def unsent(
-        self, links: Iterable[Outlink], depth: int, refusal: Refusal, dropped: dict[str, int], awaited: "set[Batch]"
+    def unsent(  # a page's links, and where they are counted
+        self,
+        links: Iterable[Outlink],
+        depth: int,
+        refusal: Refusal,
+        dropped: dict[str, int],
+        awaited: "set[Batch]",
+        *,
+        is_again: bool = False,
     ) -> list[Outlink]:
         """The links of a page to send: not refused, and not sent lately at this or a lesser depth.
 
         Args:
             dropped: Counts the refused links, by rule.
             awaited: Receives the batches in flight that hold links of this page: the page must wait for them.
+            is_again: Whether they are sent although they were: known URLs may be due earlier or later by them.
         """
         chosen: list[Outlink] = []
         unknown = depth + 1
-        on_way, newest = self.on_way, self.newest
+        on_way, newest = (self.on_way, self.newest) if not is_again else ({}, {})
         for link in links:
             fingerprint = link.fingerprint
             if newest.get(fingerprint, unknown) <= depth:  # the hot path: this settles most links
                 continue
-            known = self.depth(fingerprint)
+            known = self.depth(fingerprint) if not is_again else None
             if known is not None and known <= depth:
                 continue
             going = on_way.get(fingerprint)

@@ -80,8 +80,9 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) ->
     is_followed = is_redirect(meta) and not is_taken
     redirect = job.redirect(meta, dropped, name) if is_followed else None
     founds: list[Found] = [(redirect.link, redirect.found)] if redirect is not None else []
-    unsent = sent.unsent(parsed.outlinks, meta.depth + 1, refusal, dropped, awaited)
-    founds += _founds(unsent, meta, parsed.priorities)
+    is_again = any(parsed.lastmods.values())
+    unsent = sent.unsent(parsed.outlinks, meta.depth + 1, refusal, dropped, awaited, is_again=is_again)
+    founds += _founds(unsent, meta, parsed)
     job.count_foreign(parsed.foreign, meta.depth + 1, dropped)
     if parsed.requests:
         founds += requested(meta, parsed.requests, job.written_outlink, sent, refusal, dropped, awaited)
@@ -140,9 +141,12 @@ def _item(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed, changed
     return items.key(meta.job, meta.url, identity), items.encode(record)
 
 
-def _founds(links: Iterable[Outlink], meta: PageMeta, priorities: Mapping[str, int]) -> list[Found]:
-    depth, parent = meta.depth + 1, meta.url
-    return [(link, FoundUrl(link.url, depth, priorities.get(link.url, 0), "link", parent)) for link in links]
+def _founds(links: Iterable[Outlink], meta: PageMeta, parsed: Parsed) -> list[Found]:
+    depth, parent, priorities, lastmods = meta.depth + 1, meta.url, parsed.priorities, parsed.lastmods
+    founds = [(link, FoundUrl(link.url, depth, priorities.get(link.url, 0), "link", parent)) for link in links]
+    if not lastmods:
+        return founds
+    return [(link, msgspec.structs.replace(found, lastmod=lastmods.get(found.url, 0.0))) for link, found in founds]
 
 
 def _joins(name: str, redirect: Redirect | None) -> tuple[str, ...]:

@@ -84,14 +84,14 @@ def requested(  # what decides about a link, and where it is counted
             link = outlink(out.url, out.id)
         except InvalidUrl:
             continue
-        if sent.unsent([link], depth, refusal, dropped, awaited):
+        is_again = out.timing is not None and out.timing.is_again
+        if sent.unsent([link], depth, refusal, dropped, awaited, is_again=is_again):
             source: Source = "redirect" if out.hops else "link"
             found = FoundUrl(
                 link.url, depth, out.priority, source, meta.url, out.hops, id=out.id, request=out.request
             )  # fmt: skip
             if out.timing is not None:
-                eta, expires = out.timing.counted_from(meta.fetched_at)
-                found = msgspec.structs.replace(found, eta=eta, expires=expires)
+                found = out.timing.on(found, meta.fetched_at)
             founds.append((link, found))
     return founds
 

@@ -15,6 +15,7 @@ from crawlog.streams.html import (
     NOTHING_SAID,
     Links,
     Resolved,
+    changed_by,
     directives_of,
     extracted,
     found_priority,
@@ -142,11 +143,11 @@ def parse_listing(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> P
         return NOTHING
     listed = sitemap.parse(body, meta.url, meta.content_type, max_bytes=spec.max_sitemap_bytes)
     entries = newest_first(listed.urls)
-    priorities = {
-        link.url: priority
-        for entry in entries
-        if (priority := found_priority(entry))
-        for link in links.resolve(meta.url, [entry.loc])
-    }
+    priorities, lastmods = {}, {}
+    for entry in entries:
+        priority, lastmod = found_priority(entry), changed_by(entry.lastmod) if spec.recrawl.age is not None else 0.0
+        for link in links.resolve(meta.url, [entry.loc]) if priority or lastmod else ():
+            priorities[link.url], lastmods[link.url] = priority, lastmod
     outlinks = links.resolve(meta.url, [entry.loc for entry in entries])
-    return Parsed([], outlinks, priorities, links.resolve(meta.url, [entry.loc for entry in listed.sitemaps]))
+    sitemaps = links.resolve(meta.url, [entry.loc for entry in listed.sitemaps])
+    return Parsed([], outlinks, priorities, sitemaps, lastmods=lastmods)

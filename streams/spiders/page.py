@@ -30,7 +30,7 @@ class Parsed(NamedTuple):
     Attributes:
         items: JSON objects.
         outlinks: In the order of the page, each once.
-        priorities: Of the outlinks that have one, by URL.
+        priorities, lastmods: Of the outlinks that have one, by URL; UTC epoch seconds.
         sitemaps: URLs of sitemaps.
         reached: The setting whose limit cut the result; empty for none.
         requests: Of a user's spider, in the order in which it gave them.
@@ -56,6 +56,7 @@ class Parsed(NamedTuple):
     stats: Mapping[str, float] = {}
     foreign: Sequence[str] = ()
     unread: str = ""
+    lastmods: Mapping[str, float] = {}
 
 
 # A parser: takes the page's metadata and body, the job's resolver of links, and the job's record.

@@ -95,6 +95,8 @@ class RequestOptions(TypedDict, total=False):
     eta: Time | None
     countdown: Length | None
     expires: Time | Length | None
+    age: Length | None
+    itag: str | float | None
 
 
 class Request:
@@ -126,6 +128,9 @@ class Request:
         eta: It is not sent before then: a datetime (UTC without a zone), its ISO form, or UTC epoch seconds.
         countdown: The same, as a length of time from the page that gives it: seconds, `"6h"`, or a timedelta.
         expires: It is not sent after then, and ends as refused (`expired`): a time, or a length of time as above.
+        age: In a job with `recrawl.age`: how long after it was fetched it is due again, in place of that setting.
+        itag: In such a job: the version of the page, such as the date beside its link. With another one than before it
+            is due at once, with the same one later.
 
     Raises: TypeError: the URL is no text, or the callback is no method of a spider. ValueError: a header is refused,
         a time is none, or there are both `eta` and `countdown`.
@@ -158,6 +163,8 @@ class Request:
         eta: Time | None = None,
         countdown: Length | None = None,
         expires: Time | Length | None = None,
+        age: Length | None = None,
+        itag: str | float | None = None,
     ) -> None:
         if not isinstance(url, str):
             raise TypeError(f"Request wants a URL as str, got {type(url).__name__}")
@@ -181,7 +188,8 @@ class Request:
         self.actions = _checked_actions(actions)
         self.proxy = proxy
         self.eta, self.countdown, self.expires = eta, countdown, expires
-        self.timing = timing(eta, countdown, expires)
+        self.age, self.itag = age, itag
+        self.timing = timing(eta, countdown, expires, age, itag)
         self.method = (method or ("POST" if json is not None or form is not None else "GET")).upper()
         self.body = body.encode(encoding) if isinstance(body, str) else body or b""
         if json is not None or form is not None:

@@ -30,6 +30,7 @@ BERLIN = timezone(timedelta(hours=1))
         ({"expires": "2h", "countdown": "1h"}, NOW + 3600, NOW + 7200),
         ({"expires": timedelta(hours=1)}, 0.0, NOW + 3600),
         ({"expires": "2027-01-15"}, 0.0, 1.8e9 - 28_800),
+        ({"expires": 0, "age": "6h", "itag": 3}, 0.0, 0.0),
         ({"expires": datetime(2027, 1, 15, 8, tzinfo=UTC)}, 0.0, 1.8e9),
     ],
 )

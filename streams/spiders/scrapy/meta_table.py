@@ -104,7 +104,8 @@ META: dict[str, MetaRow] = {
 
 # crawlog's own keys: the arguments of the same name of `crawlog.Request`. They are of one request: a callback that
 # passes `meta=response.meta` on does not mean them.
-TIMING = {"crawlog_eta": "eta", "crawlog_countdown": "countdown", "crawlog_expires": "expires"}
+AGAIN = {"crawlog_age": "age", "crawlog_itag": "itag"}
+TIMING = {"crawlog_eta": "eta", "crawlog_countdown": "countdown", "crawlog_expires": "expires", **AGAIN}
 
 LEFT_BEHIND = TIMING.keys() | {key for key, row in META.items() if row.fate == "left"}  # Keys that do not travel
 

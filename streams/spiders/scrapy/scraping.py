@@ -32,6 +32,7 @@ from .downloading import MAX_REPEATED, MAX_REPLACED
 from .feeds import Exporter, raw_item
 from .fingerprints_made import Earlier, Fingerprints, RefusedRequests
 from .kinds import Kinds
+from .meta_table import AGAIN
 from .recorded import Recorder, Unsendable, UnsendableUrl
 
 log = logging.getLogger(__name__)
@@ -368,7 +369,7 @@ class Scraping:
 
     def _is_earlier(self, request: Request) -> bool:
         """Whether an earlier page gave a request, so that its identity says all. Most links of a page are such."""
-        if self._is_whole or request.dont_filter or not self._filters:
+        if self._is_whole or request.dont_filter or not self._filters or not AGAIN.keys().isdisjoint(request.meta):
             return False
         fingerprint = self._fingerprints.of(request)
         if fingerprint not in self._earlier:

@@ -9,6 +9,7 @@ import pytest
 from crawlog.schemas import items, urls
 from crawlog.schemas.pages import PageMeta, Was
 from crawlog.schemas.urls import GONE, JobSpec, PageChange, RecrawlRules, ScopeSpec
+from crawlog.streams.html import changed_by
 from crawlog.streams.parse.changed import fields_of
 from crawlog.streams.spiders.page import Parsed
 from tests.support.parsing import NAMES, PAGE, Stage, links, spider_job
@@ -110,6 +111,51 @@ def test_a_page_is_done_once_the_log_has_its_item_its_copy_and_its_change() -> N
     assert (change.row, change.page, change.item) == (ROW, 0, (0, 0))
     stage.log.acknowledge()
     assert stage.done == [(3, 1)]
+
+
+def test_a_sitemap_names_known_urls_again_with_their_lastmod_in_a_job_that_fetches_again() -> None:
+    """Known ones too: they may be due earlier by it, or later. A date is its end."""
+    sitemap = b"<urlset><url><loc>/x</loc><lastmod>2026-01-01</lastmod></url><url><loc>/y</loc></url></urlset>"
+    day = 1_767_225_600.0
+    for stage, times in ((Stage(), 1), (recurring(), 2)):
+        for _ in range(2):
+            stage.take(sitemap, url="http://a.test/sitemap.xml", kind="sitemap", content_type="text/xml")
+            stage.stage.flush()
+            stage.log.acknowledge()
+        found = [(one.url, one.lastmod) for one in stage.founds()]
+        lastmod = (day + 86_400) * (times == 2)
+        assert found == [("http://a.test/x", lastmod), ("http://a.test/y", 0.0)] * times
+
+
+def test_a_request_with_an_itag_or_an_age_is_sent_again_for_a_known_url(tmp_path: Path) -> None:
+    """Pyspider's way to say which version a list names."""
+    parse = "for tag in 'ab': yield Request('/x', itag=tag + response.text)"
+    parse += "\nyield Request('/y', age='1h')\nyield Request('/z')"
+    stage = Stage(job=spider_job(tmp_path, parse, recrawl=RECUR))
+    for version in (b"1", b"2"):
+        stage.take(version)
+        stage.stage.flush()
+        stage.log.acknowledge()
+    names = [(one.url[-1], one.itag, one.age) for one in stage.founds()]
+    again = [("y", "", 3600.0)]
+    assert names == [("x", "a1", 0.0), *again, ("z", "", 0.0), ("x", "a2", 0.0), *again]
+
+
+@pytest.mark.parametrize(
+    ("written", "at"),
+    [
+        ("2026-01-01T10:00:00Z", 1_767_261_600.0),
+        ("2026-01-01", 1_767_225_600.0 + 86_400),
+        ("2025-12", 1_764_547_200.0 + 31 * 86_400),
+        ("2025", 1_735_689_600.0 + 366 * 86_400),
+        ("soon", 0.0),
+        ("abcd", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_a_lastmod_is_the_time_by_which_the_page_had_changed(written: str, at: float) -> None:
+    """A date has no time: a page that was fetched on that day may have changed after that."""
+    assert changed_by(written) == at
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,7 @@ def test_a_time_in_meta_that_is_none_is_an_error_of_the_page() -> None:
         yield Request(f"{SITE}/1", meta={"crawlog_eta": "soon"})
 
     assert (
-        "crawlog_eta, crawlog_countdown, crawlog_expires: 'soon' is no time"
+        "crawlog_eta, crawlog_countdown, crawlog_expires, crawlog_age, crawlog_itag: 'soon' is no time"
         in given_by(runner_of(spider(parse)), page_of(asking(), "<p>")).error
     )
 
