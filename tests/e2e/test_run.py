@@ -21,6 +21,7 @@ from crawlog.streams.cluster.client import kafka_config, log_bounds
 from crawlog.streams.control import apply_change, known_job, rewind_crawl, write_job
 from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.engine import engine
+from crawlog.streams.fleet import FleetView
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.producer import Producer
@@ -375,7 +376,7 @@ def test_up_takes_what_any_producer_sends(site: Numbered, data: Path) -> None:
     assert on_folder(data) == []
 
 
-def test_a_crawl_obeys_commands_over_any_death(site: Numbered, data: Path, there: list[str]) -> None:
+def test_a_crawl_obeys_commands_over_any_death(site: Numbered, data: Path, cluster: Settings, there: list[str]) -> None:
     """Paused it asks nothing more, though its workers are killed; resumed it goes on; stopped its run ends.
 
     With its host blocked a run ends too, and says how to unblock it; after that the same command fetches the rest.
@@ -388,6 +389,10 @@ def test_a_crawl_obeys_commands_over_any_death(site: Numbered, data: Path, there
         assert process.returncode == 0, err
         return out + err
 
+    def is_paused() -> bool:
+        view = FleetView.read(cluster).job("slow")
+        return view is not None and bool(view.counts.paused) and not view.counts.in_flight
+
     def joins() -> int:
         [log] = (data / "logs").glob("fetch-*.log")
         return log.read_text().count("partitions=")
@@ -395,7 +400,7 @@ def test_a_crawl_obeys_commands_over_any_death(site: Numbered, data: Path, there
     crawl = run(site, data, *job, *there, delay_s=1.0)  # slower than any command
     until(lambda: len(site.pages()) >= 2, "the first pages")
     control("pause", *job)
-    time.sleep(2.0)
+    until(is_paused, "a report of the pause")
     asked, joined = site.asked.total(), joins()
     for pid in workers(data).values():
         os.kill(pid, signal.SIGKILL)
