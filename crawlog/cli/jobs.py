@@ -283,19 +283,20 @@ def jobs(
 
 def _retried(settings: "Settings", name: str, given: dict[str, Any], *, dead: bool, as_json: bool) -> int:
     """Has records or URLs of a job handled again."""
-    from .recrawling import asked_again
+    from .recrawling import asked_again, choice_of
 
+    if dead and (given["failed"] or given["status"] or given["older_than"]):
+        raise Misconfigured("--dead: of records; the other options choose URLs. Give them to another `jobs retry`.")
+    choice = None if dead else choice_of(given)
     with existing_log(settings) as reached:
-        if not dead:
-            return asked_again(settings, reached, name, as_json=as_json, **given)
+        if choice is not None:
+            return asked_again(settings, reached, name, choice, given, as_json=as_json)
         from crawlog.commands.dead import redriven
         from crawlog.jobs.changes import check_job
         from crawlog.streams.dead_letters import LetterChoice
 
         from .operate_text import redrive_lines
 
-        if given["failed"] or given["status"] or given["older_than"]:
-            raise Misconfigured("--dead: of records; the other options choose URLs. Give them to another `jobs retry`.")
         check_job(reached, name)
         done = redriven(reached, LetterChoice(job=name), execute=not given["dry_run"], report=tell)
     answer(*redrive_lines(done, "the same command without --dry-run does it"))

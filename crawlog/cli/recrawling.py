@@ -15,7 +15,7 @@ from .options import Command, settings_of, settings_options
 from .reach import existing_log, login_of, while_up
 
 if TYPE_CHECKING:
-    from crawlog.commands.recrawl import Recrawl
+    from crawlog.commands.recrawl import Recrawl, RecrawlChoice
     from crawlog.streams.settings import Settings
 
 NAMED = 20  # URLs without a result that are named, at most
@@ -54,42 +54,48 @@ def recrawl(urls: tuple[str, ...], job: str, as_json: bool, **given: Any) -> int
     checked, _ = arguments.logins_apart(arguments.checked_urls(urls))
     if job:
         arguments.job_name(job)
+    choice = choice_of(given, tuple(checked))
     with existing_log(settings := settings_of(given)) as reached:
-        return asked_again(settings, reached, job or _only_job(reached), tuple(checked), as_json=as_json, **given)
+        return asked_again(settings, reached, job or _only_job(reached), choice, given, as_json=as_json)
+
+
+def choice_of(given: dict[str, Any], urls: tuple[str, ...] = ()) -> "RecrawlChoice":
+    """The choice that the values of `choice_options` describe.
+
+    Raises: Misconfigured: a value is wrong, or nothing is chosen.
+    """
+    from crawlog.commands.recrawl import RecrawlChoice
+    from crawlog.streams.spans import span_s
+
+    try:
+        before = time.time() - span_s(given["older_than"]) if given["older_than"] else None
+    except ValueError as error:
+        raise Misconfigured(f"--older-than: {error}") from None
+    statuses = tuple(filter(None, (one.strip() for one in given["status"].split(","))))
+    choice = RecrawlChoice(urls, given["failed"], statuses, before)
+    choice.check()
+    return choice
 
 
 def asked_again(
     settings: "Settings",
     reached: "Settings",
     job: str,
-    urls: tuple[str, ...] = (),
+    choice: "RecrawlChoice",
+    given: dict[str, Any],
     *,
-    failed: bool,
-    status: str,
-    older_than: str,
-    dry_run: bool,
     as_json: bool,
-    **_: Any,
 ) -> int:
     """Has the chosen URLs fetched again, and prints how many they are."""
     import msgspec
 
-    from crawlog.commands.recrawl import RecrawlChoice
     from crawlog.commands.recrawl import recrawl as does
     from crawlog.streams.fleet import ProgressReader
     from crawlog.streams.jobs import FleetReports
-    from crawlog.streams.spans import span_s
 
-    try:
-        before = time.time() - span_s(older_than) if older_than else None
-    except ValueError as error:
-        raise Misconfigured(f"--older-than: {error}") from None
-    statuses = tuple(filter(None, (one.strip() for one in status.split(","))))
-    choice = RecrawlChoice(urls, failed, statuses, before)
-    choice.check()
     with closing(ProgressReader(reached, FleetReports(), login_of(settings, reached))) as watch:
         look = while_up(settings, reached, watch.folds)
-        done = does(reached, job, choice, execute=not dry_run, report=tell, look=look)
+        done = does(reached, job, choice, execute=not given["dry_run"], report=tell, look=look)
     answer(*(_lines(done) if not as_json else [msgspec.json.encode(done).decode()]))
     return outcome.FINISHED
 

@@ -75,7 +75,8 @@ def submit(
         say(line)
     with ExitStack() as opened:
         wanted = wanted_of(settings, request, parts._replace(facts=facts), say, opened, code=code, by=by)
-        for line in refused(wanted.urls, allow_private=settings.network.allow_private):
+        given = (*wanted.urls, *(one.url for one in request.requests))
+        for line in refused(given, allow_private=settings.network.allow_private):
             say(line)
         if not wanted.has_requests and not request.job:
             raise Misconfigured("nothing to crawl: give a URL\nSee `crawlog submit --help`.")

@@ -125,6 +125,12 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
     ("args", "told"),
     [
         (["run"], "give a URL, or --seeds FILE"),
+        (["recrawl", "--job", "j"], "which URLs? Give some, or --failed"),
+        (["recrawl", "--job", "j", "--older-than", "soon"], "--older-than: 'soon' is no length of time"),
+        (["recrawl", "--job", "j", "--status", "403,6xx"], "--status '6xx': write 403, 5xx"),
+        (["recrawl", "example.com/a"], "did you mean https://example.com/a ?"),
+        (["jobs", "retry", "--failed"], "crawlog jobs retry: name the job"),
+        (["jobs", "retry", "j", "--dead", "--failed"], "--dead: of records; the other options choose URLs"),
         (["run", "example.com/a"], "did you mean https://example.com/a ?"),
         (["run", "ftp://example.com/"], "crawlog fetches http and https"),
         (["run", "http:example.com"], "did you mean http://example.com/ ?"),

@@ -1,11 +1,15 @@
 """JobRequests: what is refused before the log is asked."""
 
+from contextlib import ExitStack
+
+import msgspec
 import pytest
 
+from crawlog.agents.seed import Seed
 from crawlog.jobs import submit as submitting
 from crawlog.jobs.record import outputs_of
-from crawlog.jobs.request import JobRequest, checked
-from crawlog.jobs.submit import job_settings, submit
+from crawlog.jobs.request import NO_PARTS, JobRequest, checked
+from crawlog.jobs.submit import job_settings, submit, wanted_of
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.sources import load
@@ -19,6 +23,13 @@ from crawlog.streams.spiders import SpiderFacts
         (JobRequest(urls=("-",)), "is not a URL"),
         (JobRequest(urls=("sitemap:http://a.test/",)), "is not a URL"),
         (JobRequest(urls=("http://u:secret@a.test/",)), "fetch.logins"),
+        (JobRequest(requests=(Seed("ftp://a.test/"),)), "is not a URL"),
+        (JobRequest(requests=(Seed("http://u:secret@a.test/"),)), "fetch.logins"),
+        (
+            JobRequest(requests=(Seed("http://a.test/", eta="soon"),)),
+            "of 'http://a.test/': 'soon' is no time",
+        ),
+        (JobRequest(requests=(Seed("http://a.test/", headers={"Host": "x"}),)), "the header 'Host' cannot be set"),
         (JobRequest(urls=("http://a.test/",), job="../x"), "letters, digits"),
         (JobRequest(urls=("http://a.test/",), job="default"), "for URLs that other programs write"),
         (JobRequest(urls=("http://a.test/",), settings={"fetch.concurrency": 3}), "of workers, not of a job"),
@@ -43,6 +54,21 @@ def test_what_no_job_may_have_is_refused_with_what_to_do(wanted: JobRequest, sai
     with pytest.raises(Misconfigured, match=said) as caught:
         checked(wanted)
     assert "secret" not in str(caught.value)
+
+
+def test_requests_of_a_submission_are_lines_of_seeds() -> None:
+    """With all that they have; they are in the name of the job, so the same submission is the same job."""
+    given = Seed("http://a.test/x", countdown="1h", priority=5, attempts=2, method="POST", body="a=1")
+    wanted = JobRequest(urls=("http://a.test/",), requests=(given,))
+    with ExitStack() as opened:
+        first, again, other = (
+            wanted_of(load({}), one, NO_PARTS, print, opened)
+            for one in (wanted, wanted, JobRequest(urls=("http://a.test/",)))
+        )
+        assert first.source is not None
+        ((_, lines),) = first.source.parts()
+        assert [msgspec.json.decode(line, type=Seed) for line in lines] == [Seed("http://a.test/"), given]
+    assert first.name == again.name != other.name
 
 
 def test_a_spiders_argument_has_any_name_that_a_line_can_show() -> None:
