@@ -77,7 +77,8 @@ class StartEnded(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     """The `start` of a job's spider has ended: all that it gave is in the log. The job cannot be finished before.
 
     Attributes:
-        epoch: The job's; `NO_EPOCH` if a command has a `start` that failed begin again.
+        at: When it ended, or the one before it if it begins again: UTC epoch seconds.
+        epoch: The job's; `NO_EPOCH` if it begins again, by a command after an error or by `@every`.
         spider: Hash of the spider's code: another `start` begins again.
         args: Arguments of the spider: `start` with other ones begins again.
         requests, items: What it gave.

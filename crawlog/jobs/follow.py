@@ -267,8 +267,8 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
         At a limit the coordinator orders the state first: pages are in flight and to be parsed until the end is noted.
         """
         job, end = state.job(self._summary.job), self._end(state)
-        if job is None:
-            return True
+        if job is None:  # deleted, or its record is not read yet
+            return state.control.job(self._summary.job) is not None
         if self._has_begun_again(state):
             self._is_left_open = True  # the end of what was submitted does not come
             return True

@@ -157,13 +157,15 @@ class JobWriter:
 
     def _begins_start_again(self, copy: JobCopy) -> bool:
         """Whether the spider's `start` has ended, and is to begin again: it failed, is another, was lost, or is due."""
-        note = self._control.start(self.name)
-        if note is None or note.epoch != copy.epoch or not copy.spec.starts or copy.spec.state == "cancelled":
+        note, coming = self._control.start(self.name), self._control.next_start(copy)
+        if note is None or not copy.spec.starts or copy.spec.state == "cancelled":
+            return False
+        if self.wanted.may_change and copy.spec.every and coming is not None and coming.at <= time.time():
+            return True
+        if note.epoch != copy.epoch:
             return False
         if self.wanted.may_change:
-            coming = self._control.next_start(copy)
-            is_due = copy.spec.fed or self._has_lost_founds or (coming is not None and coming.at <= time.time())
-            return is_due or self._control.start_ended(copy, self.wanted.digest) is None
+            return copy.spec.fed or self._has_lost_founds or self._control.start_ended(copy, self.wanted.digest) is None
         return bool(note.error)
 
     # ------------------------------------------------------------------ writing
@@ -278,7 +280,9 @@ class JobWriter:
 
     def _forget_start(self) -> None:
         """Lets the job's `start` begin again: no tombstone, which followers of crawl.control would not hear."""
-        write_control(self._log.producer, self.topics, [StartEnded(self.name, time.time(), NO_EPOCH)])
+        note = self._control.start(self.name)
+        at = note.at if note is not None else time.time()
+        write_control(self._log.producer, self.topics, [StartEnded(self.name, at, NO_EPOCH)])
 
     def _seed(self, copy: JobCopy, source: "Source") -> None:
         """Sends the seeds; those that are in the log already change nothing."""

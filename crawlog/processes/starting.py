@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from crawlog.schemas.control import Command, JobCopy, Join, StartEnded
+from crawlog.schemas.control import NO_EPOCH, Command, JobCopy, Join, StartEnded
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError, GiveUp, Misconfigured, SpiderDied
 
@@ -211,9 +211,12 @@ class Starting:
 
     def _sowing(self, label: str) -> "StartSower":
         from crawlog.agents.seed import StartSower
-        from crawlog.streams.control import read_control
+        from crawlog.streams.control import read_control, write_control
         from crawlog.streams.log import partition_count
 
+        if self._after:  # the note of the last end counts no more, so the job does not end meanwhile
+            again = StartEnded(self._copy.job, self._after, NO_EPOCH)
+            write_control(self._producer, self._topics, [again], NOTE_S)
         joins = read_control(self._follower.settings, self._topics, joins=True).of(Join)
         names = (name for join in joins if join.job == self._copy.job for name in join.names)
         count = partition_count(self._follower.settings)

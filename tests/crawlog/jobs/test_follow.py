@@ -172,6 +172,15 @@ def test_the_end_of_a_job_that_its_spider_closed_is_waited_for() -> None:
     assert not follower._is_left_open
 
 
+def test_a_job_whose_record_is_not_read_yet_has_not_ended() -> None:
+    """A `run` follows its job from before it writes the record. A deleted job has ended."""
+    follower = a_follower()
+    follower._summary = Summary("new")
+    assert not follower._has_ended(follower.state)
+    follower.state.hear(b"job/new", JobCopy("new", JobSpec(state="deleted")))
+    assert follower._has_ended(follower.state)
+
+
 def test_a_job_at_its_limit_has_ended_when_parse_has_caught_up() -> None:
     """The coordinator stops it first, and notes its end when the rows of all pages are in the log."""
     follower = a_follower(held=2, fetched=12)

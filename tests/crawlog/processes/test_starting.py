@@ -408,6 +408,19 @@ def test_a_start_with_every_is_due_again_so_long_after_it_ended() -> None:
     assert control_of(StartEnded("j", 7.0, NO_EPOCH)).next_start(once) == NextStart(once, 0.0, 0.0)
 
 
+def test_while_a_start_with_every_goes_on_again_its_last_end_does_not_count(start: Start) -> None:
+    """So the job does not end between its requests. After a kill it begins again with the same `after`."""
+    made = start('yield Request("http://a.test/")\nawait asyncio.sleep(1000)')
+    made.starting.close()
+    made.starting = Starting(made.copy, made.supervisor, made.said.append, 7.0)  # type: ignore[arg-type]  # as above
+    made.until(lambda: bool(made.producer.founds))
+    made.starting.close()
+    (note,) = made.producer.controls
+    assert isinstance(note, StartEnded)
+    copy = JobCopy("j", JobSpec(starts=True, every=60.0))
+    assert control_of(StartEnded("j", 7.0), note).next_start(copy) == NextStart(copy, 0.0, 7.0)
+
+
 def test_what_it_prints_and_raises_are_lines_about_its_job(start: Start) -> None:
     """`jobs logs` shows them; the terminal of `up` is nobody's."""
     logs.configure("warning")
