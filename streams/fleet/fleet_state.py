@@ -99,7 +99,7 @@ class Process:
         )
 
 
-class FleetState:
+class FleetState:  # long: every view of jobs and workers is made of one state
     """Jobs, workers and hosts.
 
     Attributes:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from crawlog.streams.url import Place
 
 
-class Frontier:
+class Frontier:  # long: hosts, jobs and exits are decided together for each request
     """The host queues of every partition that this worker owns, and what is requested next.
 
     The arguments are those of `Schedule`.
