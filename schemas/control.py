@@ -2,6 +2,7 @@
 
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (a note that a job ended, and how),
 `start/NAME` (the spider's `start` has given all its requests), `output/JOB/NAME` (what became of an output),
+`hook/JOB/HASH` (what became of a call at its end),
 `worker/NAME` (a planned stop), `code/PROJECT/VERSION` (a version was hidden), `join/NAME/HOST` (a host that a seed
 redirected to and that joined the job's scope; `HOST+HASH` if the record names more hosts),
 `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
@@ -12,6 +13,8 @@ in force, until `resume`, `unblock` or a tombstone). Any Kafka client with the l
     echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' |
         kcat -F <(crawlog kcat-config) -P -t crawl.control -p 0 -K '|'
 """
+
+# long: one file a topic, with a struct for each kind of its records.
 
 import re
 from collections.abc import Callable
@@ -134,6 +137,27 @@ class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     def became(self) -> str:
         """What became of it, as `OutputView.state` names that: `failed`, `partial` or `complete`."""
         return "failed" if self.error else "partial" if self.is_partial else "complete"
+
+
+class HookNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """What became of a call at the end of a job (`--on-finish`).
+
+    Attributes:
+        target: A URL, or a name that the workers' settings declare.
+        epoch, rev: Of the job's record: they name the end.
+        tries: Calls so far.
+        next_at: UTC epoch seconds of the next one; 0 if there is none.
+        error: Why the last one was not taken; empty if it was.
+    """
+
+    job: str
+    target: str
+    at: float
+    epoch: int = 0
+    rev: int = 0
+    tries: int = 0
+    next_at: float = 0.0
+    error: str = ""
 
 
 class WorkerCommand(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -341,7 +365,7 @@ class Skipped(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     end: Annotated[int, msgspec.Meta(ge=0)]
 
 
-_OfJob = JobCopy | Finished | StartEnded | OutputNote | Join
+_OfJob = JobCopy | Finished | StartEnded | OutputNote | HookNote | Join
 Control = _OfJob | WorkerCommand | CodeNote | Command | Rewound | Skipped | Layout | JobSchedule | Planned
 
 LAYOUT = b"layout"  # Key of the one record of this kind
@@ -349,6 +373,7 @@ LAYOUT = b"layout"  # Key of the one record of this kind
 _command = msgspec.json.Decoder(Command)
 _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
     b"output": msgspec.json.Decoder(OutputNote),
+    b"hook": msgspec.json.Decoder(HookNote),
     b"worker": msgspec.json.Decoder(WorkerCommand),
     b"code": msgspec.json.Decoder(CodeNote),
     b"job": msgspec.json.Decoder(JobCopy),
@@ -375,6 +400,11 @@ def key_of(kind: _Kind, *names: str) -> bytes:
     return "/".join((kind, *names)).encode()
 
 
+def hook_key(job: str, target: str) -> bytes:
+    """The key of the note about a call; a URL may be long."""
+    return f"hook/{job}/{sha256(target.encode()).hexdigest()[:16]}".encode()
+
+
 def _join_key(record: Join) -> bytes:
     others = f"+{sha256(','.join(record.more).encode()).hexdigest()[:16]}" if record.more else ""
     return JOINS + f"{record.job}/{record.name}{others}".encode()
@@ -385,6 +415,7 @@ _KEYS: dict[type[Control], Callable[[Any], bytes]] = {
     Finished: lambda record: key_of("finished", record.job),
     StartEnded: lambda record: key_of("start", record.job),
     OutputNote: lambda record: key_of("output", record.job, record.output),
+    HookNote: lambda record: hook_key(record.job, record.target),
     WorkerCommand: lambda record: key_of("worker", record.worker),
     CodeNote: lambda record: f"code/{record.project}/{record.version}".encode(),
     Command: lambda record: key_of("command", record.kind, record.target),

@@ -32,12 +32,14 @@ class JobFlow(msgspec.Struct, omit_defaults=True, frozen=True):
         after_any: Whether it runs however they end; else one that is cancelled, failed or deleted fails it, too.
         group: Group that it belongs to; empty for none.
         feeds: `JOB:FIELD`: URLs in this field of the rows of another job are its seeds.
+        on_finish: What is called at its end: URLs, and names of targets that the workers' settings declare.
     """
 
     after: tuple[str, ...] = ()
     after_any: bool = False
     group: str = ""
     feeds: tuple[str, ...] = ()
+    on_finish: tuple[str, ...] = ()
 
     @property
     def sources(self) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@
 
     app.py: the apps that `faust -A` names   stages.py: what each stage reads and runs   errors.py: the tree of errors
     crash_points.py: where tests kill a process   exit_codes.py   files.py: private files   printable.py: what is shown
-    logs.py: one line per event on standard error
+    hooks.py: which calls are due at the ends of jobs   logs.py: one line per event on standard error
 Each room's `__init__` draws its own flow.
 """
 

@@ -57,6 +57,8 @@ POINTS = {
     "schedule.planning": "a schedule's time has come, crawl.control does not say so",
     "schedule.planned": "crawl.control says so, no job of the run is in the log",
     "schedule.created": "the jobs and their seeds are in the log, crawl.control does not say so",
+    "hook.calling": "before a call at the end of a job",
+    "hook.called": "it was made, crawl.control does not say so",
     "restore.opened": "the databases are open, nothing is read",
     "restore.batch": "amid the reading of a restore",
     "restore.checkpointed": "after a checkpoint within a restore",

@@ -40,14 +40,16 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
+from crawlog.agents.hooks import HookCaller
 from crawlog.schemas import urls
-from crawlog.schemas.control import Command, Control, Finished, JobCopy
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote
 from crawlog.schemas.urls import JobOrder
 from crawlog.streams.jobs import DueOrder, FollowedJobs, JobRevision, traits
 from crawlog.streams.log import Producer
 
 from .copies import Copies, Outgoing
 from .following import Following
+from .job_hooks import JobHooks
 from .scheduled_run import RunCreator
 from .schedules import Schedules
 
@@ -75,6 +77,7 @@ class Coordinator:
     Args:
         copies: Makes the way out, when the duty comes for the first time.
         schedules: Makes what fires; None for a `run`, whose workers do its job alone.
+        hooks: Makes what is called at the ends of jobs; None for a `run`, which does that itself.
 
     Attributes:
         jobs: Those of crawl.control; kept by every fetch worker, for the duty may come at any time.
@@ -86,8 +89,10 @@ class Coordinator:
         copies: Callable[[], Copies],
         follow: Follow,
         schedules: Callable[[FollowedJobs], Schedules] | None = None,
+        hooks: Callable[[FollowedJobs], JobHooks] | None = None,
     ) -> None:
         self.jobs = FollowedJobs()
+        self._hooks = hooks(self.jobs) if hooks is not None else None
         self._schedules = schedules(self.jobs) if schedules is not None else None
         self._stage = stage
         self._new_copies = copies
@@ -109,6 +114,8 @@ class Coordinator:
                 self._send(job)
         if self._following is not None and isinstance(record, JobCopy | Finished | Command):
             self._free(record.job)
+        if self._hooks is not None and isinstance(record, JobCopy | Finished | OutputNote):
+            self._hooks.look(record.job)
 
     def look(self) -> None:
         """Begins or ends the duty: called when partitions come or go, and when crawl.control was read to its end."""
@@ -121,6 +128,8 @@ class Coordinator:
             self._given.clear()
             if self._schedules is not None:
                 self._schedules.end()
+            if self._hooks is not None:
+                self._hooks.end()
             log.info("coordinator_ended")
 
     def answered(self, answers: "list[Answered]") -> None:
@@ -147,16 +156,22 @@ class Coordinator:
 
         following = self._following = self._follow(self.jobs, act)
         log.info("coordinator_begins", open_jobs=len(self.jobs.open))
-        for job in self._folded().values():
-            copy = self.jobs.copy(job.name)
-            is_copied = copy is not None and (JobRevision.of(copy), copy.answers) >= (_mark(job), job.answers)
-            if job.name != urls.DEFAULT_JOB and not job.awaited and not is_copied:
-                self._send(job)
+        self._send_lacking()
         for name in self.jobs.finished:
             self._free(name)
         following.start()
         if self._schedules is not None:
             self._schedules.begin(self._copies.note, self._order, self._stage.may_ask)
+        if self._hooks is not None:
+            self._hooks.begin(self._copies.note)
+
+    def _send_lacking(self) -> None:
+        """Copies the jobs whose newest record crawl.control lacks."""
+        for job in self._folded().values():
+            copy = self.jobs.copy(job.name)
+            is_copied = copy is not None and (JobRevision.of(copy), copy.answers) >= (_mark(job), job.answers)
+            if job.name != urls.DEFAULT_JOB and not job.awaited and not is_copied:
+                self._send(job)
 
     def _folded(self) -> "dict[str, JobState]":
         """The jobs of partition 0."""
@@ -240,6 +255,7 @@ def attach(app: "CrawlApp", stage: "OwnedFrontier") -> Coordinator:
         copies,
         lambda jobs, act: Following(stage.settings, jobs, act),
         None if stage.settings.run.job else schedules,
+        None if stage.settings.run.job else lambda jobs: JobHooks(jobs, HookCaller(stage.settings, stage.may_ask)),
     )
     stage.listeners.append(duty.take)
     stage.on_changed = duty.look

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas import control, urls
-from crawlog.schemas.control import Command, Finished, JobCopy
-from crawlog.schemas.schedules import Planned
+from crawlog.schemas.control import Control, Finished, JobCopy
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points
 
@@ -73,7 +72,7 @@ class Copies:
         self.note(ending)
         crash_points.point("coordinator.ended")
 
-    def note(self, record: JobCopy | Finished | Command | Planned) -> None:
+    def note(self, record: Control) -> None:
         """Writes a record to crawl.control."""
         self._producer.send(self._topics.control, control.encode(record), key=control.key(record), partition=0)
 

@@ -34,12 +34,13 @@ def requested(
     spider: "NamedSpider | None" = None,
     job: str | None = None,
     fresh: bool = False,
+    on_finish: tuple[str, ...] = (),
 ) -> "tuple[Settings, JobRequest, LocalParts]":
     """Checks the arguments of a run; returns its settings, with the logins in the URLs, and what it asks for.
 
     Raises: Misconfigured: there is nothing to crawl, or an argument is invalid.
     """
-    from crawlog.jobs.request import JobRequest, LocalParts
+    from crawlog.jobs.request import JobRequest, LocalParts, check_target
     from crawlog.streams.sink_groups import ARCHIVE
 
     facts = spider.facts if spider else None
@@ -56,6 +57,8 @@ def requested(
     checked, logins = logins_apart(checked_urls(urls))
     for output in outputs:
         result_output(output)
+    for target in on_finish:
+        check_target(target)
     if seeds_file:
         existing_file(seeds_file, "--seeds")
     request = JobRequest(
@@ -65,6 +68,7 @@ def requested(
         outputs=tuple(dict.fromkeys(outputs)),
         job=job or "",
         fresh=fresh,
+        on_finish=on_finish,
     )
     if any(output.startswith(ARCHIVE) for output in outputs):
         pages = settings.pages.model_copy(update={"headers": "full"})

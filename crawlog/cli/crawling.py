@@ -12,7 +12,7 @@ from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
-from .options import accept_skipped, settings_of, settings_options
+from .options import ON_FINISH, accept_skipped, settings_of, settings_options
 from .reach import login_of, reachable_log, while_up
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 @click.option("-a", "args", metavar="NAME=VALUE", multiple=True, help="Argument of the spider. Repeatable.")
 @click.option("--job", metavar="NAME", help="Name of the job; without it a hash of seeds and spider.")
 @click.option("--fresh", is_flag=True, help="Begin the job again from its seeds, in a new epoch.")
+@click.option("--on-finish", metavar="URL|NAME", multiple=True, help=ON_FINISH)
 @accept_skipped
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @settings_options
@@ -60,6 +61,7 @@ def run(
     args: tuple[str, ...],
     job: str | None,
     fresh: bool,
+    on_finish: tuple[str, ...],
     accepts_skipped: bool,
     as_json: bool,
     **given: Any,
@@ -77,14 +79,22 @@ def run(
     if workers is None and _is_for_fleet(given):
         if accepts_skipped:
             raise Misconfigured("--accept-skipped: workers run. Stop them, then `crawlog up --accept-skipped`.")
-        of_job = {"urls": urls, "seeds": seeds, "spider": spider, "args": args, "job": job, "fresh": fresh}
+        of_job: dict[str, Any] = {
+            "on_finish": on_finish,
+            "urls": urls,
+            "seeds": seeds,
+            "spider": spider,
+            "args": args,
+            "job": job,
+            "fresh": fresh,
+        }
         return _joined(given | of_job | {"depth": depth, "max_pages": max_pages}, outputs, as_json=as_json)
     given, scrapy = scrapy_apart(given)
     flags |= arguments.worker_counts(workers) if workers else {}
     named = arguments.spider(spider, args, scrapy, lambda: settings_of(given, flags))
     settings = settings_of(given, flags, named.facts.settings if named else None)
     settings, request, parts = arguments.requested(
-        settings, urls, seeds_file=seeds, outputs=outputs, spider=named, job=job, fresh=fresh
+        settings, urls, seeds_file=seeds, outputs=outputs, spider=named, job=job, fresh=fresh, on_finish=on_finish
     )
     prepare(settings.run.data)
     from crawlog.jobs import run as command
@@ -127,9 +137,9 @@ def _joined(given: dict[str, Any], outputs: tuple[str, ...], *, as_json: bool) -
     if any(output.startswith(ARCHIVE) for output in outputs):
         given["pairs"] = (*given["pairs"], "pages.headers=full")
     of_submit = {"project": "", "version": "", "outputs": (), "priority": None, "paused": False}
-    of_submit |= {"after": (), "after_any": False, "group": "", "feed": ()}
+    of_submit |= {"after": (), "after_any": False, "group": "", "feed": (), "on_finish": ()}
     settings, view, before = submitted(given | of_submit, is_followed=True, is_run=True, has_outputs=bool(outputs))
-    return followed(settings, view, before, as_json=as_json, outputs=outputs, began=began)
+    return followed(settings, view, before, as_json=as_json, outputs=outputs, began=began, on_finish=given["on_finish"])
 
 
 @click.command()

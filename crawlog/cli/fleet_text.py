@@ -20,7 +20,7 @@ from .operate_text import described
 
 if TYPE_CHECKING:
     from crawlog.schemas.log_lines import LogLine
-    from crawlog.streams.fleet import ExitView, JobView, OutputView, WorkerView
+    from crawlog.streams.fleet import ExitView, HookView, JobView, OutputView, WorkerView
 
 CHANGED = {
     "pause": "paused; `crawlog jobs resume {}` lets it go on",
@@ -88,6 +88,7 @@ def job_details(view: "JobView") -> list[str]:
         ("after", " ".join(view.flow.after) + (" (however they end)" if view.flow.after_any else "")),
         ("group", view.flow.group),
         ("priority", str(view.priority) if view.priority != USUAL_PRIORITY else ""),
+        *(("on finish", hook_text(one)) for one in view.hooks),
         *(("fed by", output_text(one)) for one in view.feeds),
         ("started", time_text(view.started_at)),
         ("ended", time_text(view.ended_at)),
@@ -130,6 +131,14 @@ def output_text(view: "OutputView", dead: int = 0) -> str:
     state = f"{view.state}, " if not lacks else ""
     waits = f", {outcome.counted(view.waiting, 'record')} waiting" if view.waiting else ""
     return f"{view.name}: {state}{rows}{waits}{where}{by}{lacks}" + (f"; {view.error}" if view.error else "")
+
+
+def hook_text(view: "HookView") -> str:
+    """What became of a call at the end of a job, in words."""
+    tries = f" after {outcome.counted(view.tries, 'call')}" if view.tries > 1 or view.error else ""
+    again = f", again at {time_text(view.next_at)}" if view.next_at else ""
+    state = {"waiting": "waiting for the end", "again": "not taken"}.get(view.state, view.state)
+    return f"{view.target}: {state}{tries}{again}" + (f"; {view.error}" if view.error else "")
 
 
 def changed(action: str, view: "JobView") -> str:

@@ -13,7 +13,7 @@ from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
-from .options import settings_of, settings_options
+from .options import ON_FINISH, settings_of, settings_options
 from .reach import existing_log, fleet_log
 from .recrawling import choice_options
 
@@ -61,6 +61,7 @@ DEPLOYED = "A spider of deployed code needs --project P; `crawlog projects list`
 @click.option("--after", metavar="JOB", multiple=True, help="Run when it has ended, or all of group:NAME. Repeatable.")
 @click.option("--after-any", is_flag=True, help="With --after: run also if one failed, was cancelled or deleted.")
 @click.option("--feed", metavar="JOB:FIELD", multiple=True, help="URLs in rows of this job are its seeds. Repeatable.")
+@click.option("--on-finish", metavar="URL|NAME", multiple=True, help=ON_FINISH)
 @click.option("--group", metavar="NAME", default="", help="Group that the job belongs to.")
 @click.option("--wait", is_flag=True, help="Follow it to its end; exit codes as those of `run`.")
 @click.option("--json", "as_json", is_flag=True, help="Print the job, or with --wait the summary, as one JSON object.")
@@ -90,6 +91,7 @@ def followed(
     as_json: bool,
     began: float,
     outputs: tuple[str, ...] = (),
+    on_finish: tuple[str, ...] = (),
 ) -> int:
     """Follows a job that was submitted; returns the exit code of a `run`."""
     from crawlog.jobs.joined import follow
@@ -97,7 +99,7 @@ def followed(
 
     from . import summary_text
 
-    summary = follow(settings, view, before, terminal_view(), began=began, outputs=outputs)
+    summary = follow(settings, view, before, terminal_view(), began=began, outputs=outputs, on_finish=on_finish)
     tell(*summary_text.lines(summary))
     if as_json:
         answer(summary_text.as_json(summary))
@@ -177,6 +179,7 @@ def requested(given: dict[str, Any], *, is_run: bool = False) -> "tuple[dict[str
         after_any=given["after_any"],
         group=given["group"],
         feed=given["feed"],
+        on_finish=given["on_finish"],
     )
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+ON_FINISH = "Post the end to this URL, or run a declared command. Repeatable."
+
 WHEREABOUTS = ("run.data", "kafka.bootstrap", "kafka.prefix")  # Settings that identify a crawl
 
 

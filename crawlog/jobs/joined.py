@@ -17,11 +17,12 @@ from crawlog.processes.hold import holder
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError, InvalidState
 from crawlog.streams.fleet import FleetView, JobView
-from crawlog.streams.log import has_topics
+from crawlog.streams.log import CommandProducer, has_topics
 from crawlog.streams.sink import is_file
 
 from .follow import LOOK_S, Before, JobFollower
 from .live import View
+from .run_hooks import call_hooks
 from .summary import Summary
 
 if TYPE_CHECKING:
@@ -80,7 +81,14 @@ class JoinedFleet:
 
 
 def follow(
-    settings: "Settings", job: "JobView", before: Before, shown: View, *, began: float, outputs: tuple[str, ...] = ()
+    settings: "Settings",
+    job: "JobView",
+    before: Before,
+    shown: View,
+    *,
+    began: float,
+    outputs: tuple[str, ...] = (),
+    on_finish: tuple[str, ...] = (),
 ) -> Summary:
     """Follows a job of the fleet to its end, then writes its rows to `outputs`.
 
@@ -88,7 +96,7 @@ def follow(
         job: As it was submitted.
         before: The log before that.
         began: When the command began, UTC epoch seconds.
-        outputs: As `-o` of `run`.
+        outputs, on_finish: As of `run`.
 
     Raises: EngineError: the log does not answer, or an output of the job was not made. Misconfigured: the job failed.
     """
@@ -108,6 +116,8 @@ def follow(
                 shown.close()
                 _write(fleet.settings, summary, file, shown)
             following.outputs.check()
+            producer = CommandProducer(fleet.settings, "crawlog-run")
+            call_hooks(fleet.settings, producer, job.name, on_finish, shown.say)
         except Detach as detach:
             shown.close()
             summary.signal, summary.counts = detach.number, job.counts

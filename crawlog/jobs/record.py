@@ -155,7 +155,9 @@ class Wanted:
             names = sorted(scope_names(self.source, kind))[:MAX_NAMES]
         spec = begun(resolve_spec(settings, self.spider, names, rules))
         if own is not None:
-            return msgspec.structs.replace(spec, outputs=own.outputs, code=own.code, priority=own.priority)
+            return msgspec.structs.replace(
+                spec, outputs=own.outputs, code=own.code, priority=own.priority, flow=own.flow
+            )
         if self.may_change:  # its outputs are those of the command
             return spec
         usual = known.spec.priority if known is not None else spec.priority

@@ -18,7 +18,7 @@ import msgspec
 import xxhash
 
 from crawlog.agents.seed import Seed
-from crawlog.schemas.job_orders import GROUP, NO_FLOW, JobFlow
+from crawlog.schemas.job_orders import GROUP, NO_FLOW, JobFlow, is_plain
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.files import is_utf_8
@@ -49,7 +49,7 @@ _OPENS = "; -s network.allow_private=true has it asked, with --fresh once the jo
 OF_SCRAPY = re.compile(r"[A-Z][A-Z0-9_]*")  # Names of Scrapy's settings
 
 
-FLOW = "--after, --after-any, --group or --feed"  # The options of `JobRequest.flow`
+FLOW = "--after, --after-any, --group, --feed or --on-finish"  # The options of `JobRequest.flow`
 
 
 class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +72,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
         after_any: Whether it runs however they end; else it fails if one is cancelled, fails or is deleted.
         group: Group that it belongs to.
         feed: `JOB:FIELD`: URLs in this field of the rows of another job are its seeds, as they come.
+        on_finish: What is called at its end: URLs, and names of targets that the workers' settings declare.
         is_new: Whether a known name is an error; else a known job goes on, and gets the seeds.
     """
 
@@ -93,6 +94,7 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
     after_any: bool = False
     group: str = ""
     feed: tuple[str, ...] = ()
+    on_finish: tuple[str, ...] = ()
     is_new: bool = False
 
     @property
@@ -109,7 +111,9 @@ class JobRequest(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, 
     @property
     def flow(self) -> JobFlow | None:
         """How the job is connected with others; None if it is not."""
-        flow = JobFlow(tuple(dict.fromkeys(self.after)), self.after_any, self.group, tuple(dict.fromkeys(self.feed)))
+        given = (tuple(dict.fromkeys(one)) for one in (self.after, self.feed, self.on_finish))
+        after, feeds, on_finish = given
+        flow = JobFlow(after, self.after_any, self.group, feeds, on_finish)
         return flow if flow != NO_FLOW else None
 
     @property
@@ -207,12 +211,27 @@ def _check_flow(wanted: JobRequest) -> None:
         if not field:
             raise Misconfigured(f"--feed {feed!r:.120}: JOB:FIELD, a job and the field of its rows that has the URLs")
         _check_name("--feed", job)
+    for target in wanted.on_finish:
+        check_target(target)
     if wanted.group:
         _check_name("--group", wanted.group)
     if wanted.after_any and not wanted.after:
         raise Misconfigured("--after-any: name the jobs, too (--after JOB)")
     if wanted.after and wanted.paused:
         raise Misconfigured("--paused and --after: a job waits for a command or for other jobs; give one of them")
+
+
+def check_target(target: str) -> None:
+    """Raises: Misconfigured: it is neither the URL of a webhook nor the name of a declared target."""
+    if "://" in target:
+        _check_url(target)
+        if not target.lower().startswith(("http://", "https://")):
+            raise Misconfigured(f"--on-finish {target!r:.200}: a webhook is http://… or https://…")
+    elif not is_plain(target):
+        raise Misconfigured(
+            f"--on-finish {target!r:.200}: a URL, or the name of a target. A command is declared where the workers run"
+            ' ([hooks] targets = { mail = "…" } in a file of --config), and named here (--on-finish mail)'
+        )
 
 
 def _check_arguments(names: Iterable[str]) -> None:

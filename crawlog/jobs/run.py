@@ -30,6 +30,7 @@ from .live import View
 from .record import Wanted
 from .request import JobRequest, LocalParts, refused
 from .run_checks import LossCheck, Trouble, allow_spider, amend_end, check_outputs, check_spider, note_new_spider
+from .run_hooks import call_hooks
 from .run_outputs import RunOutputs
 from .submit import wanted_of
 from .summary import Summary
@@ -171,6 +172,7 @@ class PrivateFleet:
         copy = self._until_answered(self._recall)
         if self._until_answered(lambda: self._has_nothing_to_do(copy)):
             self._end_at_once(copy)
+            self._until_answered(self._call_hooks)
             return
         check_spider(self.supervisor, copy)
         check_outputs(self.supervisor, copy, self.job.end)
@@ -186,6 +188,11 @@ class PrivateFleet:
             self.outputs.start()
         self._starts = Starts(self.supervisor, self._shown.say, job=self.job.name)
         self._until_answered(lambda: self._follow(following), stalled_s=0.0)
+        self._until_answered(self._call_hooks)
+
+    def _call_hooks(self) -> None:
+        targets, say = self._wanted.request.on_finish, self._shown.say
+        call_hooks(self.settings, self.supervisor.producer, self.job.name, targets, say)
 
     def _until_answered(
         self, step: "Callable[[], Value]", again: "Callable[[], Value] | None" = None, stalled_s: float = STALLED_S

@@ -60,6 +60,11 @@ def check_outputs(supervisor: "Supervisor", copy: "JobCopy", end: "Finished | No
     """
     if end is not None or not traits(copy.spec.state).outputs:
         return
+    if copy.spec.flow is not None and copy.spec.flow.feeds:
+        raise Misconfigured(
+            f"job {copy.job} is fed by a fleet's sink worker ({', '.join(copy.spec.flow.feeds)}).\n"
+            "`crawlog up` goes on with the job."
+        )
     outputs = [output.name for output in copy.spec.outputs if output.required]
     if outputs and (supervisor.engine is not None or not has_workers(supervisor.settings, "sink")):
         raise Misconfigured(

@@ -30,6 +30,7 @@ from crawlog.schemas.control import (
     Command,
     Control,
     Finished,
+    HookNote,
     JobCopy,
     Join,
     OutputNote,
@@ -329,7 +330,7 @@ def _is_note_of(entry: Control, job: str) -> bool:
         return entry.job == job and entry.complete
     if isinstance(entry, Command):
         return entry.job == job
-    return isinstance(entry, Finished | StartEnded | OutputNote | Join) and entry.job == job
+    return isinstance(entry, Finished | StartEnded | OutputNote | HookNote | Join) and entry.job == job
 
 
 def create_job(

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .fleet_state import DEFAULT_COPY, FleetState
-from .views import ExitView, FleetStatus, HostView, JobView, OutputView, StageView, WorkerView
+from .views import ExitView, FleetStatus, HookView, HostView, JobView, OutputView, StageView, WorkerView
 
 if TYPE_CHECKING:
     from .fleet_view import FleetView, letters_of
@@ -30,6 +30,7 @@ __all__ = [
     "FleetState",
     "FleetStatus",
     "FleetView",
+    "HookView",
     "HostView",
     "Item",
     "JobView",

@@ -15,7 +15,7 @@ from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
 from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, traits
 
-from .views import ExitView, HostView, JobView, OutputView, WorkerView
+from .views import ExitView, HookView, HostView, JobView, OutputView, WorkerView
 
 GONE_S = 15.0  # A worker without a report for this time is gone, seconds; a living one reports each second
 
@@ -211,6 +211,7 @@ class FleetState:  # long: every view of jobs and workers is made of one state
             dead=end.dead if end is not None else 0,
             outputs=tuple(_output_of(self, copy, one) for one in spec.outputs),
             feeds=tuple(self._feeds(copy)),
+            hooks=tuple(_hook_of(self, copy, one) for one in (spec.flow or NO_FLOW).on_finish),
             args=dict(spec.args),
             flow=spec.flow or NO_FLOW,
         )
@@ -364,6 +365,14 @@ def spider_name(spec: JobSpec) -> str:
     Deployed code names its spiders itself; else the record has `FILE.py:Class`.
     """
     return spec.spider if spec.code is not None else spec.spider.rpartition(":")[2].rpartition("/")[2]
+
+
+def _hook_of(state: FleetState, copy: JobCopy, target: str) -> HookView:
+    note = state.control.hook(copy.job, target)
+    if note is None or (note.epoch, note.rev) != (copy.epoch, copy.spec.rev):
+        return HookView(target)
+    became = "again" if note.next_at else "failed" if note.error else "taken"
+    return HookView(target, became, note.tries, note.next_at, note.error)
 
 
 def _output_of(state: FleetState, copy: JobCopy, output: OutputSpec) -> OutputView:

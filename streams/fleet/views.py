@@ -32,6 +32,23 @@ class OutputView(msgspec.Struct, frozen=True):
     waiting: int = 0
 
 
+class HookView(msgspec.Struct, frozen=True):
+    """A call at the end of a job.
+
+    Attributes:
+        state: `waiting` (for the end), `taken`, `again` (it failed, and is tried again) or `failed`.
+        tries: Calls of the present end.
+        next_at: UTC epoch seconds of the next one; 0 if there is none.
+        error: Why the last one was not taken.
+    """
+
+    target: str
+    state: str = "waiting"
+    tries: int = 0
+    next_at: float = 0.0
+    error: str = ""
+
+
 class JobView(msgspec.Struct, frozen=True):
     """A job.
 
@@ -52,6 +69,7 @@ class JobView(msgspec.Struct, frozen=True):
         rows: Items in the log; None if unknown.
         flow: How it is connected with other jobs.
         feeds: What became of the feeds from other jobs; their rows are those of the other job.
+        hooks: What became of the calls at its end.
         settings: Those of the job's record, by key, secrets hidden; only where one job is shown.
     """
 
@@ -77,6 +95,7 @@ class JobView(msgspec.Struct, frozen=True):
     args: dict[str, str] = msgspec.field(default_factory=dict)
     flow: JobFlow = NO_FLOW
     feeds: tuple[OutputView, ...] = ()
+    hooks: tuple[HookView, ...] = ()
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

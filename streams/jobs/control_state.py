@@ -9,8 +9,20 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from crawlog.schemas.control import Command, Control, Finished, JobCopy, OutputNote, Rewound, StartEnded, key, key_of
-from crawlog.schemas.job_orders import FEED, JobStateName
+from crawlog.schemas.control import (
+    Command,
+    Control,
+    Finished,
+    HookNote,
+    JobCopy,
+    OutputNote,
+    Rewound,
+    StartEnded,
+    hook_key,
+    key,
+    key_of,
+)
+from crawlog.schemas.job_orders import JobStateName
 
 from .commands import Commands
 from .states import traits
@@ -61,6 +73,15 @@ class ControlState:
         copy, end = self.job(name), self._get(key_of("finished", name), Finished)
         return end if end is not None and (copy is None or is_end_of(end, copy)) else None
 
+    def complete_end(self, name: str) -> Finished | None:
+        """The end of a job behind which its required outputs are made, or could not be; None before that."""
+        copy, end = self.job(name), self.end(name)
+        if copy is None or end is None or not traits(copy.spec.state).outputs:
+            return end
+        notes = (self.output(name, one.name) for one in copy.spec.outputs if one.required)
+        is_made = all(note is not None and JobRevision(note.epoch, note.rev) == JobRevision.of(copy) for note in notes)
+        return end if is_made else None
+
     def has_ended_once(self, name: str) -> bool:
         """Whether any end of a job is noted, also an earlier one."""
         return key_of("finished", name) in self.records
@@ -72,6 +93,10 @@ class ControlState:
     def output(self, job: str, name: str) -> OutputNote | None:
         """The newest note about an output."""
         return self._get(key_of("output", job, name), OutputNote)
+
+    def hook(self, job: str, target: str) -> HookNote | None:
+        """The newest note about a call at a job's end."""
+        return self._get(hook_key(job, target), HookNote)
 
     def command(self, job: str) -> Command | None:
         """The last command for a job, `resume` too."""
@@ -199,12 +224,14 @@ class FollowedJobs:
         """Takes the next record of crawl.control."""
         if isinstance(record, Command) and not record.job:
             return
-        if isinstance(record, OutputNote) and not record.output.startswith(FEED):
-            return
-        if isinstance(record, JobCopy | Finished | StartEnded | OutputNote | Command):
+        if isinstance(record, JobCopy | Finished | StartEnded | OutputNote | HookNote | Command):
             self.control.take(key(record), record)
             self.taken += 1
             self._look(record.job)
+
+    def copies(self) -> list[JobCopy]:
+        """The copies of all jobs' records."""
+        return self.control.of(JobCopy)
 
     def copy(self, job: str) -> JobCopy | None:
         """The copy of a job's record."""

@@ -110,7 +110,7 @@ class Flow:
         if copy is None or state == "deleted":
             return True, "" if any_end else "deleted"
         if any_end or is_final(state, copy.spec.reason):
-            return traits(state).ended and self._control.end(job) is not None, ""
+            return traits(state).ended and self._control.complete_end(job) is not None, ""
         return state in ("failed", "cancelled"), state
 
 

@@ -200,6 +200,18 @@ class Sink(Section):
     """Size from which an output `warc:DIR` begins a new file, MiB."""
 
 
+class Hooks(Section):
+    """Calls at the end of a job (`--on-finish`)."""
+
+    targets: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Targets that jobs may name, on these workers: name to a command, which gets the end as JSON on its standard
+    input, or to a URL that no record may hold."""
+    secret: Annotated[str, Field(repr=False)] = ""
+    """Key of the signature of each POST; without one they have none."""
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    """Time for one call, seconds."""
+
+
 class Query(Section):
     """`crawlog query`."""
 

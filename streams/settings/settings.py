@@ -11,7 +11,22 @@ from crawlog.streams.printable import HIDDEN, without_secrets
 
 from .exit_section import Exits
 from .field_types import RECORD_HEADROOM
-from .machine import Engine, Kafka, Log, Pages, Parse, Query, Results, Run, Security, Service, Sink, Snapshots, State
+from .machine import (
+    Engine,
+    Hooks,
+    Kafka,
+    Log,
+    Pages,
+    Parse,
+    Query,
+    Results,
+    Run,
+    Security,
+    Service,
+    Sink,
+    Snapshots,
+    State,
+)
 from .sections import (
     Canonical,
     Dedup,
@@ -41,6 +56,7 @@ NAMED_ONLY = (
     "exits.lists",
     "exits.listen",
     "exits.redial",
+    "hooks.targets",
     "render.browser",
     "security.spider_folders",
     "security.trusted_keys",
@@ -87,6 +103,7 @@ class Settings(BaseModel):
     pipelines: Pipelines = Pipelines()
     results: Results = Results()
     sink: Sink = Sink()
+    hooks: Hooks = Hooks()
     query: Query = Query()
     service: Service = Service()
     security: Security = Security()

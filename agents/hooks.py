@@ -1,0 +1,119 @@
+"""Calls a target at the end of a job: a POST behind the egress guard, or a command that the settings declare.
+
+HookCall ─► target: URL, or NAME of `hooks.targets` ─┬─ URL ──► POST, signed by `hooks.secret` ──► 2xx: taken
+                                                     └─ command ─► the end on its standard input ─► exit code 0: taken
+"""
+
+import asyncio
+import os
+import shlex
+import signal
+import tempfile
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from crawlog import __version__
+from crawlog.agents.client import Asker, Client, HttpRequest, LeaseLost
+from crawlog.schemas.requests import RequestRecord
+from crawlog.streams.hooks import HookCall, signature
+from crawlog.streams.url import InvalidUrl, serialise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crawlog.streams.settings import Settings
+
+OWN = "CRAWLOG_"  # Begins the names of settings in the environment
+
+ANSWER_BYTES = 1 << 10  # Of the answer's body, which nobody reads
+
+STDERR = 2  # What a command prints goes there: rows of a `run` may go to standard output
+
+TAKEN = range(200, 300)  # Status codes
+
+
+class HookCaller:
+    """See the module; it has one client, made for the first POST.
+
+    Args:
+        may_ask: Whether the worker still holds its lease.
+    """
+
+    def __init__(self, settings: "Settings", may_ask: "Callable[[], bool]" = lambda: True) -> None:
+        self._settings = settings
+        self._may_ask = may_ask
+        self._client: Client | None = None
+
+    async def call(self, call: HookCall) -> str:
+        """Calls a target once; why it did not take the end, or empty. Raises: LeaseLost: it was not called."""
+        hooks = self._settings.hooks
+        target = call.target if "://" in call.target else hooks.targets.get(call.target)
+        if target is None:
+            known = ", ".join(sorted(hooks.targets)) or "none"
+            return f"this worker's settings declare no target {call.target} (hooks.targets); there are: {known}"
+        if target.startswith(("http://", "https://")):
+            return await self._post(target, call)
+        return await self._run(target, call)
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def _post(self, url: str, call: HookCall) -> str:
+        hooks = self._settings.hooks
+        headers = [("Content-Type", "application/json"), ("X-Crawlog-Delivery", call.id)]
+        if hooks.secret:
+            headers.append(("X-Crawlog-Signature", signature(hooks.secret, call.body)))
+        try:
+            place = serialise(url)
+        except (InvalidUrl, ValueError) as error:
+            return f"no URL: {error}"
+        if self._client is None:
+            self._client = Client(self._settings, f"crawlog/{__version__}", self._may_ask)
+        answer = await self._client.get(
+            HttpRequest(
+                place,
+                any_type=True,
+                max_bytes=ANSWER_BYTES,
+                asker=Asker(is_anonymous=True),
+                within_s=hooks.timeout_s,
+                record=RequestRecord("POST", headers=tuple(headers), body=call.body, keeps_cookies=False),
+            )
+        )
+        answer.held.give()
+        if answer.http is None:
+            hint = "; -s network.allow_private=true of the workers allows it" if answer.is_closed else ""
+            return f"{answer.reason}{hint}"
+        return "" if answer.http in TAKEN else f"it answered {answer.http}"
+
+    async def _run(self, command: str, call: HookCall) -> str:
+        """Runs a command. It has no settings of ours in its environment: passwords may be among them."""
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
+        limit_s = self._settings.hooks.timeout_s
+        with tempfile.TemporaryFile() as body:  # a pipe of asyncio's is a socket, which no program opens as /dev/stdin
+            body.write(call.body)
+            body.seek(0)
+            try:
+                program, *words = shlex.split(command)
+                process = await asyncio.create_subprocess_exec(
+                    program, *words, stdin=body, stdout=STDERR, env=environ, start_new_session=True
+                )
+            except (OSError, ValueError) as error:
+                return f"the command cannot be started: {error}"
+        try:
+            async with asyncio.timeout(limit_s):
+                code = await process.wait()
+        except TimeoutError:
+            return f"the command did not end within {limit_s:.0f} s (hooks.timeout_s)"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # also what it has left
+        return f"the command ended with code {code}" if code else ""
+
+
+async def call_in_time(caller: HookCaller, call: HookCall) -> str | None:
+    """`HookCaller.call`; None if the worker has lost its lease, and called nobody."""
+    try:
+        return await caller.call(call)
+    except LeaseLost:
+        return None
