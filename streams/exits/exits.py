@@ -394,6 +394,7 @@ class Exits:  # long: each event of a request, and each question of the frontier
         }
 
 
+@lru_cache(1 << 16)
 def _rank(key: str, way: Exit) -> int:
     """By rendezvous hashing: only the hosts of an exit that is gone move."""
     return xxhash.xxh3_64_intdigest(f"{key} {way.name}".encode())

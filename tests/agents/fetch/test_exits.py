@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from crawlog.schemas.requests import RequestRecord
 from tests.support.fetching import RealWeb, World, running
@@ -169,6 +170,23 @@ async def test_a_host_waits_while_all_its_exits_rest(tmp_path: Path, monkeypatch
         assert frontier.barred(5) == {}
     assert attempts == {1}
     assert sum(len(way.requests) for way in ways.values()) == 5
+
+
+async def test_the_cookies_of_a_job_go_by_one_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its policy is: a site may end a session that comes from another address."""
+    ways = {f"e{number}": Way() for number in range(4)}
+    urls = [f"http://{host}.shop.test/{number}" for host in ("www", "img") for number in range(6)]
+    async with AsyncExitStack() as stack:
+        proxies = await named(stack, **ways)
+        options = {"exits__policy": "request", "exits__proxies": proxies}
+        world = await stack.enter_async_context(running(tmp_path, monkeypatch, RealWeb(), **options))
+        for name, cookies in (("kept", True), ("none", False)):
+            rules = structs.replace(world.stage.frontier.usual.rules, cookies=cookies)
+            world.job(name, requests=rules)
+            world.find(*urls, job=name)
+        await world.until(lambda: len(world.log.pages) == 2 * len(urls))
+        exits = {name: {meta.exit for meta, _ in world.log.pages if meta.job == name} for name in ("kept", "none")}
+    assert (len(exits["kept"]), len(exits["none"])) == (1, 4)
 
 
 async def test_a_direct_crawl_has_no_exits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

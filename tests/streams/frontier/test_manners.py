@@ -13,7 +13,13 @@ from crawlog.streams.frontier.host import Task
 from crawlog.streams.frontier.policies import LACKS_S
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.jobs.commands import Commands
-from crawlog.streams.requests.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, WorkerLimits
+from crawlog.streams.requests.request_rules import (
+    NEEDS_GROUP,
+    NEEDS_LAX_TLS,
+    NEEDS_PRIVATE,
+    NEEDS_PROXIES,
+    WorkerLimits,
+)
 from tests.support.dispatching import World, pages
 from tests.support.fetching import Web, running
 from tests.support.fetching import World as Fetching
@@ -141,6 +147,18 @@ def test_a_job_that_wants_proxies_is_not_asked_for_without_one() -> None:
     assert owned.needs(job.number) == {NEEDS_PROXIES: 4}
     world.job("one", rev=3, requests=u.RequestRules(proxied=False, robots=False))
     assert owned.needs(job.number) == {}
+    assert len(world.drain()) == 4
+
+
+def test_a_job_of_a_group_of_exits_is_not_asked_for_by_a_worker_without_it() -> None:
+    """Its URLs stay queued, and the worker reports the setting."""
+    world = two_jobs()
+    world.frontier.schedule.limits = WorkerLimits(exit_groups=frozenset(("", "eu")))
+    world.job("one", rev=2, requests=u.RequestRules(exit_group="us", robots=False))
+    assert sorted(world.drain_until(1e6)) == [f"{INSIDE}/two/{n}" for n in range(3)]
+    owned, job = world.frontier.owned[0], world.fold.jobs["one"]
+    assert owned.needs(job.number) == {NEEDS_GROUP: 4}
+    world.job("one", rev=3, requests=u.RequestRules(exit_group="eu", robots=False))
     assert len(world.drain()) == 4
 
 
