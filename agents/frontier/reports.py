@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from crawlog.schemas.progress import MAX_EXITS, JobCounts, Progress
+from crawlog.streams.frontier import barred
 from crawlog.streams.jobs import traits
 
 if TYPE_CHECKING:
@@ -169,7 +170,10 @@ class Reported(Protocol):
 
 def reports(stage: Reported) -> list[Progress]:
     """One report for each live partition, and for each that is not live yet since it is folded from its start."""
-    hosts, barred = stage.frontier.slowest(HOSTS_SHOWN), stage.frontier.barred(HOSTS_SHOWN)
+    hosts, waiting = (
+        stage.frontier.slowest(HOSTS_SHOWN),
+        barred(stage.frontier.schedule, stage.frontier.queued, HOSTS_SHOWN),
+    )
     exits = stage.frontier.schedule.exits.figures(time.monotonic())
     used = sorted(exits, key=lambda name: -exits[name].requests)[:MAX_EXITS]
     first = min(stage.live, default=None)
@@ -189,7 +193,7 @@ def reports(stage: Reported) -> list[Progress]:
             pages=stage.pages,
             bytes=stage.bytes,
             hosts=hosts.get(number, []),
-            barred=barred.get(number, []),
+            barred=waiting.get(number, []),
             exits={name: exits[name] for name in used} if number == first else {},
             naming=naming[number],
             unanswered=unanswered[number],

@@ -340,23 +340,24 @@ class FleetState:  # long: every view of jobs and workers is made of one state
                 hosts.extend(HostView(*host, "all its exits rest") for host in report.barred)
         return sorted(hosts, key=lambda host: -host.queued)
 
-    def exits(self, now: float) -> list[ExitView]:
-        """The exits of living fetch workers, by worker, those with the most requests first.
-
-        Args:
-            now: UTC epoch seconds.
-        """
-        reports: dict[str, Progress] = {}
-        for report in self.picture.of("fetch"):
-            process = self.processes.get((report.stage, report.worker, report.pid))
-            if report.exits and process is not None and now - process.at <= GONE_S:
-                reports[report.worker] = max(report, reports.get(report.worker, report), key=lambda one: one.at)
-        views = [ExitView(name, worker, of) for worker, one in reports.items() for name, of in one.exits.items()]
-        return sorted(views, key=lambda view: (view.worker, -view.figures.requests, view.name))
-
     def code_notes(self) -> list[CodeNote]:
         """The versions and projects that were hidden or shown again."""
         return self.control.of(CodeNote)
+
+
+def exits_of(state: FleetState, now: float) -> list[ExitView]:
+    """The exits of living fetch workers, by worker, those with the most requests first.
+
+    Args:
+        now: UTC epoch seconds.
+    """
+    reports: dict[str, Progress] = {}
+    for report in state.picture.of("fetch"):
+        process = state.processes.get((report.stage, report.worker, report.pid))
+        if report.exits and process is not None and now - process.at <= GONE_S:
+            reports[report.worker] = max(report, reports.get(report.worker, report), key=lambda one: one.at)
+    views = [ExitView(name, worker, of) for worker, one in reports.items() for name, of in one.exits.items()]
+    return sorted(views, key=lambda view: (view.worker, -view.figures.requests, view.name))
 
 
 def spider_name(spec: JobSpec) -> str:

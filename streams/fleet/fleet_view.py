@@ -25,7 +25,7 @@ from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import RECENT_S
 from crawlog.streams.log import Topics
 
-from .fleet_state import FleetState
+from .fleet_state import FleetState, exits_of
 from .readers import OpenLetters, ProgressReader
 from .tail import AtEnd, ControlRecord, Item, ReadFault, Report, Tail
 from .views import FleetStatus, JobView, StageView, WorkerView
@@ -326,7 +326,7 @@ class FleetView:  # long: each question of the service to the fleet is a method 
                 tuple(self.workers()),
                 tuple(stages),
                 tuple(state.hosts(now)),
-                tuple(state.exits(now)),
+                tuple(exits_of(state, now)),
                 dead,
             )
 

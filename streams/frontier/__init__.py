@@ -9,10 +9,11 @@
                              ▼
     fetch asks for the next → dispatcher → Task, RobotsTask or NameTask → fetch says finished, unsent or back
 
-`unmet_hosts` bounds what hosts hold that may never answer.
-Imports go one way: host ← order ← schedule ← waits, policies ← partition ← dispatcher.
+`unmet_hosts` bounds what hosts hold that may never answer; `by_exit` finds an exit for a task.
+Imports go one way: host ← order ← schedule ← waits, policies ← partition ← dispatcher; schedule ← by_exit ← dispatcher.
 """
 
+from .by_exit import barred
 from .dispatcher import Frontier
 from .host import NO_TRIES, Host, HostQueue, NameTask, RobotsTask, Task, Tries
 from .partition import OwnedPartition
@@ -35,6 +36,7 @@ __all__ = [
     "Task",
     "Tries",
     "backoff_s",
+    "barred",
     "by_partition",
     "crawl_delay_s",
     "retry_after_s",

@@ -6,6 +6,7 @@
 The exits themselves, and which of them rest, are in `streams/exits/`.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from crawlog.streams.exits import Exit, Exits, ExitWish, session_name
@@ -78,8 +79,8 @@ def landed(exits: Exits, host: Host, way: Exit | None, now: float, *, is_sent: b
     host.exits_until = 0.0
 
 
-def barred(schedule: "Schedule", most: int) -> dict[int, dict[Host, float]]:
-    """Hosts that wait because all their exits rest, and the seconds until one wakes: so many of each partition."""
+def barred(schedule: "Schedule", queued: Callable[[Host], int], most: int) -> dict[int, list[tuple[str, int, float]]]:
+    """Hosts that wait because all their exits rest, as in `Frontier.slowest`: so many of each partition."""
     found: dict[int, dict[Host, float]] = {}
     exits, now = schedule.exits, schedule.now()
     for host in (host for _, _, host in schedule.resting if exits and host.where == LATER and host.exits_until > now):
@@ -87,4 +88,4 @@ def barred(schedule: "Schedule", most: int) -> dict[int, dict[Host, float]]:
         rules = [host.partition.policy(job).rules for job in host.queues]
         if len(hosts) < most and (wait_s := min((exits.wakes_in_s(host.key, one, now) for one in rules), default=0.0)):
             hosts[host] = wait_s
-    return found
+    return {number: [(one.key, queued(one), s) for one, s in of.items()] for number, of in found.items() if of}

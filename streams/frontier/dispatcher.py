@@ -17,7 +17,7 @@ from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.jobs import Commands, traits
 from crawlog.streams.requests import UNLIMITED, RequestPolicy, WorkerLimits
 
-from .by_exit import barred, counts_by_exit, landed, taken, waits_for_exit
+from .by_exit import counts_by_exit, landed, taken, waits_for_exit
 from .host import IDLE, LATER, NEVER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
 from .order import after_turn
 from .partition import OwnedPartition
@@ -333,16 +333,12 @@ class Frontier:  # long: hosts, jobs and exits are decided together for each req
         waits = nlargest(most, ((at, n, host) for at, n, host in self.schedule.resting if host.where == LATER))
         found: dict[int, list[tuple[str, int, float]]] = {}
         for at, host in {host.key: (at, host) for at, _, host in reversed(waits)}.values():
-            told = host.key, self._queued(host), max(at - now, 0.0)
+            told = host.key, self.queued(host), max(at - now, 0.0)
             found.setdefault(host.partition.fold.partition, []).append(told)
         return found
 
-    def barred(self, most: int) -> dict[int, list[tuple[str, int, float]]]:
-        """Hosts whose exits all rest, as in `slowest`: so many of each partition."""
-        hosts = barred(self.schedule, most)
-        return {number: [(one.key, self._queued(one), s) for one, s in of.items()] for number, of in hosts.items()}
-
-    def _queued(self, host: Host) -> int:
+    def queued(self, host: Host) -> int:
+        """URLs of a host for which a run waits."""
         fold = host.partition.fold
         jobs = (queue.job for queue in host.queues.values() if not self.is_held(queue.job))
         return sum(fold.queued_of(job.number, host.hash) for job in jobs)

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from crawlog.schemas.requests import RequestRecord
+from crawlog.streams.frontier.by_exit import barred
 from tests.support.fetching import RealWeb, World, running
 from tests.support.raw_http import served
 from tests.support.sites import Site
@@ -156,8 +157,8 @@ async def test_a_host_waits_while_all_its_exits_rest(tmp_path: Path, monkeypatch
         world = await stack.enter_async_context(running(tmp_path, monkeypatch, RealWeb(), **options))
         frontier = world.stage.frontier
         world.find(*urls)
-        await world.until(lambda: frontier.barred(5))
-        (host, queued, wait_s) = frontier.barred(5)[0][0]
+        await world.until(lambda: barred(frontier.schedule, frontier.queued, 5))
+        (host, queued, wait_s) = barred(frontier.schedule, frontier.queued, 5)[0][0]
         assert (host, queued) == ("http://shop.test:80", 1)
         assert 500.0 < wait_s <= 600.0
         assert (len(world.log.pages), sum(len(way.requests) for way in ways.values())) == (2, 4)
@@ -167,7 +168,7 @@ async def test_a_host_waits_while_all_its_exits_rest(tmp_path: Path, monkeypatch
             at.rests.clear()  # as after their time
         await world.all_done(*urls)
         attempts = {done.attempt for done in world.log.dones}
-        assert frontier.barred(5) == {}
+        assert barred(frontier.schedule, frontier.queued, 5) == {}
     assert attempts == {1}
     assert sum(len(way.requests) for way in ways.values()) == 5
 

@@ -19,6 +19,7 @@ from crawlog.schemas.progress import TOOK_S, ExitFigures, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.service.metrics import MOST_ENDED, MOST_OPEN, Scrapes
 from crawlog.streams.fleet import FleetState, FleetStatus, StageView
+from crawlog.streams.fleet.fleet_state import exits_of
 from crawlog.streams.settings.settings import Settings
 
 DOCKER = Path(__file__).parent.parent.parent.parent / "docker"
@@ -57,7 +58,7 @@ class Fleet:
     def status(self) -> FleetStatus:
         """As a view."""
         stages = tuple(StageView(name, 1, self.lag) for name in ("fetch", "parse", "sink"))
-        exits = tuple(self.state.exits(100.0))
+        exits = tuple(exits_of(self.state, 100.0))
         return FleetStatus(tuple(self.state.jobs()), tuple(self.state.workers(100.0)), stages, (), exits, dead=2)
 
 

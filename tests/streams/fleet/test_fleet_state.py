@@ -9,6 +9,7 @@ from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.progress import FLEET, IDLE, ExitFigures, JobCounts, Progress
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
 from crawlog.streams.fleet import FleetState, JobView
+from crawlog.streams.fleet.fleet_state import exits_of
 
 
 def state_with(*records: Any) -> FleetState:
@@ -339,8 +340,8 @@ def test_exits_and_the_hosts_that_wait_for_them_are_told_by_worker() -> None:
     barred = [("http://a", 2, 30.0)]
     state.report(report(exits={"a": some, "b": more}, hosts=[*barred, ("http://c", 9, 1.0)], barred=barred), 100.0)
     state.report(report(partition=2, at=1.0), 100.0)
-    found = [(view.worker, view.name, view.figures) for view in state.exits(101.0)]
+    found = [(view.worker, view.name, view.figures) for view in exits_of(state, 101.0)]
     assert found == [("fetch-0", "b", more), ("fetch-0", "a", some), ("fetch-1", "z", some)]
     hosts = [(host.host, host.queued, host.reason) for host in state.hosts(101.0)]
     assert hosts == [("http://c", 9, ""), ("http://a", 2, "all its exits rest")]
-    assert state.exits(300.0) == []
+    assert exits_of(state, 300.0) == []
