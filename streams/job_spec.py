@@ -125,7 +125,7 @@ def limits_of(settings: "Settings") -> WorkerLimits:
         verify_tls=network.verify_tls,
         min_tls=network.min_tls,
         tls=network.tls,
-        has_proxies=bool(settings.exits.proxies),
+        has_proxies=bool(settings.exits.proxies or settings.exits.lists),
         exit_groups=frozenset({"", *settings.exits.groups}),
     )
 

@@ -37,6 +37,8 @@ REPORT_S = 2.0  # Time between two reports, seconds
 
 END_S = 30.0  # Longest wait for answers under way, seconds
 
+ANY = ("0.0.0.0", "::")  # noqa: S104  # where a server listens on all addresses
+
 FLUSH_S = 2.0  # Longest wait for the acknowledgement of the last report, seconds
 
 
@@ -160,8 +162,7 @@ class Lending:
                 ) from None
             name = f"{machine}@{source}" if source else machine
             self._servers[name] = server
-            own = f"[{host}]:{got}" if ":" in host else f"{host}:{got}"
-            self._reached[name] = self._settings.exits.advertised or own
+            self._reached[name] = reached_at(self._settings, host, got, number)
 
     def _report(self) -> None:
         """A late report is worthless: none is sent before the last one is in the log."""
@@ -190,15 +191,28 @@ class Lending:
 
 def listen_at(settings: Settings) -> tuple[str, int]:
     """Address and port of `exits.listen`; without it the address from which this machine reaches the cluster."""
-    if settings.exits.listen:
-        parts = urlsplit(f"//{settings.exits.listen}")
-        return parts.hostname or "", parts.port or 0
+    parts = urlsplit(f"//{settings.exits.listen}")
+    return (parts.hostname or "", parts.port or 0) if settings.exits.listen else (own_address(settings), 0)
+
+
+def reached_at(settings: Settings, host: str, port: int, number: int) -> str:
+    """`HOST:PORT` at which the fleet reaches a server, the `number`th of this machine, that listens there."""
+    if settings.exits.advertised:
+        parts = urlsplit(f"//{settings.exits.advertised}")
+        host, port = parts.hostname or "", (parts.port or 0) + number
+    elif host in ANY:
+        host = own_address(settings)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def own_address(settings: Settings) -> str:
+    """The address from which this machine reaches the cluster. Raises: Misconfigured: none leads there."""
     first = urlsplit(f"//{settings.kafka.bootstrap.partition(',')[0]}")
     with suppress(OSError):
         family, kind, _, _, place = socket.getaddrinfo(first.hostname, first.port, type=socket.SOCK_DGRAM)[0]
         with closing(socket.socket(family, kind)) as probe:
             probe.connect(place)  # sends nothing
-            return str(probe.getsockname()[0]), 0
+            return str(probe.getsockname()[0])
     raise Misconfigured(
         f"no address of this machine leads to {settings.kafka.bootstrap}: set exits.listen=HOST:PORT to one that the"
         " fetch workers reach"

@@ -64,14 +64,17 @@ class FleetKeys:
     def __init__(self) -> None:
         self._seen: dict[str, float] = {}
         self._exits: dict[str, dict[str, ExitFigures]] = {}
+        self._swept_at = 0.0
 
     def take(self, report: Progress) -> None:
         """Take a report of crawl.progress."""
         if report.ticket_key:
             self._exits[report.ticket_key] = report.exits
-            self._seen[report.ticket_key] = time.monotonic()
-            for key in [key for key, at in self._seen.items() if time.monotonic() - at > KNOWN_S]:
-                del self._seen[key], self._exits[key]
+            now = self._seen[report.ticket_key] = time.monotonic()
+            if now - self._swept_at > KNOWN_S:
+                self._swept_at = now
+                for key in [key for key, at in self._seen.items() if now - at > KNOWN_S]:
+                    del self._seen[key], self._exits[key]
 
     def bans(self, name: str) -> int:
         """How often hosts banned an exit; 0 if it rests for none."""

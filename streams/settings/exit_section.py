@@ -35,7 +35,8 @@ class Exits(Section):
     """HOST:PORT at which `crawlog worker exit` listens, with several `exits.addresses` at the ports after it as well;
     empty for a free port of the address from which this machine reaches the cluster."""
     advertised: str = ""
-    """HOST:PORT at which fetch workers reach `crawlog worker exit`, if it is another one, as behind NAT."""
+    """HOST:PORT at which fetch workers reach `crawlog worker exit`, if it is another one (NAT); the ports after
+    it as well with several `exits.addresses`."""
     redial: Annotated[dict[str, str], Field(repr=False)] = Field(default_factory=dict)
     """How exits get a new address: for each name of an exit, `*` for any characters, a command or a URL. Requests in
     flight end first, and one exit is redialed at a time. The command finds the name in `CRAWLOG_EXIT`."""

@@ -1,19 +1,23 @@
 """The exits of a fetch worker as they change."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from crawlog.agents import redial
 from crawlog.agents.client.client import Client
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.fetch import exit_lines
 from crawlog.agents.fetch.exit_lines import ExitLines
 from crawlog.schemas.progress import IDLE, ExitOffer, Progress
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.settings import Settings
 from tests.support.raw_http import until
+from tests.support.sites import Site, sites
 
 
 @asynccontextmanager
@@ -103,3 +107,80 @@ def test_a_worker_does_not_start_without_its_lists(tmp_path: Path) -> None:
     exits = base.exits.model_copy(update={"lists": (str(tmp_path / "none"),)})
     with pytest.raises(Misconfigured, match=r"exits\.lists, number 1: No such file"):
         Client(base.model_copy(update={"exits": exits}), "tester", lambda: True)
+
+
+class Busy(Site):
+    """A site that takes some time, and knows by which addresses it is being asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_flight: Counter[str] = Counter()
+        self.asked: Counter[str] = Counter()
+
+    async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """One connection."""
+        peer = to_client.get_extra_info("peername")[0]
+        try:
+            while True:
+                await from_client.readuntil(b"\r\n\r\n")
+                self.in_flight[peer] += 1
+                self.asked[peer] += 1
+                await asyncio.sleep(0.02)
+                self.in_flight[peer] -= 1
+                to_client.write(self.answer)
+        except (asyncio.IncompleteReadError, OSError):
+            to_client.close()
+
+
+class Provider(Site):
+    """Gives an exit a new address; it takes some time, and knows what the site was asked meanwhile."""
+
+    def __init__(self, site: Busy) -> None:
+        super().__init__()
+        self.site = site
+        self.met: list[int] = []
+        self.at_once = 0
+
+    async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """One redial."""
+        await from_client.readuntil(b"\r\n\r\n")
+        self.at_once += 1
+        before = self.site.asked["127.0.0.2"]
+        self.met.append(self.site.in_flight["127.0.0.2"])
+        await asyncio.sleep(0.1)
+        self.met += [self.site.asked["127.0.0.2"] - before, self.at_once - 1]
+        self.at_once -= 1
+        to_client.write(self.answer)
+        to_client.close()
+
+
+async def test_a_redial_waits_for_requests_in_flight_and_lets_none_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others go by the other exit meanwhile, and by this one afterwards."""
+    monkeypatch.setattr(redial, "AGAIN_S", 0.0)
+    monkeypatch.setattr(redial, "LOOK_S", 0.05)
+    site = Busy()
+    provider = Provider(site)
+    async with sites(site, provider):
+        base = Settings()
+        orders = {"127.0.0.2": f"{provider.origin}/rotate"}
+        times = {"redial_every_s": 0.2, "redial_pause_s": 0.01, "policy": "request"}
+        exits = base.exits.model_copy(update={"addresses": ("127.0.0.2", "127.0.0.3"), "redial": orders, **times})
+        network = base.network.model_copy(update={"allow_private": True})
+        settings = base.model_copy(update={"exits": exits, "network": network})
+        client = Client(settings, "tester", lambda: True)
+        following = asyncio.create_task(ExitLines(settings, client).run())
+        answers: Counter[int | None] = Counter()
+
+        async def ask() -> None:
+            while len(provider.met) < 9:
+                answer = await client.get(HttpRequest(f"{site.origin}/"))
+                answers[answer.http] += 1
+                answer.held.give()
+
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(ask() for _ in range(6)))
+        following.cancel()
+        await client.close()
+    assert provider.met == [0] * len(provider.met)
+    assert answers.keys() == {200}
+    assert min(site.asked["127.0.0.2"], site.asked["127.0.0.3"]) > 0
