@@ -25,7 +25,7 @@ LEAST_PAGES = 2_000  # No fewer pages at the end of crawl.pages may be looked at
 
 def first_page(fold: Fold) -> int | None:
     """The offset from which a partition's pages may have no done; None if it has no URL that awaits one."""
-    queued = [job.counts.page_end for job in fold.numbers.values() if job.counts.queued > 0]
+    queued = [job.counts.page_end for job in fold.numbers.values() if job.counts.queued + job.counts.again > 0]
     if not queued:
         return None
     newest = max(job.counts.page_end for job in fold.numbers.values())

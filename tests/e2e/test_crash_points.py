@@ -69,7 +69,7 @@ def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_p
     wanted = set(IN_WORKERS) - NOT_HERE
     spent = tmp_path / "spent"
     spent.mkdir()
-    settings = {"fetch.concurrency": 8, "politeness.delay_s": 0.2} | log_of(cluster)
+    settings = {"fetch.concurrency": 8, "politeness.delay_s": 0.2, "recrawl.age": 86_400} | log_of(cluster)
     with Cluster(tmp_path, hosts=10, pages=40, settings=settings) as crawl:
         counts = (
             f"{name}:{1 if name.startswith(('sink.', 'store.', 'warc.')) else 2}" for name in sorted(wanted)
