@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _INDEX_BITS = 16  # A row's number is its found's offset, and in these bits its index in that record
 
+_KINDS = (b'"results"', b'"again"', b'"rewind"')  # One of these is in each record that counts
+
 _MAX_ROW = (1 << 63) - 1  # Of SQLite; no offset leads to it
 
 CACHE_KB = 16 << 10  # Memory of the file of results
@@ -158,6 +160,8 @@ class JobResults:
 
     def take(self, offset: int, value: bytes | None, timestamp_s: float) -> None:
         """Add what a record says of the job; the records come in the log's order."""
+        if value is None or not any(kind in value for kind in _KINDS):  # most are founds
+            return
         try:
             record = u.decode(value)
         except ValueError:

@@ -1,5 +1,6 @@
 """Changes of jobs over HTTP: the next request sees them."""
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from crawlog.commands.control import Given
+from crawlog.commands.recrawl import Recrawl, RecrawlChoice
 from crawlog.schemas.control import Command, Control, JobCopy, key
 from crawlog.schemas.urls import JobSpec
 from crawlog.service import api_control, api_jobs
@@ -100,3 +102,21 @@ def test_an_update_gives_a_job_its_priority(monkeypatch: pytest.MonkeyPatch) -> 
     assert api_jobs._update(late.call(api_jobs.UpdateBody(8))).priority == 8
     assert given == ["j", 8, ""]
     assert late.job("j") == state_after(written)
+
+
+def test_a_retry_over_http_chooses_as_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `execute` it only counts; an age counts from the request on."""
+    asked: list[tuple[str, RecrawlChoice, bool]] = []
+
+    def recrawled(_: Settings, job: str, choice: RecrawlChoice, *, execute: bool, report: object) -> Recrawl:
+        asked.append((job, choice, execute))
+        return Recrawl(job, not execute)
+
+    monkeypatch.setattr(api_jobs, "recrawl", recrawled)
+    before, late = time.time(), Late(RUNNING, log=[])
+    assert api_jobs._retry(late.call(api_jobs.RetryBody(failed=True, statuses=("403",)))).is_plan
+    assert not api_jobs._retry(late.call(api_jobs.RetryBody(older_than_s=60, execute=True))).is_plan
+    (_, failed, _), (job, old, is_done) = asked
+    assert failed == RecrawlChoice(failed=True, statuses=("403",))
+    assert old.before is not None
+    assert (job, is_done, before - 60 <= old.before <= time.time() - 60) == ("j", True, True)
