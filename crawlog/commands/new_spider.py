@@ -174,14 +174,14 @@ from crawlog import Request, Response, Spider, every
 class @KIND@(Spider):  # class Handler(BaseHandler):
     name = "@NAME@"  # the project's name
     allowed_domains = ("@HOST@",)  # pyspider asks every host that a page names
-    age = "10d"  # @config(age=10 * 24 * 60 * 60), auto_recrawl: pages are asked for again when they are older
+    age = "10d"  # crawl_config = {"age": 10 * 24 * 60 * 60}, auto_recrawl: older pages are asked for again
     settings = {"politeness.delay_s": 1.0}  # rate: 1.0, burst: 1; crawl_config = {…}
 
     @every(days=1)  # @every(minutes=24 * 60)
     def start(self) -> Iterator[Request]:  # def on_start(self):
         """The first requests, once a day."""
-        # self.crawl("@ORIGIN@/", callback=self.index_page, age=0)
-        yield Request("@ORIGIN@/", self.index_page, dont_filter=True)
+        # self.crawl("@ORIGIN@/", callback=self.index_page, age=24 * 60 * 60)
+        yield Request("@ORIGIN@/", self.index_page, age="1d")
 
     def index_page(self, response: Response) -> Iterator[Request]:
         """A page of links."""
