@@ -25,6 +25,8 @@ MOST_AGAIN_S = 3_600.0
 
 MOST_CALLS = 32  # Calls of one end, over a day with these pauses; then it is given up
 
+COUNTS = ("fetched", "redirected", "failed", "refused")  # Of URLs, by what became of them
+
 MOST_ERROR = 500  # Characters of an error in a note
 
 
@@ -108,7 +110,7 @@ def _body(control: ControlState, copy: JobCopy) -> bytes:
             "ended_at": end.at,
             "by": spec.by,
             "dead": end.dead,
-            "counts": end.counts,
+            "counts": {name: getattr(end.counts, name, 0) for name in COUNTS},
             "outputs": [
                 {"name": one.name, "state": note.became, "rows": note.rows, "error": note.error}
                 for one, note in outputs

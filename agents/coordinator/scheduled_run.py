@@ -83,7 +83,7 @@ class RunCreator:
         return msgspec.structs.replace(
             job.spec,
             rev=FIRST_REVISION,
-            state="running",
+            state="waiting" if job.spec.flow is not None and job.spec.flow.after else "running",
             reason="",
             by=by,
             at=now,

@@ -8,7 +8,7 @@ import pytest
 from crawlog.agents.coordinator import scheduled_run
 from crawlog.agents.coordinator.scheduled_run import RunCreator
 from crawlog.schemas.control import JobCopy
-from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.job_orders import JobFlow, OutputSpec
 from crawlog.schemas.schedules import JobSchedule, Planned, RunJob
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.log import Topics
@@ -68,6 +68,14 @@ def test_each_job_is_created_with_the_offsets_of_its_run_and_gets_its_seeds(log:
     assert spec.at == spec.changed_at > 0
     assert [one.name for one in spec.outputs] == ["rows-20261129T0600Z.csv"]
     assert log.sent == [(NAMES[0], [b"http://a.test/\n", b"/etc/passwd\n", b"-\n"])]
+
+
+def test_a_job_of_a_run_waits_for_those_that_its_submission_names(log: Log) -> None:
+    """As one that a command submits."""
+    job = RunJob(JobSpec(flow=JobFlow(("group:night",))), "a", ("http://a.test/",))
+    schedule = JobSchedule("s", 1, (job,), every_s=60)
+    RunCreator(Settings(), Topics("crawl.")).create(schedule, Planned("s", 1, AT, AT, run_names(schedule, AT)), {})
+    assert [spec.state for _, spec in log.created] == ["waiting"]
 
 
 def test_a_job_that_is_there_gets_its_seeds_once_more(log: Log) -> None:

@@ -112,6 +112,14 @@ def test_a_pattern_is_one_job_for_each_spider(log: Written) -> None:
         add(ScheduleRequest(name="t", submit=JobRequest(project="p", spider="x-*"), every="6h"))
 
 
+def test_a_schedule_takes_jobs_that_wait_are_fed_and_call(log: Written) -> None:
+    """A job that is fed needs no URL."""
+    submit = JobRequest(feed=("lists:url",), after=("group:night",), on_finish=("mail",))
+    add(ScheduleRequest(name="s", submit=submit, every="6h"))
+    (job,) = log.schedule.jobs
+    assert (job.spec.flow, job.seeds) == (submit.flow, ())
+
+
 def test_a_sitemap_is_read_at_each_run(log: Written) -> None:
     """It stands in the record as it was given, and takes the place of the spider's `start`."""
     request = JobRequest(project="p", spider="other")

@@ -6,15 +6,18 @@ import msgspec
 import pytest
 
 from crawlog.agents import seed
+from crawlog.jobs import writer as writing
 from crawlog.jobs.record import RecordPlan, Wanted
 from crawlog.jobs.request import JobRequest
 from crawlog.jobs.writer import JobWriter
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
+from crawlog.schemas.job_orders import JobFlow
 from crawlog.streams.cluster import log_bounds
 from crawlog.streams.control import known_job, write_job
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.errors import Misconfigured, UnknownName
 from crawlog.streams.job_spec import NO_SPIDER
+from crawlog.streams.jobs import ControlState
 from crawlog.streams.log import Producer, Topics, ensure_topics, read_partitions
 from crawlog.streams.settings import Settings
 from tests.support.folding import ANY, State
@@ -40,6 +43,32 @@ def test_a_job_whose_seeds_are_gone_is_not_begun_again(monkeypatch: pytest.Monke
     with pytest.raises(Misconfigured, match="offset 7"):
         own.write()
     assert not written
+
+
+@pytest.mark.parametrize(
+    ("flow", "said"),
+    [
+        ({"after": ("gone",)}, "there is no job gone to wait for: submit it first"),
+        ({"after": ("group:none",), "feed": ("b:url", "gone:url")}, "there is no job gone"),
+        ({"after": ("b",)}, "job j would wait for itself: j after b after j"),
+        ({"feed": ("j:url",)}, "job j would wait for itself: j after j"),
+    ],
+)
+def test_a_job_that_would_wait_for_ever_is_refused(
+    monkeypatch: pytest.MonkeyPatch, flow: dict[str, tuple[str, ...]], said: str
+) -> None:
+    """For a job that is not there, or for itself. A group may be empty yet."""
+    control = ControlState()
+    for name, after in (("a", ()), ("j", ()), ("b", ("j",))):
+        copy = JobCopy(name, msgspec.structs.replace(ANY, flow=JobFlow(after)))
+        control.take(f"job/{name}".encode(), copy)
+    monkeypatch.setattr(writing, "log_end", lambda *_: 0)
+    monkeypatch.setattr(writing, "settled_control", lambda *_: control)
+    request = JobRequest(job="j", fresh=True, **flow)
+    own = writer(Settings())
+    own.wanted = Wanted(request, "j", NO_SPIDER)
+    with pytest.raises((UnknownName, Misconfigured), match=said):
+        own.recall()
 
 
 @pytest.mark.broker
