@@ -48,7 +48,7 @@ class RunCreator:
             if name not in planned.jobs:
                 continue  # a new version of the project has brought the spider since
             try:
-                self._begin(self._producer, schedule.name, name, job, known.get(name), planned.run)
+                self._begin(self._producer, schedule.name, name, job, known.get(name), stamp(schedule, planned.run))
             except EngineError:
                 self._producer = None
                 raise
@@ -56,7 +56,7 @@ class RunCreator:
                 errors.append(f"{name}: {error}")
         return "; ".join(errors)
 
-    def _begin(self, producer: Producer, schedule: str, name: str, job: RunJob, copy: JobCopy | None, at: int) -> None:
+    def _begin(self, producer: Producer, schedule: str, name: str, job: RunJob, copy: JobCopy | None, at: str) -> None:
         by = f"schedule {schedule}"
         if copy is None:
             since = log_end(self._settings, self._topics.control)
@@ -76,10 +76,10 @@ class RunCreator:
         with Source(given, io.BytesIO(lines), lambda url: collect(self._settings, url, say)) as source:
             plant(self._settings, producer, name, source, report=say, begun=copy)
 
-    def _spec(self, job: RunJob, by: str, at: int) -> JobSpec:
+    def _spec(self, job: RunJob, by: str, at: str) -> JobSpec:
         now, settings = time.time(), self._settings
         ends = log_bounds(settings, self._topics.items, list(range(partition_count(settings)))).values()
-        outputs = (msgspec.structs.replace(one, name=one.name.replace(NO_TIME, stamp(at))) for one in job.spec.outputs)
+        outputs = (msgspec.structs.replace(one, name=one.name.replace(NO_TIME, at)) for one in job.spec.outputs)
         return msgspec.structs.replace(
             job.spec,
             rev=FIRST_REVISION,

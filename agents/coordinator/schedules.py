@@ -85,13 +85,13 @@ class Schedules:
 
     def _take_note(self, note: Planned) -> None:
         name, known = note.schedule, self._planned.get(note.schedule)
+        if self._sent.get(name) == note:
+            del self._sent[name]
         if is_newer(note, known):
             for job in known.jobs if known is not None else ():
                 self._of_job.pop(job, None)
             self._of_job |= dict.fromkeys(note.jobs, name)
             self._planned[name] = note
-            if self._sent.get(name) == note:
-                del self._sent[name]
         elif self._work is not None and known is not None:
             self._work[0](known)
         self._look_at(name, 0.0)

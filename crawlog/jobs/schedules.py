@@ -9,6 +9,7 @@ the record, and each deployment of the project makes the record anew: `follow_pr
 
 import time
 from collections.abc import Callable
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 import msgspec
@@ -119,16 +120,20 @@ def next_runs(control: ControlState, name: str = "", count: int = 10) -> list[Ne
 
     Raises: UnknownName: there is no such schedule.
     """
+    at = int(time.time())
+    known = {one.name: one for one in ([_named(control, name)] if name else _present(control)) if not one.paused}
+    heap = [(first, one.name) for one in known.values() if (first := _after(one, at)[0]) is not None]
+    heapify(heap)
     found: list[NextRun] = []
-    for one in [_named(control, name)] if name else _present(control):
-        at = int(time.time())
-        for _ in range(0 if one.paused else count):
-            later = _after(one, at)[0]
-            if later is None:
-                break
-            at = later
-            found.append(NextRun(at, one.name, run_names(one, at)))
-    return sorted(found)[:count]
+    while heap and len(found) < count:
+        at, owner = heap[0]
+        found.append(NextRun(at, owner, run_names(known[owner], at)))
+        later = _after(known[owner], at)[0]
+        if later is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, (later, owner))
+    return found
 
 
 def _present(control: ControlState) -> list[JobSchedule]:
@@ -136,10 +141,16 @@ def _present(control: ControlState) -> list[JobSchedule]:
 
 
 def _named(control: ControlState, name: str) -> JobSchedule:
-    for one in _present(control):
-        if one.name == name:
-            return one
-    raise UnknownName(f"there is no schedule {name!r:.100}; `crawlog schedule list` names those that there are.")
+    one = known_schedule(control, name)
+    if one is None:
+        raise UnknownName(f"there is no schedule {name!r:.100}; `crawlog schedule list` names those that there are.")
+    return one
+
+
+def known_schedule(control: ControlState, name: str) -> JobSchedule | None:
+    """The record of a schedule; None if there is none."""
+    one = control.records.get(key_of("schedule", name))
+    return one if isinstance(one, JobSchedule) and not one.removed else None
 
 
 def _after(schedule: JobSchedule, at: int) -> tuple[int | None, str]:
@@ -174,8 +185,8 @@ def _view(control: ControlState, one: JobSchedule) -> ScheduleView:
 
 
 def _note(control: ControlState, one: JobSchedule) -> Planned:
-    found = [note for note in control.of(Planned) if (note.schedule, note.since) == (one.name, one.since)]
-    return found[0] if found else Planned(one.name, one.since)
+    note = control.records.get(key_of("planned", one.name))
+    return note if isinstance(note, Planned) and note.since == one.since else Planned(one.name, one.since)
 
 
 # ---------------------------------------------------------------------- changes

@@ -75,7 +75,8 @@ def _changed(change: Callable[[Settings, str], ScheduleView]) -> Callable[[ApiCa
 
 def _paused(state: FleetState, name: str) -> bool | None:
     """Whether the live view shows a schedule as paused; None if it has none of that name."""
-    return next((one.paused for one in schedules.list_schedules(state.control) if one.name == name), None)
+    one = schedules.known_schedule(state.control, name)
+    return None if one is None else one.paused
 
 
 def _action(name: str, summary: str, change: Callable[[Settings, str], ScheduleView]) -> ApiEndpoint:

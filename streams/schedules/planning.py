@@ -89,7 +89,7 @@ def _due(schedule: JobSchedule, was: Planned, now: int) -> list[int]:
 
 def run_names(schedule: JobSchedule, at: int) -> tuple[str, ...]:
     """The names of the jobs of a run: one instant gives the same jobs, whoever creates them."""
-    return tuple("-".join(filter(None, (schedule.name, stamp(at), job.suffix))) for job in schedule.jobs)
+    return tuple("-".join(filter(None, (schedule.name, stamp(schedule, at), job.suffix))) for job in schedule.jobs)
 
 
 def is_newer(planned: Planned, known: Planned | None) -> bool:

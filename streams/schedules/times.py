@@ -166,6 +166,6 @@ def newest(rule: TimeRule, after: int, upto: int, most: int) -> list[int]:
     return found[-most:]
 
 
-def stamp(at: int) -> str:
-    """A planned time in the name of a run: `20261129T0600Z`, with seconds if it has some."""
-    return shown_time(at).strftime("%Y%m%dT%H%M%SZ" if at % 60 else "%Y%m%dT%H%MZ")
+def stamp(schedule: "JobSchedule", at: int) -> str:
+    """A planned time in the name of a run: `20261129T0600Z`; with seconds if it, or its schedule, may have some."""
+    return shown_time(at).strftime("%Y%m%dT%H%M%SZ" if schedule.every_s or at % 60 else "%Y%m%dT%H%MZ")

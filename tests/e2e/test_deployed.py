@@ -10,10 +10,11 @@ import pytest
 from crawlog.commands import projects
 from crawlog.commands.dead import listed
 from crawlog.schemas import items
+from crawlog.schemas.control import JobCopy
 from crawlog.schemas.job_orders import CodeRef
 from crawlog.schemas.urls import FoundUrl, JobSpec, RequestRules, ScopeSpec, UrlsRecord, encode
 from crawlog.streams.cluster import log_bounds
-from crawlog.streams.control import write_job
+from crawlog.streams.control import read_control, write_job
 from crawlog.streams.dead_letters import LetterChoice
 from crawlog.streams.log import Producer, Topics, partition_count, read_partitions
 from crawlog.streams.settings import Settings
@@ -173,3 +174,31 @@ def test_jobs_run_the_version_that_they_pin_and_no_code_of_strangers(
         assert text in fleet.errors(job)[0]
         assert fleet.rows(job) == []
     assert not touched.exists()
+
+
+@pytest.mark.long
+def test_a_schedule_runs_the_version_that_was_deployed_last(
+    fleet: Fleet, site: Threaded, tmp_path: Path, there: list[str]
+) -> None:
+    """From the next run on; a run that goes on keeps its own. With a pattern each spider that fits is a job."""
+
+    def deploy(number: int) -> None:
+        folder = code_in(tmp_path / "shop", number, tmp_path / "touched")
+        done(crawlog("deploy", folder, "--version", f"v{number}", "--data", fleet.data, *there))
+
+    def rows(number: int) -> list[str]:
+        """Runs that gave rows of a version."""
+        control = read_control(fleet.settings, fleet.topics)
+        jobs = sorted(one.job for one in control.of(JobCopy) if one.spec.by == "schedule s")
+        return [job for job in jobs if {"version": number, "path": "a"} in fleet.rows(job)]
+
+    deploy(1)
+    rule = ["--every", "2s", "--overlap", "queue"]
+    of_run = ["submit", f"{site.origin}/a", "--project", "shop", "--spider", "sho*", *QUICK[:2]]
+    done(crawlog("schedule", "add", "s", *rule, "--data", fleet.data, *there, "--", *of_run))
+    until(lambda: rows(1), "rows of the first version")
+    deploy(2)
+    until(lambda: rows(2), "rows of the second version")
+    done(crawlog("schedule", "remove", "s", "--data", fleet.data, *there))
+    assert max(rows(1)) < min(rows(2))
+    assert all(job.endswith("Z-shop") for job in rows(2))

@@ -62,11 +62,11 @@ def create(**known: JobCopy) -> str:
 def test_each_job_is_created_with_the_offsets_of_its_run_and_gets_its_seeds(log: Log) -> None:
     """A seed is a line: one that is written as a path, by whoever wrote the record, names no file of the worker."""
     assert create() == ""
-    assert [name for name, _ in log.created] == ["s-20261129T0600Z-a", "s-20261129T0600Z-b"]
+    assert [name for name, _ in log.created] == ["s-20261129T060000Z-a", "s-20261129T060000Z-b"]
     spec = log.created[0][1]
     assert (spec.by, spec.items, spec.rev) == (BY, (7, 7), 1)
     assert spec.at == spec.changed_at > 0
-    assert [one.name for one in spec.outputs] == ["rows-20261129T0600Z.csv"]
+    assert [one.name for one in spec.outputs] == ["rows-20261129T060000Z.csv"]
     assert log.sent == [(NAMES[0], [b"http://a.test/\n", b"/etc/passwd\n", b"-\n"])]
 
 

@@ -132,8 +132,8 @@ def test_a_day_that_never_comes_has_no_time() -> None:
 
 
 def test_a_run_is_named_after_its_time_in_utc() -> None:
-    """To the second only where it has some."""
-    assert [stamp(at(one)) for one in ("2026-11-29T06:00Z", "2026-11-29T06:00:07Z")] == [
-        "20261129T0600Z",
-        "20261129T060007Z",
-    ]
+    """To the second where its times may have seconds: then the names of all runs have, and sort by time."""
+    by_clock, by_interval = JobSchedule("s", 0, cron="@daily"), JobSchedule("s", 0, every_s=60)
+    assert stamp(by_clock, at("2026-11-29T06:00Z")) == "20261129T0600Z"
+    assert stamp(by_clock, at("2026-11-29T06:00:07Z")) == "20261129T060007Z"
+    assert stamp(by_interval, at("2026-11-29T06:00Z")) == "20261129T060000Z"
