@@ -232,12 +232,14 @@ class Frontier:  # long: hosts, jobs and exits are decided together for each req
         shared one: 1 the job has its turn at another host → 2 the shared host has rested when another job has its turn.
         """
         first: HostQueue | None = None
+        least = inf, False
         for queue in host.queues.values():
             job = queue.job.name
-            if first is not None and max(queue.due, host.clock) >= max(first.due, host.clock):
+            turn = max(queue.due, host.clock), job != name  # it has slept, and knows no turns: that of the line counts
+            if turn >= least or not queue or not host.partition.goes_on(queue.job, host.hash):
                 continue
-            if queue and host.partition.goes_on(queue.job, host.hash) and (job == name or self._may_have_more(job)):
-                first = queue
+            if job == name or self._may_have_more(job):
+                first, least = queue, turn
         return first
 
     def _opening(self, host: Host, policy: RequestPolicy, now: float) -> RobotsTask | NameTask | None:

@@ -207,3 +207,23 @@ def test_a_job_that_was_paused_has_nothing_to_catch_up_on() -> None:
     assert shares(world, 100) == {"p5": 100}
     world.frontier.obey(Commands())
     assert abs(shares(world, 90)["p4"] - 30) <= 1
+
+
+def test_jobs_have_their_shares_of_hosts_that_sleep_between_two_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host forgets the turns of its jobs when it sleeps: then the worker's turns count."""
+    monkeypatch.setattr(schedule, "HOSTS_AWAKE", 4)
+    monkeypatch.setattr(schedule, "OWN_HOSTS", 0)
+    world, asked = World(Rests(delay_s=100.0)), Counter[str]()
+    hosts = [f"h{number}.com" for number in range(60)]
+    for priority in (4, 5):
+        give(world, priority, *hosts, urls=len(hosts) * 20)
+    while asked.total() < 600:
+        task = world.next()
+        if task is None:
+            world.pass_time(max((world.frontier.next_at() or 0.0) - world.clock, 0.001))
+            continue
+        world.fetched(task)
+        world.fold_dones()
+        assert isinstance(task, Task)
+        asked[task.job.name] += 1
+    assert abs(asked["p4"] - 200) <= 12
