@@ -148,7 +148,8 @@ class Schedules:
         assert self._work is not None
         note, order, _ = self._work
         planned, name = self._planned.get(schedule.name), schedule.name
-        going_on = [job for job in (planned.jobs if planned else ()) if job in self._jobs.open]
+        jobs = planned.jobs if planned is not None and planned.since == schedule.since else ()
+        going_on = [job for job in jobs if job in self._jobs.open]
         decision = decide(schedule, planned, now, is_open=bool(going_on))
         if decision.planned is not None:
             crash_points.point("schedule.planning")

@@ -86,7 +86,7 @@ def _job(
         spec = msgspec.structs.replace(wanted.spec(settings, at_epoch, say), at=0.0, changed_at=0.0)
     if sitemaps:
         spec = msgspec.structs.replace(spec, starts=False, fed=False)
-    if not (wanted.urls or sitemaps or spec.starts or request.feed):
+    if not (wanted.has_requests or sitemaps):
         raise Misconfigured("nothing to crawl: give a URL, or a spider that has some\nSee `crawlog submit --help`.")
     seeds = (*wanted.urls, *(f"sitemap:{url}" for url in sitemaps))
     return RunJob(spec, suffix, seeds)

@@ -78,6 +78,14 @@ def test_a_job_of_a_run_waits_for_those_that_its_submission_names(log: Log) -> N
     assert [spec.state for _, spec in log.created] == ["waiting"]
 
 
+def test_a_job_of_a_run_that_waits_for_another_job_is_created_so(log: Log) -> None:
+    """`submit --after` in a schedule."""
+    waits = msgspec.structs.replace(ONE, jobs=(RunJob(JobSpec(flow=JobFlow(after=("other",)))),))
+    names = run_names(waits, AT)
+    assert RunCreator(Settings(), Topics("crawl.")).create(waits, Planned("s", 1, AT, AT, names), {}) == ""
+    assert [spec.state for _, spec in log.created] == ["waiting"]
+
+
 def test_a_job_that_is_there_gets_its_seeds_once_more(log: Log) -> None:
     """A coordinator was killed between the two; known URLs change nothing."""
     copy = JobCopy(NAMES[0], JobSpec(by=BY))

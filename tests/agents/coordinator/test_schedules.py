@@ -98,6 +98,14 @@ async def test_a_successor_goes_on_with_the_run_that_was_planned() -> None:
     assert (duty.created, duty.notes) == ([(FIRST,)], [msgspec.structs.replace(planned, begun=True)])
 
 
+async def test_a_schedule_that_was_added_again_does_not_wait_for_a_run_of_the_former_one() -> None:
+    """They share the name alone."""
+    former = Planned("s", 500, 560, 560, ("s-old",), begun=True)
+    duty = Duty(JobCopy("s-old", JobSpec()), former, EVERY)
+    await duty.run(1_060.0, FIRST)
+    assert duty.created == [(FIRST,)]
+
+
 async def test_nothing_is_decided_at_rest_and_without_the_lease() -> None:
     """Another worker may have the duty already."""
     resting, doubting = Duty(EVERY, at_work=False), Duty(EVERY)
