@@ -60,10 +60,11 @@ def as_json(summary: "Summary") -> str:
 def lines(summary: "Summary") -> list[str]:
     """The summary as text."""
     counts = summary.counts or JobCounts()
+    coming = f"{outcome.counted(counts.again, 'URL')} will be due again" if counts.again else "its `start` begins again"
     how = {
         "finished": f"finished{_finish(summary, counts)}",
         "watching": f"has done all that was due{_finish(summary, counts)};"
-        f" {outcome.counted(counts.again, 'URL')} will be due again: the same command goes on, or `crawlog up` does",
+        f" {coming} later: the same command goes on then, or `crawlog up` does by itself",
         "max_pages": "ended: the number of pages asked for is reached"
         + ", and no answer was a page" * (jobs.has_answered(counts) is False),
         "already_finished": _known(summary),
@@ -98,6 +99,7 @@ def _remarked(remarks: JobRemarks) -> list[str]:
 def _known(summary: "Summary") -> str:
     """How a job ended before this run, and what lets it go on."""
     return {
+        "watching": "has nothing that is due: the same command goes on later, or `crawlog up` does by itself",
         "max_pages": "had ended already: the number of pages asked for is reached; a larger --max-pages lets it go on",
         "closed": f"was closed by its spider already: {summary.closed}; --fresh crawls it again",
     }.get(summary.known, "was finished already; --fresh crawls it again")

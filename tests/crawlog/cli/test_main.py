@@ -503,6 +503,13 @@ def test_every_url_is_said_to_be_answered_only_where_it_is_so(said: str, dead: i
     assert first.endswith(said)
 
 
+@pytest.mark.parametrize(("again", "said"), [(2, "2 URLs will be due again later"), (0, "its `start` begins again")])
+def test_a_run_of_a_job_that_watches_says_what_comes(again: int, said: str) -> None:
+    """By `recrawl.age`, or by `@every`."""
+    ended = Summary("j", reason="watching", counts=JobCounts(folded=2, fetched=1, again=again))
+    assert said in summary_text.lines(ended)[0]
+
+
 def test_a_finished_run_claims_nothing_about_the_dead_letters_of_earlier_runs() -> None:
     """Nothing is left to fetch, but pages of an earlier run of this job may lie in crawl.dead."""
     ended = Summary("j", reason="finished", is_clean=False, counts=JobCounts(folded=2, fetched=1))

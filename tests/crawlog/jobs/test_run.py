@@ -155,6 +155,7 @@ def test_a_broker_that_dies_while_the_job_is_written_does_not_end_the_run(
     ("state", "reason", "told", "line"),
     [
         ("finished", "", "already_finished", "was finished already; --fresh crawls it again"),
+        ("watching", "", "already_finished", "the same command goes on later, or `crawlog up` does by itself"),
         ("stopped", "max_pages", "already_finished", "is reached; a larger --max-pages lets it go on"),
         ("stopped", "enough", "already_finished", "its spider already: enough; --fresh crawls it again"),
         ("stopped", "operator", "stopped", "the same command goes on"),
