@@ -104,7 +104,7 @@ class Post(http.server.BaseHTTPRequestHandler):
 def test_chain_group_last_job_feed_and_calls_of_their_ends_survive_a_kill_of_everything(
     fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Later a worker dies around a call, and one around a write of a feed."""
+    """Amid the rows of a feed, then between two failures of a call. Workers die around a write and a call, too."""
     lists, other, chained, last = (Numbered(last=number) for number in (PAGES // 2, 2, 2, 2))
     sites = (lists, other, chained, last)
     lists.holds_from, receiver = PAGES // 4, Receiver()
@@ -123,7 +123,11 @@ def test_chain_group_last_job_feed_and_calls_of_their_ends_survive_a_kill_of_eve
         assert not other.asked
         monkeypatch.setenv(VARIABLE, f"{spent} " + " ".join(f"{point}:1" for point in POINTS))
         targets = json.dumps({"keep": f"cp /dev/stdin {done_file}"})
-        _up(fleet, "-s", f"hooks.secret={SECRET}", "-s", f"hooks.targets={targets}")
+        hooks = ("-s", f"hooks.secret={SECRET}", "-s", f"hooks.targets={targets}")
+        _up(fleet, *hooks)
+        until(lambda: receiver.got, "the first post, which fails")
+        kill_all(fleet)
+        _up(fleet, *hooks)
         until(lambda: last.asked["/2"], "the last job")  # a look at a site costs less than a command
         until(lambda: job(fleet, "last")["state"] == "finished", "its end")
         views = {name: job(fleet, name) for name in ("lists", "fed", "other", "chained", "last")}

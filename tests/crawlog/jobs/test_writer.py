@@ -1,6 +1,7 @@
 """What a command with its own workers writes to the log before they fetch."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -55,7 +56,7 @@ def test_a_job_whose_seeds_are_gone_is_not_begun_again(monkeypatch: pytest.Monke
     ],
 )
 def test_a_job_that_would_wait_for_ever_is_refused(
-    monkeypatch: pytest.MonkeyPatch, flow: dict[str, tuple[str, ...]], said: str
+    monkeypatch: pytest.MonkeyPatch, flow: dict[str, Any], said: str
 ) -> None:
     """For a job that is not there, or for itself. A group may be empty yet."""
     control = ControlState()
