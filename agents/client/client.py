@@ -110,7 +110,7 @@ class Client:
             return
         before = {way.name: way for way in self.exits}
         for way in exits:
-            if way.kind == "worker" and before.get(way.name, way) != way:
+            if way.kind == "worker" and before.get(way.name) != way:
                 self.exits.renew(way.name)  # it was started again, or redialed
         self.exits.change(exits)
         for key in self._by_exit.keys() - {(way, kind) for way in exits for kind in (False, True)}:

@@ -69,12 +69,14 @@ class FleetKeys:
     def take(self, report: Progress) -> None:
         """Take a report of crawl.progress."""
         if report.ticket_key:
-            self._exits[report.ticket_key] = report.exits
+            if report.exits:  # the first one of a worker's partitions has them
+                self._exits[report.ticket_key] = report.exits
             now = self._seen[report.ticket_key] = time.monotonic()
             if now - self._swept_at > KNOWN_S:
                 self._swept_at = now
                 for key in [key for key, at in self._seen.items() if now - at > KNOWN_S]:
-                    del self._seen[key], self._exits[key]
+                    del self._seen[key]
+                    self._exits.pop(key, None)
 
     def bans(self, name: str) -> int:
         """How often hosts banned an exit; 0 if it rests for none."""

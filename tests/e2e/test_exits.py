@@ -3,6 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from tests.support.crawls import data, there
 from tests.support.processes import Process, crawlog, until
 from tests.support.sites import Answer, Threaded
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["data", "there"]
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -25,11 +29,15 @@ class Machines:
 
     Args:
         pages: Of the site; page N links to pages 2 N and 2 N + 1.
+
+    Attributes:
+        turned_away: Whether the site refuses an address.
     """
 
     def __init__(self, cluster: Settings, there: list[str], data: Path, pages: int) -> None:
         self.cluster, self.pages = cluster, pages
         self._options = ["--data", data, *there, "-s", "network.allow_private=true"]
+        self.turned_away: Callable[[str], bool] = lambda _address: False
         self.site = Threaded(self._answer)
         self.processes: list[Process] = []
         ensure_topics(cluster)
@@ -38,18 +46,20 @@ class Machines:
 
     def _answer(self, path: str) -> Answer:
         number = int(path.strip("/")) if path.strip("/").isdigit() else 0
+        if self.turned_away(next(address for _, address, of in reversed(self.site.came) if of == path)):
+            return 429, "text/html", b""
         links = "".join(f"<a href=/{at}>{at}</a>" for at in (2 * number, 2 * number + 1) if at <= self.pages)
         return (200, "text/html", f"<title>{number}</title>{links}".encode()) if number else (404, "text/html", b"")
 
-    def worker(self, stage: str, setting: str = "") -> Process:
+    def worker(self, stage: str, *settings: str) -> Process:
         """One more worker."""
-        process = crawlog("worker", stage, *self._options, *(["-s", setting] if setting else []))
+        process = crawlog("worker", stage, *self._options, *(part for one in settings for part in ("-s", one)))
         self.processes.append(process)
         return process
 
-    def lends(self, address: str) -> Process:
+    def lends(self, address: str, *more: str) -> Process:
         """A machine that lends an address; the fleet knows it."""
-        process = self.worker("exit", f'exits.addresses=["{address}"]')
+        process = self.worker("exit", f'exits.addresses=["{address}"]', *more)
         until(lambda: process.poll() is not None or address in self.lent(), f"{address} is lent")
         return process
 
@@ -152,5 +162,30 @@ def test_a_third_machine_joins_and_one_dies(cluster: Settings, data: Path, there
         assert shortest_rest(machines) > 0.9 * DELAY_S
         view = next(one for one in list_jobs(cluster) if one.name == "j")
         assert (view.state, view.counts.fetched, view.counts.failed) == ("finished", machines.pages, 0)
+    finally:
+        machines.close()
+
+
+@pytest.mark.long
+def test_a_machine_that_a_site_bans_gets_a_new_address(
+    cluster: Settings, data: Path, there: list[str], tmp_path: Path
+) -> None:
+    """It learns of the ban from the fetch worker, redials its own line once, and serves again."""
+    script, calls = tmp_path / "redial.sh", tmp_path / "calls"
+    script.write_text(f'#!/bin/sh\necho "$CRAWLOG_EXIT" >> {calls}\n')
+    script.chmod(0o700)
+    machines = Machines(cluster, there, data, pages=1_000)
+    machines.turned_away = lambda address: (
+        address == SECOND and not calls.exists() and len(machines.by_exit().get(SECOND, ())) > 20
+    )
+    try:
+        machines.lends(SECOND, f'exits.redial={{"*@{SECOND}": "{script}"}}', "exits.redial_pause_s=0.1")
+        submitted = machines.submit(DELAY_S)
+        assert submitted.wait() == 0, submitted.communicate()
+        view = next(one for one in list_jobs(cluster) if one.name == "j")
+        assert (view.counts.fetched, view.counts.failed) == (machines.pages, 0)
+        (name,) = calls.read_text().split()
+        assert name.endswith(f"@{SECOND}")
+        assert len(machines.by_exit()[SECOND]) > 100
     finally:
         machines.close()

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,8 @@ from crawlog.streams.exits.tickets import own_key
 from crawlog.streams.exits.ways import DIRECT, Exit
 from crawlog.streams.requests.request import Proxy
 from crawlog.streams.settings.settings import Settings
+from tests.support.proxies import server_tls
+from tests.support.raw_http import served
 from tests.support.sites import Site, sites
 
 
@@ -156,3 +159,15 @@ async def test_an_exit_worker_with_a_new_nonce_has_a_new_address() -> None:
         client.use((way._replace(proxy=way.proxy._replace(user="new")),))
         assert client.exits.figures(time.monotonic())["a"].rests_at == 0
         assert await got(client, f"{site.origin}/") == (200, "", "a")
+
+
+async def test_tls_goes_through_an_exit_worker_end_to_end(tmp_path: Path) -> None:
+    """The certificate is the site's, for the name that the exit resolved; the exit sees no byte of the request."""
+    tls = server_tls(tmp_path)
+    site = Site()
+    async with served(site, tls) as port, sites(ca_file=tmp_path / "cert.pem") as client, lent() as (server, way):
+        client.use((way,))
+        assert await got(client, f"https://name.test:{port}/") == (200, "", "m")
+        assert await got(client, f"https://other.test:{port}/") == (None, "tls_certificate", "m")
+    assert len(site.requests) == 1
+    assert server.bytes > len(site.answer)

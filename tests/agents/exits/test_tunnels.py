@@ -10,7 +10,7 @@ import pytest
 from crawlog.agents.client.connections import GuardedResolver, Refused
 from crawlog.agents.exits import tunnels
 from crawlog.agents.exits.tunnels import ExitServer, FleetKeys
-from crawlog.schemas.progress import Progress
+from crawlog.schemas.progress import ExitFigures, Progress
 from crawlog.streams.exits.tickets import Ticket, TicketKey
 from crawlog.streams.settings.settings import Settings
 from tests.support.sites import Site, sites
@@ -219,3 +219,18 @@ async def test_an_exit_that_ends_lets_answers_end_first() -> None:
         await closing
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
+
+
+def test_an_exit_learns_from_fetch_workers_that_it_is_banned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it rests for a host; a fetch worker that reports no more has no say and no ticket."""
+    keys = FleetKeys()
+    keys.take(Progress("v", "fetch", 0, 0.0, ticket_key="k", exits={"m": ExitFigures(requests=5, bans=2)}))
+    assert keys.bans("m") == 0
+    keys.take(Progress("w", "fetch", 0, 0.0, ticket_key="l", exits={"m": ExitFigures(bans=1, rests_at=1)}))
+    keys.take(Progress("w", "fetch", 1, 0.0, ticket_key="l"))  # of a further partition: without figures
+    assert (keys.bans("m"), keys.bans("other")) == (3, 0)
+    assert keys.has("k")
+    monkeypatch.setattr(tunnels, "KNOWN_S", 0.0)
+    assert not keys.has("k")
+    keys.take(Progress("u", "fetch", 0, 0.0, ticket_key="u"))
+    assert keys.bans("m") == 0
