@@ -29,7 +29,8 @@ LARGEST = float_info.max
 GREATEST, LEAST = "<max>", "<min>"
 
 
-# What has changed on a page since it was parsed before. `same` also of a page that has no items, and had none.
+# What has changed on a page since it was parsed before. `same` also of a page that has no items, and had none; a page
+# that is gone stays `gone`.
 Change = Literal["", "new", "changed", "same", "gone"]
 
 
@@ -45,7 +46,7 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
         stats: Stats that the page changed, as differences; see `START_STATS` and `GREATEST`.
         unread: Why no callback of the spider got the page; empty if one did.
         change: Only for jobs whose URLs are due again; empty also for an answer that does not say, such as a 503. A
-            record that is not `same` is in crawl.changes, too.
+            record that is not `same` is in crawl.changes, too, if the page was not gone before.
         was: (partition, offset) in crawl.items of the record with the items before; None if there were none.
     """
 

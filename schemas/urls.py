@@ -172,7 +172,8 @@ class PageChange(msgspec.Struct, omit_defaults=True, frozen=True):
     Attributes:
         url, row, priority: As in the page's done.
         page: Offset of the page in crawl.pages; its partition is the record's.
-        digest: Of the items, or of the links where there are no items; `GONE` for a page that is gone.
+        digest: Of the items, or of the links where there are no items. Of a page that answers with 404 or 410 it is
+            `GONE` if the page was there before, else `MISSING`.
         item: (partition, offset) in crawl.items of the record that had these items first; None without items.
     """
 
@@ -184,7 +185,7 @@ class PageChange(msgspec.Struct, omit_defaults=True, frozen=True):
     priority: int = 0
 
 
-GONE = 1  # `PageChange.digest` of a page that answered with 404 or 410
+GONE, MISSING = 1, 2
 
 
 class Setting(NamedTuple):

@@ -70,8 +70,10 @@ def _where(event: Event) -> str:
 
 def _url_state(state: UrlState, now: float) -> str:
     reason = f" ({state.reason})" if state.reason else ""
-    if state.status == "waiting":
+    if state.status in ("waiting", "again"):
         left = f"due in {state.due_at - now:.0f} s" if state.due_at > now else "due"
+        if state.status == "again":
+            return f"done, {left} again{reason}"
         return f"waiting for attempt {state.attempt + 1}, {left}{reason}"
     return f"{state.status}{reason}"
 

@@ -266,10 +266,12 @@ class Inquiry:
         first = f": {rows[0].decode('utf-8', 'replace')}" if rows else ""
         count = counted(len(rows), "raw item" if item.raw else "row")
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+        more += f", {item.change}" if item.change else ""
         made = f"no callback ran: {item.unread}" if item.unread else f"{count}{first}{more}"
         what = f"parsed by {item.spider or '?'} from page {item.page[0]}:{item.page[1]} → {made}"
         detail = {"spider": item.spider, "page": list(item.page), "items": [msgspec.json.decode(row) for row in rows]}
         detail |= {"no_callback": item.unread} if item.unread else {}
+        detail |= {"change": item.change} if item.change else {}
         return Event(at, "items", partition, offset, "items", what, item.job, item.epoch, detail)
 
     def _dead(self, history: History, events: list[Event]) -> Iterator[Event]:

@@ -51,8 +51,8 @@ class UrlState(msgspec.Struct, frozen=True):
     """The state of a URL in a job at the end of the records that were read.
 
     Attributes:
-        status: `queued`, `waiting` for its next attempt, `began` (it may have been sent, and is never sent twice), the
-            end of its last attempt, or the verdict on its found.
+        status: `queued`, `waiting` for its next attempt, `again` (done, and due again), `began` (it may have been sent,
+            and is never sent twice), the end of its last attempt, or the verdict on its found.
         reason: The rule or the reason for the status.
         due_at: When a waiting URL is due, UTC epoch seconds; 0 for others.
         page: (partition, offset) of its newest page.
@@ -260,6 +260,9 @@ class History:
                 status = "began" if queued.began else "waiting" if kind == b"w" else "queued"
                 due_at = queued.due_ms / 1000
                 state = msgspec.structs.replace(last, status=status, attempt=queued.attempt, due_at=due_at)
+                if queued.again is not None and queued.is_again and not queued.attempt:
+                    every = f"every {queued.again.every_s:.0f} s"
+                    state = msgspec.structs.replace(state, status="again", reason=every)
             if not self._only or name == self._only:
                 states.append(state)
         return states

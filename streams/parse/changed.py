@@ -14,14 +14,14 @@ import xxhash
 
 from crawlog.schemas.items import Change
 from crawlog.schemas.pages import PageMeta
-from crawlog.schemas.urls import GONE, JobSpec
+from crawlog.schemas.urls import GONE, MISSING, JobSpec
 from crawlog.streams.spiders import Parsed, is_followed, is_redirect
 from crawlog.streams.url import fingerprint
 
 # Fields of the default spider's rows that say how the page was fetched, not what it is.
 OF_FETCH = frozenset(("status", "depth", "fetched_at"))
 
-_LEAST_DIGEST = GONE + 1
+_LEAST_DIGEST = MISSING + 1
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -32,12 +32,14 @@ class Changed(NamedTuple):
     Attributes:
         digest: Of the page now, as `PageChange` has it.
         is_there: Whether it has items.
+        is_news: Whether crawl.changes gets it.
         is_known: Whether the state learns nothing new: an unchanged page whose done says so.
     """
 
     change: Change
     digest: int
     is_there: bool
+    is_news: bool
     is_known: bool
 
 
@@ -50,15 +52,19 @@ def change_of(spec: JobSpec, meta: PageMeta, parsed: Parsed) -> Changed | None:
     if not (is_gone or is_followed(meta) or is_redirect(meta) or (spec.spider and parsed.items)):
         return None
     is_there = bool(parsed.items) and not is_gone
-    digest = GONE if is_gone else _digest(parsed, ignored(spec)) if is_there else _digest_of_links(meta, parsed)
+    if is_gone:
+        digest = GONE if was.item is not None or was.digest == GONE else MISSING
+    else:
+        digest = _digest(parsed, ignored(spec)) if is_there else _digest_of_links(meta, parsed)
     change: Change = "same"
     if is_there and was.item is None:
         change = "new"
-    elif was.item is not None and not is_there:
+    elif digest == GONE or (was.item is not None and not is_there):
         change = "gone"
     elif is_there and digest != was.digest:
         change = "changed"
-    return Changed(change, digest, is_there, meta.same_as is not None and digest == was.digest)
+    is_news = change != "same" and (is_there or was.item is not None)
+    return Changed(change, digest, is_there, is_news, meta.same_as is not None and digest == was.digest)
 
 
 def ignored(spec: JobSpec) -> Collection[str]:

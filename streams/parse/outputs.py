@@ -102,7 +102,7 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) ->
         awaited,
         dropped,
         at[0],
-        changed is not None and changed.change != "same",
+        changed is not None and changed.is_news,
         _change(at[1], meta, changed) if changed is not None and not changed.is_known else None,
         changed is not None and changed.change in ("new", "changed"),
     )

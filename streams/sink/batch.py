@@ -145,8 +145,11 @@ def entry(value: bytes | None, sink: SinkSpec, *, raw: bool = False, plain: bool
     if record.raw and not (raw or plain):
         raise RawItems
     mark = b"" if not raw else TAGGED if record.raw else PLAIN
-    block = lines(plain_rows(record) if plain else record.items, mark)
-    return Entry(_key(record), record.page, block, xxhash.xxh3_64_intdigest(block), len(record.items))
+    gave = record.items if not plain else plain_rows(record)
+    if sink.is_store and record.change == "gone":  # `on_gone` says what becomes of the rows that it had
+        gave = []
+    block = lines(gave, mark)
+    return Entry(_key(record), record.page, block, xxhash.xxh3_64_intdigest(block), len(gave))
 
 
 def _key(record: items.ItemsRecord) -> bytes:

@@ -159,6 +159,14 @@ def test_the_state_is_that_of_the_last_record_read() -> None:
     assert at[3][0].due_at == AT + 9
 
 
+def test_a_url_that_is_due_again_is_done_and_has_its_next_time() -> None:
+    """It is no URL that waits for an attempt, and nothing holds it."""
+    rules = u.RecrawlRules(60.0)
+    life = history(job(recrawl=rules, state="watching"), found(URL), done(URL, 1 << 16, at=AT))
+    (state,) = life.states()
+    assert (state.status, state.reason, state.due_at, life.holds()) == ("again", "every 60 s", AT + 60, [])
+
+
 def test_a_log_that_was_trimmed_has_its_jobs_from_elsewhere() -> None:
     """Without them every found would wait for its job's record."""
     life = History(URL, PLACES, supposed=[u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any")))])

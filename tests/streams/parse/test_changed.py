@@ -46,14 +46,15 @@ def test_pages_are_new_changed_same_and_gone_and_each_record_but_same_is_in_craw
     """By the page's own record of what it was, so that a replay gives the same."""
     stage, was = recurring(), Was()
     said: list[tuple[str, bool]] = []
-    for body, http in ((b"<p>1", 200), (b"<p>2", 200), (b"<p>2", 200), (b"", 404), (b"", 404), (b"<p>2", 200)):
+    answers = ((b"", 404), (b"<p>1", 200), (b"<p>2", 200), (b"<p>2", 200), (b"", 404), (b"", 410), (b"<p>2", 200))
+    for body, http in answers:
         record, (change,) = parsed(stage, body, was, http=http, fetched_at=float(len(said)))
         said.append((record.change, record.was is not None))
         was = Was(change.digest, change.item)
-    kinds = [("new", False), ("changed", True), ("same", False), ("gone", True), ("same", False), ("new", False)]
-    assert said == kinds
+    kinds = [("same", False), ("new", False), ("changed", True), ("same", False), ("gone", True), ("gone", False)]
+    assert said == [*kinds, ("new", False)]
     copies = [items.decode(value).change for value in stage.log.values(NAMES.changes)]
-    assert copies == [kind for kind, _ in kinds if kind != "same"]
+    assert copies == ["new", "changed", "gone", "new"]
     assert was.digest != GONE
 
 

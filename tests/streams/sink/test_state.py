@@ -85,6 +85,15 @@ def test_records_of_other_jobs_and_epochs_are_skipped() -> None:
     assert entry(value("u", (0, 0), {}, epoch=2), SinkSpec("j", "-", epoch=1)) is not None
 
 
+@pytest.mark.parametrize(("is_store", "rows"), [(True, 0), (False, 1)])
+def test_a_store_gets_no_row_of_a_page_that_is_gone(is_store: bool, rows: int) -> None:
+    """What it had is treated as `results.on_gone` says; a file has the row with its status 404."""
+    record = items.ItemsRecord("j", "u", (0, 0), [msgspec.Raw(b'{"status":404}')], change="gone")
+    kept = entry(items.encode(record), SinkSpec("j", "x", is_store=is_store))
+    assert kept is not None
+    assert kept.rows == rows
+
+
 def test_rows_are_lines_whatever_blanks_their_json_has() -> None:
     """An item is copied without being decoded, but never over two lines."""
     items = '[{"a":\n 1},{"b":"x\\ny"},{"c":"\x85\u2028\u2029"}]'
