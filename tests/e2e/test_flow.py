@@ -24,6 +24,24 @@ OPTIONS = ["-s", "network.allow_private=true", "-s", "robots.obey=false", "-s", 
 
 SECRET = "s3cret"
 
+LISTS = """
+from crawlog import Spider
+
+
+class Linked:
+    def process_item(self, item):
+        return {"links": [item["url"], None]}
+
+
+class Lists(Spider):
+    version = "1"
+    pipelines = [Linked]
+
+    def parse(self, response):
+        yield {"url": response.url}
+        yield from response.follow_all(css="a")
+"""
+
 POINTS = ("store.writing", "store.written", "hook.calling", "hook.called")
 """A worker dies at each of them once."""
 
@@ -104,15 +122,17 @@ class Post(http.server.BaseHTTPRequestHandler):
 def test_chain_group_last_job_feed_and_calls_of_their_ends_survive_a_kill_of_everything(
     fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Amid the rows of a feed, then between two failures of a call. Workers die around a write and a call, too."""
+    """Amid the rows of a feed, which pipelines make; then between two failures of a call. Workers die at POINTS."""
     lists, other, chained, last = (Numbered(last=number) for number in (PAGES // 2, 2, 2, 2))
     sites = (lists, other, chained, last)
     lists.holds_from, receiver = PAGES // 4, Receiver()
     spent, done_file = fleet.parent / "spent", fleet.parent / "done.json"
     spent.mkdir()
+    (fleet.parent / "lists.py").write_text(LISTS)
+    spider = ("--spider", fleet.parent / "lists.py")
     try:
-        submit(fleet, "lists", lists.url, "--group", "night", "--on-finish", receiver.url)
-        submit(fleet, "fed", "--feed", "lists:url", "--group", "night", "-o", "fed.jsonl", "--on-finish", "keep")
+        submit(fleet, "lists", lists.url, *spider, "--group", "night", "--on-finish", receiver.url)
+        submit(fleet, "fed", "--feed", "lists:links", "--group", "night", "-o", "fed.jsonl", "--on-finish", "keep")
         submit(fleet, "other", other.url, "--group", "night", "--after", "fed")
         submit(fleet, "chained", chained.url, "--after", "lists", "--after", "other")
         submit(fleet, "last", last.url, "--after", "group:night", "--after", "chained")
