@@ -2,19 +2,21 @@
 
 import io
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
-from crawlog.agents.seed import Source, collect, plant
+from crawlog.agents.seed import Source, collect, plant, scope_names
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.schedules import JobSchedule, Planned, RunJob
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams import crash_points
 from crawlog.streams.cluster import log_bounds, log_end
 from crawlog.streams.control import create_job
-from crawlog.streams.errors import CrawlError, EngineError, InvalidState
+from crawlog.streams.errors import CrawlError, EngineError, InvalidState, Misconfigured
 from crawlog.streams.log import CommandProducer, Producer, Topics, partition_count
 from crawlog.streams.schedules import NO_TIME, run_names, stamp
 
@@ -58,23 +60,38 @@ class RunCreator:
 
     def _begin(self, producer: Producer, schedule: str, name: str, job: RunJob, copy: JobCopy | None, at: str) -> None:
         by = f"schedule {schedule}"
-        if copy is None:
-            since = log_end(self._settings, self._topics.control)
-            copy = create_job(self._settings, producer, self._topics, name, self._spec(job, by, at), 0, since)
-        if copy.spec.by != by:
-            raise InvalidState(f"there is such a job already, which {copy.spec.by or 'somebody else'} has submitted")
-        if not job.seeds or copy.spec.state in ("deleted", "cancelled"):
-            return
+        with ExitStack() as opened:
+            source = None
+            if job.seeds and (copy is None or copy.spec.state not in ("deleted", "cancelled")):
+                source = self._source(opened, name, job, is_created=copy is not None)
+            if copy is None:
+                since = log_end(self._settings, self._topics.control)
+                copy = create_job(self._settings, producer, self._topics, name, self._spec(job, by, at), 0, since)
+            if copy.spec.by != by:
+                raise InvalidState(f"there is such a job already, which {copy.spec.by or 'somebody'} has submitted")
+            if source is not None:
+                plant(self._settings, producer, name, source, report=_said(name), begun=copy)
+
+    def _source(self, opened: ExitStack, name: str, job: RunJob, *, is_created: bool) -> Source:
+        """The seeds, read before the job is created: without any it would wait for ever.
+
+        Raises: Misconfigured: there are none. EngineError: the same, of a job that is there: it gets them later.
+        """
         # As lines: an argument of a source might name a file of this machine.
         lines = "".join(f"{seed}\n" for seed in job.seeds if not seed.startswith(SITEMAP)).encode()
         sitemaps = [seed for seed in job.seeds if seed.startswith(SITEMAP)]
         given = [*(["-"] if lines else []), *sitemaps]
-
-        def say(line: str) -> None:
-            log.info("schedule_seeds", job=name, line=line)
-
-        with Source(given, io.BytesIO(lines), lambda url: collect(self._settings, url, say)) as source:
-            plant(self._settings, producer, name, source, report=say, begun=copy)
+        say = _said(name)
+        try:
+            source = opened.enter_context(
+                Source(given, io.BytesIO(lines), lambda url: collect(self._settings, url, say))
+            )
+            scope_names(source, job.spec.scope.kind)
+        except Misconfigured as error:
+            if is_created:
+                raise EngineError(str(error)) from None
+            raise
+        return source
 
     def _spec(self, job: RunJob, by: str, at: str) -> JobSpec:
         now, settings = time.time(), self._settings
@@ -91,3 +108,8 @@ class RunCreator:
             items=tuple(end for _, end in ends),
             outputs=tuple(one.check() for one in outputs),
         )
+
+
+def _said(job: str) -> Callable[[str], None]:
+    """Takes lines about the seeds of a job."""
+    return lambda line: log.info("schedule_seeds", job=job, line=line)

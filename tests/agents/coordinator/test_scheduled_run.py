@@ -11,6 +11,7 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.job_orders import JobFlow, OutputSpec
 from crawlog.schemas.schedules import JobSchedule, Planned, RunJob
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.log import Topics
 from crawlog.streams.schedules import NO_TIME, run_names
 from crawlog.streams.settings.settings import Settings
@@ -118,3 +119,21 @@ def test_an_output_that_names_a_path_is_an_error_of_its_job(log: Log) -> None:
     error = RunCreator(Settings(), Topics("crawl.")).create(bad, Planned("s", 1, AT, AT, names), {})
     assert "no plain name" in error
     assert log.created == []
+
+
+def test_a_job_whose_seeds_cannot_be_read_is_not_created(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for ever, and hold up its schedule. One that is there already gets them later."""
+
+    def collect(*_: Any) -> Any:
+        raise Misconfigured("sitemap:http://a.test/map.xml lists no URL of a.test: HTTP 404")
+
+    monkeypatch.setattr(scheduled_run, "collect", collect)
+    mapped = msgspec.structs.replace(ONE, jobs=(RunJob(JobSpec(), "", ("sitemap:http://a.test/map.xml",)),))
+    names = run_names(mapped, AT)
+    creator = RunCreator(Settings(), Topics("crawl."))
+    assert "HTTP 404" in creator.create(mapped, Planned("s", 1, AT, AT, names), {})
+    assert log.created == []
+    with pytest.raises(EngineError, match="HTTP 404"):
+        creator.create(mapped, Planned("s", 1, AT, AT, names), {names[0]: JobCopy(names[0], JobSpec(by=BY))})
+    unread = msgspec.structs.replace(ONE, jobs=(RunJob(JobSpec(), "", ("no url",)),))
+    assert "no URL in" in creator.create(unread, Planned("s", 1, AT, AT, run_names(unread, AT)), {})
