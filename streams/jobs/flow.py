@@ -11,6 +11,7 @@ noted: its outputs are complete. A group counts with the jobs that it has at tha
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from crawlog.schemas.control import JobCopy
@@ -39,10 +40,15 @@ class Flow:
 
     def __init__(self, control: ControlState) -> None:
         self._control = control
-        self._groups: dict[str, list[str]] = defaultdict(list)
-        for copy in control.of(JobCopy):
+
+    @cached_property
+    def _groups(self) -> dict[str, list[str]]:
+        """The jobs of each group; most jobs ask for none."""
+        groups: dict[str, list[str]] = defaultdict(list)
+        for copy in self._control.of(JobCopy):
             if copy.spec.flow is not None and copy.spec.flow.group and copy.spec.state != "deleted":
-                self._groups[GROUP + copy.spec.flow.group].append(copy.job)
+                groups[GROUP + copy.spec.flow.group].append(copy.job)
+        return groups
 
     def predecessors(self, flow: JobFlow) -> Predecessors:
         """Those of a job of this flow, as they are now."""
