@@ -224,15 +224,15 @@ Blame = Literal["site", "silence", "proxy", "unknown", "broken_off"]
 
 
 def _blame(proxy: Proxy | None, scheme: str, error: BaseException) -> Blame:
-    if proxy is None:
-        return "site"
     if isinstance(error, ProxyFailed):
         return "proxy"
     if isinstance(error, ProxyTimeoutError):
         return "unknown"
-    if proxy.is_socks:
-        return "site"
-    return _blame_http(urlsplit(proxy.url).hostname, scheme, error)
+    if proxy is not None and not proxy.is_socks:
+        blame = _blame_http(urlsplit(proxy.url).hostname, scheme, error)
+        if blame != "site":
+            return blame
+    return "silence" if isinstance(error, TimeoutError) else "site"
 
 
 def _blame_http(proxy: str | None, scheme: str, error: BaseException) -> Blame:
@@ -242,10 +242,8 @@ def _blame_http(proxy: str | None, scheme: str, error: BaseException) -> Blame:
         return "site" if error.status in TUNNELLED_NOT else "proxy"
     if isinstance(error, aiohttp.ClientConnectorError):
         return "proxy" if error.host == proxy else "site"
-    if scheme != "http":  # the proxy has made a tunnel
+    if scheme != "http" or isinstance(error, TimeoutError):  # the proxy has made a tunnel, or nobody answered
         return "site"
-    if isinstance(error, TimeoutError):
-        return "silence"
     return "broken_off" if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) else "site"
 
 

@@ -92,13 +92,15 @@ class _State:
     Attributes:
         failures: In a row; at most one of them for each host that was silent behind it.
         silent: These hosts.
+        worked: Number of the last request that it let through, over all exits.
         held_until: Until then no request may go by it: it is redialed.
     """
 
-    __slots__ = ("failures", "figures", "held_until", "rest", "silent", "took")
+    __slots__ = ("failures", "figures", "held_until", "rest", "silent", "took", "worked")
 
     def __init__(self) -> None:
         self.works()
+        self.worked = 0
         self.held_until = NEVER
         self.figures = ExitFigures()
         self.took: deque[float] = deque(maxlen=MEDIAN_OF)
@@ -153,6 +155,7 @@ class Exits:  # long: each event of a request, and each question of the frontier
         self._hosts: OrderedDict[str, _AtHost] = OrderedDict()
         self._refused_by: OrderedDict[Hashable, list[str]] = OrderedDict()
         self.logged_in: frozenset[str] = frozenset()
+        self._worked = 0
         self.change(exits)
 
     def change(self, exits: Iterable[Exit]) -> None:
@@ -264,7 +267,11 @@ class Exits:  # long: each event of a request, and each question of the frontier
     def worked(self, way: Exit) -> None:
         """Note that an exit let a request through: it ends its rest for all hosts."""
         state = self._states.get(way.name)
-        if state is not None and (state.failures or state.rest.times):
+        if state is None:
+            return
+        self._worked += 1
+        state.worked = self._worked
+        if state.failures or state.rest.times:
             state.works()
 
     def failed(self, host: str, way: Exit, began: float, now: float, *, is_sure: bool = True) -> bool:
@@ -287,10 +294,14 @@ class Exits:  # long: each event of a request, and each question of the frontier
         state.failures += 1
         if not is_sure:
             state.silent.add(host)
-        if state.failures < FAILURES:
+        if state.failures < FAILURES or not (is_sure or self._has_better(state)):
             return False
         state.rest = state.rest.longer(began, now, REST_S, MOST_REST_S)
         return True
+
+    def _has_better(self, state: _State) -> bool:
+        """Whether another exit has worked since this one did: else the sites may be silent, and not the exit."""
+        return any(other.worked > state.worked for other in self._states.values())
 
     def refused(self, host: str, way: Exit, refusal: Refusal, began: float, now: float) -> None:
         """Note that a host refused an exit: it rests for the host, at once or after `REFUSALS` in a row."""

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp.resolver import AsyncResolver
 
@@ -12,9 +13,12 @@ from crawlog.agents.client.client import Client
 from crawlog.agents.client.request import OutgoingRequest, ProxyFailed
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas.requests import RequestRecord
+from crawlog.streams.exits.exits import Exits
+from crawlog.streams.exits.ways import Exit, read_exit
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.job_spec import own_policy
+from crawlog.streams.job_spec import own_policy, request_rules
 from crawlog.streams.requests.request import basic, read_proxy
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.proxies import Socks
 from tests.support.sites import Site, sites
@@ -208,3 +212,16 @@ async def test_a_request_that_names_no_proxy_goes_by_those_of_the_worker() -> No
         answer = await client.get(HttpRequest(URL, record=RequestRecord("POST", body=b"a=1")))
     assert answer.http == 200
     assert proxy.requests[0].startswith(f"POST {URL} HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("url", ["http://a.test/", "https://a.test/"])
+@pytest.mark.parametrize("way", ["http://p:1", "socks5h://p:1", ""])
+@pytest.mark.parametrize(("error", "counts"), [(aiohttp.SocketTimeoutError(), 1), (aiohttp.ClientPayloadError(), 0)])
+def test_silence_behind_an_exit_counts_for_it_too(url: str, way: str, error: Exception, counts: int) -> None:
+    """It is the site's failure all the same: the site may have been asked. A bad body is the site's alone."""
+    one = read_exit(way) if way else Exit("10.0.0.5", "address", address="10.0.0.5")
+    exits = Exits([one])
+    outgoing = OutgoingRequest(url)
+    outgoing.go_out(exits, request_rules(Settings()), "", one)
+    assert outgoing.blame(error) == ("silence" if counts else "site")
+    assert exits.figures(0.0)[one.name].failures == counts

@@ -138,9 +138,18 @@ def test_an_exit_that_works_rests_no_longer() -> None:
 
 def test_one_silent_host_makes_no_exit_rest_for_others() -> None:
     """Perhaps it is the host that is silent. Several hosts in a row are the exit's fault."""
-    known, pool = exits(1)
+    known, pool = exits(2)
+    known.worked(pool[1])
     assert not any(known.failed("mute", pool[0], at, at, is_sure=False) for at in (0.0, 100.0, 1000.0, 9000.0))
     assert [known.failed(host, pool[0], 1e5, 1e5, is_sure=False) for host in ("two", "three")] == [False, True]
+
+
+def test_where_no_exit_works_silent_hosts_make_none_rest_for_others() -> None:
+    """At the end of a crawl only silent hosts may be left."""
+    known, pool = exits(2)
+    known.worked(pool[0])
+    assert not any(known.failed(host, pool[0], at, at, is_sure=False) for at, host in enumerate(HOSTS))
+    assert known.pick("other", rules(), 1e5) in pool
 
 
 @pytest.mark.parametrize(
