@@ -189,7 +189,8 @@ def _lends(one: "WorkerView") -> str:
 
 def ordered_line(worker: "WorkerView", action: str) -> str:
     """What a worker that was told to end does, and what may start another one after it was drained."""
-    told = f"worker {worker.id} (pid {worker.pid}) is told to {action}: it hands its partitions over and ends"
+    how = "it lets answers under way end" if worker.stage == "exit" else "it hands its partitions over"
+    told = f"worker {worker.id} (pid {worker.pid}) is told to {action}: {how} and ends"
     if action == "drain" and not worker.supervisor:
         told += ". It is none of `crawlog up`: what started it (Docker, systemd) may start another one; stop it there"
     return told

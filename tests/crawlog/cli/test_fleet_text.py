@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawlog.cli.fleet_text import changed, job_lines, ordered_line, output_text
+from crawlog.cli.fleet_text import changed, job_lines, ordered_line, output_text, worker_lines
 from crawlog.streams.fleet import JobView, OutputView, WorkerView
 
 
@@ -48,6 +48,13 @@ def test_drain_tells_that_a_worker_of_no_up_may_be_started_again(action: str, su
     line = ordered_line(WorkerView("fetch-0", "fetch", "m1", 7, supervisor=supervisor), action)
     assert line.startswith(f"worker fetch-0 (pid 7) is told to {action}: ")
     assert ("may start another one" in line) == is_told
+
+
+def test_a_worker_that_lends_its_address_is_listed_with_it() -> None:
+    """With the place at which the fleet reaches it; it owns nothing that it could hand over."""
+    worker = WorkerView("w", "exit", "m2", 7, exits={"m2": "10.0.0.7:6801"}, tunnels=3)
+    assert worker_lines([worker])[1].endswith("lends m2 at 10.0.0.7:6801; 3 tunnels")
+    assert "it lets answers under way end and ends" in ordered_line(worker, "stop")
 
 
 @pytest.mark.parametrize(
