@@ -104,10 +104,12 @@ class HookCaller:
             async with asyncio.timeout(limit_s):
                 code = await process.wait()
         except TimeoutError:
-            return f"the command did not end within {limit_s:.0f} s (hooks.timeout_s)"
+            return f"the command did not end within {limit_s:g} s (hooks.timeout_s)"
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # also what it has left
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # also what it has started
+                await process.wait()
         return f"the command ended with code {code}" if code else ""
 
 
