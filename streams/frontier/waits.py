@@ -14,10 +14,9 @@ WAITING_IN_MEMORY = 20_000  # Waiting URLs of one partition in memory, about; la
 
 MOST_DUE = 1_000  # URLs that are due again are counted up to this
 
-SOON, SOON_S = (
-    0.05,
-    60.0,
-)  # Part of `recrawl.age`, at most so many seconds, that a job waits for the next URL that is due
+# Part of `recrawl.age`, or of `recrawl.min_age` where it is adaptive, at most so many seconds, that a job waits for the
+# next URL that is due.
+SOON, SOON_S = 0.05, 60.0
 
 
 class RetryWaits:
@@ -87,14 +86,15 @@ class RetryWaits:
                 yield key, row, host, domain
 
     def due_again(self, job: JobState) -> int:
-        """Waiting URLs of a job that were done before and are due within `SOON` of its `recrawl.age`, up to `MOST_DUE`.
+        """Waiting URLs of a job that were done before and are due soon, up to `MOST_DUE`.
 
         A job with some is not at its end: it would begin again in a moment. Those in flight count, too.
         """
         if not job.counts.again:
             return 0
-        age_s = job.spec.recrawl.age
-        soon_s = min(age_s * SOON, SOON_S) if age_s is not None else 0.0
+        rules = job.spec.recrawl
+        least_s = min(rules.age or 0.0, rules.min_age if rules.adaptive else inf)
+        soon_s = min(least_s * SOON, SOON_S)
         until = r.due_key(int(max(self._schedule.wall() + soon_s, 0.0) * 1000), job.number, 0, 0)
         rows = self._fold.rows
         due = 0

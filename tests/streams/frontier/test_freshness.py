@@ -8,7 +8,7 @@ import pytest
 
 from crawlog.schemas import urls as u
 from crawlog.streams.frontier.host import Task
-from tests.support.dispatching import Rests, World
+from tests.support.dispatching import WALL, Rests, World
 from tests.support.folding import State
 
 PAGES = 1_000
@@ -95,3 +95,20 @@ def test_adaptive_intervals_find_more_changes_than_a_fixed_one_with_twice_their_
     again = State(*site.log)
     again.checkpoint()
     assert dict(again.base.scan(b"")) == dict(site.base.scan(b""))
+
+
+@pytest.mark.parametrize(("rules", "soon_s"), [(u.RecrawlRules(600.0), 30.0), (RULES, 3.0)])
+def test_a_job_waits_for_urls_that_are_due_within_a_twentieth_of_its_shortest_interval(
+    rules: u.RecrawlRules, soon_s: float
+) -> None:
+    """Else a run of a job with a busy page would never end."""
+    world = World(Rests(0.0))
+    world.job(recrawl=rules)
+    world.find("http://a.com/")
+    world.fetched(world.next_page())
+    world.fold_dones()
+    (job,), waits = world.fold.jobs.values(), world.frontier.owned[0].waits
+    age_s = rules.age or 0.0
+    for left_s, due in ((soon_s + 1, 0), (soon_s - 1, 1)):
+        world.wall = WALL + age_s - left_s
+        assert waits.due_again(job) == due
