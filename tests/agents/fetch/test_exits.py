@@ -71,7 +71,7 @@ async def test_no_url_is_given_up_where_exits_are_banned_dead_or_silent(
     urls = [f"http://shop.test/{number}" for number in range(PAGES)]
     async with AsyncExitStack() as stack:
         proxies = (*await named(stack, **good, **bad), "dead=http://127.0.0.1:1")
-        options: dict[str, Any] = {"exits__policy": "request", "fetch__first_byte_timeout_s": 0.3}
+        options: dict[str, Any] = {"exits__policy": "request", "fetch__first_byte_timeout_s": 2.0}
         world = await stack.enter_async_context(
             running(tmp_path, monkeypatch, RealWeb(), exits__proxies=proxies, **options)
         )
