@@ -421,7 +421,7 @@ class Child:
         kept: What they count at a time; 0 for the number of items.
     """
 
-    is_fed = False
+    goes_on = False
 
     def __init__(self) -> None:
         self.calls: list[str] = []

@@ -63,7 +63,7 @@ class Seen:
 class Process:
     """The child, in this process."""
 
-    is_fed = False
+    goes_on = False
 
     def __init__(self) -> None:
         spider = SimpleNamespace(pipelines=[Seen], closed=Seen.said.append)
@@ -275,7 +275,7 @@ async def test_by_the_setting_it_goes_on_behind_the_last_row(bench: Bench) -> No
 
 async def test_rows_of_a_job_that_is_fed_are_not_made_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no end: each kill would send all its items to a database again."""
-    monkeypatch.setattr(Process, "is_fed", True)
+    monkeypatch.setattr(Process, "goes_on", True)
     bench.give("a", {"n": 1})
     await bench.work()
     bench.kill_all()
@@ -299,12 +299,12 @@ async def test_an_item_that_fails_is_a_dead_letter_once(bench: Bench) -> None:
     assert items.decode(letter.value).url == "a", "a redrive sends it again"
 
 
-@pytest.mark.parametrize("is_fed", [False, True])
+@pytest.mark.parametrize("goes_on", [False, True])
 async def test_an_item_that_failed_is_tried_again_when_its_record_comes_again(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_fed: bool
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
     """A redrive of its letter, or the next fetch of its page."""
-    monkeypatch.setattr(Process, "is_fed", is_fed)
+    monkeypatch.setattr(Process, "goes_on", goes_on)
     bench.give("a", {"n": 1, "fails": True})
     await bench.work()
     monkeypatch.setattr(Seen, "process_item", lambda _self, item, _spider: {"n": item["n"]})

@@ -61,6 +61,24 @@ def test_an_every_that_means_nothing_is_refused_when_the_spider_is_loaded(
         load_runner(SpiderRef(str(path)))
 
 
+@pytest.mark.parametrize(
+    ("of_class", "args", "age"),
+    [
+        ('age = "7d"', (), "7d"),
+        ('age = "7d"', (("age", "1h"),), "7d"),  # an argument of the spider's own
+        ('age = "7d"; settings = {"recrawl.age": "1d"}', (), "1d"),
+        ("pass", (), None),
+    ],
+)
+def test_the_age_of_a_spiders_class_is_a_setting_of_its_job(
+    tmp_path: Path, of_class: str, args: tuple[tuple[str, str], ...], age: str | None
+) -> None:
+    """What the spider's own settings say comes first."""
+    path = tmp_path / "rows.py"
+    path.write_text(REPEATED.replace("    def parse", f"    {of_class}\n    def parse"))
+    assert load_runner(SpiderRef(str(path), args)).facts.settings.get("recrawl.age") == age
+
+
 def test_each_start_of_an_every_has_unfiltered_requests_of_its_own(tmp_path: Path) -> None:
     """The same one asks for them once, however often it begins; a plain URL is the same URL in all of them."""
     path = tmp_path / "rows.py"
