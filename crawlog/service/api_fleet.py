@@ -1,4 +1,4 @@
-"""The fleet and its code: status, workers, slowest hosts, lag of stages, topics, settings; deployed projects."""
+"""The fleet and its code: status, workers, slowest hosts, exits, lag of stages, topics, settings; deployed projects."""
 
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from crawlog.commands.projects import (
 )
 from crawlog.jobs.schedules import follow_project
 from crawlog.streams.cluster import log_bounds
-from crawlog.streams.fleet import HostView, StageView, WorkerView, letters_of
+from crawlog.streams.fleet import ExitView, HostView, StageView, WorkerView, letters_of
 from crawlog.streams.log import Topics
 from crawlog.streams.settings import masked, values
 
@@ -75,6 +75,10 @@ def _workers(call: ApiCall) -> tuple[WorkerView, ...]:
 
 def _hosts(call: ApiCall) -> tuple[HostView, ...]:
     return call.fleet.status().hosts
+
+
+def _exits(call: ApiCall) -> tuple[ExitView, ...]:
+    return call.fleet.status().exits
 
 
 def _stages(call: ApiCall) -> list[StageView]:
@@ -165,6 +169,7 @@ ENDPOINTS = (
     ApiEndpoint("GET", "/status", "read", "The fleet in numbers", StatusAnswer, _status),
     ApiEndpoint("GET", "/workers", "read", "Living workers of all machines", tuple[WorkerView, ...], _workers),
     ApiEndpoint("GET", "/hosts", "read", "The slowest hosts", tuple[HostView, ...], _hosts),
+    ApiEndpoint("GET", "/exits", "read", "Exits of fetch workers", tuple[ExitView, ...], _exits),
     ApiEndpoint("GET", "/stages", "read", "Stages with their lag", list[StageView], _stages),
     ApiEndpoint("GET", "/topics", "read", "Topics with their offsets", list[TopicView], _topics),
     ApiEndpoint("GET", "/settings", "read", "Settings in force, secrets hidden", list[SettingView], _settings),
