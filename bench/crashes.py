@@ -90,6 +90,7 @@ def try_point(folder: Path, point: str, count: int) -> Case:
     spent = folder / "spent"
     spent.mkdir(parents=True)
     settings = {"politeness.delay_s": DELAY_S, "fetch.concurrency": CONCURRENCY, "state.checkpoint_s": 0.3}
+    settings["recrawl.age"] = 86_400  # so that parse writes changes
     with Cluster(folder, hosts=HOSTS, pages=PAGES, settings=settings) as crawl:
         crawl.environment = {VARIABLE: f"{spent} {point}:{count}"}
         crawl.start()

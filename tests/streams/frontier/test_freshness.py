@@ -97,6 +97,21 @@ def test_adaptive_intervals_find_more_changes_than_a_fixed_one_with_twice_their_
     assert dict(again.base.scan(b"")) == dict(site.base.scan(b""))
 
 
+def test_a_sitemap_that_is_read_every_half_hour_spares_the_requests_of_unchanged_pages() -> None:
+    """Each page is asked for once, and once more for each time that the sitemap lists it with a later `lastmod`."""
+    site = ChangingSite(8)
+    site.job(recrawl=u.RecrawlRules(3600.0))
+    for read in range(16):
+        changed = {url: times[at - 1] for url, times in site.changes.items() if (at := bisect(times, site.wall))}
+        wanted = {url for url, at in changed.items() if at > site.wall - 1800} if read else set(site.changes)
+        urls = [u.FoundUrl(url, lastmod=changed.get(url, site.began - 60)) for url in site.changes]
+        site.take(u.encode(u.UrlsRecord("j", at=site.wall, urls=urls)))
+        site.done.clear()
+        assert set(site.drain_until(1799)) == wanted
+        assert set(site.done.values()) == {1}
+        site.pass_time(site.began + 1800 * (read + 1) - site.wall)
+
+
 @pytest.mark.parametrize(("rules", "soon_s"), [(u.RecrawlRules(600.0), 30.0), (RULES, 3.0)])
 def test_a_job_waits_for_urls_that_are_due_within_a_twentieth_of_its_shortest_interval(
     rules: u.RecrawlRules, soon_s: float
