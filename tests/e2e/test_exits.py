@@ -97,6 +97,8 @@ class Machines:
 
 DELAY_S = 0.05
 
+SLOW_S = 0.1  # Beside it the time of a tunnel does not count, on a slow machine either
+
 OWN, SECOND, THIRD = "127.0.0.11", "127.0.0.12", "127.0.0.13"
 
 
@@ -122,14 +124,14 @@ def test_two_machines_share_the_requests_to_one_site(cluster: Settings, data: Pa
 
     The exit is listed among the workers, doctor reaches it, and an order ends it.
     """
-    machines = Machines(cluster, there, data, pages=120)
+    machines = Machines(cluster, there, data, pages=80)
     try:
         exit_worker = machines.lends(SECOND)
-        submitted = machines.submit(DELAY_S)
+        submitted = machines.submit(SLOW_S)
         assert submitted.wait() == 0, submitted.communicate()
         assert machines.asked() == {f"/{number}": 1 for number in range(1, machines.pages + 1)}
         assert_shared(machines, {OWN, SECOND}, first_by(machines, SECOND))
-        assert shortest_rest(machines) > 0.9 * DELAY_S
+        assert shortest_rest(machines) > 0.9 * SLOW_S
         (worker,) = (one for one in list_workers(cluster) if one.stage == "exit")
         assert (worker.pid, worker.partitions) == (exit_worker.pid, ())
         assert [one.status for one in examine(cluster) if one.check == "exits"] == ["ok"]

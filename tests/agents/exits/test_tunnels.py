@@ -173,12 +173,12 @@ def _only_outside(connect: Callable[..., Awaitable[None]]) -> Callable[..., Awai
 
 async def test_heads_without_end_or_measure_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head of more than 8 KiB, one that does not end, and one that is no HTTP."""
-    monkeypatch.setattr(tunnels, "HEAD_S", 0.2)
     async with lent() as (server, port):
+        assert (await answer(port, b"\x00\xff\r\n\r\n")).split()[1] == b"405"
+        monkeypatch.setattr(tunnels, "HEAD_S", 0.2)
         for sent in (b"CONNECT a.test:80 HTTP/1.1\r\nX: " + b"x" * 20_000, b"CONNECT a.test:80", b"\x16\x03\x01"):
             with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                 await answer(port, sent)
-        assert (await answer(port, b"\x00\xff\r\n\r\n")).split()[1] == b"405"
         assert server.opened == 0
 
 
