@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from crawlog.cli import deploying
 from crawlog.commands import projects
+from crawlog.jobs import schedules
 
 
 def test_deploy_answers_on_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,6 +17,7 @@ def test_deploy_answers_on_standard_output(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(deploying, "reachable_log", nullcontext)
     monkeypatch.setattr("crawlog.streams.log.ensure_topics", lambda *_: None)
     monkeypatch.setattr(projects, "deploy", lambda *_: found)
+    monkeypatch.setattr(schedules, "follow_project", lambda *_: None)
     done = CliRunner().invoke(deploying.deploy, [str(tmp_path)], standalone_mode=False)
     assert done.exception is None
     assert done.stdout.splitlines() == [
