@@ -244,9 +244,12 @@ def _exits(settings: "Settings") -> Iterator[Finding]:
         except OSError as error:
             advice = "give this machine the address (`ip address add`), or take it out of exits.addresses"
             yield Finding("exits", "fail", f"address {address}: {error.strerror}", advice)
-    if not settings.kafka.bootstrap:
-        return  # the local engine listens on loopback only
+    from crawlog.streams.log import has_topics
+
     from .control import list_workers
+
+    if not settings.kafka.bootstrap or not has_topics(settings):
+        return  # the local engine listens on loopback only
 
     for name, place in (found for worker in list_workers(settings) for found in worker.exits.items()):
         at = urlsplit(f"//{place}")

@@ -902,7 +902,7 @@ def test_topics_starts_the_engine_and_stops_it(crawlog: Command, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["name"] for row in rows] == [
-        f"crawl.{name}" for name in ["urls", "pages", "items", "dead", "control", "progress", "code", "logs"]
+        f"crawl.{name}" for name in ["urls", "pages", "items", "changes", "dead", "control", "progress", "code", "logs"]
     ]
     assert not (tmp_path / ".crawlog" / "kafka" / "broker.json").exists()
     assert crawlog("doctor").stdout.count("not running") == 1
