@@ -16,7 +16,7 @@ from crawlog.streams.errors import DamagedLog
 
 PROMISED = {
     *("BadAnswer", "ConnectionFailed", "DnsFailed", "Failure", "FetchError", "HttpError", "NotSent", "TimedOut"),
-    *("DropItem", "Request", "Response", "Rule", "Spider", "TlsFailed", "Tried", "try_page"),
+    *("DropItem", "Request", "Response", "Rule", "Spider", "TlsFailed", "Tried", "every", "try_page"),
     *("Settings", "Sink", "SnapshotStore", "Store", "Summary", "Transport", "crawl"),
     *("CrawlError", "EngineError", "Misconfigured", "GiveUp", "RetryLater", "__version__"),
 }
