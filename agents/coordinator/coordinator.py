@@ -35,6 +35,7 @@ The worst race: the former owner wakes up.
 import asyncio
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,13 +51,14 @@ from crawlog.streams.log import Producer
 from .copies import Copies, Outgoing
 from .following import Following
 from .job_hooks import JobHooks
-from .scheduled_run import RunCreator
 from .schedules import Schedules
 
 if TYPE_CHECKING:
     from crawlog.agents.frontier import OwnedFrontier
     from crawlog.streams.fold import Answered, JobState
     from crawlog.streams.worker import CrawlApp
+
+    from .scheduled_run import RunCreator
 
 log = structlog.get_logger()
 
@@ -247,8 +249,14 @@ def attach(app: "CrawlApp", stage: "OwnedFrontier") -> Coordinator:
         app.add_future(producer.run(asyncio.Event()))
         return Copies(producer, stage.names, stage.partitions)
 
+    @cache
+    def creator() -> "RunCreator":
+        from .scheduled_run import RunCreator  # what reads seeds takes 14 MB: only a fleet with schedules pays
+
+        return RunCreator(stage.settings, stage.names)
+
     def schedules(jobs: FollowedJobs) -> Schedules:
-        return Schedules(jobs, RunCreator(stage.settings, stage.names).create)
+        return Schedules(jobs, lambda *run: creator().create(*run))
 
     duty = Coordinator(
         stage,
