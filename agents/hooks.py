@@ -5,11 +5,7 @@ HookCall ─► target: URL, or NAME of `hooks.targets` ─┬─ URL ──► 
 """
 
 import asyncio
-import os
-import shlex
-import signal
 import tempfile
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crawlog import __version__
@@ -18,12 +14,12 @@ from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.hooks import HookCall, signature
 from crawlog.streams.url import InvalidUrl, serialise
 
+from .own_command import started
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from crawlog.streams.settings import Settings
-
-OWN = "CRAWLOG_"  # Begins the names of settings in the environment
 
 ANSWER_BYTES = 1 << 10  # Of the answer's body, which nobody reads
 
@@ -87,29 +83,17 @@ class HookCaller:
         return "" if answer.http in TAKEN else f"it answered {answer.http}"
 
     async def _run(self, command: str, call: HookCall) -> str:
-        """Runs a command. It has no settings of ours in its environment: passwords may be among them."""
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
         limit_s = self._settings.hooks.timeout_s
         with tempfile.TemporaryFile() as body:  # a pipe of asyncio's is a socket, which no program opens as /dev/stdin
             body.write(call.body)
             body.seek(0)
             try:
-                program, *words = shlex.split(command)
-                process = await asyncio.create_subprocess_exec(
-                    program, *words, stdin=body, stdout=STDERR, env=environ, start_new_session=True
-                )
+                async with asyncio.timeout(limit_s), started(command, stdin=body, stdout=STDERR) as process:
+                    code = await process.wait()
+            except TimeoutError:
+                return f"the command did not end within {limit_s:g} s (hooks.timeout_s)"
             except (OSError, ValueError) as error:
                 return f"the command cannot be started: {error}"
-        try:
-            async with asyncio.timeout(limit_s):
-                code = await process.wait()
-        except TimeoutError:
-            return f"the command did not end within {limit_s:g} s (hooks.timeout_s)"
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # also what it has started
-                await process.wait()
         return f"the command ended with code {code}" if code else ""
 
 

@@ -8,11 +8,9 @@ One redial at a time in a worker: exits may share a line. The command is a setti
 """
 
 import asyncio
-import os
-import shlex
 import time
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Mapping
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Protocol
 from urllib.request import urlopen
@@ -20,6 +18,8 @@ from urllib.request import urlopen
 import structlog
 
 from crawlog.streams.settings import Settings
+
+from .own_command import OWN, started
 
 log = structlog.get_logger()
 
@@ -121,21 +121,9 @@ async def _perform(name: str, order: str) -> None:
         if order.startswith(("http://", "https://")):
             await asyncio.to_thread(_asked, order)
             return
-        environ = {key: value for key, value in os.environ.items() if not key.startswith("CRAWLOG_")}  # without secrets
-        running = await asyncio.create_subprocess_exec(
-            *shlex.split(order),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=environ | {"CRAWLOG_EXIT": name},
-            start_new_session=True,
-        )
-        try:
+        pipes = {"stdin": DEVNULL, "stdout": PIPE, "stderr": STDOUT}
+        async with started(order, env={f"{OWN}EXIT": name}, **pipes) as running:
             output, _ = await running.communicate()
-        except asyncio.CancelledError:
-            with suppress(ProcessLookupError):
-                os.killpg(running.pid, 9)
-            raise
     if running.returncode:
         last = (output.decode(errors="replace").strip().splitlines() or [""])[-1][:MOST_TOLD]
         raise RuntimeError(f"the command ended with {running.returncode}: {last}")
