@@ -33,6 +33,7 @@ class ExitLines:
         self._settings = settings
         self._client = client
         self._lists = client.lists
+        self._named = tuple(named_exits(settings, self._lists))
         self._read_at = time.monotonic()
         self._lent: dict[tuple[str, int], tuple[float, list[Exit]]] = {}
 
@@ -83,12 +84,13 @@ class ExitLines:
                         log.warning(
                             "exit_list_unread", number=number, error=list_fault(error), then="it stays as it was"
                         )
+                self._named = tuple(named_exits(self._settings, self._lists))
             self._client.use(self._ways(now))
             await asyncio.sleep(LOOK_S)
 
     def _ways(self, now: float) -> tuple[Exit, ...]:
         """All exits. Beside machines that lend theirs this machine is one, unless it has others of its own."""
-        named = tuple(named_exits(self._settings, self._lists))
+        named = self._named
         lent = [way for at, ways in list(self._lent.values()) if now - at < GONE_S for way in ways][:MOST_OFFERS]
         return (*named, *sorted(lent)) if named or not lent else (DIRECT, *sorted(lent))
 

@@ -170,10 +170,8 @@ class Reported(Protocol):
 
 def reports(stage: Reported) -> list[Progress]:
     """One report for each live partition, and for each that is not live yet since it is folded from its start."""
-    hosts, waiting = (
-        stage.frontier.slowest(HOSTS_SHOWN),
-        barred(stage.frontier.schedule, stage.frontier.queued, HOSTS_SHOWN),
-    )
+    hosts = stage.frontier.slowest(HOSTS_SHOWN)
+    waiting = barred(stage.frontier.schedule, stage.frontier.queued, HOSTS_SHOWN)
     exits = stage.frontier.schedule.exits.figures(time.monotonic())
     used = sorted(exits, key=lambda name: -exits[name].requests)[:MAX_EXITS]
     first = min(stage.live, default=None)

@@ -267,9 +267,7 @@ def run_schedule(settings: Settings, name: str) -> NextRun:
     control = read_control(settings, Topics(settings.kafka.prefix))
     one = _named(control, name)
     note = _note(control, one)
-    going_on = [
-        job for job in note.jobs if (copy := control.job(job)) and not control.end(job) and copy.spec.state != "deleted"
-    ]
+    going_on = [job for job in note.jobs if _goes_on(control, job)]
     if one.overlap == "skip" and (going_on or note.waiting):
         raise InvalidState(
             f"{', '.join(going_on[:3]) or 'a run'} of schedule {name} goes on, and --overlap skip leaves this one out:"
