@@ -64,6 +64,7 @@ _filter_number = Layout(">cIHB")
 QUEUE_KEY_BYTES = _queue.size
 QUEUE_PREFIX_BYTES = _host_queue.size
 _LAST_SEQUENCE = (1 << 64) - 1
+LAST_MS = (1 << 64) - 1  # Behind every time of the due-time index
 
 
 class Skip(msgspec.Struct, frozen=True, array_like=True):

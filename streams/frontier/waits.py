@@ -42,6 +42,9 @@ class RetryWaits:
         self._heap: list[tuple[float, bytes, int, str, str]] = []  # (due, key, due_ms, host, domain)
         self._from: bytes | None = None
         self._upto = inf
+        self._none_before: dict[
+            int, int
+        ] = {}  # by job: no URL is due again before; a scan for each look costs too much
         self.woken = 0
         self.left: set[int] = set()
 
@@ -50,6 +53,8 @@ class RetryWaits:
 
     def add(self, key: bytes, row: r.QueueRow, host: str, domain: str) -> None:
         """Take a URL that waits `row.wait_s` seconds from now on, or one without an attempt until it is due."""
+        if row.due_ms < self._none_before.get(number := r.job_of(key), 0):
+            self._none_before[number] = row.due_ms
         due = self._schedule.now() + (row.wait_s if row.attempt else self._left_s(row.due_ms, row.wait_s))
         if self._from is not None and _place(key, row.due_ms) >= self._from:
             self._upto = min(self._upto, due)
@@ -95,15 +100,19 @@ class RetryWaits:
         rules = job.spec.recrawl
         least_s = min(rules.age or 0.0, rules.min_age if rules.adaptive else inf)
         soon_s = min(least_s * SOON, SOON_S)
-        until = r.due_key(int(max(self._schedule.wall() + soon_s, 0.0) * 1000), job.number, 0, 0)
+        until_ms = int(max(self._schedule.wall() + soon_s, 0.0) * 1000)
+        if self._none_before.get(job.number, 0) >= until_ms:
+            return 0
         rows = self._fold.rows
-        due = 0
+        due, first_ms = 0, r.LAST_MS
         for key, _ in rows.scan(r.of_job(b"d", job.number)):
-            if key >= until or due >= MOST_DUE:
+            due_ms, _, host, sequence = r.unpack_due(key)
+            if due_ms >= until_ms or due >= MOST_DUE:
+                first_ms = due_ms
                 break
-            _, _, host, sequence = r.unpack_due(key)
             stored = rows.get(r.wait_key(job.number, host, sequence))
             due += stored is not None and r.read_queued(stored).is_again
+        self._none_before[job.number] = 0 if due else first_ms
         return due
 
     def load_due(self, now: float) -> None:

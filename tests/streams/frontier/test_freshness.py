@@ -127,3 +127,19 @@ def test_a_job_waits_for_urls_that_are_due_within_a_twentieth_of_its_shortest_in
     for left_s, due in ((soon_s + 1, 0), (soon_s - 1, 1)):
         world.wall = WALL + age_s - left_s
         assert waits.due_again(job) == due
+
+
+def test_a_job_that_watches_is_looked_through_only_when_something_may_be_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand of them are looked at every second; what is found meanwhile counts at once."""
+    world = World(Rests(0.0))
+    world.job(recrawl=u.RecrawlRules(600.0))
+    world.find("http://a.com/", itag="1")
+    world.fetched(world.next_page())
+    world.fold_dones()
+    (job,), waits = world.fold.jobs.values(), world.frontier.owned[0].waits
+    assert waits.due_again(job) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(world.fold.rows, "scan", lambda *_: pytest.fail("it is looked through once more"))
+        assert waits.due_again(job) == 0
+    world.find("http://a.com/", itag="2")
+    assert waits.due_again(job) == 1
