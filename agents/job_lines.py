@@ -23,6 +23,7 @@ from crawlog.schemas import log_lines
 from crawlog.schemas.log_lines import MAX_LINE, MAX_LINES, LogLine, LogLines
 from crawlog.streams import logs
 from crawlog.streams.errors import AccessDenied, GiveUp
+from crawlog.streams.line_rate import LineRate
 from crawlog.streams.log import Producer, Topics
 from crawlog.streams.printable import escaped
 
@@ -58,22 +59,6 @@ LAST_S = 0.3  # Time that the last lines have at a stop or a rebalance
 UNSURE = {"enable.idempotence": False, "acks": "1", "message.timeout.ms": GIVE_UP_MS}
 
 
-class _Rate:
-    """A token bucket."""
-
-    def __init__(self, lines_s: float, burst: int, now: float) -> None:
-        self._lines_s, self._burst = lines_s, burst
-        self._left, self._at = float(burst), now
-
-    def has_room(self, now: float) -> bool:
-        self._left = min(self._burst, self._left + (now - self._at) * self._lines_s)
-        self._at = now
-        return self._left >= 1.0
-
-    def use(self) -> None:
-        self._left -= 1.0
-
-
 class JobLines:
     """The lines that wait for crawl.logs.
 
@@ -87,8 +72,8 @@ class JobLines:
         self._lines: dict[str, deque[LogLine]] = {}
         self._count = 0
         self._lost: dict[str, int] = {}
-        self._rates: dict[str, _Rate] = {}
-        self._rate = _Rate(WORKER_LINES_S, WORKER_BURST, now())
+        self._rates: dict[str, LineRate] = {}
+        self._rate = LineRate(WORKER_LINES_S, WORKER_BURST, now())
 
     def heard(self, event: Mapping[str, Any]) -> None:
         """Take an event of the log, if it is about a job."""
@@ -132,7 +117,7 @@ class JobLines:
 
     def _has_room(self, job: str) -> bool:
         now = self._now()
-        rate = self._rates.pop(job, None) or _Rate(LINES_S, BURST, now)
+        rate = self._rates.pop(job, None) or LineRate(LINES_S, BURST, now)
         self._rates[job] = rate  # the last one that was used stands at the end
         if len(self._rates) > MOST_JOBS:
             del self._rates[next(iter(self._rates))]

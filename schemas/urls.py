@@ -431,6 +431,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_links: Links of one page that are looked at.
         digest: Of a body in its row; see the setting `results.digest`.
         times: How rows write times; see the setting `results.times`.
+        log: Least level of the spider's lines; see the setting `spider.log`.
         full_headers: Whether pages keep all headers of request and response.
         sitemaps: Whether sitemaps that a robots.txt names are followed.
         max_sitemap_bytes: Largest part of one sitemap that is read, decompressed.
@@ -477,6 +478,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     max_links: Annotated[int, Setting("links.max_per_page")] = 50_000
     digest: Annotated[Literal["sha256", "blake3", "none"], Setting("results.digest")] = "sha256"
     times: Annotated[Literal["epoch", "iso"], Setting("results.times")] = "epoch"
+    log: Annotated[Literal["debug", "info", "warning", "error"], Setting("spider.log")] = "info"
     full_headers: Annotated[bool, Setting("pages.headers", true_if="full")] = False
     sitemaps: Annotated[bool, Setting("sitemaps.follow")] = False
     max_sitemap_bytes: Annotated[int, Setting("sitemaps.max_bytes")] = 50 << 20

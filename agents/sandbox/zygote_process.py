@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from crawlog.streams.line_rate import LineRate
 from crawlog.streams.printable import escaped
 
 from .limits import ChildLimits
@@ -22,7 +23,7 @@ log = structlog.get_logger()
 
 MAX_LINE = 2000  # Longest line, characters; the rest is cut
 
-LINES, WINDOW_S = 500, 10.0  # Lines logged in a window of time; further ones are counted
+LINES_S, BURST = 40.0, 400  # Lines logged a second, and at once: fewer than crawl.logs takes. Further ones are counted
 
 READS = 4  # Reads in a row of 64 KiB each
 
@@ -40,9 +41,8 @@ class Printed:
         self._about = {"job": job} if job else {}
         self._file = -1
         self._begun = b""
-        self._lines = 0
+        self._rate = LineRate(LINES_S, BURST, time.monotonic())
         self._left_out = 0
-        self._window_s = 0.0
 
     def fileno(self) -> int:
         """The reading end; -1 if it is closed."""
@@ -70,7 +70,6 @@ class Printed:
             if not text:
                 break
             self._take(text)
-        self._tell_left_out()
 
     def _take(self, text: bytes) -> None:
         *lines, self._begun = (self._begun + text).split(b"\n")
@@ -79,20 +78,21 @@ class Printed:
             self._log(line)
 
     def _log(self, line: bytes) -> None:
-        now_s = time.monotonic()
-        if now_s - self._window_s > WINDOW_S:
-            self._tell_left_out()
-            self._window_s, self._lines = now_s, 0
-        self._lines += 1
-        if self._lines > LINES:
+        if not line.strip():
+            return
+        if not self._rate.has_room(time.monotonic()):
             self._left_out += 1
-        elif line.strip():
-            text = escaped(line[:MAX_LINE].decode(errors="backslashreplace"))
-            log.info("spider_printed", spider=self._path, line=text, **self._about)
+            return
+        self._tell_left_out()
+        self._rate.use()
+        text = escaped(line[:MAX_LINE].decode(errors="backslashreplace"))
+        log.info("spider_printed", spider=self._path, line=text, **self._about)
 
     def _tell_left_out(self) -> None:
-        if self._left_out and time.monotonic() - self._window_s > WINDOW_S:
-            log.warning("spider_prints_much", spider=self._path, lines_left_out=self._left_out, **self._about)
+        """Logs a line in place of those that were left out, if the next one passes, or none follows."""
+        if self._left_out:
+            text = f"({self._left_out:,} lines left out: more than {LINES_S:.0f} a second)"
+            log.warning("spider_printed", spider=self._path, line=text, **self._about)
             self._left_out = 0
 
     def close(self) -> None:
@@ -100,6 +100,7 @@ class Printed:
         self.read()
         if self._begun:
             self._take(b"\n")
+        self._tell_left_out()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

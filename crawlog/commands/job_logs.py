@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from crawlog.outcome import counted
 from crawlog.schemas import log_lines
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams import engine
 from crawlog.streams.cluster import consumer_config, log_bounds, log_end, offset_at
 from crawlog.streams.control import read_control
 from crawlog.streams.errors import EngineError, UnknownName
+from crawlog.streams.line_rate import LineRate
 from crawlog.streams.log import Topics, read_records
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ LIMIT = 1_000  # Lines given, the newest ones, if the caller does not say how ma
 LOST = "lines_lost"  # `LogLine.source` of a line that stands for lines that were left out
 
 BATCH = 100  # Records taken at a time: the terminal is not worth more of a look
+
+SHOWN_S, SHOWN_BURST = 50.0, 200  # Lines that a terminal shows a second, and at once: of however many workers
 
 # `LogLine.source` of a worker's line about `close_spider` or `closed`: no count or row shows that it raised.
 CLOSE_FAILED = "pipelines_close_failed"
@@ -121,7 +125,7 @@ def lines_of(record: "Message", job: str, since: float) -> Iterator[LogLine]:
         return
     if told.lost:
         at = told.lines[0].at if told.lines else record.timestamp()[1] / 1000
-        yield LogLine(at, f"{told.lost:,} lines of {told.worker} were left out", "warning", LOST)
+        yield LogLine(at, f"{counted(told.lost, 'line')} of {told.worker} left out", "warning", LOST)
     yield from (line for line in told.lines if line.at >= since)
 
 
@@ -136,6 +140,7 @@ class SpiderLines:
     def __init__(self, settings: "Settings", job: str, say: Callable[..., None]) -> None:
         self._job, self._say = job, say
         self._topic = Topics(settings.kafka.prefix).logs
+        self._rate, self._left_out = LineRate(SHOWN_S, SHOWN_BURST, time.monotonic()), 0
         self._consumer: Consumer | None = None
         with suppress(EngineError):
             self._next = log_end(settings, self._topic)
@@ -157,10 +162,25 @@ class SpiderLines:
         lines = [line for record in records for line in lines_of(record, self._job, 0.0)]
         told = [line.text for line in lines if line.source in ("", LOST)]
         told += [f"{line.source}: {line.text}" for line in lines if line.source == CLOSE_FAILED]
-        if told:
-            self._say(*told)
+        if shown := list(self._bounded(told)):
+            self._say(*shown)
         if records:
             self._next = (records[-1].offset() or 0) + 1
+
+    def _bounded(self, lines: list[str]) -> Iterator[str]:
+        for line in lines:
+            if not self._rate.has_room(time.monotonic()):
+                self._left_out += 1
+                continue
+            yield from self._told_left_out()
+            self._rate.use()
+            yield line
+
+    def _told_left_out(self) -> Iterator[str]:
+        """A line in place of those that were left out."""
+        if self._left_out:
+            yield f"({counted(self._left_out, 'line')} not shown here: `crawlog jobs logs {self._job}`)"
+            self._left_out = 0
 
     def finish(self, settings: "Settings") -> None:
         """Show the last lines, which workers send when they stop; then close."""
@@ -171,6 +191,8 @@ class SpiderLines:
             end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), LAST_S)[1]
             while self._next < end and time.monotonic() < until_s:
                 self.poll(settings, 0.05)
+        if told := list(self._told_left_out()):
+            self._say(*told)
         self.close()
 
     def close(self) -> None:

@@ -376,6 +376,10 @@ class Frontier(Section):
 class Spider(Section):
     """Your own spider: its limits and its processes."""
 
+    log: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level of what the spider writes by `logging`: such lines, and all that it prints, stand in `crawlog jobs
+    logs` and above the table of `run`. A setting of the job. A Scrapy project's `LOG_LEVEL` goes before it; a spider
+    that sets up `logging` itself decides."""
     env: tuple[str, ...] = ()
     """Names of environment variables that the spider's process gets, beside PATH, HOME, LANG, LC_ALL, LC_CTYPE, TZ,
     TMPDIR, PYTHONPATH, LD_LIBRARY_PATH, SCRAPY_PROJECT and SCRAPY_SETTINGS_MODULE. It gets no others, and no passwords

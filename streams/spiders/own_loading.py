@@ -237,8 +237,8 @@ class _UsersLines(logging.Filter):
         return record.levelno >= logging.WARNING or not is_installed(path) or path.is_relative_to(self._own)
 
 
-def log_lines(found: FoundClass) -> None:
-    """Write the spider's lines, from info up, to standard error, where the user has not set up `logging`.
+def log_lines(found: FoundClass, level: str) -> None:
+    """Write the spider's lines, from this level up, to standard error, where the user has not set up `logging`.
 
     Python's last resort takes lines that no handler takes, so the user may set up `logging` at any time. It is for the
     spider's own process, after its module has run: of another process the logging is the user's.
@@ -261,4 +261,4 @@ def log_lines(found: FoundClass) -> None:
 
     logging.basicConfig = basic
     if root.level == logging.WARNING:  # Python's default: the module has set no level
-        root.setLevel(logging.INFO)
+        root.setLevel(level.upper())

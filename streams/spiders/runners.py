@@ -18,7 +18,7 @@ MakeRunner = Callable[[FoundClass, SpiderRef, Bounds], Runner]
 
 
 def _own_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> Runner:
-    log_lines(found)  # before the spider is made: its `__init__` may log
+    log_lines(found, ref.spec.log)  # before the spider is made: its `__init__` may log
     return own_runner(found, ref, bounds)
 
 

@@ -8,7 +8,15 @@ import pytest
 
 from crawlog.agents.job_lines import BURST, MOST_OUTSTANDING, JobLines, LinesSender
 from crawlog.commands import job_logs
-from crawlog.commands.job_logs import CLOSE_FAILED, LOST, SpiderLines, follow_job_log, job_log_lines, lines_end
+from crawlog.commands.job_logs import (
+    CLOSE_FAILED,
+    LOST,
+    SHOWN_BURST,
+    SpiderLines,
+    follow_job_log,
+    job_log_lines,
+    lines_end,
+)
 from crawlog.schemas.log_lines import LogLine
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.control import write_job
@@ -70,7 +78,7 @@ async def test_lines_of_a_job_are_read_from_the_log(cluster: Settings) -> None:
     await sender.deliver()
     lines = job_log_lines(cluster, "j")
     assert [line.text for line in lines if line.source != LOST] == [f"line {number}" for number in range(BURST)]
-    assert [line.text for line in lines if line.source == LOST] == ["5 lines of parse-0 were left out"]
+    assert [line.text for line in lines if line.source == LOST] == ["5 lines of parse-0 left out"]
     assert [line.text for line in job_log_lines(cluster, "j", limit=1)] == [f"line {BURST - 1}"]
     assert job_log_lines(cluster, "j", since=99.0 + BURST)[-1].text == f"line {BURST - 1}"
     assert not job_log_lines(cluster, "nobody")
@@ -116,6 +124,23 @@ async def test_a_run_shows_what_its_spider_prints_and_the_last_lines_at_its_end(
     shown.finish(cluster)
     shown.poll(cluster)
     assert said[2:] == ["closed", "pipelines_close_failed: error=OSError: x"]
+
+
+@pytest.mark.broker
+async def test_a_spider_that_prints_in_a_loop_does_not_drown_the_terminal(
+    cluster: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of however many workers the lines come; one line counts those that are not shown."""
+    monkeypatch.setattr(job_logs, "LAST_S", 60.0)
+    monkeypatch.setattr(job_logs, "SHOWN_S", 0.0)
+    ensure_topics(cluster)
+    sender, said = Sender(cluster), list[str]()
+    shown = SpiderLines(cluster, "j", lambda *lines: said.extend(lines))
+    for number in range(SHOWN_BURST + 50):
+        sender.lines.add("j", LogLine(1.0, f"line {number}"))
+    await sender.deliver()
+    shown.finish(cluster)
+    assert said == [f"line {n}" for n in range(SHOWN_BURST)] + ["(50 lines not shown here: `crawlog jobs logs j`)"]
 
 
 @pytest.mark.broker

@@ -3,6 +3,7 @@
 import logging
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from scrapy.settings import BaseSettings
@@ -23,7 +24,7 @@ MAX_SHOWN = 24  # Longest value of a setting that an error shows, characters
 def of_project(folder: Path, name: str, ref: SpiderRef) -> ScrapyRunner:
     """The runner of a project's spider. Raises: Misconfigured: there is none, or it cannot run here."""
     install_on_demand()
-    return made(in_project(folder, name, dict(ref.scrapy)), ref, _log_lines)
+    return made(in_project(folder, name, dict(ref.scrapy)), ref, partial(_log_lines, level=ref.spec.log))
 
 
 def of_class(found: FoundClass, ref: SpiderRef) -> ScrapyRunner:
@@ -34,7 +35,7 @@ def of_class(found: FoundClass, ref: SpiderRef) -> ScrapyRunner:
             "nothing runs here: import it in the function that needs it"
         )
     install_on_demand()
-    return made(of_found(found, dict(ref.scrapy)), ref, _log_lines)
+    return made(of_found(found, dict(ref.scrapy)), ref, partial(_log_lines, level=ref.spec.log))
 
 
 def made(
@@ -73,19 +74,22 @@ def _setting_read(error: Exception) -> str:
     return ""
 
 
-def _log_lines(settings: BaseSettings) -> None:
+def _log_lines(settings: BaseSettings, level: str) -> None:
     """Write the spider's lines to standard error, which is the log of this process.
+
+    Args:
+        level: The least one, if the project sets none.
 
     Raises: Misconfigured: LOG_LEVEL is no level.
     """
     logging.basicConfig(format=settings["LOG_FORMAT"], datefmt=settings["LOG_DATEFORMAT"])
-    logging.getLogger().setLevel(_level(settings) if settings.getbool("LOG_ENABLED") else logging.CRITICAL + 1)
+    logging.getLogger().setLevel(_level(settings, level) if settings.getbool("LOG_ENABLED") else logging.CRITICAL + 1)
     is_quiet = not is_set(settings, "LOG_LEVEL")  # Scrapy says much of itself, and each process would again
     logging.getLogger("scrapy").setLevel("WARNING" if is_quiet else "NOTSET")
 
 
-def _level(settings: BaseSettings) -> int:
-    given = settings["LOG_LEVEL"] if is_set(settings, "LOG_LEVEL") else "INFO"
+def _level(settings: BaseSettings, usual: str) -> int:
+    given = settings["LOG_LEVEL"] if is_set(settings, "LOG_LEVEL") else usual.upper()
     known = logging.getLevelNamesMapping()
     level = int(given) if str(given).isdigit() else known.get(str(given))
     if level is None:

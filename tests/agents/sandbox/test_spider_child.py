@@ -32,9 +32,11 @@ from crawlog.agents.sandbox.child_code import ChildCode
 from crawlog.agents.sandbox.frames import CALL, DONE, FAILED, PAGE, FrameReader, SpiderFrame, TooLong
 from crawlog.agents.sandbox.limits import ChildCgroup, ChildLimits
 from crawlog.agents.sandbox.spider_process import SpiderService
+from crawlog.agents.sandbox.zygote_process import BURST, Printed
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.line_rate import LineRate
 from crawlog.streams.spiders import CallResult, PageCall, SpiderFacts, SpiderRef
 from tests.support.processes import LIMIT_S as LATEST_S
 from tests.support.processes import until
@@ -379,6 +381,20 @@ def test_what_a_spider_prints_is_in_the_log(child: SpiderChild) -> None:
     lines = [entry["line"] for entry in logs if entry["event"] == "spider_printed"]
     assert any(line.endswith("a line") or line == "a line" for line in lines) or "garbage" in lines[0]
     assert all(line.isprintable() for line in lines)
+
+
+def test_lines_that_a_child_prints_too_fast_are_counted_in_their_place() -> None:
+    """The last ones too, when the pipe is closed: else the log looks as if it were whole."""
+    printed = Printed("s.py", "j")
+    printed._rate = LineRate(0.0, BURST, 0.0)  # else a slow test lets more pass
+    with capture_logs() as logs:
+        with printed.opened() as end:
+            os.write(end, b"x\n" * (BURST + 7))
+        printed.read()
+        printed.close()
+    assert [entry["line"] for entry in logs[:BURST]] == ["x"] * BURST
+    assert [entry["line"] for entry in logs[BURST:]] == ["(7 lines left out: more than 40 a second)"]
+    assert {entry["job"] for entry in logs} == {"j"}
 
 
 async def test_an_event_loop_waits_and_calls_are_answered_in_order() -> None:

@@ -11,8 +11,9 @@ from crawlog.agents.job_lines import PRINTED, line_of
 LOADING = """
 import sys
 from crawlog.streams.spiders import SpiderRef, load_runner
+from crawlog.schemas.urls import JobSpec
 for _ in range(2):
-    runner = load_runner(SpiderRef(sys.argv[1]))
+    runner = load_runner(SpiderRef(sys.argv[1], spec=JobSpec(log="LEVEL")))
 runner._spider.parse(None)
 """
 
@@ -67,13 +68,15 @@ class Books(Spider):
 ALL = ("[books] INFO: a page", "[books] WARNING: no price", "[shop.prices] INFO: a price", "[library] WARNING: slow")
 
 
-def logged(program: str, folder: Path, set_up: str = "", later: str = "pass", spider: str = SPIDER) -> list[str]:
+def logged(
+    program: str, folder: Path, set_up: str = "", later: str = "pass", spider: str = SPIDER, level: str = "info"
+) -> list[str]:
     """What a process writes to standard error that loads a spider, of which a library is installed."""
     installed = folder / "site-packages"
     installed.mkdir()
     (installed / "library.py").write_text(LIBRARY)
     (folder / "books.py").write_text(spider.format(set_up=set_up, later=later))
-    command = [sys.executable, "-c", program, str(folder / "books.py")]
+    command = [sys.executable, "-c", program.replace("LEVEL", level), str(folder / "books.py")]
     done = subprocess.run(command, env={"PYTHONPATH": str(installed)}, capture_output=True, check=True, text=True)
     return done.stderr.splitlines()
 
@@ -104,6 +107,15 @@ def test_lines_of_a_spider_are_written_from_info_up_and_those_of_libraries_from_
 def test_what_a_spider_sets_up_when_it_is_made_holds_too(tmp_path: Path, set_up: str, lines: tuple[str, ...]) -> None:
     """Each line is written once, by the spider's own handler."""
     assert logged(LOADING, tmp_path, later=set_up) == list(lines)
+
+
+@pytest.mark.parametrize(
+    ("level", "lines"),
+    [("debug", ("[books] DEBUG: a try", *ALL)), ("warning", (ALL[1], ALL[3])), ("error", ())],
+)
+def test_the_jobs_setting_is_the_least_level(tmp_path: Path, level: str, lines: tuple[str, ...]) -> None:
+    """`spider.log` stands in the job's record, so it holds on each machine."""
+    assert logged(LOADING, tmp_path, level=level) == list(lines)
 
 
 def test_the_module_of_a_spider_is_named_as_its_file_is(tmp_path: Path) -> None:

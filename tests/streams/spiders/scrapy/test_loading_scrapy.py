@@ -5,11 +5,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
 
 from crawlog.agents.sandbox.zygote_process import PASSED
+from crawlog.schemas.urls import JobSpec
 from crawlog.streams.spiders import SpiderFacts, SpiderRef
 from tests.support.forked import Server, start
 from tests.support.processes import forked
@@ -313,15 +315,19 @@ def test_a_setting_that_cannot_be_read_is_named(name: str, value: str, project: 
     assert f"Plain cannot be made: {name} = {value!r}: ValueError: " in loading.refusal(given, project)
 
 
-@pytest.mark.parametrize(("level", "wanted"), [("", ["INFO", "ERROR"]), ("ERROR", ["ERROR"])])
+@pytest.mark.parametrize(
+    ("level", "of_job", "wanted"),
+    [("", "info", ["INFO", "ERROR"]), ("ERROR", "info", ["ERROR"]), ("", "error", ["ERROR"])],
+)
 def test_what_a_spider_logs_while_it_is_made_has_its_level(
-    project: Path, level: str, wanted: list[str], loading: Loading
+    project: Path, level: str, of_job: Literal["info", "error"], wanted: list[str], loading: Loading
 ) -> None:
-    """As with Scrapy; the lines below warnings were lost, and the others had no level."""
+    """As with Scrapy: LOG_LEVEL, before the job's `spider.log`."""
     path = project / "shop" / "spiders" / "books.py"
     said = 'self.logger.info("in init")\n        self.logger.error("in init")\n        '
     path.write_text(SPIDER.replace('if section == "none"', f'{said}if section == "none"'))
-    ended, errors = loading.load(SpiderRef(f"{path}", scrapy=(("LOG_LEVEL", level),) if level else ()), project)
+    ref = SpiderRef(f"{path}", scrapy=(("LOG_LEVEL", level),) if level else (), spec=JobSpec(log=of_job))
+    ended, errors = loading.load(ref, project)
     assert ended == 0, errors
     lines = [line for line in errors.splitlines() if line.endswith("in init")]
     assert [line.partition(" [books] ")[2] for line in lines] == [f"{one}: in init" for one in wanted]
