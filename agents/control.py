@@ -166,13 +166,14 @@ class StageCommands:
         self._apply = apply
         self._commands = Commands()
         self._known = False
+        self._is_held = False
         self.is_rebalancing = False
         self._changed = asyncio.Event()
 
     @property
     def paused(self) -> bool:
-        """Whether a command pauses the stage."""
-        return self._commands.of_stage(self._stage).paused
+        """Whether a command pauses the stage, or this process alone."""
+        return self._is_held or self._commands.of_stage(self._stage).paused
 
     @property
     def is_known(self) -> bool:
@@ -191,6 +192,12 @@ class StageCommands:
         self._commands.take(record)
         if self._known:
             log.info("command", action=record.action, kind=record.kind, target=record.target)
+            self._apply_all()
+
+    def hold(self, *, held: bool) -> None:
+        """Pause this process alone, or let it go on."""
+        self._is_held = held
+        if self._known:
             self._apply_all()
 
     def caught_up(self) -> None:
@@ -258,7 +265,11 @@ def follow(
 
     def taken(record: control.Control) -> None:
         if isinstance(record, control.WorkerCommand) and is_for_us(record, app.worker_name):
-            stop_as_ordered(record)
+            if record.action in ("pause", "resume"):
+                log.info("command", action=record.action, kind="worker", target=record.worker, by=record.by)
+                commands.hold(held=record.action == "pause")
+            else:
+                stop_as_ordered(record)
         commands.take(record)
         if take is not None:
             take(record)

@@ -3,8 +3,9 @@
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (a note that a job ended, and how),
 `start/NAME` (the spider's `start` has given all its requests), `output/JOB/NAME` (what became of an output),
 `hook/JOB/HASH` (what became of a call at its end),
-`worker/NAME` (a planned stop), `code/PROJECT/VERSION` (a version was hidden), `join/NAME/HOST` (a host that a seed
-redirected to and that joined the job's scope; `HOST+HASH` if the record names more hosts),
+`worker/NAME` (a planned stop, or a pause, of one process), `code/PROJECT/VERSION` (a version was hidden),
+`join/NAME/HOST` (a host that a seed redirected to and that joined the job's scope; `HOST+HASH` if the record names more
+hosts),
 `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
 `skipped/PARTITION/OFFSET` (pages that the operator left out), `schedule/NAME` and `planned/NAME` (`schedules.py`),
 `command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (a command of the operator: the newest one for a target is
@@ -160,22 +161,29 @@ class HookNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     error: str = ""
 
 
+WorkerAction = Literal["pause", "resume", "drain", "stop"]
+
+
 class WorkerCommand(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
-    """An operator's order to one process of a worker: a planned stop. Another process of that name ignores it.
+    """An operator's order to one process of a worker. Another process of that name ignores it.
 
     Attributes:
         pid: Of the process.
         started: UTC epoch seconds of its start, as in its reports: with `pid` and the name it is one process.
         action: `drain`: it hands its partitions over and ends; its supervisor starts no other one. `stop`: it ends, and
-            a supervisor starts another one.
+            a supervisor starts another one. `pause`: it keeps its partitions and handles nothing, until `resume`.
     """
 
     worker: str
     pid: int
     started: float
-    action: Literal["drain", "stop"] = "stop"
+    action: WorkerAction = "stop"
     at: float = 0.0
     by: str = ""
+
+    def is_to(self, worker: str, pid: int, started: float) -> bool:
+        """Whether it is for this very process; an order for an earlier one of the name stays in the log."""
+        return (self.worker, self.pid, self.started) == (worker, pid, started)
 
 
 class CodeNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):

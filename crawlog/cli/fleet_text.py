@@ -19,6 +19,7 @@ from crawlog.terminal import table
 from .operate_text import described
 
 if TYPE_CHECKING:
+    from crawlog.schemas.control import WorkerAction
     from crawlog.schemas.log_lines import LogLine
     from crawlog.streams.fleet import ExitView, HookView, JobView, OutputView, WorkerView
 
@@ -101,6 +102,10 @@ def job_details(view: "JobView") -> list[str]:
             if counts.held
             else "",
         ),
+        *(
+            ("waits for", f"worker {one}, which is paused: `crawlog workers resume {one}`")
+            for one in view.paused_workers
+        ),
         ("dropped", by_rule(counts.dropped)),
         ("answers", "; ".join(without_page(counts))),
         ("needs", needed(counts.needs)),
@@ -175,11 +180,22 @@ def worker_lines(views: "Sequence[WorkerView]") -> list[str]:
             f"{one.cpu:.0%}",
             f"{one.rss / 1e6:.0f} MB",
             one.version or "-",
-            one.trouble or ("paused" if one.paused else _lends(one)),
+            "; ".join(filter(None, (coordinates(one), pause(one), one.trouble, _lends(one)))),
         )
         for one in views
     ]
     return table([head, *rows], right=(3, 5, 6, 7))
+
+
+def coordinates(one: "WorkerView") -> str:
+    return "coordinator" if one.is_coordinator else ""
+
+
+def pause(one: "WorkerView") -> str:
+    """That a worker is paused, with the command that ends it; empty if it works."""
+    if not one.paused and not one.is_held:
+        return ""
+    return f"paused: `crawlog {f'workers resume {one.id}' if one.is_held else f'control resume --stage {one.stage}'}`"
 
 
 def _lends(one: "WorkerView") -> str:
@@ -187,8 +203,18 @@ def _lends(one: "WorkerView") -> str:
     return f"lends {exits}; {counted(one.tunnels, 'tunnel')}" if exits else ""
 
 
-def ordered_line(worker: "WorkerView", action: str) -> str:
-    """What a worker that was told to end does, and what may start another one after it was drained."""
+def ordered_line(worker: "WorkerView", action: "WorkerAction") -> str:
+    """What a worker does at an order, and what may start another one after it was drained."""
+    if action == "pause":
+        return (
+            f"worker {worker.id} (pid {worker.pid}) pauses within 2 s and keeps its partitions, whose jobs wait;"
+            f" `crawlog workers resume {worker.id}` lets it go on"
+        )
+    if action == "resume":
+        also = f"; its stage is paused too: `crawlog control resume --stage {worker.stage}`"
+        return f"worker {worker.id} (pid {worker.pid}) goes on within 2 s" + also * (
+            worker.paused and not worker.is_held
+        )
     how = "it lets answers under way end" if worker.stage == "exit" else "it hands its partitions over"
     told = f"worker {worker.id} (pid {worker.pid}) is told to {action}: {how} and ends"
     if action == "drain" and not worker.supervisor:

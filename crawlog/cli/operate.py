@@ -1,10 +1,11 @@
 """`crawlog control`, `dead` and `workers`: the commands of an operator."""
 
-from typing import Any
+from typing import Any, cast, get_args
 
 import rich_click as click
 
 from crawlog import outcome
+from crawlog.schemas.control import WorkerAction
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
@@ -163,19 +164,20 @@ def dead_drop(
 
 
 @click.command()
-@click.argument("action", type=click.Choice(("list", "drain", "stop")), default="list", metavar="[ACTION]")
+@click.argument("action", type=click.Choice(("list", *get_args(WorkerAction))), default="list", metavar="[ACTION]")
 @click.argument("name", default="", metavar="[ID]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a worker.")
 @settings_options
 def workers(action: str, name: str, as_json: bool, **given: Any) -> int:
-    """List the workers of all machines; drain or stop one, which hands its partitions over first.
+    """List the workers of all machines; pause or resume one; drain or stop one, which hands its partitions over first.
 
-    ACTION is one of list (the default), drain, stop. After `stop` a supervisor starts another process, after `drain`
-    that of `crawlog up` does not.
+    ACTION is one of list (the default), pause, resume, drain, stop. A paused worker keeps its partitions and handles
+    nothing, until `resume` or its process ends. After `stop` a supervisor starts another process, after `drain` that of
+    `crawlog up` does not.
     """
     import msgspec
 
-    from crawlog.commands.control import list_workers, order_worker
+    from crawlog.commands.fleet_workers import list_workers, order_worker
 
     from . import fleet_text
 
@@ -186,6 +188,6 @@ def workers(action: str, name: str, as_json: bool, **given: Any) -> int:
         return outcome.FINISHED
     if not name:
         raise Misconfigured(f"crawlog workers {action}: name the worker; `crawlog workers` lists them")
-    worker = order_worker(reached, name, "drain" if action == "drain" else "stop")
-    tell(fleet_text.ordered_line(worker, action))
+    order = cast("WorkerAction", action)
+    tell(fleet_text.ordered_line(order_worker(reached, name, order), order))
     return outcome.FINISHED

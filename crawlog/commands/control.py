@@ -1,4 +1,4 @@
-"""`crawlog control`: pause, resume, block, slow or stop a job, a host or a stage. `crawlog workers`: planned stops.
+"""`crawlog control`: pause, resume, block, slow or stop a job, a host or a stage.
 
 A command is one record on crawl.control; any Kafka client may write one. Workers obey within two seconds, also after a
 restart, until the next command for the same target.
@@ -8,17 +8,16 @@ import getpass
 import platform
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.schemas.control import Command, WorkerCommand
+from crawlog.schemas.control import Command
 from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams.errors import InvalidState, Misconfigured, UnknownName
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import Commands, ControlState, host_of
 
 if TYPE_CHECKING:
-    from crawlog.streams.fleet import WorkerView
     from crawlog.streams.settings import Settings
 
 
@@ -72,42 +71,6 @@ def listed(settings: "Settings") -> list[Command]:
     from crawlog.streams.log import Topics
 
     return read_control(settings, Topics(settings.kafka.prefix)).commands.in_force
-
-
-FIRST_S = 2.0  # How long to wait for the first reports, seconds; there is one a second
-
-
-def list_workers(settings: "Settings") -> "list[WorkerView]":
-    """The workers that report, by stage and name."""
-    from crawlog.streams.fleet import FleetView
-
-    return FleetView.read(settings, until=lambda view: bool(view.workers()), wait_s=FIRST_S).workers()
-
-
-def order_worker(settings: "Settings", name: str, action: Literal["drain", "stop"], by: str = "") -> "WorkerView":
-    """Orders a worker's process to hand over its partitions and to end; returns it as it was.
-
-    Args:
-        action: After `stop` its supervisor starts another process, after `drain` that of `up` does not.
-
-    Raises: UnknownName, InvalidState: it cannot be ordered so.
-    """
-    from crawlog.streams.control import write_control
-    from crawlog.streams.log import CommandProducer, Topics
-
-    found = list_workers(settings)
-    worker = next((one for one in found if one.id == name), None)
-    if worker is None:
-        known = ", ".join(one.id for one in found)
-        there = f"there are: {known}" if known else "no worker reports; `crawlog up` starts some"
-        raise UnknownName(f"no worker {name!r:.120} reports; {there}")
-    if not worker.started_at:
-        raise InvalidState(f"worker {name} is of an older version, that takes no orders: end process {worker.pid}")
-    if action == "drain" and worker.supervisor == "run":
-        raise InvalidState(f"worker {name} belongs to a `crawlog run`, which needs it: end that command with Ctrl-C")
-    order = WorkerCommand(name, worker.pid, worker.started_at, action, at=time.time(), by=by or whoever())
-    write_control(CommandProducer(settings, "crawlog-workers"), Topics(settings.kafka.prefix), [order])
-    return worker
 
 
 def whoever() -> str:

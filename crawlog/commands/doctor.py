@@ -246,7 +246,7 @@ def _exits(settings: "Settings") -> Iterator[Finding]:
             yield Finding("exits", "fail", f"address {address}: {error.strerror}", advice)
     from crawlog.streams.log import has_topics
 
-    from .control import list_workers
+    from .fleet_workers import list_workers
 
     if not settings.kafka.bootstrap or not has_topics(settings):
         return  # the local engine listens on loopback only

@@ -72,8 +72,11 @@ def shown_job(settings: "Settings", view: "FleetView", name: str) -> "JobView":
     values = {key: masked(key, value) for key, value in job_values(copy.spec).items() if key in known_keys()}
     since = view.look(lambda state: state.control.since(copy))
     dead = len(listed(settings, LetterChoice(job=name, since=since), 0, handled=False).letters)
-    reason = found.reason or (NOT_STARTED if lacks_start(found, view.workers()) else "")
-    return msgspec.structs.replace(found, settings=msgspec.to_builtins(values), dead=dead, reason=reason)
+    workers = view.workers()
+    reason = found.reason or (NOT_STARTED if lacks_start(found, workers) else "")
+    held = () if traits(found.state).ended else tuple(one.id for one in workers if one.is_held)
+    more = {"settings": msgspec.to_builtins(values), "dead": dead, "reason": reason, "paused_workers": held}
+    return msgspec.structs.replace(found, **more)
 
 
 def lacks_start(job: "JobView", workers: "Iterable[WorkerView]") -> bool:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import structlog
 
+from crawlog.commands.fleet_workers import order_worker
 from crawlog.commands.projects import (
     Deployed,
     ProjectVersion,
@@ -16,6 +17,7 @@ from crawlog.commands.projects import (
     versions,
 )
 from crawlog.jobs.schedules import follow_project
+from crawlog.schemas.control import WorkerAction
 from crawlog.streams.cluster import log_bounds
 from crawlog.streams.fleet import ExitView, HostView, StageView, WorkerView, letters_of
 from crawlog.streams.log import Topics
@@ -162,12 +164,23 @@ def _delete_project(call: ApiCall) -> Removed:
     return delete_project(call.settings, _known(call, revoke=revoke), call.user, revoke=revoke)
 
 
+def _order(action: WorkerAction, summary: str) -> ApiEndpoint:
+    def order(call: ApiCall) -> WorkerView:
+        return order_worker(call.settings, call.path["worker"], action, call.user)
+
+    return ApiEndpoint("POST", f"/workers/{{worker}}/{action}", "operate", summary, WorkerView, order, errors=(409,))
+
+
 _ONE = "/projects/{project}"
 _VERSION = "/projects/{project}/versions/{version}"
 
 ENDPOINTS = (
     ApiEndpoint("GET", "/status", "read", "The fleet in numbers", StatusAnswer, _status),
     ApiEndpoint("GET", "/workers", "read", "Living workers of all machines", tuple[WorkerView, ...], _workers),
+    _order("pause", "Pause one worker: it keeps its partitions"),
+    _order("resume", "Let a paused worker go on"),
+    _order("stop", "End a worker's process; its supervisor starts another one"),
+    _order("drain", "End a worker's process; `crawlog up` starts no other one"),
     ApiEndpoint("GET", "/hosts", "read", "The slowest hosts", tuple[HostView, ...], _hosts),
     ApiEndpoint("GET", "/exits", "read", "Exits of fetch workers", tuple[ExitView, ...], _exits),
     ApiEndpoint("GET", "/stages", "read", "Stages with their lag", list[StageView], _stages),

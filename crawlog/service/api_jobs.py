@@ -1,4 +1,4 @@
-"""Jobs: list, submit, show, change; their lines, their stats, and `why` of a URL. Planned stops of workers."""
+"""Jobs: list, submit, show, change; their lines, their stats, and `why` of a URL."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from crawlog.commands.control import order_worker
 from crawlog.commands.job_logs import job_log_lines
 from crawlog.commands.recrawl import Recrawl, RecrawlChoice, recrawl
 from crawlog.commands.why import Story, moment, why
@@ -24,7 +23,7 @@ from crawlog.jobs.job_closing import stats_of
 from crawlog.jobs.request import MAX_URLS, JobRequest
 from crawlog.jobs.submit import submit
 from crawlog.schemas.log_lines import LogLine
-from crawlog.streams.fleet import FleetState, JobView, WorkerView
+from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.jobs import traits
 from crawlog.streams.redaction import for_readers
 from crawlog.streams.url import InvalidUrl, serialise
@@ -229,18 +228,6 @@ def _action(name: str, summary: str, change: Callable[..., JobView]) -> ApiEndpo
     return ApiEndpoint("POST", f"/jobs/{{job}}/{name}", "operate", summary, JobView, _changed(change), errors=(409,))
 
 
-def _ordered(action: Literal["drain", "stop"]) -> Callable[[ApiCall], WorkerView]:
-    def does(call: ApiCall) -> WorkerView:
-        return order_worker(call.settings, call.path["worker"], action, call.user)
-
-    return does
-
-
-def _planned(action: Literal["drain", "stop"], summary: str) -> ApiEndpoint:
-    path = f"/workers/{{worker}}/{action}"
-    return ApiEndpoint("POST", path, "operate", summary, WorkerView, _ordered(action), errors=(409,))
-
-
 ENDPOINTS = (
     ApiEndpoint("GET", "/jobs", "read", "Jobs, the last submitted first", JobsPage, _list, query=JobsQuery),
     ApiEndpoint(
@@ -250,8 +237,6 @@ ENDPOINTS = (
     ApiEndpoint("GET", "/jobs/{job}/logs", "read", "The newest lines of a job", LinesPage, _lines, query=LinesQuery),
     ApiEndpoint("GET", "/jobs/{job}/stats", "read", "Scrapy's stats of a job, read from its items", StatsPage, _stats),
     ApiEndpoint("GET", "/why", "read", "The life of one URL, from the log", Story, _why, query=WhyQuery, errors=(404,)),
-    _planned("stop", "End a worker's process; its supervisor starts another one"),
-    _planned("drain", "End a worker's process; `crawlog up` starts no other one"),
     _action("pause", "Pause a job: no further request is made", pause_job),
     _action("resume", "Let a paused or stopped job go on", resume_job),
     _action("stop", "Stop a job: its outputs stay partial, its queue stays", stop_job),

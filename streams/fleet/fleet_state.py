@@ -74,9 +74,17 @@ class Process:
             return 0.0, 0.0
         return (report.pages - self.first.pages) / seconds, (report.cpu_s - self.first.cpu_s) / seconds
 
-    def view(self, now: float) -> WorkerView:
-        """As it is shown."""
+    def view(self, now: float, control: ControlState, first: Progress | None) -> WorkerView:
+        """As it is shown.
+
+        Args:
+            first: The newest report on partition 0 of crawl.urls.
+        """
         report = self.report
+        order = control.order_to(report.worker)
+        is_held = (
+            order is not None and order.action == "pause" and order.is_to(report.worker, report.pid, report.started)
+        )
         pages_per_s, cpu = self.rate()
         owned = tuple(sorted(number for number, place in self.partitions.items() if self.at - place.at < GONE_S))
         return WorkerView(
@@ -93,6 +101,8 @@ class Process:
             reported_s=round(max(now - self.at, 0.0), 1),
             supervisor=report.supervisor,
             paused=report.paused,
+            is_held=is_held,
+            is_coordinator=first is not None and (first.worker, first.pid) == (report.worker, report.pid),
             trouble=report.trouble,
             exits={one.name: one.address for one in report.offers},
             tunnels=sum(one.tunnels for one in report.offers),
@@ -290,7 +300,8 @@ class FleetState:  # long: every view of jobs and workers is made of one state
         for one in gone:
             del self.processes[one]
         newest = {(stage_of(one.report), one.report.worker): one for one in self.processes.values()}
-        return [newest[name].view(now) for name in sorted(newest)]
+        first = self.picture.newest.get(("fetch", 0))
+        return [newest[name].view(now, self.control, first) for name in sorted(newest)]
 
     def sink_lag(self, ends: tuple[int, ...], now: float) -> int:
         """Records of crawl.items that the slowest sink of a living worker has not passed; each sink reads all of them.

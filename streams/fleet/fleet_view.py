@@ -300,7 +300,7 @@ class FleetView:  # long: each question of the service to the fleet is a method 
         inputs = {"fetch": self._topics.urls, "parse": self._topics.pages, "sink": self._topics.items}
         with self._lock:
             state, now = self._state, self._clock.now()
-            workers = state.workers(now)
+            workers, orders = state.workers(now), state.control.commands
             views = []
             for stage, topic in inputs.items():
                 own = [one for one in workers if one.stage == stage]
@@ -309,7 +309,7 @@ class FleetView:  # long: each question of the service to the fleet is a method 
                 else:
                     lag = state.picture.lag(stage, ends[topic]) if state.supervisors(stage, now) else sum(ends[topic])
                 rate = round(sum(one.pages_per_s for one in own), 2)
-                views.append(StageView(stage, len(own), lag, rate, any(one.paused for one in own)))
+                views.append(StageView(stage, len(own), lag, rate, orders.of_stage(stage).paused))
         return views
 
     def status(self) -> FleetStatus:

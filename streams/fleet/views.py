@@ -71,6 +71,7 @@ class JobView(msgspec.Struct, frozen=True):
         feeds: What became of the feeds from other jobs; their rows are those of the other job.
         hooks: What became of the calls at its end.
         settings: Those of the job's record, by key, secrets hidden; only where one job is shown.
+        paused_workers: Those that an operator paused, so that the job may wait for them; only where one job is shown.
     """
 
     name: str
@@ -97,6 +98,7 @@ class JobView(msgspec.Struct, frozen=True):
     feeds: tuple[OutputView, ...] = ()
     hooks: tuple[HookView, ...] = ()
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    paused_workers: tuple[str, ...] = ()
 
 
 class WorkerView(msgspec.Struct, frozen=True):
@@ -108,6 +110,9 @@ class WorkerView(msgspec.Struct, frozen=True):
         cpu: Share of one CPU over the last reports.
         rss: Resident memory, bytes.
         reported_s: Seconds since its last report.
+        paused: Whether it, or its whole stage, handles nothing now.
+        is_held: Whether an operator paused this process alone, until `crawlog workers resume ID` or its end.
+        is_coordinator: Whether it decides on changes and ends of jobs: it owns partition 0 of crawl.urls.
         trouble: An error that it retries.
         exits: The exits that a worker of the stage `exit` lends, by name: where the fleet reaches them.
         tunnels: Open through these.
@@ -126,6 +131,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     reported_s: float = 0.0
     supervisor: str = ""
     paused: bool = False
+    is_held: bool = False
+    is_coordinator: bool = False
     trouble: str = ""
     exits: dict[str, str] = {}
     tunnels: int = 0

@@ -18,6 +18,7 @@ from crawlog.schemas.control import (
     OutputNote,
     Rewound,
     StartEnded,
+    WorkerCommand,
     hook_key,
     key,
     key_of,
@@ -97,6 +98,10 @@ class ControlState:
     def hook(self, job: str, target: str) -> HookNote | None:
         """The newest note about a call at a job's end."""
         return self._get(hook_key(job, target), HookNote)
+
+    def order_to(self, worker: str) -> WorkerCommand | None:
+        """The last order to a process of a worker."""
+        return self._get(key_of("worker", worker), WorkerCommand)
 
     def command(self, job: str) -> Command | None:
         """The last command for a job, `resume` too."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 import structlog
 
-from crawlog.schemas.control import WorkerCommand
+from crawlog.schemas.control import WorkerAction, WorkerCommand
 from crawlog.schemas.progress import SUPERVISOR, Progress, stage_of
 from crawlog.streams.exit_codes import DRAINED, EX_TEMPFAIL
 from crawlog.streams.exits import own_key
@@ -102,12 +102,12 @@ def give_back_memory(size_bytes: int) -> None:
 
 log = structlog.get_logger()
 
-_ordered: dict[Literal["drain", "stop", "restart"], str] = {}  # The command to this process, and its reason
+_ordered: dict[WorkerAction | Literal["restart"], str] = {}  # The command to this process, and its reason
 
 
 def is_for_us(order: WorkerCommand, name: str) -> bool:
-    """Whether the order is for this very process; an order for an earlier one of the name stays in the log."""
-    return (order.worker, order.pid, order.started) == (name, os.getpid(), began())
+    """Whether the order is for this very process."""
+    return order.is_to(name, os.getpid(), began())
 
 
 def stop_as_ordered(order: WorkerCommand) -> None:

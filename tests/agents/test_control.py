@@ -374,6 +374,21 @@ async def test_a_paused_stage_tells_the_watchdog_and_leaves_when_it_must(monkeyp
     assert await waiting is True
 
 
+async def test_a_process_that_is_paused_alone_works_when_both_pauses_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stage's pause is another command. Nothing is applied before all older commands are known."""
+    applied: list[bool] = []
+    orders = StageCommands("parse", lambda _: applied.append(orders.works))
+    orders.hold(held=True)
+    assert applied == []
+    orders.take(command("pause", stage="parse"))
+    orders.caught_up()
+    orders.take(command("resume", stage="parse"))
+    orders.hold(held=False)
+    assert applied == [False, False, True]
+
+
 class Reading:
     """Stands in for the consumer of crawl.control: has one record, then breaks."""
 

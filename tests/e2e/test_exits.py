@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from crawlog.commands.control import list_workers, order_worker
 from crawlog.commands.doctor import examine
+from crawlog.commands.fleet_workers import list_workers, order_worker
 from crawlog.jobs.changes import list_jobs
 from crawlog.streams.log import ensure_topics
 from crawlog.streams.settings.settings import Settings

@@ -73,6 +73,7 @@ def test_a_fleet_works_off_what_is_submitted_and_obeys(fleet: Path) -> None:
         _reaches_its_limit(fleet)
         _steers(fleet, site)
         _detaches(fleet, site)
+        _pauses_a_worker(fleet)
         _ends_workers(fleet)
     finally:
         site.close()
@@ -194,6 +195,23 @@ def _listed(fleet: Path) -> list[dict[str, Any]]:
 def _parsing(fleet: Path) -> dict[str, list[int]]:
     """Partitions of the parse workers that are listed."""
     return {one["id"]: one["partitions"] for one in _listed(fleet) if one["stage"] == "parse"}
+
+
+def _pauses_a_worker(fleet: Path) -> None:
+    """It keeps its partitions, and the job that waits for it names it."""
+    site = Numbered()
+    try:
+        ask(fleet, "workers", "pause", "fetch-0")
+        until(lambda: any(one["paused"] for one in _listed(fleet)), "the pause")
+        ask(fleet, "submit", site.url, *FAST, "--job", "p")
+        shown = json.loads(ask(fleet, "jobs", "show", "p", "--json"))
+        assert (shown["state"], shown["paused_workers"], site.pages()) == ("pending", ["fetch-0"], {})
+        paused = next(one for one in _listed(fleet) if one["id"] == "fetch-0")
+        assert (paused["partitions"], paused["is_held"], paused["is_coordinator"]) == ([0], True, True)
+        ask(fleet, "workers", "resume", "fetch-0")
+        until(lambda: state(fleet, "p") == "finished", "the job that waited")
+    finally:
+        site.close()
 
 
 def _ends_workers(fleet: Path) -> None:

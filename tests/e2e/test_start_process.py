@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.commands.control import list_workers, order_worker
+from crawlog.commands.fleet_workers import list_workers, order_worker
 from crawlog.schemas import urls
 from crawlog.schemas.control import StartEnded
 from crawlog.schemas.urls import JobSpec, ScopeSpec

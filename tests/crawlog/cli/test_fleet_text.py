@@ -1,8 +1,10 @@
 """Jobs and workers of a fleet as text."""
 
+from typing import Literal
+
 import pytest
 
-from crawlog.cli.fleet_text import changed, job_lines, ordered_line, output_text, worker_lines
+from crawlog.cli.fleet_text import changed, job_details, job_lines, ordered_line, output_text, worker_lines
 from crawlog.streams.fleet import JobView, OutputView, WorkerView
 
 
@@ -43,7 +45,9 @@ def test_an_output_whose_job_has_open_letters_is_not_called_complete() -> None:
 @pytest.mark.parametrize(
     ("action", "supervisor", "is_told"), [("drain", "", True), ("drain", "up", False), ("stop", "", False)]
 )
-def test_drain_tells_that_a_worker_of_no_up_may_be_started_again(action: str, supervisor: str, is_told: bool) -> None:
+def test_drain_tells_that_a_worker_of_no_up_may_be_started_again(
+    action: Literal["drain", "stop"], supervisor: str, is_told: bool
+) -> None:
     """Its exit code is 0, and `restart: unless-stopped` of Docker starts another one."""
     line = ordered_line(WorkerView("fetch-0", "fetch", "m1", 7, supervisor=supervisor), action)
     assert line.startswith(f"worker fetch-0 (pid 7) is told to {action}: ")
@@ -55,6 +59,24 @@ def test_a_worker_that_lends_its_address_is_listed_with_it() -> None:
     worker = WorkerView("w", "exit", "m2", 7, exits={"m2": "10.0.0.7:6801"}, tunnels=3)
     assert worker_lines([worker])[1].endswith("lends m2 at 10.0.0.7:6801; 3 tunnels")
     assert "it lets answers under way end and ends" in ordered_line(worker, "stop")
+
+
+def test_a_paused_worker_is_listed_with_the_command_that_ends_its_pause() -> None:
+    """Its own pause and that of its stage are two."""
+    held = WorkerView("fetch-0", "fetch", "m", 7, paused=True, is_held=True, is_coordinator=True)
+    staged = WorkerView("fetch-1", "fetch", "m", 8, paused=True)
+    _, first, second = worker_lines([held, staged])
+    assert first.endswith("coordinator; paused: `crawlog workers resume fetch-0`")
+    assert second.endswith("paused: `crawlog control resume --stage fetch`")
+    assert "`crawlog workers resume fetch-0` lets it go on" in ordered_line(held, "pause")
+    assert ordered_line(held, "resume") == "worker fetch-0 (pid 7) goes on within 2 s"
+    assert ordered_line(staged, "resume").endswith("its stage is paused too: `crawlog control resume --stage fetch`")
+
+
+def test_a_job_is_shown_with_the_paused_workers_that_it_waits_for() -> None:
+    """And with what to run."""
+    lines = job_details(JobView("j", "running", paused_workers=("parse-1",)))
+    assert any("worker parse-1, which is paused: `crawlog workers resume parse-1`" in line for line in lines)
 
 
 @pytest.mark.parametrize(

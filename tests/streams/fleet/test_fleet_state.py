@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from crawlog.schemas.control import Command, Finished, JobCopy, OutputNote, StartEnded, key
+from crawlog.schemas.control import Command, Finished, JobCopy, OutputNote, StartEnded, WorkerCommand, key
 from crawlog.schemas.job_orders import CodeRef, OutputSpec
 from crawlog.schemas.progress import FLEET, IDLE, ExitFigures, JobCounts, Progress
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec
@@ -345,3 +345,16 @@ def test_exits_and_the_hosts_that_wait_for_them_are_told_by_worker() -> None:
     hosts = [(host.host, host.queued, host.reason) for host in state.hosts(101.0)]
     assert hosts == [("http://c", 9, ""), ("http://a", 2, "all its exits rest")]
     assert exits_of(state, 300.0) == []
+
+
+def test_a_pause_of_a_worker_ends_with_its_process() -> None:
+    """Another process of the name was not ordered; the process that owns partition 0 is the coordinator."""
+    state = state_with(WorkerCommand("fetch-0", 7, 3.5, "pause"))
+    state.report(report(started=3.5, paused=True), 1.0)
+    state.report(report(worker="fetch-1", partition=1, pid=9, started=3.5), 1.0)
+    shown = [(one.id, one.is_held, one.is_coordinator) for one in state.workers(2.0)]
+    assert shown == [("fetch-0", True, True), ("fetch-1", False, False)]
+    state.report(report(pid=8, started=4.5), 2.0)
+    assert [one.is_held for one in state.workers(3.0)] == [False, False]
+    state.report(report(worker="fetch-1", pid=9, started=3.5), 3.0)
+    assert [one.id for one in state.workers(4.0) if one.is_coordinator] == ["fetch-1"]
