@@ -4,7 +4,7 @@ settings ─► resolve_spec ─► JobSpec: every setting that decides about th
 JobSpec ──► job_values: the same by dotted key, for people      kept_settings: which ones a later command cannot change
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
@@ -92,6 +92,29 @@ def unresolved_fields() -> tuple[str, ...]:
 def _values_of(settings: "Settings", section: str, rules: type[msgspec.Struct]) -> dict[str, Any]:
     given = getattr(settings, section)
     return {field: getattr(given, field) for field in rules.__struct_fields__ if (section, field) != ("scope", "names")}
+
+
+def with_settings(spec: JobSpec, settings: "Settings", keys: Collection[str]) -> JobSpec:
+    """A job's record with the values of some settings, by their dotted keys."""
+    new = resolve_spec(settings)
+    changed: dict[str, Any] = {
+        field: getattr(new, field) for field, setting in setting_of(JobSpec).items() if setting.key in keys
+    }
+    for group, rules in _groups().items():
+        values = {one: getattr(getattr(new, group), one) for one in rules.__struct_fields__ if f"{group}.{one}" in keys}
+        changed[group] = msgspec.structs.replace(getattr(spec, group), **values)
+    asked = {field: getattr(new.requests, field) for field, one in setting_of(RequestRules).items() if one.key in keys}
+    if asked:
+        changed["requests"] = msgspec.structs.replace(spec.requests or RequestRules(), **asked)
+    return msgspec.structs.replace(spec, **changed)
+
+
+def kept_for_life(before: JobSpec, after: JobSpec) -> list[str]:
+    """Settings in which two records of a job differ, though what is stored of it depends on them."""
+    for_life = {setting.key for setting in setting_of(JobSpec).values() if setting.is_fixed}
+    old, new = job_values(before), job_values(after)
+    others = (key for key in new if old.get(key) != new[key])
+    return sorted(key for key in others if key in for_life or key.startswith("canonical.") or key == "scope.kind")
 
 
 def request_rules(settings: "Settings") -> RequestRules:

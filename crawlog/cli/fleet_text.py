@@ -28,7 +28,7 @@ CHANGED = {
     "resume": "goes on",
     "stop": "stopped: its queue stays, `crawlog jobs resume {}` lets it go on",
     "cancel": "cancelled; what it has fetched stays, `crawlog submit … --job {} --fresh` crawls it anew",
-    "update": "has its new priority",
+    "update": "is updated; `crawlog jobs show {}`",
 }
 
 

@@ -244,23 +244,25 @@ def _check_local(settings: "Settings", spider: str) -> None:
 )
 @click.option("--follow", "-f", is_flag=True, help="For logs: go on with what comes.")
 @click.option("--priority", metavar="N", type=click.IntRange(0, 9), help="For update: as of `submit`.")
+@click.option("--version", metavar="V", default="", help="For update: another version of its project.")
+@click.option("--parse-again", is_flag=True, help="For update: its stored pages are parsed again; nothing is fetched.")
 @click.option("--dead", is_flag=True, help="For retry: its dead letters go back to the stages.")
 @choice_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a job, or a line.")
 @settings_options
-def jobs(
-    action: str, name: str, limit: int, follow: bool, priority: int | None, dead: bool, as_json: bool, **given: Any
-) -> int:
+def jobs(action: str, name: str, limit: int, follow: bool, dead: bool, as_json: bool, **given: Any) -> int:
     """List the jobs of a log; show, pause, resume, stop, cancel, delete or update one; show what its spider logs.
 
     ACTION is one of list (the default), show, logs, pause, resume, stop, cancel, delete, retry, update. retry has URLs
     of the job fetched again: those of --failed, --status or --older-than; its --dead handles records that failed once
-    more.
+    more. update changes a job without fetching again: its code (--version), its settings (-s), its --priority.
     """
     from crawlog.jobs import changes
 
     from . import arguments, fleet_text
 
+    if action == "update" and name:
+        return _updated(arguments.job_name(name), given, as_json=as_json)
     settings = settings_of(given)
     if action == "list":
         with existing_log(settings) as reached:
@@ -279,9 +281,26 @@ def jobs(
         return outcome.FINISHED
     if action == "retry":
         return _retried(settings, name, given, dead=dead, as_json=as_json)
-    if action == "update" and priority is None:
-        raise Misconfigured("crawlog jobs update: say what is to change, such as --priority 7")
-    return _changed(settings, action, name, priority, as_json=as_json)
+    return _changed(settings, action, name, as_json=as_json)
+
+
+def _updated(name: str, given: dict[str, Any], *, as_json: bool) -> int:
+    """Gives a job other code, settings or priority; `-s` of the log's own address are of the command."""
+    from crawlog.jobs.update import JobUpdate, update_job
+
+    from . import fleet_text
+    from .options import scrapy_apart
+
+    given, scrapy = scrapy_apart(given)
+    own, values = _apart(given | {"project": "of the job"}, is_run=False)
+    update = JobUpdate(given["version"], values | dict(scrapy), given["priority"], given["parse_again"])
+    with existing_log(settings_of(own)) as reached:
+        view = update_job(reached, name, update, say=tell)
+    if as_json:
+        answer(fleet_text.job_json(view))
+    else:
+        tell(fleet_text.changed("update", view))
+    return outcome.FINISHED
 
 
 def _retried(settings: "Settings", name: str, given: dict[str, Any], *, dead: bool, as_json: bool) -> int:
@@ -334,7 +353,7 @@ def outputs(action: str, name: str, outputs: tuple[str, ...], as_json: bool, **g
     return outcome.FINISHED
 
 
-def _changed(settings: "Settings", action: str, name: str, priority: int | None, *, as_json: bool) -> int:
+def _changed(settings: "Settings", action: str, name: str, *, as_json: bool) -> int:
     """Changes a job."""
     from crawlog.jobs import changes
 
@@ -350,7 +369,6 @@ def _changed(settings: "Settings", action: str, name: str, priority: int | None,
         "resume": changes.resume_job,
         "stop": changes.stop_job,
         "cancel": changes.cancel_job,
-        "update": partial(changes.update_job, priority=priority or 0),
     }
     with existing_log(settings) as reached:
         view = acts[action](reached, name)

@@ -134,7 +134,7 @@ def add_outputs(settings: "Settings", name: str, outputs: "Iterable[OutputSpec]"
         new = (one for one in added if one.name not in names)
         return msgspec.structs.replace(spec, outputs=(*spec.outputs, *new))
 
-    return _change_spec(settings, name, with_added, "outputs were added", by)
+    return change_spec(settings, name, with_added, "outputs were added", by)
 
 
 def refill_output(settings: "Settings", name: str, output: str, by: str = "") -> "JobView":
@@ -151,27 +151,20 @@ def refill_output(settings: "Settings", name: str, output: str, by: str = "") ->
         new = (msgspec.structs.replace(one, fill=one.fill + 1) if one.name == output else one for one in now)
         return msgspec.structs.replace(spec, outputs=tuple(new))
 
-    return _change_spec(settings, name, refilled, "an output is filled again", by)
+    return change_spec(settings, name, refilled, "an output is filled again", by)
 
 
-def update_job(settings: "Settings", name: str, priority: int, by: str = "") -> "JobView":
-    """Gives a job another priority.
-
-    Raises: UnknownName: there is none. InvalidState: it has finished. EngineError: no worker answers.
-    """
-
-    def updated(spec: JobSpec) -> JobSpec:
-        if traits(spec.state).done:
-            raise InvalidState(f"job {name} is {spec.state}: it shares no worker with other jobs any more")
-        return msgspec.structs.replace(spec, priority=priority)
-
-    return _change_spec(settings, name, updated, "its priority was changed", by)
-
-
-def _change_spec(
+def change_spec(
     settings: "Settings", name: str, change: "Callable[[JobSpec], JobSpec]", reason: str, by: str
 ) -> "JobView":
-    """Gives a job another record, in a new revision. A finished job runs again, so that its end is behind that."""
+    """Gives a job another record, in a new revision. A finished job runs again, so that its end is behind that.
+
+    Args:
+        change: The record that it shall have; its state may be another one.
+        reason: Why a finished job runs again.
+
+    Raises: UnknownName: there is none. EngineError: no worker answers.
+    """
     topics, producer = Topics(settings.kafka.prefix), CommandProducer(settings, "crawlog-jobs")
     for tries_left in reversed(range(TRIES)):
         copy = settled_control(settings, producer, topics).job(name)
@@ -180,8 +173,10 @@ def _change_spec(
         spec = change(copy.spec)
         if spec == copy.spec:
             return _view(settings, copy)
-        state: JobStateName | None = "running" if traits(copy.spec.state).done else None
-        why = reason if state else copy.spec.reason
+        state: JobStateName | None = spec.state if spec.state != copy.spec.state else None
+        why = spec.reason
+        if traits(copy.spec.state).done:
+            state, why = "running", reason
         try:
             who = by or whoever()
             copy = apply_change(settings, producer, topics, copy, state=state, spec=spec, reason=why, by=who)

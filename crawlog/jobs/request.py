@@ -178,9 +178,14 @@ def checked(wanted: JobRequest) -> JobRequest:
         raise Misconfigured("--version: name the project, too (--project)")
     if wanted.project and not wanted.spider:
         raise Misconfigured(f"--project {wanted.project}: name one of its spiders, too (--spider)")
+    check_settings(wanted)
+    return wanted
+
+
+def check_settings(wanted: JobRequest) -> None:
+    """Raises: Misconfigured: a setting that no job has, or that no record may bring."""
     _check_remote(wanted)
     _check_of_job(wanted.own)
-    return wanted
 
 
 def _check_job(name: str) -> None:

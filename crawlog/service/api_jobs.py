@@ -17,11 +17,11 @@ from crawlog.jobs.changes import (
     resume_job,
     shown_job,
     stop_job,
-    update_job,
 )
 from crawlog.jobs.job_closing import stats_of
 from crawlog.jobs.request import MAX_URLS, JobRequest
 from crawlog.jobs.submit import submit
+from crawlog.jobs.update import JobUpdate, update_job
 from crawlog.schemas.log_lines import LogLine
 from crawlog.streams.fleet import FleetState, JobView
 from crawlog.streams.jobs import traits
@@ -188,15 +188,9 @@ def _retry(call: ApiCall) -> Recrawl:
     return recrawl(call.settings, known_job(call), choice, execute=body.execute, report=lambda _: None)
 
 
-class UpdateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What changes in a job."""
-
-    priority: Annotated[int, msgspec.Meta(ge=0, le=9)]
-
-
 def _update(call: ApiCall) -> JobView:
-    body: UpdateBody = call.body
-    return _changed(lambda settings, name, by: update_job(settings, name, body.priority, by))(call)
+    update: JobUpdate = call.body
+    return _changed(lambda settings, name, by: update_job(settings, name, update, by))(call)
 
 
 def _changed(change: Callable[..., JobView]) -> Callable[[ApiCall], JobView]:
@@ -252,7 +246,14 @@ ENDPOINTS = (
         errors=(409,),
     ),
     ApiEndpoint(
-        "POST", "/jobs/{job}/update", "operate", "Change a job", JobView, _update, body=UpdateBody, errors=(409,)
+        "POST",
+        "/jobs/{job}/update",
+        "operate",
+        "Change a job's code, settings or priority, or parse its pages again",
+        JobView,
+        _update,
+        body=JobUpdate,
+        errors=(409,),
     ),
     ApiEndpoint("DELETE", "/jobs/{job}", "operate", "Delete a job", Removal, _delete, errors=(409,)),
 )

@@ -9,6 +9,7 @@ import pytest
 
 from crawlog.commands.control import Given
 from crawlog.commands.recrawl import Recrawl, RecrawlChoice
+from crawlog.jobs.update import JobUpdate
 from crawlog.schemas.control import Command, Control, JobCopy, key
 from crawlog.schemas.urls import JobSpec
 from crawlog.service import api_control, api_jobs
@@ -99,8 +100,8 @@ def test_an_update_gives_a_job_its_priority(monkeypatch: pytest.MonkeyPatch) -> 
         return state_after(written)
 
     monkeypatch.setattr(api_jobs, "update_job", update)
-    assert api_jobs._update(late.call(api_jobs.UpdateBody(8))).priority == 8
-    assert given == ["j", 8, ""]
+    assert api_jobs._update(late.call(JobUpdate(priority=8))).priority == 8
+    assert given == ["j", JobUpdate(priority=8), ""]
     assert late.job("j") == state_after(written)
 
 
