@@ -112,13 +112,16 @@ class Reporter:
 
     def _send(self, producer: Producer) -> None:
         producer.poll()
+        live = self._app.reports()
+        lacks = self._app.check_readiness(len(live))
         if producer.outstanding > MOST_OUTSTANDING:
             return
-        reports = self._app.reports() or [self._idle()]
+        reports = live or [self._idle()]
         self._pages = reports[0].pages
         due = self._pace.due(reports, time.monotonic())
         self._own.sign(due)
         for report in due:
+            report.trouble = report.trouble or lacks
             for record in self._records(report):
                 producer.send(self._topic, progress.encode(record), key=progress.key(record), partition=0)
         held = {report.partition for report in reports}

@@ -26,6 +26,7 @@ from crawlog.schemas.progress import IDLE, ExitOffer, Progress
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Producer, Topics
+from crawlog.streams.readiness import OwnReadiness
 from crawlog.streams.settings import Settings
 from crawlog.streams.worker import OwnProcess, is_for_us, stop_as_ordered
 
@@ -97,8 +98,10 @@ class Lending:
             await self._listen(resolver)
             say(f"lends {', '.join(f'{name} at {place}' for name, place in self._reached.items())}; SIGTERM ends it")
             redialing = asyncio.create_task(Redialing(self._settings, self).run())
+            readiness = OwnReadiness(self._settings.run.ready_file)
             while not self._stop.is_set():
                 self._report()
+                readiness.look()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), REPORT_S)
             redialing.cancel()

@@ -26,8 +26,10 @@ from crawlog.agents.client import Client, CookieJars, LeaseLost, Transport
 from crawlog.agents.coordinator import coordinator
 from crawlog.agents.frontier import Hosts, OwnedFrontier, Snapshotter, Standby, frontier_agent
 from crawlog.streams import files
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch import Retrying, Unfolded
 from crawlog.streams.frontier import MET, NameTask, Patience, RobotsTask, Shares, Task, by_partition
+from crawlog.streams.settings import find_browser, wants_browser
 from crawlog.streams.worker import CrawlApp, Suspects
 
 from .backlog import LOOK_S, PagesLog
@@ -285,9 +287,22 @@ def late_connections(concurrency: int) -> int:
     return max(min(LATE_EACH * concurrency, may_open - FILES_BESIDE - 2 * concurrency), 0)
 
 
+def missing_browser(stage: OwnedFrontier) -> str:
+    """Why pages that want a browser will be kept as they were sent; empty if none wants one, or one is there."""
+    specs = (job.spec for partition in stage.live.values() for job in partition.fold.jobs.values())
+    rendering = (spec.render for spec in specs if spec.state == "running")
+    if wants_browser(stage.settings) or any(rules.mode != "off" or rules.include for rules in rendering):
+        try:
+            find_browser(stage.settings)
+        except Misconfigured as error:
+            return str(error).partition("\n")[0]
+    return ""
+
+
 def attach(app: CrawlApp) -> None:
     """Make an app the fetch stage: the frontier, and the service beside it. A failed task ends the worker."""
     stage = frontier_agent.attach(app)
+    app.lacks = partial(missing_browser, stage)
     coordinator.attach(app, stage)
     app.task(Snapshotter(stage).run)
     app.task(Standby(stage).run)

@@ -75,6 +75,7 @@ class ParseWorker:
         self._places: dict[int, ParsePlace] = {}
         self._note = ""
         self._keys = MissingKeys(app.crawl)
+        app.lacks = lambda: self._keys.trouble
 
     def serve(self, stage: ParseStage) -> PageTurns:
         """Send events to this stage from now on; returns the turns of its waiting pages."""
@@ -236,9 +237,7 @@ class ParseWorker:
         stage = self._stage
         if stage is None:
             return []
-        reports = progress.positions(
-            self._app, stage.pages, stage.bytes, paused=self._orders.paused, trouble=self._keys.trouble
-        )
+        reports = progress.positions(self._app, stage.pages, stage.bytes, paused=self._orders.paused)
         for report in reports:
             report.parsed = dict(islice(reversed(stage.parsed.items()), MAX_PARSED_TOLD))
             report.remarks = {job: one for job, one in stage.remarks.by_job.items() if job in report.parsed}

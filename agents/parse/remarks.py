@@ -57,13 +57,13 @@ class MissingKeys:
     It looks at crawl.code from the worker's start on.
 
     Attributes:
-        trouble: For the worker's reports; empty if it may run all that is deployed.
+        trouble: For the worker's reports; empty if it may run all that is deployed, None before the first look.
     """
 
     def __init__(self, settings: "Settings") -> None:
         self._settings = settings
         self._code: CodeLog | None = None
-        self.trouble = ""
+        self.trouble: str | None = None
 
     async def run(self) -> None:
         """Look, sleep; a log that does not answer is asked again."""

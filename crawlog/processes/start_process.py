@@ -20,6 +20,7 @@ from crawlog.schemas.progress import IDLE, Progress
 from crawlog.streams import files
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import RECENT_S, FleetReports
+from crawlog.streams.readiness import OwnReadiness
 
 from .starts import Starts
 
@@ -53,6 +54,7 @@ class OwnReports:
         from crawlog.streams.worker import OwnProcess
 
         self._worker = worker
+        self._readiness = OwnReadiness(settings.run.ready_file)
         self._own = OwnProcess(__version__)
         self._topic = Topics(settings.kafka.prefix).progress
         self._producer = Producer(settings, f"{worker}-progress")
@@ -61,6 +63,7 @@ class OwnReports:
     def look(self) -> None:
         """Reports if it is time, and the last report is in the log: a late one is worthless."""
         self._producer.poll()
+        self._readiness.look()
         if self._producer.outstanding or time.monotonic() < self._due:
             return
         self._due = time.monotonic() + REPORT_S

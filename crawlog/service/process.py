@@ -19,6 +19,7 @@ from aiohttp import web
 from crawlog.processes.folder import ServiceNote, note_service, own_token
 from crawlog.streams import exit_codes, files
 from crawlog.streams.errors import CrawlError, Misconfigured
+from crawlog.streams.readiness import notify
 
 from .access import ACCOUNTS, WRONG, WRONG_AT_ONCE, WRONG_PER_S, Accounts, access, check_reach
 from .answers import errors
@@ -128,6 +129,7 @@ async def _serve(settings: "Settings", told: Callable[[ServiceNote], None] | Non
         note = ServiceNote(settings.service.address, listening.getsockname()[1], os.getpid(), token)
         await asyncio.to_thread(note_service, data, note)
         log.info("serving", url=note.url)
+        notify("READY=1")  # to systemd; probes ask /readyz
         if told:
             told(note)
         await stop.wait()

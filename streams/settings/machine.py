@@ -304,6 +304,8 @@ class Run(Section):
     """Folder of the engine's data, the state, logs and PID files."""
     depth: Annotated[int, Field(ge=0)] | None = None
     """Deepest link taken, counted from the seeds."""
+    ready_file: Path | None = None
+    """File that a `crawlog worker` makes when it is ready, and then touches every second; none for no file."""
     job: str = ""
     """Fetch workers fetch this job's URLs only; empty for all. `crawlog run` on the local engine sets it to its own."""
     max_pages: Annotated[int, Field(ge=1)] | None = None

@@ -31,6 +31,7 @@ from crawlog.streams.errors import CrawlError
 from crawlog.streams.exit_codes import EX_SOFTWARE, EX_TEMPFAIL
 from crawlog.streams.groups import Position
 from crawlog.streams.log import Topics, stage_group
+from crawlog.streams.readiness import OwnReadiness
 from crawlog.streams.settings import Settings
 from crawlog.streams.stages import STAGES, Stage
 
@@ -133,6 +134,7 @@ class CrawlApp(faust.App):
         lease: Tells whether the partitions are certainly still ours.
         watchdog: Ends a worker that is stuck; long deliberate waits call its `beat`.
         reports: The progress of each owned partition, as the stage reports it.
+        lacks: What the stage needs and this machine does not have; None while that is not known.
         is_environment_error: Whether the machine caused a database error, such as by a full disk.
     """
 
@@ -151,12 +153,14 @@ class CrawlApp(faust.App):
         self.on_revoking: list[Owned] = []
         self.on_owned: list[Owned] = []
         self.reports: Callable[[], list[Progress]] = list
+        self.lacks: Callable[[], str | None] = lambda: ""
         self.is_environment_error: Callable[[BaseException], bool] = lambda _: False
         names = Topics(settings.kafka.prefix)
         self.input_name: str = getattr(names, STAGES[stage].topic)
         self._topic_names = names
         self._discovered: set[str] = set()
         group_id = stage_group(settings, f"{stage}-{sink_name}" if sink_name else stage)
+        self._readiness = OwnReadiness(settings.run.ready_file)
         super().__init__(group_id, **_conf(stage, settings, worker_name))
         self.watchdog = Watchdog(self, assignment_s=REBALANCE_S + settings.kafka.session_timeout_s, beacon=self.beacon)
 
@@ -197,6 +201,15 @@ class CrawlApp(faust.App):
         self.positions.start = starts
         self.reports = hooks.reports
         self.agent(self.input, name=name)(hooks.events)
+
+    def check_readiness(self, restored: int) -> str:
+        """Let probes know whether it can work; returns what it lacks.
+
+        Args:
+            restored: Number of its partitions that it can work on.
+        """
+        self._readiness.look(self.lacks, is_up=self.watchdog.is_assigned and restored >= len(self.positions.owned))
+        return self._readiness.lacks
 
     # What the consumer calls.
 

@@ -106,6 +106,11 @@ class Watchdog(Service):
         self._assigned = True
         self.beat()
 
+    @property
+    def is_assigned(self) -> bool:
+        """Whether an assignment has come."""
+        return self._assigned
+
     async def on_start(self) -> None:
         """Start the thread that watches the event loop."""
         self._loop_at = time.monotonic()

@@ -124,7 +124,15 @@ async def rests(look: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) ->
 def an_app(reports: Callable[[], list[Progress]]) -> Any:
     """A parse worker, as far as its reporter needs it."""
     topics = SimpleNamespace(progress="p")
-    return SimpleNamespace(crawl=None, worker_name="w", stage="parse", sink_name="", topics=topics, reports=reports)
+    return SimpleNamespace(
+        crawl=None,
+        worker_name="w",
+        stage="parse",
+        sink_name="",
+        topics=topics,
+        reports=reports,
+        check_readiness=lambda _: "",
+    )
 
 
 def test_a_worker_without_partitions_reports_itself_every_other_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,14 @@ from crawlog.agents.client.body import FREE_BYTES, BodyBudget
 from crawlog.agents.client.per_address import Addresses, Busy
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import HttpRequest, Transport
+from crawlog.agents.fetch.fetch_agent import missing_browser
 from crawlog.schemas import pages as pg
 from crawlog.schemas.urls import MAX_BATCH_BYTES, RenderRules, decode
 from crawlog.streams.fetch import back_pressure, robots_answer
 from crawlog.streams.fetch.robots_answer import Access
 from crawlog.streams.frontier import partition as owned_partition
 from crawlog.streams.http.answer import Answer, HeldBytes
+from crawlog.streams.settings.sources import load
 from crawlog.streams.state.partition import Partition
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.consumer import finish_within
@@ -936,3 +938,23 @@ async def test_dones_of_long_urls_are_sent_by_size(tmp_path: Path, monkeypatch: 
         sizes = [len(one.value or b"") for one in world.log.records if b'"results"' in (one.value or b"")]
     assert len(sizes) < len(urls)
     assert max(sizes) < MAX_BATCH_BYTES + 10_000
+
+
+@pytest.mark.parametrize(
+    ("state", "rules", "lacks"),
+    [
+        ("running", RenderRules(mode="auto"), True),
+        ("running", RenderRules(include=("/app/",)), True),
+        ("running", RenderRules(), False),
+        ("finished", RenderRules(mode="always"), False),
+    ],
+)
+def test_a_worker_without_a_browser_lacks_it_where_a_running_job_wants_it(
+    state: str, rules: RenderRules, *, lacks: bool
+) -> None:
+    """Its pages would be kept as they were sent, and their rows would be empty."""
+    settings = load({"render.browser": "/nowhere/chromium", "render.sandbox": "false"})
+    spec = SimpleNamespace(state=state, render=rules)
+    partition = SimpleNamespace(fold=SimpleNamespace(jobs={"shop": SimpleNamespace(spec=spec)}))
+    stage: Any = SimpleNamespace(settings=settings, live={0: partition})
+    assert ("/nowhere/chromium" in missing_browser(stage)) is lacks
