@@ -56,11 +56,18 @@ def test_packages_are_the_folders() -> None:
 
 
 def test_data_files_are_packaged() -> None:
-    """Whatever is not Python in a folder is listed, `py.typed` in each."""
+    """Whatever is not Python in a folder, or in one below it without Python, is listed; `py.typed` in each."""
     listed = PROJECT["tool"]["setuptools"]["package-data"]
-    for room in _rooms():
-        files = {path.name for path in room.iterdir() if path.is_file() and path.suffix != ".py"}
-        assert files == set(listed.get(_package(room), ())), room
+    rooms = set(_rooms())
+    for room in rooms:
+        folders = [room, *(path for path in room.iterdir() if path.is_dir() and path not in rooms)]
+        files = {
+            path
+            for folder in folders
+            for path in folder.iterdir()
+            if path.is_file() and path.suffix not in {".py", ".pyc"}
+        }
+        assert files == {path for pattern in listed.get(_package(room), ()) for path in room.glob(pattern)}, room
     assert all("py.typed" in listed[_package(ROOT / folder)] for folder in FOLDERS)
 
 

@@ -29,7 +29,7 @@ def routes(app: web.Application) -> None:
     """Adds them."""
     api_items.prepare(app)
     for endpoint in ENDPOINTS:
-        kind = {"is_upload": endpoint.body is bytes, "runs_code": endpoint.body in (JobRequest, ScheduleRequest)}
+        kind = kind_of(endpoint)
         add(app, endpoint.method, BASE + endpoint.path, handler_of(endpoint), endpoint.role, **kind)
     described = msgspec.json.encode(description(ENDPOINTS))
 
@@ -37,6 +37,11 @@ def routes(app: web.Application) -> None:
         return web.Response(body=described, content_type="application/json")
 
     add(app, "GET", f"{BASE}/openapi.json", openapi, "read")
+
+
+def kind_of(endpoint: ApiEndpoint) -> dict[str, bool]:
+    """`is_upload` and `runs_code` of an endpoint's route."""
+    return {"is_upload": endpoint.body is bytes, "runs_code": endpoint.body in (JobRequest, ScheduleRequest)}
 
 
 # Statuses of errors; their body is an ErrorBody, but that of 401, which is text.

@@ -160,7 +160,7 @@ class _Pages:
 
     def paths(self) -> dict[str, Handler]:
         """The handlers by path."""
-        paths: dict[str, Handler] = {"/": self._home, "/jobs": self._jobs, "/pages.css": self._css}
+        paths: dict[str, Handler] = {"/jobs": self._jobs, "/pages.css": self._css}
         kinds: tuple[Kind, ...] = ("logs", "items")
         for kind in kinds:
             for depth in range(3):
@@ -170,10 +170,6 @@ class _Pages:
         return paths
 
     # ------------------------------------------------------------------ pages
-
-    async def _home(self, request: web.Request) -> web.StreamResponse:
-        projects = sorted(await request.app[SCRAPYD].projects())
-        return self._page(request, "pages_home.html", projects=projects, host=request.host)
 
     async def _jobs(self, request: web.Request) -> web.StreamResponse:
         groups = job_rows(await request.app[SCRAPYD].jobs(), time.time())

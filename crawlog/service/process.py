@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 # Modules of this folder with routes; each has a function `routes(app)`. A new one is a name here.
-MODULES = ("api_v1", "metrics", "scrapyd", "pages")
+MODULES = ("api_v1", "metrics", "scrapyd", "pages", "dashboard")
 
 
 def make_app(settings: "Settings", fleet: "FleetView", own_token: str) -> web.Application:

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from crawlog.service.process import make_app
 from crawlog.service.routing import Handler
-from crawlog.streams.fleet import FleetState, FleetView, JobView
+from crawlog.streams.fleet import FleetState, FleetStatus, FleetView, JobView
 from crawlog.streams.settings import Settings, load
 
 Client = TestClient[web.Request, web.Application]
@@ -35,7 +35,12 @@ def told_fleet() -> FleetView:
     return cast(
         "FleetView",
         SimpleNamespace(
-            job=job, jobs=state.jobs, stages=list, look=lambda ask: ask(state), letters=SimpleNamespace(by_job=Counter)
+            job=job,
+            jobs=state.jobs,
+            stages=list,
+            status=lambda: FleetStatus((), (), ()),
+            look=lambda ask: ask(state),
+            letters=SimpleNamespace(by_job=Counter),
         ),
     )
 

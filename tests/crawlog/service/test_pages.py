@@ -53,22 +53,6 @@ def _get(url: str, **headers: str) -> requests.Response:
     return ask("GET", url, headers=headers)
 
 
-def test_the_first_page_links_to_jobs_logs_and_items_and_names_projects(address: str) -> None:
-    """And says how a job is scheduled with curl."""
-    page = _get(f"{address}/")
-    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert page.text.startswith("<!DOCTYPE html>")
-    assert ['"/jobs"' in page.text, '"/logs/"' in page.text, '"/items/"' in page.text] == [True] * 3
-    assert "<li>quotes</li>" in page.text
-    assert f"curl -u USER:PASSWORD {address}/schedule.json -d project=" in page.text
-
-
-def test_a_page_without_projects_says_so() -> None:
-    """In Scrapyd's words."""
-    with served(ToldFleet()) as address:
-        assert "<p>No Scrapy projects yet.</p>" in _get(f"{address}/").text
-
-
 def test_jobs_are_rows_in_the_columns_of_scrapyd(address: str) -> None:
     """Pending, running, finished; times are this machine's, without fractions; no process id."""
     text = _get(f"{address}/jobs").text
@@ -154,12 +138,12 @@ def test_what_is_not_there_is_not_found(path: str, address: str) -> None:
 
 def test_pages_take_no_other_method(address: str) -> None:
     """As Scrapyd's."""
-    assert [ask("POST", address + path).status_code for path in ("/", "/jobs", "/logs/")] == [405] * 3
+    assert [ask("POST", address + path).status_code for path in ("/jobs", "/logs/")] == [405] * 2
     assert ask("HEAD", f"{address}/jobs").status_code == 200
     assert ask("HEAD", f"{address}/logs/quotes/two/e.log").content == b""
 
 
-@pytest.mark.parametrize("path", ["/", "/jobs", "/logs/", "/items/quotes/two/", "/items/quotes/two/e.jl"])
+@pytest.mark.parametrize("path", ["/jobs", "/logs/", "/items/quotes/two/", "/items/quotes/two/e.jl"])
 def test_no_page_may_run_a_script(path: str, address: str) -> None:
     """Its policy allows the stylesheet and forms of the same origin, no frame, nothing inline."""
     policy = _get(address + path).headers["Content-Security-Policy"]
