@@ -88,6 +88,15 @@ def without_page(counts: "JobCounts") -> list[str]:
     return [*told, f"body not kept: {_by_class(types)}; {kept}"] if types else told
 
 
+def by_status_class(statuses: Mapping[str, int]) -> dict[str, int]:
+    """Counts of answers by class of their status: `2xx`."""
+    classes: dict[str, int] = {}
+    for code, count in sorted(statuses.items()):
+        name = f"{code[0]}xx" if code.isdigit() else code
+        classes[name] = classes.get(name, 0) + count
+    return classes
+
+
 def _by_class(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} × {name}" for name, count in sorted(counts.items(), key=lambda one: -one[1]))
 

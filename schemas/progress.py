@@ -17,6 +17,8 @@ MAX_PARSED = 1_000  # Jobs for which a worker counts parsed pages, at most
 
 MAX_PARSED_TOLD = 50  # Jobs that a report names, at most: those with the latest parsed pages
 
+MAX_ROWS_TOLD = 200  # Jobs whose rows a report names, at most: half of them those written last, and others in turns
+
 MAX_WAITING = 100  # Outputs that a report names as behind, at most
 
 MAX_EXITS = 200  # Exits that a report names, at most
@@ -53,6 +55,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
         in_flight: URLs being fetched, or done and not folded yet.
         fetched, redirected, failed, refused: Final results folded (not_modified counts as fetched).
         retried: Failed attempts that will be tried again.
+        bytes: Of the bodies of these pages in crawl.pages, as they came.
         seen: Offered URLs that were known.
         statuses: Final answers by status code; an answer that was lost and is asked for again counts each time.
         no_page: Final results without a page, beside those with an error status: by the error's word, or by the type of
@@ -80,6 +83,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
     statuses: dict[str, Whole] = {}
     no_page: dict[str, Whole] = {}
     dropped: dict[str, Whole] = {}
+    bytes: Whole = 0
     page_end: Whole = 0
     page_back: Whole = 0
     needs: dict[str, Whole] = {}
@@ -87,10 +91,12 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
 
 
 class JobRemarks(msgspec.Struct, omit_defaults=True, frozen=True):
-    """What the spider of a job made of its pages, as one parse worker has seen since its start.
+    """What came of the pages of a job, as one parse worker has seen since its start; a page that is parsed again counts
+    again.
 
     Attributes:
-        rowless: Pages with an answer to parse that gave no item; a page that is parsed again counts again.
+        rows: Items of these pages.
+        rowless: Pages with an answer to parse from which the job's spider made no item.
         first_rowless: The URL of the first one.
         lost_cookie: The URL of the first form whose answer set a cookie while the job keeps none.
     """
@@ -99,6 +105,7 @@ class JobRemarks(msgspec.Struct, omit_defaults=True, frozen=True):
     rowless: Whole = 0
     first_rowless: str = ""
     lost_cookie: str = ""
+    rows: Whole = 0
 
 
 class ExitFigures(msgspec.Struct, omit_defaults=True):
@@ -154,7 +161,9 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         pages, bytes: Totals since the worker started, over all its partitions.
         parsed: By job, the pages of `pages` (parse); at most the last `MAX_PARSED_TOLD` of the first `MAX_PARSED` jobs.
             For other jobs, earlier reports of this process are still true.
-        remarks: By job, of those in `parsed` that have a spider.
+        remarks: By job, of those in `parsed`.
+        rows: By job, its epoch and the rows that count in its output of this partition (sink): the fold of crawl.items,
+            so a restart or a page that is parsed again changes nothing. At most `MAX_ROWS_TOLD` jobs.
         hosts: Slowest host queues: (host, queued, seconds until its next request), the worst first.
         exits: By name, those of the worker with the most requests (fetch); at most `MAX_EXITS`.
             Only in one of the reports that a worker sends together.
@@ -205,6 +214,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     bytes: Whole = 0
     parsed: dict[str, Whole] = {}
     remarks: dict[str, JobRemarks] = {}
+    rows: dict[str, tuple[Whole, Whole]] = {}
     hosts: list[tuple[str, Whole, float]] = []
     exits: dict[str, ExitFigures] = {}
     barred: list[tuple[str, Whole, float]] = []

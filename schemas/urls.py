@@ -138,6 +138,7 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
         jar: Name of the cookie jar that `cookies` belong to; empty for the job's own.
         cookies: Cookies that changed in that jar and are in no done before this one. They may be of earlier answers.
         unkept: The type of a page's body that was not kept because of it; empty otherwise.
+        bytes: Of the body in that record, as it came.
     """
 
     url: str
@@ -159,6 +160,7 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
     jar: str = ""
     cookies: tuple[CookieChange, ...] = ()
     unkept: str = ""
+    bytes: int = 0
 
     @property
     def why_no_page(self) -> str:

@@ -114,4 +114,4 @@ class Outcomes:
                 known = msgspec.structs.replace(known, offset=offset, epoch=task.epoch)
             task.partition.remember(validators.key(task.job.name, task.row.url), validators.pack(known))
         self._pressure.wrote(partition, offset, size_bytes)
-        self._dones.add(task, msgspec.structs.replace(result, page=(partition, offset)))
+        self._dones.add(task, msgspec.structs.replace(result, page=(partition, offset), bytes=size_bytes))

@@ -274,7 +274,7 @@ class LostPages:
         for message in read_partitions(self._settings, self._names.pages, ranges):
             number, offset = message.partition() or 0, message.offset() or 0
             meta = _meta(message)
-            result = lost[number].of(meta, offset) if meta is not None else None
+            result = lost[number].of(meta, offset, len(message.value() or b"")) if meta is not None else None
             if meta is not None and result is not None:
                 found.setdefault(number, []).append((meta, result))
         for number, of_one in found.items():

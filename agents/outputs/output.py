@@ -97,6 +97,7 @@ class Output:  # long: one state is opened, written, completed and closed by its
         self._durable: dict[int, int] = {}
         self._results: SinkState | None = None
         self._rows: RowMaker | None = None
+        self._row_count: int | None = None
         self._making: asyncio.Task[None] | None = None
         self._stores: dict[str, SinkSpec] = {wanted.output.name: spec} if spec.is_store else {}
         self.feeders: dict[str, Feeder] = {}
@@ -129,6 +130,13 @@ class Output:  # long: one state is opened, written, completed and closed by its
         pending = len(self.pending)
         found = {name: pending + one.waiting for name, one in self.feeders.items()}
         return {name: count for name, count in {self.wanted.output.name: pending, **found}.items() if count}
+
+    @property
+    def rows(self) -> int | None:
+        """Rows that count, as the state had them when it was open last; None before."""
+        if self._results is not None:
+            self._row_count = (self._results.made or self._results).rows
+        return self._row_count
 
     @property
     def is_stuck(self) -> bool:

@@ -26,7 +26,7 @@ from crawlog.agents import progress
 from crawlog.agents.control import StageCommands, follow
 from crawlog.agents.downloads import Downloads
 from crawlog.schemas.control import Control
-from crawlog.schemas.progress import FLEET, MAX_STUCK, MAX_WAITING, Progress
+from crawlog.schemas.progress import FLEET, MAX_ROWS_TOLD, MAX_STUCK, MAX_WAITING, Progress
 from crawlog.streams import exit_codes
 from crawlog.streams.cluster import log_bounds, log_identity
 from crawlog.streams.errors import CrawlError, DamagedLog, RefusedOutput, RetryLater, Unusable
@@ -142,6 +142,9 @@ class OutputsWorker:
         found = progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble, note=self._note)
         for report in found:
             report.passed, report.stuck = self._passed(report.partition)
+            report.rows = told_rows(
+                (one for one in self._outputs.values() if one.partition == report.partition), time.monotonic()
+            )
             if self._is_private:  # the run reads its note, and moves parse
                 continue
             own = [one for one in self._outputs.values() if one.partition == report.partition]
@@ -465,6 +468,17 @@ class OutputsWorker:
         if waits or (output.wanted.is_settled and self._of(output).only_waits):
             return False
         return all(output.passed(at, read.get(at, 0)) >= end for at, end in enumerate(ends))
+
+
+def told_rows(outputs: Iterable[Output], now: float) -> dict[str, tuple[int, int]]:
+    """By job, its epoch and the rows of its output: of outputs that were written last, and of others in turns."""
+    found = [one for one in outputs if one.rows is not None and one.wanted.fed is None]
+    found.sort(key=lambda one: -one.written_at)
+    half = MAX_ROWS_TOLD // 2
+    if (others := len(found) - half) > half:
+        first = half + int(now / progress.REST_S) * half % others
+        found = found[:half] + found[first : first + half]
+    return {one.wanted.job: (one.wanted.epoch, one.rows or 0) for one in reversed(found)}
 
 
 def _waiting(outputs: Iterable[Output | PagesOutput]) -> dict[str, dict[str, int]]:

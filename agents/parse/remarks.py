@@ -25,7 +25,7 @@ MOST_NAMED = 3  # Versions that are named
 
 
 class Remarks:
-    """What is told of the pages of jobs with spiders.
+    """What is told of the pages of jobs.
 
     Attributes:
         by_job: The remarks of each job that has some.

@@ -75,7 +75,7 @@ class ParseStage:
         gathered: Pages parsed since the last flush.
         lacks_flush: Called when a change waits for a flush.
         parsed: Pages taken, by job; the latest job is at the end.
-        remarks: What is told of these jobs' pages, where they have a spider.
+        remarks: What is told of these jobs' pages.
         passes_over: Whether a page (partition, offset, job) is skipped: a replay of another job reads it again.
     """
 
@@ -272,7 +272,7 @@ class ParseStage:
         if parsed.closes and self._jobs.is_past(judged):
             parsed = parsed._replace(closes="")
         outputs = outputs_of(job, (message.partition, message.offset), judged, parsed)
-        if job.spec.spider and judged.job in self.parsed:
+        if judged.job in self.parsed:
             self.remarks.take(job, judged, parsed)
         if parsed.reached:
             links = len(parsed.outlinks) + len(parsed.foreign)

@@ -9,9 +9,10 @@ from msgspec import to_builtins
 
 from crawlog import outcome
 from crawlog.commands.up import COUNTS, Status
-from crawlog.outcome import by_rule, counted, needed, without_page
+from crawlog.outcome import by_rule, by_status_class, counted, needed, without_page
 from crawlog.schemas.log_lines import GOES_ON
 from crawlog.schemas.urls import USUAL_PRIORITY
+from crawlog.streams.fleet import STILL
 from crawlog.streams.jobs import how_ended
 from crawlog.streams.printable import utc_text
 from crawlog.terminal import table
@@ -42,7 +43,8 @@ def job_lines(views: "Sequence[JobView]") -> list[str]:
     if not views:
         return ["there is no job; `crawlog submit URL…` gives one"]
     has_priorities = any(one.priority != USUAL_PRIORITY for one in views)
-    head = ("job", "state", "spider", "queued", "fetched", "failed", "dead", "submitted", "by")
+    has_pace = any(one.pace.pages for one in views)
+    head = ("job", "state", "spider", "queued", "fetched", "failed", "rows", "dead", "submitted", "by")
     rows = [
         (
             one.name,
@@ -52,14 +54,17 @@ def job_lines(views: "Sequence[JobView]") -> list[str]:
                 f"{count:,}" if one.is_counted else "-"
                 for count in (one.counts.queued + one.counts.in_flight, one.counts.fetched, one.counts.failed)
             ),
+            "-" if one.rows is None else f"{one.rows:,}",
             f"{one.dead:,}",
             time_text(one.submitted_at),
             one.by or "-",
             *((str(one.priority),) if has_priorities else ()),
+            *((f"{one.pace.pages:,.0f}",) if has_pace else ()),
         )
         for one in views
     ]
-    return table([head + ("priority",) * has_priorities, *rows], right=(3, 4, 5, 6))
+    more = ("priority",) * has_priorities + ("pages/min",) * has_pace
+    return table([head + more, *rows], right=(3, 4, 5, 6, 7, *((9 + len(more),) if has_pace else ())))
 
 
 def state(view: "JobView") -> str:
@@ -95,6 +100,10 @@ def job_details(view: "JobView") -> list[str]:
         ("ended", time_text(view.ended_at)),
         ("counts", "" if view.is_counted else "too low: not all partitions have been reported yet"),
         ("pages", f"{counts.fetched:,} fetched, {counts.redirected:,} redirected, {counts.failed:,} failed"),
+        ("bodies", f"{counts.bytes / 1e6:,.1f} MB" if counts.bytes else ""),
+        ("statuses", ", ".join(f"{count:,} × {name}" for name, count in by_status_class(counts.statuses).items())),
+        ("rows", f"{view.rows:,}" if view.rows is not None else ""),
+        ("pace", f"{view.pace.pages:,.0f} pages, {view.pace.rows:,.0f} rows a minute" if view.pace != STILL else ""),
         ("URLs", f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {counts.refused:,} refused{due}"),
         (
             "held",

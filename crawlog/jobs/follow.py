@@ -346,6 +346,8 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
             unanswered=unanswered,
             state=copy.spec.state,
             is_stalled=not lag,
+            rows=job.rows,
+            pace=job.pace,
         )
 
     def _rest_s(self, copy: "JobCopy") -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from crawlog.outcome import by_rule, counted, needed
 from crawlog.schemas.progress import JobCounts
+from crawlog.streams.fleet import STILL, JobPace
 from crawlog.streams.jobs import traits
 from crawlog.streams.printable import escaped
 from crawlog.terminal import hinted, tell
@@ -54,6 +55,8 @@ class Frame(NamedTuple):
         left_s: Estimated time until all queued URLs are fetched, seconds; None if unknown.
         state: Of the job's record, which commands in force do not change.
         is_stalled: Whether the log does not answer: all else is as it was before, and `lag` is empty.
+        rows: Rows of the job in its outputs; None if none has reported yet.
+        pace: Its pages and rows of the last minute.
     """
 
     job: str
@@ -72,6 +75,8 @@ class Frame(NamedTuple):
     unanswered: int = 0
     state: str = "running"
     is_stalled: bool = False
+    rows: int | None = None
+    pace: JobPace = STILL
 
 
 class View(Protocol):

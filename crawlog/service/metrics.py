@@ -119,6 +119,12 @@ def _of_jobs(jobs: "Iterable[JobView]") -> "Iterator[Metric]":
     pages = CounterMetricFamily("crawlog_pages", "URLs of a job that came to an end.", labels=("job", "outcome"))
     answers = CounterMetricFamily("crawlog_responses", "Final answers of a job.", labels=("job", "status"))
     retries = CounterMetricFamily("crawlog_retries", "Attempts that failed and are repeated.", labels=("job",))
+    bodies = CounterMetricFamily(
+        "crawlog_body_bytes", "Bytes of the bodies of a job's pages, as they came.", labels=("job",)
+    )
+    rows = CounterMetricFamily(
+        "crawlog_rows", "Rows of a job's pages, as its parse workers count them.", labels=("job",)
+    )
     queued = GaugeMetricFamily("crawlog_job_queued_urls", "URLs of a job that wait.", labels=("job",))
     waiting = GaugeMetricFamily(
         "crawlog_output_waiting_records", "Records that are not in an output of a job yet.", labels=("job", "output")
@@ -133,8 +139,10 @@ def _of_jobs(jobs: "Iterable[JobView]") -> "Iterator[Metric]":
         for status, count in job.counts.statuses.items():
             answers.add_metric((job.name, status), count)
         retries.add_metric((job.name,), job.counts.retried)
+        bodies.add_metric((job.name,), job.counts.bytes)
+        rows.add_metric((job.name,), job.remarks.rows)
         queued.add_metric((job.name,), job.counts.queued)
-    yield from (pages, answers, retries, queued, waiting)
+    yield from (pages, answers, retries, bodies, rows, queued, waiting)
 
 
 def _frontier(counts: dict[str, int]) -> "Metric":

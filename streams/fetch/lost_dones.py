@@ -52,8 +52,8 @@ class LostDones:
         self._jars: dict[tuple[int, int, str], CookieJar] = {}
         self._done: set[tuple[int, int]] = set()
 
-    def of(self, meta: PageMeta, offset: int) -> u.Result | None:
-        """The done of a page; None if its URL does not await one."""
+    def of(self, meta: PageMeta, offset: int, size_bytes: int = 0) -> u.Result | None:
+        """The done of a page, whose body has a size; None if its URL does not await one."""
         job = self._fold.jobs.get(meta.job)
         if job is None or meta.epoch != job.epoch or meta.row is None or offset < job.counts.page_end:
             return None
@@ -65,7 +65,8 @@ class LostDones:
         self._done.add(place)
         rules = policy_of(job.spec, self._usual, self._limits).rules
         rest_s = min(max(meta.rest_s, 0.0), rules.max_delay_s)
-        return self._with_cookies(job, meta, rules, msgspec.structs.replace(result, host_wait_s=rest_s))
+        result = msgspec.structs.replace(result, host_wait_s=rest_s, bytes=size_bytes)
+        return self._with_cookies(job, meta, rules, result)
 
     def _with_cookies(self, job: JobState, meta: PageMeta, rules: u.RequestRules, result: u.Result) -> u.Result:
         """The done, with what the request and its answer set in the jar."""

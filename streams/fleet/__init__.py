@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .fleet_state import DEFAULT_COPY, FleetState
+from .paces import STILL, JobPace
 from .views import ExitView, FleetStatus, HookView, HostView, JobView, OutputView, StageView, WorkerView
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_COPY",
+    "STILL",
     "AtEnd",
     "BadRecord",
     "ControlRecord",
@@ -33,6 +35,7 @@ __all__ = [
     "HookView",
     "HostView",
     "Item",
+    "JobPace",
     "JobView",
     "OutputView",
     "ProgressReader",

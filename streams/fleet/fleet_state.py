@@ -13,8 +13,10 @@ from crawlog.schemas.control import CodeNote, Control, Finished, JobCopy
 from crawlog.schemas.job_orders import NO_FLOW, OutputSpec, feed_name
 from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
-from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, traits
+from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, remarks_of, traits
 
+from .job_views import JobViews, is_other
+from .paces import Paces
 from .views import ExitView, HookView, HostView, JobView, OutputView, WorkerView
 
 GONE_S = 15.0  # A worker without a report for this time is gone, seconds; a living one reports each second
@@ -117,6 +119,8 @@ class FleetState:  # long: every view of jobs and workers is made of one state
         picture: The newest reports.
         processes: Those of workers, by stage, name and pid, the last one to report at the end.
         reporting: Partitions of crawl.urls that have reports, if some of these were not read; else 0.
+        paces: How fast jobs go, by the reports that this copy has met.
+        now: UTC epoch seconds: of the last report, or later as a live view has it.
     """
 
     def __init__(self) -> None:
@@ -125,16 +129,27 @@ class FleetState:  # long: every view of jobs and workers is made of one state
         self.picture.sink = FLEET
         self.reporting = 0
         self.processes: dict[tuple[str, str, int], Process] = {}
+        self.paces = Paces()
+        self.now = 0.0
+        self._views = JobViews()
 
     # ------------------------------------------------------------------ taking
 
     def hear(self, key: bytes, record: Control | None, at: float = 0.0) -> None:
         """Takes the next record of crawl.control, None for a tombstone; `at` is its time in the log."""
         self.control.take(key, record, at)
+        if isinstance(record, JobCopy) and record.spec.state == "deleted":
+            self.picture.rows.pop(record.job, None)
+        self._views.clear()
 
     def report(self, report: Progress, at: float) -> None:
         """Takes the next report; `at` is its time of arrival in the log, UTC epoch seconds."""
+        self.now = max(at, self.now)
+        self._views.drop({*self.paces.take(report, at, self.picture), *report.rows, *report.waiting})
+        was = self.picture.newest.get((report.stage, report.partition))
         self.picture.take(report)
+        if is_other(was, self.picture.newest.get((report.stage, report.partition))):
+            self._views.clear()
         if not report.worker:
             return  # a replay wrote it
         who = stage_of(report), report.worker, report.pid
@@ -152,7 +167,8 @@ class FleetState:  # long: every view of jobs and workers is made of one state
 
     def take_reports_of(self, other: "FleetState") -> None:
         """Replaces all reports by those of a state that has read from earlier on."""
-        self.picture, self.processes = other.picture, other.processes
+        self.picture, self.processes, self.paces = other.picture, other.processes, other.paces
+        self._views.clear()
 
     # ------------------------------------------------------------------ jobs
 
@@ -193,6 +209,9 @@ class FleetState:  # long: every view of jobs and workers is made of one state
 
     def job(self, name: str) -> JobView | None:
         """One job; None if there is none."""
+        return self._views.of(name, (self.control, self.reporting), self.now, self._job)
+
+    def _job(self, name: str) -> JobView | None:
         copy = self.copy(name)
         if copy is None:
             return None
@@ -215,6 +234,9 @@ class FleetState:  # long: every view of jobs and workers is made of one state
             ended_at=self._ended_at(copy, end) if traits(state).ended else 0.0,
             counts=counts,
             is_counted=self.is_counted(copy, end),
+            rows=self._rows(copy),
+            pace=self.paces.of(name, self.now),
+            remarks=remarks_of(self.picture, name, copy.epoch),
             is_starting=self.is_starting(copy),
             is_fed=spec.fed,
             next_start=coming.at if (coming := self.control.next_start(copy)) is not None else 0.0,
@@ -225,6 +247,12 @@ class FleetState:  # long: every view of jobs and workers is made of one state
             args=dict(spec.args),
             flow=spec.flow or NO_FLOW,
         )
+
+    def _rows(self, copy: JobCopy) -> int | None:
+        """Rows of a job in its outputs: of those that are complete, or as their workers report them."""
+        notes = [self.control.output(copy.job, one.name) for one in copy.spec.outputs]
+        noted = [one.rows for one in notes if one is not None and one.epoch == copy.epoch and one.rev >= copy.spec.rev]
+        return max(noted, default=None) or self.picture.rows_of(copy.job, copy.epoch) or (0 if noted else None)
 
     def _ended_at(self, copy: JobCopy, end: Finished | None) -> float:
         """When a job ended that has; a command that stops it changes nothing in its record."""

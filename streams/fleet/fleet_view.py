@@ -268,6 +268,7 @@ class FleetView:  # long: each question of the service to the fleet is a method 
     def look(self, question: Callable[[FleetState], T]) -> T:
         """The answer to a question about the state, which does not change meanwhile."""
         with self._lock:
+            self._state.now = self._clock.now()
             return question(self._state)
 
     def wait_until(self, holds: Callable[[FleetState], bool], timeout_s: float) -> bool:

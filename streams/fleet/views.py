@@ -5,8 +5,10 @@ from typing import Any
 import msgspec
 
 from crawlog.schemas.job_orders import NO_FLOW, CodeRef, JobFlow
-from crawlog.schemas.progress import ExitFigures, JobCounts
+from crawlog.schemas.progress import ExitFigures, JobCounts, JobRemarks
 from crawlog.schemas.urls import USUAL_PRIORITY
+
+from .paces import STILL, JobPace
 
 
 class OutputView(msgspec.Struct, frozen=True):
@@ -66,7 +68,9 @@ class JobView(msgspec.Struct, frozen=True):
         is_starting: Whether the spider's `start` may give more requests.
         next_start: When the spider's `start` begins again by itself, UTC epoch seconds; 0 if it does not.
         is_fed: Whether its spider is asked for more as long as it runs, so that it does not end by itself.
-        rows: Items in the log; None if unknown.
+        rows: Rows that count in its outputs; None if it has none here, or none has reported yet.
+        pace: Pages and rows of the last minute, by the reports that this view has met.
+        remarks: What the parse workers that report say of its pages.
         flow: How it is connected with other jobs.
         feeds: What became of the feeds from other jobs; their rows are those of the other job.
         hooks: What became of the calls at its end.
@@ -87,6 +91,9 @@ class JobView(msgspec.Struct, frozen=True):
     started_at: float = 0.0
     ended_at: float = 0.0
     counts: JobCounts = msgspec.field(default_factory=JobCounts)
+    rows: int | None = None
+    pace: JobPace = STILL
+    remarks: JobRemarks = JobRemarks()
     is_counted: bool = True
     is_starting: bool = False
     is_fed: bool = False

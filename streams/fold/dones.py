@@ -18,6 +18,8 @@ from .overlay import Rows
 
 MAX_OFFSET = 1 << 62  # Greatest offset of a page that counts
 
+MAX_BYTES = 1 << 31  # Largest body that counts: any client may write a done, and the sums have to fit into a row
+
 _NEVER_ASKED = r.HostRow(0.0, 0.0, 0)
 
 
@@ -120,6 +122,7 @@ class Dones:
         else:
             job.count_final(result.status, 1)
             job.count_answer(result.http, result.why_no_page, 1)
+            job.counts.bytes += min(max(result.bytes, 0), MAX_BYTES)
             if not row.is_again:
                 self._queues.count(job, place.host_hash, place, -1)
             due = again.after_done(job.spec.recrawl, row, result, at)

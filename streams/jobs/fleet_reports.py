@@ -36,6 +36,7 @@ class FleetReports:
     Attributes:
         sink: Id of the sink whose reports count; those of others are left out.
         remarks: What each process of parse says of its pages, by job.
+        rows: By job and partition of sink workers, its epoch and the rows of its output; of all sinks.
         cuts: Offsets that workers wanted but that lay beyond the end of their input, by stage and partition.
     """
 
@@ -46,6 +47,7 @@ class FleetReports:
         self.newest: dict[tuple[str, int], Progress] = {}
         self._parsed: dict[tuple[str, int], dict[str, int]] = {}
         self.remarks: dict[tuple[str, int], dict[str, JobRemarks]] = {}
+        self.rows: dict[str, dict[int, tuple[int, int]]] = {}
         self._parsed_before: dict[tuple[str, int], dict[str, int]] = {}
         self._pids: set[int] = set()
         self._stopped: set[tuple[str, str, int]] = set()
@@ -59,6 +61,8 @@ class FleetReports:
         Reports of workers without partitions are ignored.
         """
         who = report.stage, report.worker, report.pid
+        for job, rows in report.rows.items():
+            self.rows.setdefault(job, {})[report.partition] = rows
         if report.stage == IDLE or who in self._stopped or (report.stage == "sink" and report.sink != self.sink):
             return
         report = self.newest[report.stage, report.partition] = self._merged(report)
@@ -146,6 +150,10 @@ class FleetReports:
         before = sum(counts.get(job, 0) for counts in self._parsed_before.values())
         return sum(counts.get(job, 0) for counts in self._parsed.values()) - before
 
+    def rows_of(self, job: str, epoch: int) -> int | None:
+        """Rows of a job in its outputs; None if no output has reported any."""
+        return max((rows for of, rows in self.rows.get(job, {}).values() if of == epoch), default=None)
+
     def has_reported(self, pid: int) -> bool:
         """Whether a worker process has ever sent a report."""
         return pid in self._pids
@@ -193,6 +201,7 @@ def remarks_of(reports: FleetReports, job: str, epoch: int) -> JobRemarks:
         sum(one.rowless for one in each),
         next((one.first_rowless for one in each if one.first_rowless), ""),
         next((one.lost_cookie for one in each if one.lost_cookie), ""),
+        sum(one.rows for one in each),
     )
 
 

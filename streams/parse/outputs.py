@@ -162,15 +162,15 @@ def _controls(job: Job, meta: PageMeta, joins: Iterable[str], parsed: Parsed) ->
     return [(control.key(record), control.encode(record)) for record in records]
 
 
-# What a job's user is told of its pages as they are parsed: those that gave no row, and cookies that were dropped.
+# What a job's user is told of its pages as they are parsed: their rows, those without one, cookies that were dropped.
 
 MAX_URL_CHARS = 300  # Longest URL in a remark: a report names up to 50 jobs
 
 
 def remarked(before: JobRemarks | None, job: Job, meta: PageMeta, parsed: Parsed) -> JobRemarks | None:
     """The remarks on a job with one more page; None without any. A new epoch begins with none."""
-    is_rowless = is_followed(meta) and not is_redirect(meta) and not parsed.items
-    if not is_rowless and not drops_cookie(job, meta):
+    is_rowless = bool(job.spec.spider) and is_followed(meta) and not is_redirect(meta) and not parsed.items
+    if not parsed.items and not is_rowless and not drops_cookie(job, meta):
         return before
     if before is None or before.epoch != meta.epoch:
         before = JobRemarks(meta.epoch)
@@ -180,6 +180,7 @@ def remarked(before: JobRemarks | None, job: Job, meta: PageMeta, parsed: Parsed
         before.rowless + is_rowless,
         before.first_rowless or url * is_rowless,
         before.lost_cookie or url * drops_cookie(job, meta),
+        before.rows + len(parsed.items),
     )
 
 

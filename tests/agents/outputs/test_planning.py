@@ -21,12 +21,12 @@ from crawlog.agents.outputs import wanted as wanted_module
 from crawlog.agents.outputs.completion import Completion
 from crawlog.agents.outputs.items_log import ItemRecord
 from crawlog.agents.outputs.output import Output
-from crawlog.agents.outputs.outputs_worker import OutputsWorker
+from crawlog.agents.outputs.outputs_worker import OutputsWorker, told_rows
 from crawlog.schemas import items
 from crawlog.schemas.control import Finished, JobCopy, OutputNote
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.job_orders import OutputSpec
-from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.progress import MAX_ROWS_TOLD, JobCounts
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.cluster.client import LogIdentity
 from crawlog.streams.errors import EngineError, Misconfigured, RefusedOutput, RetryLater
@@ -781,6 +781,23 @@ async def test_pipelines_that_cannot_be_opened_are_told_in_reports_and_in_the_ou
     child.error = ""
     child.may_work.set()
     assert (await noted(sink, 2)).rows == 1
+
+
+async def test_a_sink_reports_the_rows_of_each_output(sink: TurnedWorker, log: EmptyLog) -> None:
+    """Those that count: the same page once more adds none. Of very many jobs all are named, in turns."""
+    log.failures = 0
+    output = await begun(sink)
+    for number in (0, 1, 1):
+        output.take(row(number))
+    await output.write({0: 2})
+    assert told_rows([output], 0.0) == {"j": (0, 2)}
+    await output.close()
+    assert told_rows([output], 0.0) == {"j": (0, 2)}
+    wanted = [SimpleNamespace(job=f"j{number}", epoch=0, fed=None) for number in range(1_000)]
+    many: list[Any] = [SimpleNamespace(wanted=one, rows=7, written_at=0.0) for one in wanted]
+    named = [told_rows(many, 2.0 * turn) for turn in range(10)]
+    assert max(map(len, named)) == MAX_ROWS_TOLD
+    assert set().union(*named) == {one.job for one in wanted}
 
 
 async def test_an_output_is_no_failed_one_any_more_when_its_pipelines_are_opened(

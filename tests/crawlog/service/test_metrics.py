@@ -92,6 +92,7 @@ def fleet() -> Fleet:
     fleet.job("going")
     fleet.job("gone", "finished", 50.0)
     counts = JobCounts(fetched=5, failed=1, queued=9, paused=2, in_flight=3, held=4, retried=6, statuses={"403": 4})
+    counts.bytes = 700
     fleet.report(going=counts, gone=JobCounts(fetched=3))
     return fleet
 
@@ -102,6 +103,8 @@ def test_a_fleet_is_told_in_prometheus_words(fleet: Fleet) -> None:
     assert value(told, "crawlog_pages_total", job="going", outcome="fetched") == 5
     assert value(told, "crawlog_pages_total", job="gone", outcome="fetched") == 3
     assert value(told, "crawlog_responses_total", job="going", status="403") == 4
+    assert value(told, "crawlog_body_bytes_total", job="going") == 700
+    assert value(told, "crawlog_rows_total", job="going") == 0
     assert value(told, "crawlog_fetch_seconds_bucket", worker="fetch-0", le="0.005") == 2
     assert value(told, "crawlog_fetch_seconds_bucket", worker="fetch-0", le="30.0") == 2
     assert value(told, "crawlog_fetch_seconds_bucket", worker="fetch-0", le="+Inf") == 3

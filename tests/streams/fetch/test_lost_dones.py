@@ -31,7 +31,7 @@ def page(url: str = A, index: int = 0, **fields: Any) -> PageMeta:
 def lost(state: State, *pages: PageMeta, first: int = 0, usual: RequestPolicy = OWN) -> list[u.Result]:
     """The dones of pages from an offset on."""
     dones = LostDones(state.fold, PLACES, usual, UNLIMITED)
-    made = [dones.of(meta, first + number) for number, meta in enumerate(pages)]
+    made = [dones.of(meta, first + number, 70) for number, meta in enumerate(pages)]
     return [result for result in made if result is not None]
 
 
@@ -56,6 +56,7 @@ def test_a_page_says_what_its_done_said(fields: dict[str, Any], status: str) -> 
     state = State(job(), found(A, B))
     [result] = lost(state, page(**fields), first=5)
     assert (result.status, result.reason, result.page) == (status, fields.get("error", ""), (0, 5))
+    assert result.bytes == 70
     take(state, [result])
     assert (state.urls(), state.counts.queued, state.counts.page_end) == ([B], 1, 6)
     if status != "refused":

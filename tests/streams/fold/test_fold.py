@@ -305,6 +305,15 @@ def test_final_answers_are_counted_by_status_and_by_why_there_is_no_page() -> No
     assert state.counts.no_page == {"application/json": 1, "robots_unreachable": 1}
 
 
+@pytest.mark.parametrize(("sizes", "counted"), [((10, 20), 30), ((10, -5), 10), ((10, 10**30), 10 + (1 << 31))])
+def test_the_bytes_of_final_answers_are_summed(sizes: tuple[int, int], counted: int) -> None:
+    """Each once, whoever writes it again; a size that no body has cannot break the sums."""
+    state = State(job(), found(f"{A}0", f"{A}1"))
+    dones = [done(f"{A}{number}", sequence(1, number), bytes=size) for number, size in enumerate(sizes)]
+    state.take(*dones, *dones)
+    assert state.counts.bytes == counted
+
+
 def test_a_result_that_no_longer_counts_leaves_its_classes() -> None:
     """So a job whose failed URLs were fetched again shows what still fails; an unknown class stays 0."""
     state = State(job(), found(*(f"{A}{number}" for number in range(3))))

@@ -31,7 +31,7 @@ def page(url: str = A, **fields: Any) -> PageMeta:
     return msgspec.structs.replace(PageMeta(url, "j", http=200), **fields)
 
 
-def test_pages_without_a_row_are_counted_and_the_first_is_named() -> None:
+def test_rows_and_pages_without_one_are_counted_and_the_first_is_named() -> None:
     """A page with a row, an error page and a redirect are none of them; a new epoch begins anew."""
     remarks = None
     for meta, parsed in (
@@ -40,10 +40,10 @@ def test_pages_without_a_row_are_counted_and_the_first_is_named() -> None:
         (page(http=301, location="/b"), NOTHING),
     ):
         remarks = remarked(remarks, job(), meta, parsed)
-    assert remarks is None
+    assert remarks == JobRemarks(rows=1)
     for url in (A, B):
         remarks = remarked(remarks, job(), page(url), NOTHING)
-    assert remarks == JobRemarks(0, 2, A)
+    assert remarks == JobRemarks(0, 2, A, rows=1)
     assert remarked(remarks, job(), page(B, epoch=1), NOTHING) == JobRemarks(1, 1, B)
 
 
