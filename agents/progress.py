@@ -21,7 +21,7 @@ from crawlog.schemas import progress
 from crawlog.schemas.progress import IDLE, JobCounts, Progress
 from crawlog.streams.fetch import ToldJobs
 from crawlog.streams.log import Producer
-from crawlog.streams.worker import CrawlApp, OwnProcess
+from crawlog.streams.worker import CrawlApp, OwnProcess, why_ended
 
 log = structlog.get_logger()
 
@@ -36,6 +36,8 @@ TOGETHER_S = 0.6
 LOOK_S = 0.2
 
 SHARE = 50  # Looks take at most 1/50 of a CPU, however many hosts a stage has
+
+LAST_S = 0.3  # Longest wait for the last report of a process, seconds; it takes some milliseconds
 
 MOST_OUTSTANDING = 256  # Most reports in flight: 8 partitions for half a minute
 
@@ -99,16 +101,27 @@ class Reporter:
         """Look, send, sleep. An error is only logged: otherwise Faust would end the worker."""
         producer = Producer(self._app.crawl, f"{self._app.worker_name}-progress")
         await asyncio.to_thread(producer.connect)  # the supervisor waits for the first report
-        while True:
-            rest_s = LOOK_S
-            began_s = time.thread_time()  # CPU time: after a stop of 10 s, the clock's time would silence it for 500 s
-            try:
-                self._send(producer)
-            except Exception as error:
-                log.exception("progress_failed", error=repr(error))
-                rest_s = EVERY_S
-            spent_s = time.thread_time() - began_s  # taken before this thread yields to other tasks
-            await asyncio.sleep(max(rest_s, SHARE * spent_s))
+        try:
+            while True:
+                rest_s = LOOK_S
+                began_s = time.thread_time()  # CPU time: after a stop of 10 s, the clock's would silence it for 500 s
+                try:
+                    self._send(producer)
+                except Exception as error:
+                    log.exception("progress_failed", error=repr(error))
+                    rest_s = EVERY_S
+                spent_s = time.thread_time() - began_s  # taken before this thread yields to other tasks
+                await asyncio.sleep(max(rest_s, SHARE * spent_s))
+        finally:
+            self._send_last(producer)
+
+    def _send_last(self, producer: Producer) -> None:
+        """Report that this process ends, and why; a broker that is away is not waited for."""
+        report, crash = self._idle(), self._app.crash_reason
+        report.ended = f"crashed: {type(crash).__name__}" if crash is not None else why_ended()
+        self._own.sign([report])
+        producer.send(self._topic, progress.encode(report), key=progress.key(report), partition=0)
+        producer.flush(LAST_S)
 
     def _send(self, producer: Producer) -> None:
         producer.poll()

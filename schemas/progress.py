@@ -200,6 +200,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
             `crawlog worker start` is `start`, that of `crawlog worker exit` is `exit`.
         offers: The addresses that an exit worker lends; empty while it ends.
         ticket_key: The public key by which a fetch worker's tickets for exits are checked.
+        ended: In the last report of a process, why it ends; its supervisor writes one after an unplanned end.
     """
 
     worker: str
@@ -244,6 +245,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     idle_stage: str = ""
     offers: list[ExitOffer] = []
     ticket_key: str = ""
+    ended: str = ""
 
 
 _decoder = msgspec.json.Decoder(Progress)

@@ -28,7 +28,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Producer, Topics
 from crawlog.streams.readiness import OwnReadiness
 from crawlog.streams.settings import Settings
-from crawlog.streams.worker import OwnProcess, is_for_us, stop_as_ordered
+from crawlog.streams.worker import OwnProcess, is_for_us, stop_as_ordered, why_ended
 
 from .tunnels import MOST_TUNNELS, ExitServer, FleetKeys, new_nonce
 
@@ -106,7 +106,7 @@ class Lending:
                     await asyncio.wait_for(self._stop.wait(), REPORT_S)
             redialing.cancel()
             self._reached.clear()
-            self._report()
+            self._report(why_ended())
             await asyncio.gather(*(server.close(END_S) for server in self._servers.values()))
             await asyncio.to_thread(self._producer.flush, FLUSH_S)
         finally:
@@ -167,7 +167,7 @@ class Lending:
             self._servers[name] = server
             self._reached[name] = reached_at(self._settings, host, got, number)
 
-    def _report(self) -> None:
+    def _report(self, ended: str = "") -> None:
         """A late report is worthless: none is sent before the last one is in the log."""
         self._producer.poll()
         if self._producer.outstanding and not self._stop.is_set():
@@ -187,6 +187,7 @@ class Lending:
             bytes=sum(server.bytes for server in servers),
             idle_stage="exit",
             offers=offers,
+            ended=ended,
         )
         self._own.sign([report])
         self._producer.send(self._topics.progress, progress.encode(report), key=progress.key(report), partition=0)

@@ -22,7 +22,7 @@ from .operate_text import described
 if TYPE_CHECKING:
     from crawlog.schemas.control import WorkerAction
     from crawlog.schemas.log_lines import LogLine
-    from crawlog.streams.fleet import ExitView, HookView, JobView, OutputView, WorkerView
+    from crawlog.streams.fleet import ExitView, HookView, JobView, LostWorker, OutputView, WorkerView
 
 CHANGED = {
     "pause": "paused; `crawlog jobs resume {}` lets it go on",
@@ -194,6 +194,32 @@ def worker_lines(views: "Sequence[WorkerView]") -> list[str]:
         for one in views
     ]
     return table([head, *rows], right=(3, 5, 6, 7))
+
+
+LOST_SHOWN = 20  # Lost workers that are listed, at most
+
+NOT_READ = (
+    "the workers lost in the last hour are not known: its reports are too many; `GET /api/v1/workers/lost` has them"
+)
+
+
+def lost_lines(views: "Sequence[LostWorker]") -> list[str]:
+    """The workers that ended in the last hour as a table."""
+    if not views:
+        return ["no worker was lost in the last hour"]
+    rows = [
+        (
+            time_text(one.lost_at),
+            one.id,
+            one.stage,
+            one.host or "-",
+            str(one.pid),
+            one.reason + ("; another process of this name came" if one.is_replaced else ""),
+        )
+        for one in views[:LOST_SHOWN]
+    ]
+    more = [f"and {len(views) - LOST_SHOWN} more"] if len(views) > LOST_SHOWN else []
+    return [*table([("lost (UTC)", "worker", "stage", "host", "pid", "reason"), *rows], right=(4,)), *more]
 
 
 def coordinates(one: "WorkerView") -> str:

@@ -164,27 +164,36 @@ def dead_drop(
 
 
 @click.command()
-@click.argument("action", type=click.Choice(("list", *get_args(WorkerAction))), default="list", metavar="[ACTION]")
+@click.argument(
+    "action", type=click.Choice(("list", "lost", *get_args(WorkerAction))), default="list", metavar="[ACTION]"
+)
 @click.argument("name", default="", metavar="[ID]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a worker.")
 @settings_options
 def workers(action: str, name: str, as_json: bool, **given: Any) -> int:
     """List the workers of all machines; pause or resume one; drain or stop one, which hands its partitions over first.
 
-    ACTION is one of list (the default), pause, resume, drain, stop. A paused worker keeps its partitions and handles
-    nothing, until `resume` or its process ends. After `stop` a supervisor starts another process, after `drain` that of
-    `crawlog up` does not.
+    ACTION is one of list (the default), lost (those that ended in the last hour), pause, resume, drain, stop. A paused
+    worker keeps its partitions and handles nothing, until `resume` or its process ends. After `stop` a supervisor
+    starts another process, after `drain` that of `crawlog up` does not.
     """
     import msgspec
 
-    from crawlog.commands.fleet_workers import list_workers, order_worker
+    from crawlog.commands.fleet_workers import all_workers, list_workers, order_worker
 
     from . import fleet_text
 
     reached = fleet_log(settings_of(given))
-    if action == "list":
-        found = list_workers(reached)
-        answer(*([msgspec.json.encode(one).decode() for one in found] if as_json else fleet_text.worker_lines(found)))
+    if action == "list" and as_json:
+        answer(*(msgspec.json.encode(one).decode() for one in list_workers(reached)))
+        return outcome.FINISHED
+    if action in ("list", "lost"):
+        found = all_workers(reached)
+        lost = fleet_text.lost_lines(found.lost) if found.is_whole else [fleet_text.NOT_READ]
+        if as_json:
+            answer(*(msgspec.json.encode(one).decode() for one in found.lost))
+        else:
+            answer(*(fleet_text.worker_lines(found.living) if action == "list" else ()), *lost)
         return outcome.FINISHED
     if not name:
         raise Misconfigured(f"crawlog workers {action}: name the worker; `crawlog workers` lists them")

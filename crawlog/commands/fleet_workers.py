@@ -4,7 +4,7 @@ An order is one record on crawl.control. The process that it names takes it with
 """
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas.control import WorkerAction, WorkerCommand
 from crawlog.streams.errors import InvalidState, UnknownName
@@ -13,7 +13,7 @@ from crawlog.streams.stages import STAGES
 from .control import whoever
 
 if TYPE_CHECKING:
-    from crawlog.streams.fleet import WorkerView
+    from crawlog.streams.fleet import FleetView, LostWorker, WorkerView
     from crawlog.streams.settings import Settings
 
 FIRST_S = 2.0  # How long to wait for the first reports, seconds; there is one a second
@@ -21,9 +21,36 @@ FIRST_S = 2.0  # How long to wait for the first reports, seconds; there is one a
 
 def list_workers(settings: "Settings") -> "list[WorkerView]":
     """The workers that report, by stage and name."""
+    return _read(settings).workers()
+
+
+def _read(settings: "Settings") -> "FleetView":
     from crawlog.streams.fleet import FleetView
 
-    return FleetView.read(settings, until=lambda view: bool(view.workers()), wait_s=FIRST_S).workers()
+    return FleetView.read(settings, until=lambda view: bool(view.workers()), wait_s=FIRST_S)
+
+
+LOST_READ_S = 5.0  # How long the reports of the last hour may be read, seconds; some 500,000 of them
+
+
+class FleetWorkers(NamedTuple):
+    """The workers of all machines.
+
+    Attributes:
+        lost: Those that ended in the last hour, the last one first.
+        is_whole: Whether all reports of that hour were read in time.
+    """
+
+    living: "list[WorkerView]"
+    lost: "list[LostWorker]"
+    is_whole: bool
+
+
+def all_workers(settings: "Settings") -> FleetWorkers:
+    """The workers that report, and those that ended in the last hour."""
+    view = _read(settings)
+    is_whole = view.read_lost(LOST_READ_S)
+    return FleetWorkers(view.workers(), view.lost(), is_whole)
 
 
 def order_worker(settings: "Settings", name: str, action: WorkerAction, by: str = "") -> "WorkerView":

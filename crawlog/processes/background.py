@@ -17,7 +17,8 @@ from crawlog.terminal import tell
 from .folder import service_note
 from .forkserver import SERVICE
 from .starts import Starts
-from .supervisor import Stop, Supervisor, names, with_service
+from .supervisor import Stop, Supervisor, names
+from .workers import Name
 
 ACCEPTS_SKIPPED = "CRAWLOG_ACCEPTS_SKIPPED"  # Environment variable of `up --accept-skipped`
 
@@ -36,8 +37,9 @@ def main() -> None:
     out, sys.stdout = sys.stdout, sys.stderr
     settings = load(config=NO_FILE)
     workers = names(settings, with_sink=True)
+    service = [Name(SERVICE, SERVICE)] if settings.service.enabled else []
     try:
-        with Supervisor(settings, "up", with_service(settings, workers), tell) as supervisor:
+        with Supervisor(settings, "up", workers + service, tell) as supervisor:
             folder_key(settings.run.data)  # signs what is deployed on this folder; its workers trust it
             supervisor.launch()
             supervisor.connect(accepts_skipped=ACCEPTS_SKIPPED in os.environ)

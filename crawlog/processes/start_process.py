@@ -34,6 +34,8 @@ LOOK_S = 0.2  # Pause between two looks, seconds
 AWAY_S = 1.0  # Pause after the log could not be read, seconds
 
 
+LAST_S = 0.3  # Longest wait for the last report of this process, seconds
+
 REPORT_S = 2.0  # Time between two reports of this process, seconds
 
 
@@ -60,6 +62,13 @@ class OwnReports:
         self._producer = Producer(settings, f"{worker}-progress")
         self._due = 0.0
 
+    def close(self) -> None:
+        """Reports the end of this process."""
+        from crawlog.streams.worker import why_ended
+
+        self._send(why_ended())
+        self._producer.flush(LAST_S)
+
     def look(self) -> None:
         """Reports if it is time, and the last report is in the log: a late one is worthless."""
         self._producer.poll()
@@ -67,7 +76,10 @@ class OwnReports:
         if self._producer.outstanding or time.monotonic() < self._due:
             return
         self._due = time.monotonic() + REPORT_S
-        report = Progress(self._worker, IDLE, -1, time.time(), pid=os.getpid(), idle_stage="start")
+        self._send()
+
+    def _send(self, ended: str = "") -> None:
+        report = Progress(self._worker, IDLE, -1, time.time(), pid=os.getpid(), idle_stage="start", ended=ended)
         self._own.sign([report])
         self._producer.send(self._topic, progress.encode(report), key=progress.key(report), partition=0)
 
@@ -97,7 +109,7 @@ def run_starts(settings: "Settings", say: Callable[[str], None]) -> None:
         starts = Starts(FollowedLog(settings, picture, watch, producer), say, worker)
         reports = OwnReports(settings, worker)
         say("follows the log, and runs the `start` of spiders; SIGTERM ends it")
-        with closing(starts):
+        with closing(reports), closing(starts):
             while not stop.is_set():
                 try:
                     watch.poll(LOOK_S)

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 import xxhash
 
-from crawlog import outcome
+from crawlog import __version__, outcome
+from crawlog.schemas import progress
+from crawlog.schemas.progress import IDLE, Progress
 from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import FleetReports
@@ -92,7 +94,7 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         self._asked_to_stop: Stop | None = None
         self._closing = False
         self._signals = {number: signal.signal(number, self._on_signal) for number in _heard()}
-        self._workers = Workers(names, self._data, report, self._has_worked, command=what)
+        self._workers = Workers(names, self._data, report, self._has_worked, command=what, noted=self._note_end)
         self._noted: dict[str, int] = {}
         self._more: dict[str, dict[str, str]] = {}
         self._disk = Disk(self._data, report)
@@ -303,6 +305,15 @@ class Supervisor:  # long: engine, workers and log of one command are kept alive
         note = service_note(self._data) if SERVICE in self.names else None
         return note is not None and note.pid == pid
 
+    def _note_end(self, who: Name, pid: int, why: str) -> None:
+        """Reports for a worker that it has ended: its own reports only cease."""
+        from crawlog.streams.log import Topics
+
+        report = Progress(who.name, IDLE, -1, time.time(), pid=pid, idle_stage=who.stage, ended=why)
+        report.host, report.version = platform.node(), __version__
+        topic = Topics(self.settings.kafka.prefix).progress
+        self.producer.send(topic, progress.encode(report), key=progress.key(report), partition=0)
+
     def _told(self, stage: str) -> dict[str, str]:
         from crawlog.streams.settings import for_stage, to_environ
 
@@ -437,8 +448,3 @@ def names(settings: "Settings", *, with_sink: bool) -> list[Name]:
     counts = worker_counts(settings, usable_cores()) | {"sink": int(with_sink)}
     numbers = range(max(counts.values()))  # workers start in this order: one of each stage first
     return [Name(stage, f"{stage}-{at}{mark}") for at in numbers for stage, count in counts.items() if at < count]
-
-
-def with_service(settings: "Settings", workers: list[Name]) -> list[Name]:
-    """The same workers, and the HTTP service if it is enabled."""
-    return [*workers, Name(SERVICE, SERVICE)] if settings.service.enabled else workers

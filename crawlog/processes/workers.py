@@ -8,6 +8,7 @@ id in its group. The forkserver (`forkserver.py`) is watched in the same way. It
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -49,6 +50,8 @@ SAME_S = 120.0
 MAX_LOG_BYTES = 32 << 20  # A longer log becomes NAME.log.1 at the next start of its worker
 
 POLL_S = 0.02
+
+_WHY = re.compile(r"\bwhy\W+([a-z_]+)")  # The watchdog's reason in the last line of a log, of either format
 
 # A forkserver that does not answer for this long, perhaps stopped, is killed and replaced. A fork takes 5 ms.
 FORK_S = 5.0
@@ -126,7 +129,7 @@ class KeptProcess:
         self.denials = 0
         self.backoff_s = FIRST_BACKOFF_S
         self.start_at = 0.0
-        self.ended = ""
+        self.ended = self.why = ""
         self.is_vital = True  # a crawl goes on without a service that has worked before
         self.broke_at = ""
         self.started_at = 0.0
@@ -158,6 +161,8 @@ class KeptProcess:
         self.forget()
         killed = f"killed by {_signal_name(-code)}" if code < 0 else ""
         self.ended = killed or f"ended with code {code}: {words}"
+        why = f" ({found[1]})" if (found := _WHY.search(words)) else ""
+        self.why = killed or f"ended with exit code {code}{why}"
         return self.ended
 
     def forget(self) -> None:
@@ -273,6 +278,7 @@ class Workers:
     Args:
         report: Takes one line for the user.
         has_worked: Whether the process of this pid has ever sent a report.
+        noted: Called with each worker that ended unplanned, its pid, and the reason without any text of the log.
         command: The command that keeps them alive, `up` or `run`; their reports say it.
     """
 
@@ -284,6 +290,7 @@ class Workers:
         has_worked: Callable[[int], bool],
         forkserver: Forkserver | None = None,
         command: str = "",
+        noted: Callable[[Name, int, str], None] = lambda *_: None,
     ) -> None:
         self._workers = [Worker(who, data) for who in names]
         self._retired: list[Worker] = []
@@ -292,6 +299,7 @@ class Workers:
         self._who_told = {SUPERVISOR: command} if command else {}
         self._report = report
         self._has_worked = has_worked
+        self._noted = noted
 
     def launch(self) -> None:
         """Starts the forkserver, which imports the workers' modules."""
@@ -336,7 +344,10 @@ class Workers:
             if worker.process and worker.process.poll() == exit_codes.DRAINED:
                 self._let_go(worker)
             elif worker.process and worker.process.poll() is not None:
-                self._bury(worker, now, has_worked=self._has_worked(worker.process.pid))
+                pid, code = worker.process.pid, worker.process.returncode
+                self._bury(worker, now, has_worked=self._has_worked(pid))
+                if code and worker.who.stage != SERVICE:  # which sends no reports
+                    self._noted(worker.who, pid, worker.why)
         server = self._forkserver
         if server.process and server.process.poll() is not None:
             self._bury(server, now, has_worked=server.has_worked)

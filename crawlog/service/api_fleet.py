@@ -19,7 +19,7 @@ from crawlog.commands.projects import (
 from crawlog.jobs.schedules import follow_project
 from crawlog.schemas.control import WorkerAction
 from crawlog.streams.cluster import log_bounds
-from crawlog.streams.fleet import ExitView, HostView, StageView, WorkerView, letters_of
+from crawlog.streams.fleet import ExitView, HostView, LostWorker, StageView, WorkerView, letters_of
 from crawlog.streams.log import Topics
 from crawlog.streams.settings import masked, values
 
@@ -73,6 +73,10 @@ def _status(call: ApiCall) -> StatusAnswer:
 
 def _workers(call: ApiCall) -> tuple[WorkerView, ...]:
     return call.fleet.status().workers
+
+
+def _lost(call: ApiCall) -> list[LostWorker]:
+    return call.fleet.lost()
 
 
 def _hosts(call: ApiCall) -> tuple[HostView, ...]:
@@ -177,6 +181,7 @@ _VERSION = "/projects/{project}/versions/{version}"
 ENDPOINTS = (
     ApiEndpoint("GET", "/status", "read", "The fleet in numbers", StatusAnswer, _status),
     ApiEndpoint("GET", "/workers", "read", "Living workers of all machines", tuple[WorkerView, ...], _workers),
+    ApiEndpoint("GET", "/workers/lost", "read", "Workers that ended in the last hour", list[LostWorker], _lost),
     _order("pause", "Pause one worker: it keeps its partitions"),
     _order("resume", "Let a paused worker go on"),
     _order("stop", "End a worker's process; its supervisor starts another one"),

@@ -9,7 +9,9 @@ import errno
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,7 +20,7 @@ from aiohttp import web
 
 from crawlog.processes.folder import ServiceNote, note_service, own_token
 from crawlog.streams import exit_codes, files
-from crawlog.streams.errors import CrawlError, Misconfigured
+from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 from crawlog.streams.readiness import notify
 
 from .access import ACCOUNTS, WRONG, WRONG_AT_ONCE, WRONG_PER_S, Accounts, access, check_reach
@@ -88,6 +90,8 @@ async def _end_work(app: web.Application) -> None:
 
 log = structlog.get_logger()
 
+LOST_READ_S = 60.0  # How long the reports of the hour before the service may be read, seconds
+
 PORTS = 100  # Ports that are tried, from `service.port` on
 
 
@@ -123,6 +127,7 @@ async def _serve(settings: "Settings", told: Callable[[ServiceNote], None] | Non
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     data = settings.run.data
     fleet = await asyncio.to_thread(lambda: FleetView(settings).start())
+    threading.Thread(target=_read_lost, args=(fleet,), name="lost-workers", daemon=True).start()
     token = own_token(data)
     listening = _listening(settings.service.address, settings.service.port)
     async with serving(make_app(settings, fleet, token), listening):
@@ -135,6 +140,12 @@ async def _serve(settings: "Settings", told: Callable[[ServiceNote], None] | Non
         await stop.wait()
         log.info("stopping")
     await asyncio.to_thread(fleet.close)
+
+
+def _read_lost(fleet: "FleetView") -> None:
+    """Reads which workers ended in the hour before the service began; the pages need not wait for it."""
+    with suppress(EngineError):
+        fleet.read_lost(LOST_READ_S)
 
 
 def _listening(address: str, port: int) -> socket.socket:

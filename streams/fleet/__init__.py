@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .fleet_state import DEFAULT_COPY, FleetState
 from .paces import STILL, JobPace
-from .views import ExitView, FleetStatus, HookView, HostView, JobView, OutputView, StageView, WorkerView
+from .views import ExitView, FleetStatus, HookView, HostView, JobView, LostWorker, OutputView, StageView, WorkerView
 
 if TYPE_CHECKING:
     from .fleet_view import FleetView, letters_of
@@ -37,6 +37,7 @@ __all__ = [
     "Item",
     "JobPace",
     "JobView",
+    "LostWorker",
     "OutputView",
     "ProgressReader",
     "ReadFault",

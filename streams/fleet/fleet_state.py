@@ -16,10 +16,9 @@ from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
 from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_offered, remarks_of, traits
 
 from .job_views import JobViews, is_other
+from .lost_workers import GONE_S, LostWorkers
 from .paces import Paces
 from .views import ExitView, HookView, HostView, JobView, OutputView, WorkerView
-
-GONE_S = 15.0  # A worker without a report for this time is gone, seconds; a living one reports each second
 
 RATE_S = 5.0  # Time over which rates are taken, seconds
 
@@ -47,6 +46,7 @@ class Process:
 
     def __init__(self, report: Progress, at: float) -> None:
         self.partitions: dict[int, Passed] = {}
+        self.has_ended = False
         self.first = self.last = Sample(at, report.pages, report.cpu_s)
         self.take(report, at)
 
@@ -117,6 +117,7 @@ class FleetState:  # long: every view of jobs and workers is made of one state
     Attributes:
         control: The state of crawl.control, joins left out.
         picture: The newest reports.
+        lost: The processes that have ended.
         processes: Those of workers, by stage, name and pid, the last one to report at the end.
         reporting: Partitions of crawl.urls that have reports, if some of these were not read; else 0.
         paces: How fast jobs go, by the reports that this copy has met.
@@ -127,6 +128,7 @@ class FleetState:  # long: every view of jobs and workers is made of one state
         self.control = ControlState()
         self.picture = FleetReports()
         self.picture.sink = FLEET
+        self.lost = LostWorkers()
         self.reporting = 0
         self.processes: dict[tuple[str, str, int], Process] = {}
         self.paces = Paces()
@@ -150,10 +152,16 @@ class FleetState:  # long: every view of jobs and workers is made of one state
         self.picture.take(report)
         if is_other(was, self.picture.newest.get((report.stage, report.partition))):
             self._views.clear()
+        self.lost.take(report, at)
         if not report.worker:
             return  # a replay wrote it
         who = stage_of(report), report.worker, report.pid
         process = self.processes.pop(who, None)
+        if report.ended:  # of its partitions its earlier reports are still the newest
+            if process is not None:
+                process.has_ended = True
+                self.processes[who] = process
+            return
         if process is None:
             process = Process(report, at)
         else:
@@ -167,7 +175,8 @@ class FleetState:  # long: every view of jobs and workers is made of one state
 
     def take_reports_of(self, other: "FleetState") -> None:
         """Replaces all reports by those of a state that has read from earlier on."""
-        self.picture, self.processes, self.paces = other.picture, other.processes, other.paces
+        self.picture, self.processes = other.picture, other.processes
+        self.paces, self.lost = other.paces, other.lost
         self._views.clear()
 
     # ------------------------------------------------------------------ jobs
@@ -327,7 +336,8 @@ class FleetState:  # long: every view of jobs and workers is made of one state
         gone = [one for one, process in self.processes.items() if now - process.at > GONE_S]
         for one in gone:
             del self.processes[one]
-        newest = {(stage_of(one.report), one.report.worker): one for one in self.processes.values()}
+        living = (one for one in self.processes.values() if not one.has_ended)
+        newest = {(stage_of(one.report), one.report.worker): one for one in living}
         first = self.picture.newest.get(("fetch", 0))
         return [newest[name].view(now, self.control, first) for name in sorted(newest)]
 

@@ -15,20 +15,24 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import msgspec
 import structlog
 from confluent_kafka import OFFSET_BEGINNING
 
+from crawlog.schemas.codec import decoded
 from crawlog.streams.cluster import Admin, BrokerLogin, log_bounds, offset_at
 from crawlog.streams.errors import EngineError
 from crawlog.streams.jobs import RECENT_S
-from crawlog.streams.log import Topics
+from crawlog.streams.log import Topics, read_records
 
 from .fleet_state import FleetState, exits_of
+from .lost_workers import LOST_S, LostWorkers, ReportSign
 from .readers import OpenLetters, ProgressReader
 from .tail import AtEnd, ControlRecord, Item, ReadFault, Report, Tail
-from .views import FleetStatus, JobView, StageView, WorkerView
+from .views import FleetStatus, JobView, LostWorker, StageView, WorkerView
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -49,6 +53,8 @@ FURTHER = 16
 ENDS_S = 1.0  # How long end offsets are used, seconds
 
 T = TypeVar("T")
+
+_signs = msgspec.json.Decoder(ReportSign)
 
 
 def letters_of(view: "FleetView") -> Counter[str]:
@@ -194,6 +200,26 @@ class FleetView:  # long: each question of the service to the fleet is a method 
                 return False
             self.poll(0.1)
         return True
+
+    def read_lost(self, limit_s: float = READ_S) -> bool:
+        """Reads which workers reported in the last hour, beside the thread that follows; False if that takes too long.
+
+        Until then `lost` has those alone that ended since the view began.
+        """
+        deadline, earlier = time.monotonic() + limit_s, LostWorkers()
+        start = self._since(LOST_S)
+        with closing(read_records(self._settings, self._topics.progress, 0, start, self._start)) as records:
+            for record in records:
+                if time.monotonic() > deadline:
+                    return False
+                with suppress(ValueError):
+                    earlier.take(decoded(_signs, record.value() or b""), record.timestamp()[1] / 1000)
+        self.look(lambda state: state.lost.take_earlier(earlier))
+        return True
+
+    def lost(self) -> list[LostWorker]:
+        """The processes of workers that ended in the last hour, the last one first."""
+        return self.look(lambda state: state.lost.views(self._clock.now()))
 
     def _read_to(self) -> int:
         """How far crawl.progress was read before the view went back in it."""

@@ -145,6 +145,26 @@ class WorkerView(msgspec.Struct, frozen=True):
     tunnels: int = 0
 
 
+class LostWorker(msgspec.Struct, frozen=True):
+    """A process of a worker that has ended.
+
+    Attributes:
+        lost_at: When it ended, or sent its last report, UTC epoch seconds.
+        reason: `silent` if its reports only ceased; else what it, or its supervisor, noted.
+        is_replaced: Whether another process of its name came after it.
+    """
+
+    id: str
+    stage: str
+    host: str
+    pid: int
+    version: str
+    started_at: float
+    lost_at: float
+    reason: str
+    is_replaced: bool
+
+
 class StageView(msgspec.Struct, frozen=True):
     """A stage over all its workers.
 

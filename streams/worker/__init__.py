@@ -16,7 +16,7 @@ from .consumer import COMMIT_S, finish_within
 from .crawl_app import CrawlApp
 from .lease import boottime
 from .member import LARGE_BYTES
-from .own_process import OwnProcess, give_back_memory, is_for_us, stop_as_ordered
+from .own_process import OwnProcess, give_back_memory, is_for_us, stop_as_ordered, why_ended
 from .process import refuse_to_start, run_worker
 from .suspects import Suspects, Verdict
 
@@ -34,4 +34,5 @@ __all__ = [
     "refuse_to_start",
     "run_worker",
     "stop_as_ordered",
+    "why_ended",
 ]

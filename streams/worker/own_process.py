@@ -130,6 +130,12 @@ def exit_code_of_stop() -> int:
     return EX_TEMPFAIL if "restart" in _ordered else 0
 
 
+def why_ended() -> str:
+    """Why this process ends, for its last report."""
+    words = {"stop": "stopped by {}", "drain": "drained by {}", "restart": "asked for another process: {}"}
+    return next((words[action].format(by) for action, by in _ordered.items()), "stopped by a signal")
+
+
 def reason_of_restart() -> str:
     """Why this process asks for another one; empty if it does not."""
     return _ordered.get("restart", "")

@@ -124,15 +124,17 @@ async def rests(look: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) ->
 def an_app(reports: Callable[[], list[Progress]]) -> Any:
     """A parse worker, as far as its reporter needs it."""
     topics = SimpleNamespace(progress="p")
-    return SimpleNamespace(
-        crawl=None,
-        worker_name="w",
-        stage="parse",
-        sink_name="",
-        topics=topics,
-        reports=reports,
-        check_readiness=lambda _: "",
-    )
+    named: dict[str, Any] = {"worker_name": "w", "stage": "parse", "sink_name": "", "crash_reason": None}
+    return SimpleNamespace(crawl=None, topics=topics, reports=reports, check_readiness=lambda _: "", **named)
+
+
+@pytest.mark.parametrize(("crash", "told"), [(None, "stopped by a signal"), (KeyError("/secret"), "crashed: KeyError")])
+def test_the_last_report_of_a_worker_has_the_reason_of_its_end(crash: Exception | None, told: str) -> None:
+    """No text of an error, which may have a path."""
+    sent, app = Told(), an_app(list)
+    app.crash_reason = crash
+    Reporter(app)._send_last(cast("Any", sent))
+    assert [(one.idle_stage, one.pid, one.ended) for one in sent.reports] == [("parse", os.getpid(), told)]
 
 
 def test_a_worker_without_partitions_reports_itself_every_other_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +165,9 @@ class Told:
 
     def poll(self) -> None:
         """Nothing to do."""
+
+    def flush(self, _timeout_s: float) -> None:
+        """Nothing to wait for."""
 
     def send(self, _topic: str, value: bytes, **_: Any) -> None:
         """Keeps a report."""

@@ -197,6 +197,12 @@ def _parsing(fleet: Path) -> dict[str, list[int]]:
     return {one["id"]: one["partitions"] for one in _listed(fleet) if one["stage"] == "parse"}
 
 
+def _lost(fleet: Path) -> set[tuple[str, str, bool]]:
+    """Name and end of the workers that have ended, and whether another process of the name came."""
+    lost = [json.loads(line) for line in ask(fleet, "workers", "lost", "--json").splitlines()]
+    return {(one["id"], one["reason"].partition(" by ")[0], one["is_replaced"]) for one in lost}
+
+
 def _pauses_a_worker(fleet: Path) -> None:
     """It keeps its partitions, and the job that waits for it names it."""
     site = Numbered()
@@ -226,8 +232,11 @@ def _ends_workers(fleet: Path) -> None:
     for name in ("fetch-0", waiting):
         ask(fleet, "workers", "stop", name)
         until(partial(is_another, name), "another process")
+    os.kill(workers(fleet)["fetch-0"], signal.SIGKILL)
     ask(fleet, "workers", "drain", owner)
     until(lambda: owner not in workers(fleet), "the drained one to end")
+    again = {(waiting, "stopped", True), ("fetch-0", "stopped", True), ("fetch-0", "killed", True)}
+    until(lambda: _lost(fleet) == again | {(owner, "drained", False)}, "the list of those that ended")
     until(lambda: _parsing(fleet).get(waiting) == [0], "the one that waited to own its partition")
     assert {one["supervisor"] for one in _listed(fleet) if one["stage"] in ("fetch", "parse")} == {"up"}
     assert owner not in workers(fleet)

@@ -113,7 +113,15 @@ class House:
         self.started = self.server.started
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         names = [Name("fetch", "fetch-0")]
-        self.workers = Workers(names, folder, self.said.append, lambda pid: pid in self.worked, self.server)
+        self.noted: list[tuple[str, int, str]] = []
+        self.workers = Workers(
+            names,
+            folder,
+            self.said.append,
+            lambda pid: pid in self.worked,
+            self.server,
+            noted=lambda who, pid, why: self.noted.append((who.name, pid, why)),
+        )
         self.workers.launch()
         self.workers.go({"fetch": {}})
 
@@ -143,6 +151,25 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
 def test_the_first_restart_comes_within_half_a_second(house: House) -> None:
     """Whatever ended it."""
     assert house.dies(KILLED) <= 0.55
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "noted"),
+    [
+        (KILLED, "", ["killed by SIGKILL"]),
+        (75, "12:00 [critical] worker_stuck  why=no_progress after_s=60\n", ["ended with exit code 75 (no_progress)"]),
+        (75, '{"event": "worker_stuck", "why": "loop_blocked"}\n', ["ended with exit code 75 (loop_blocked)"]),
+        (1, "FileNotFoundError: '/root/secret'\n", ["ended with exit code 1"]),
+        (0, "stopped\n", []),
+    ],
+)
+def test_an_end_that_was_not_planned_is_noted_for_the_log(
+    house: House, code: int, words: str, noted: list[str]
+) -> None:
+    """Without a text that may name a path; a worker that stops in order reports that itself."""
+    pid = house.started[-1].pid
+    house.dies(code, words=words)
+    assert house.noted == [("fetch-0", pid, why) for why in noted]
 
 
 def test_deaths_in_a_row_wait_longer_each_time_up_to_a_limit(house: House) -> None:
