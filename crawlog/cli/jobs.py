@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from crawlog.streams.fleet import JobView
     from crawlog.streams.settings import Settings
 
-ACTIONS = ("list", "show", "logs", "pause", "resume", "stop", "cancel", "delete", "retry", "update")
+ACTIONS = ("list", "show", "logs", "pause", "resume", "stop", "cancel", "delete", "retry", "update", "top")
 
 OF_COMMAND = ("kafka.", "engine.", "log.", "run.data")  # Settings that are of the command itself, not of the job
 
@@ -246,16 +246,20 @@ def _check_local(settings: "Settings", spider: str) -> None:
 @click.option("--priority", metavar="N", type=click.IntRange(0, 9), help="For update: as of `submit`.")
 @click.option("--version", metavar="V", default="", help="For update: another version of its project.")
 @click.option("--parse-again", is_flag=True, help="For update: its stored pages are parsed again; nothing is fetched.")
+@click.option("--interval", metavar="S", type=click.FloatRange(0.2), default=2.0, help="For top: seconds a frame (2).")
 @click.option("--dead", is_flag=True, help="For retry: its dead letters go back to the stages.")
 @choice_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a job, or a line.")
 @settings_options
-def jobs(action: str, name: str, limit: int, follow: bool, dead: bool, as_json: bool, **given: Any) -> int:
+def jobs(
+    action: str, name: str, limit: int, follow: bool, interval: float, dead: bool, as_json: bool, **given: Any
+) -> int:
     """List the jobs of a log; show, pause, resume, stop, cancel, delete or update one; show what its spider logs.
 
-    ACTION is one of list (the default), show, logs, pause, resume, stop, cancel, delete, retry, update. retry has URLs
-    of the job fetched again: those of --failed, --status or --older-than; its --dead handles records that failed once
-    more. update changes a job without fetching again: its code (--version), its settings (-s), its --priority.
+    ACTION is one of list (the default), show, logs, pause, resume, stop, cancel, delete, retry, update, top. retry has
+    URLs of the job fetched again: those of --failed, --status or --older-than; its --dead handles records that failed
+    once more. update changes a job without fetching again: its code (--version), its settings (-s), its --priority.
+    top shows the whole fleet, live on a terminal, else once.
     """
     from crawlog.jobs import changes
 
@@ -264,11 +268,8 @@ def jobs(action: str, name: str, limit: int, follow: bool, dead: bool, as_json: 
     if action == "update" and name:
         return _updated(arguments.job_name(name), given, as_json=as_json)
     settings = settings_of(given)
-    if action == "list":
-        with existing_log(settings) as reached:
-            found = changes.list_jobs(reached)
-        answer(*([fleet_text.job_json(one) for one in found] if as_json else fleet_text.job_lines(found)))
-        return outcome.FINISHED
+    if action in ("list", "top"):
+        return _all(settings, interval if action == "top" else None, as_json=as_json)
     if not name:
         raise Misconfigured(f"crawlog jobs {action}: name the job; `crawlog jobs` lists them")
     arguments.job_name(name)
@@ -282,6 +283,22 @@ def jobs(action: str, name: str, limit: int, follow: bool, dead: bool, as_json: 
     if action == "retry":
         return _retried(settings, name, given, dead=dead, as_json=as_json)
     return _changed(settings, action, name, as_json=as_json)
+
+
+def _all(settings: "Settings", interval_s: float | None, *, as_json: bool) -> int:
+    """Lists all jobs, or shows the fleet live with an interval."""
+    from crawlog.jobs.changes import list_jobs
+
+    from . import fleet_text
+
+    if interval_s is not None:
+        from . import top
+
+        return top.show(fleet_log(settings), interval_s, as_json=as_json)
+    with existing_log(settings) as reached:
+        found = list_jobs(reached)
+    answer(*([fleet_text.job_json(one) for one in found] if as_json else fleet_text.job_lines(found)))
+    return outcome.FINISHED
 
 
 def _updated(name: str, given: dict[str, Any], *, as_json: bool) -> int:
