@@ -41,7 +41,7 @@ def show(settings: "Settings", interval_s: float, *, as_json: bool) -> int:
 
     Raises: EngineError: the log does not answer at the start.
     """
-    with contextlib.closing(Fleet(settings)) as fleet:
+    with contextlib.closing(LiveFleet(settings)) as fleet:
         if as_json or not sys.stdout.isatty():
             fleet.view.wait_until(lambda state: bool(state.processes), FIRST_S)
             status = fleet.status()
@@ -51,7 +51,7 @@ def show(settings: "Settings", interval_s: float, *, as_json: bool) -> int:
             return _live(fleet, interval_s)
 
 
-class Fleet:
+class LiveFleet:
     """The fleet's view, also behind a restart of the local engine, which has another address then.
 
     Raises: EngineError: the log does not answer.
@@ -84,7 +84,7 @@ def _text(status: FleetStatus) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def _live(fleet: Fleet, interval_s: float) -> int:
+def _live(fleet: LiveFleet, interval_s: float) -> int:
     console, view, status, note, next_at = Console(), top_text.TopView(), fleet.status(), "", 0.0
     with Live(console=console, screen=True, auto_refresh=False) as live, _each_key():
         while True:
