@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
+import xxhash
 
 from crawlog.schemas import pages
 from crawlog.schemas.codec import decoded
 from crawlog.schemas.dead import Mark, by_name, decode_mark, from_headers, is_mark, place_of, without_item
+
+_NUMBER = re.compile(r"\d+")
 
 FOLD = "frontier"  # The stage that writes the same letter again when the log is folded again
 
@@ -42,6 +45,11 @@ class Letter(msgspec.Struct):
     tries: int = 1
     handled: str = ""
 
+    @property
+    def kind(self) -> str:
+        """Names the letter's stage and error; numbers in an error may differ."""
+        return xxhash.xxh64_hexdigest(f"{self.stage}\n{_NUMBER.sub('0', self.error)}".encode())
+
 
 class LetterChoice(msgspec.Struct, frozen=True):
     """A filter of letters; empty fields match all.
@@ -50,6 +58,8 @@ class LetterChoice(msgspec.Struct, frozen=True):
         reason: Part of the error's text; upper and lower case are equal.
         offsets: In crawl.dead.
         since: Leaves out older letters; UTC epoch seconds.
+        upto: The last offset; None for no limit.
+        kind: As `Letter.kind` has it.
     """
 
     stage: str = ""
@@ -57,6 +67,8 @@ class LetterChoice(msgspec.Struct, frozen=True):
     reason: str = ""
     offsets: frozenset[int] = frozenset()
     since: float = 0.0
+    upto: int | None = None
+    kind: str = ""
 
     def takes(self, letter: Letter) -> bool:
         return (
@@ -64,7 +76,9 @@ class LetterChoice(msgspec.Struct, frozen=True):
             and (not self.job or letter.job == self.job)
             and self.reason.lower() in letter.error.lower()
             and (not self.offsets or letter.offset in self.offsets)
+            and self.kind in ("", letter.kind)
             and letter.at >= self.since
+            and (self.upto is None or letter.offset <= self.upto)
         )
 
 
@@ -142,10 +156,10 @@ def _url(header: bytes | None, value: bytes | None) -> str:
 
 
 def letters_by_error(letters: Iterable[Letter]) -> list[list[Letter]]:
-    """Letters grouped by stage and error, the largest group first; numbers in an error may differ."""
-    errors: dict[tuple[str, str], list[Letter]] = {}
+    """Letters grouped by kind, the largest group first."""
+    errors: dict[str, list[Letter]] = {}
     for letter in letters:
-        errors.setdefault((letter.stage, re.sub(r"\d+", "0", letter.error)), []).append(letter)
+        errors.setdefault(letter.kind, []).append(letter)
     return sorted(errors.values(), key=lambda group: (-len(group), -group[-1].offset))
 
 

@@ -99,12 +99,12 @@ def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_j
 @settings_options
 def dead_show(offset: int, as_json: bool, **given: Any) -> int:
     """Show one dead letter: headers, traceback, and the record as it was."""
-    from crawlog.commands.dead import opened
+    from crawlog.commands.dead import Dead, opened
 
     from .operate_text import show_json, show_lines
 
     with existing_log(settings_of(given)) as reached:
-        found = opened(reached, offset)
+        found = opened(reached, Dead(reached).letter(offset))
     answer(*([show_json(found)] if as_json else show_lines(found)))
     return outcome.FINISHED
 

@@ -111,14 +111,11 @@ class Dead:
         for record in read_records(settings, self._topic, 0, self.start, self.end):
             self.letters.take(record.offset() or 0, _at(record), record_headers(record), record.value())
 
-    def record(self, offset: int) -> "Message":
-        """The record of a letter.
-
-        Raises: Misconfigured: the offset holds no letter.
-        """
-        found = record_at(self._settings, self._topic, 0, offset) if offset in self.all else None
+    def letter(self, offset: int) -> Letter:
+        """One letter, by its offset in crawl.dead. Raises: Misconfigured: there is none."""
+        found = self.all.get(offset)
         if found is None:
-            raise Misconfigured(f"there is no dead letter {offset} in {self._topic}; see `crawlog dead list --all`")
+            raise _no_letter(offset, self._topic)
         return found
 
     @property
@@ -157,22 +154,28 @@ def listed(settings: "Settings", choice: LetterChoice, limit: int, *, handled: b
     return Listing(found, found[-limit:], sum(bool(letter.handled) for letter in dead_letters.all.values()))
 
 
-def opened(settings: "Settings", offset: int, most: int = MAX_BODY_BYTES, *, to_reader: bool = False) -> Opened:
-    """One letter, by its offset in crawl.dead.
+def _no_letter(offset: int, topic: str) -> Misconfigured:
+    return Misconfigured(f"there is no dead letter {offset} in {topic}; see `crawlog dead list --all`")
+
+
+def opened(settings: "Settings", letter: Letter, most: int = MAX_BODY_BYTES, *, to_reader: bool = False) -> Opened:
+    """One letter with its record.
 
     Args:
         most: Limit of a page's body, unpacked, whatever the page says of itself. A larger one is shown as it came.
         to_reader: Whether it is for a user who may only look: records that cannot be read, and jobs', stay hidden.
     """
-    dead_letters = Dead(settings)
-    record = dead_letters.record(offset)
+    topic = Topics(settings.kafka.prefix).dead
+    record = record_at(settings, topic, 0, letter.offset)
+    if record is None:
+        raise _no_letter(letter.offset, topic)
     headers = record_headers(record)
     said = dead.from_headers(dead.by_name(headers), record.key(), record.value())
     own_headers = dead.own_headers(headers)
     own = {name: (_header_for_reader if to_reader else _shown)(name, value) for name, value in own_headers}
     value = _plain(record.value(), own_headers, most)
     value = _value_for_reader(value, pages.HEADER in own) if to_reader else _without_secrets(value)
-    return Opened(dead_letters.all[offset], said.key, value, own, said.traceback)
+    return Opened(letter, said.key, value, own, said.traceback)
 
 
 def _plain(value: bytes | None, headers: list[tuple[str, bytes]], most: int) -> bytes | None:

@@ -1,6 +1,7 @@
 """What an operator does to the log: commands, dead letters, replay."""
 
 import base64
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from crawlog.commands import control, dead
 from crawlog.commands.replay import Plan, ReplayOptions, replay
 from crawlog.schemas.control import MAX_DELAY_S, Action, Command, key
-from crawlog.streams.dead_letters import Letter, LetterChoice
+from crawlog.streams.dead_letters import Letter, LetterChoice, letters_by_error
 from crawlog.streams.fleet import FleetState
 
 from .answers import AnswerError
@@ -43,13 +44,17 @@ class DeadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         reason: Part of the error's text.
+        kind: Of the error, as `/dead/kinds` names it.
         handled: Whether redriven and dropped ones are among them.
+        before: Only those before this offset; empty for all.
     """
 
     stage: str = ""
     job: str = ""
     reason: str = ""
+    kind: str = ""
     handled: bool = False
+    before: LogOffset | None = None
     limit: Limit = 100
 
 
@@ -59,6 +64,16 @@ class DeadPage(msgspec.Struct, frozen=True):
     letters: list[Letter]
     total: int
     closed: int
+
+
+class DeadKind(msgspec.Struct, frozen=True):
+    """Open letters of one stage with the same error, but for its numbers; `newest` is the last of them."""
+
+    kind: str
+    count: int
+    since: float
+    jobs: list[str]
+    newest: Letter
 
 
 class DeadLetterView(msgspec.Struct, frozen=True):
@@ -71,10 +86,20 @@ class DeadLetterView(msgspec.Struct, frozen=True):
     traceback: str
 
 
-class RedriveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which letters, by their offsets in crawl.dead; without `execute` they are only looked up."""
+class LettersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which open letters: those that fit all that is given; without `execute` they are only looked up.
 
-    offsets: Annotated[list[LogOffset], msgspec.Meta(min_length=1, max_length=MOST_OFFSETS)]
+    Attributes:
+        offsets: In crawl.dead.
+        kind: Of the error, as `/dead/kinds` names it.
+        upto: The last offset that counts, so that nothing is done about letters that came later.
+    """
+
+    offsets: Annotated[list[LogOffset], msgspec.Meta(max_length=MOST_OFFSETS)] = []
+    stage: str = ""
+    job: str = ""
+    kind: str = ""
+    upto: LogOffset | None = None
     execute: bool = False
 
 
@@ -85,6 +110,13 @@ class RedriveAnswer(msgspec.Struct, frozen=True):
     staying: list[tuple[Letter, str]]
     sent: int | None
     messages: list[str]
+
+
+class DropAnswer(msgspec.Struct, frozen=True):
+    """Letters that are laid aside; only looked up without `execute`."""
+
+    letters: list[Letter]
+    done: bool
 
 
 class ReplayBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,19 +183,43 @@ def _hears(state: FleetState, command: Command) -> bool:
 
 def _letters(call: ApiCall) -> DeadPage:
     query: DeadQuery = call.query
-    choice = LetterChoice(query.stage, query.job, query.reason)
-    found = dead.listed(call.settings, choice, query.limit, handled=query.handled)
-    return DeadPage(found.shown, len(found.letters), found.closed)
+    choice = LetterChoice(query.stage, query.job, query.reason, kind=query.kind)
+    known = call.fleet.letters.all()
+    found = [one for one in known if (query.handled or not one.handled) and choice.takes(one)]
+    shown = [one for one in found if query.before is None or one.offset < query.before][-query.limit :]
+    return DeadPage(shown, len(found), sum(bool(one.handled) for one in known))
 
 
-def _letter(call: ApiCall) -> DeadLetterView:
+def _kinds(call: ApiCall) -> list[DeadKind]:
+    return letter_kinds(one for one in call.fleet.letters.all() if not one.handled)
+
+
+def letter_kinds(letters: Iterable[Letter]) -> list[DeadKind]:
+    """The kinds of letters, the commonest first."""
+    return [
+        DeadKind(group[-1].kind, len(group), group[0].at, sorted({one.job for one in group}), group[-1])
+        for group in letters_by_error(letters)
+    ]
+
+
+def opened_letter(call: ApiCall) -> dead.Opened:
+    """The letter that the path names, with as much of its record as the user may see."""
+    letter = _named_letter(call)
+    return dead.opened(call.settings, letter, call.settings.body_room, to_reader=call.role == "read")
+
+
+def _named_letter(call: ApiCall) -> Letter:
     text = call.path["offset"]
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise AnswerError(404, "a dead letter is named by its offset in crawl.dead")
-    offset = int(text)
-    if offset not in dead.Dead(call.settings).all:
-        raise AnswerError(404, f"there is no dead letter at offset {offset}")
-    found = dead.opened(call.settings, offset, call.settings.body_room, to_reader=call.role == "read")
+    letter = next((one for one in call.fleet.letters.all() if one.offset == int(text)), None)
+    if letter is None:
+        raise AnswerError(404, f"there is no dead letter at offset {text}")
+    return letter
+
+
+def _letter(call: ApiCall) -> DeadLetterView:
+    found = opened_letter(call)
     return DeadLetterView(found.letter, _encoded(found.key), _encoded(found.value), found.headers, found.traceback)
 
 
@@ -171,13 +227,23 @@ def _encoded(content: bytes | None) -> str | None:
     return None if content is None else base64.b64encode(content).decode()
 
 
+def _choice(call: ApiCall) -> LetterChoice:
+    body: LettersBody = call.body
+    if not (body.offsets or body.kind or body.job or body.stage):
+        raise AnswerError(400, "no dead letter is chosen\nGive offsets, a kind, a job or a stage.")
+    return LetterChoice(body.stage, body.job, "", frozenset(body.offsets), upto=body.upto, kind=body.kind)
+
+
 def _redrive(call: ApiCall) -> RedriveAnswer:
-    body: RedriveBody = call.body
     messages: list[str] = []
-    choice = LetterChoice(offsets=frozenset(body.offsets))
-    found = dead.redriven(call.settings, choice, execute=body.execute, report=messages.append)
+    found = dead.redriven(call.settings, _choice(call), execute=call.body.execute, report=messages.append)
     staying = [(one, why) for group, why in found.staying for one in group]
     return RedriveAnswer([one for group in found.going for one in group], staying, found.sent, messages)
+
+
+def _drop(call: ApiCall) -> DropAnswer:
+    found = dead.dropped(call.settings, _choice(call), execute=call.body.execute)
+    return DropAnswer(found.letters, found.done)
 
 
 def _replay(call: ApiCall) -> ReplayAnswer:
@@ -207,8 +273,10 @@ ENDPOINTS = (
     ApiEndpoint("GET", "/control", "read", "Commands in force", list[Command], _orders),
     ApiEndpoint("POST", "/control", "operate", "Give a command", OrderAnswer, _order, body=CommandBody),
     ApiEndpoint("GET", "/dead", "read", "List dead letters", DeadPage, _letters, query=DeadQuery),
+    ApiEndpoint("GET", "/dead/kinds", "read", "Kinds of errors of open dead letters", list[DeadKind], _kinds),
     ApiEndpoint("GET", "/dead/{offset}", "read", "A dead letter in full", DeadLetterView, _letter),
-    ApiEndpoint("POST", "/dead/redrive", "operate", "Send records back", RedriveAnswer, _redrive, body=RedriveBody),
+    ApiEndpoint("POST", "/dead/redrive", "operate", "Send records back", RedriveAnswer, _redrive, body=LettersBody),
+    ApiEndpoint("POST", "/dead/drop", "operate", "Lay dead letters aside", DropAnswer, _drop, body=LettersBody),
     ApiEndpoint(
         "POST", "/replay", "operate", "Plan a replay, or run it", ReplayAnswer, _replay, body=ReplayBody, errors=(409,)
     ),

@@ -95,7 +95,7 @@ class FleetView:  # long: each question of the service to the fleet is a method 
     Use `read` for one look, or `start` and `close` for a live view. All methods may be called from any thread.
 
     Attributes:
-        letters: Counts the open dead letters of each job.
+        letters: The dead letters of the log.
 
     Args:
         login: As that of `Tail`.

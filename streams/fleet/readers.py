@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Message
 
 from crawlog.streams.cluster import Admin, BrokerLogin, log_bounds
-from crawlog.streams.dead_letters import Letters, LetterTally
+from crawlog.streams.dead_letters import Letter, Letters, LetterTally
 from crawlog.streams.errors import DamagedLog, EngineError
 from crawlog.streams.log import Topics, read_records, record_headers, stage_group
 
@@ -191,7 +191,7 @@ class DeadLetterReader:
 
 
 class OpenLetters:
-    """Counts open letters. A thread at a time reads.
+    """Keeps the letters of crawl.dead, without their records, and counts open ones. A thread at a time reads.
 
     Args:
         topic: crawl.dead.
@@ -212,11 +212,17 @@ class OpenLetters:
 
         Raises: EngineError: the broker does not answer.
         """
+        return Counter(one.job for one in self.all() if not one.handled and one.at >= since.get(one.job, 0.0))
+
+    def all(self) -> list[Letter]:
+        """All letters that the log has now, handled ones too, the oldest first.
+
+        Raises: EngineError: the broker does not answer.
+        """
         with self._lock:
             start, end = log_bounds(self._settings, self._topic, [0])[0]
             for record in read_records(self._settings, self._topic, 0, max(self._next, start), end):
                 at, offset = record.timestamp()[1] / 1000, record.offset() or 0
                 self._letters.take(offset, at, record_headers(record), record.value())
                 self._next = offset + 1
-            letters = [one for one in self._letters.all.values() if one.offset >= start and not one.handled]
-        return Counter(one.job for one in letters if one.at >= since.get(one.job, 0.0))
+            return [one for one in self._letters.all.values() if one.offset >= start]

@@ -299,6 +299,7 @@ def test_open_letters_are_counted_by_job_as_the_topic_grows(log: tuple[Settings,
     assert counted.by_job(since) == before
     command.dropped(settings, LetterChoice(), execute=True)
     assert counted.by_job(since) == {}
+    assert [one.handled for one in counted.all()] == 4 * ["dropped"]
 
 
 @pytest.mark.broker
@@ -404,8 +405,10 @@ def test_a_page_in_a_coding_is_shown_plain_and_goes_back_as_it_came(
     letter = dead.DeadLetter(names.pages, 3, 1, "parse", "MemoryError: ", job="j")
     producer.send(names.dead, value, key=b"a.example", partition=0, headers=letter.headers() + headers)
     producer.flush(10)
-    assert json.loads(show_json(command.opened(settings, 3)))["value"] == shown
-    assert command.opened(settings, 3, 100).value == (value if len(shown) > 100 else shown.encode())
+    assert json.loads(show_json(command.opened(settings, command.Dead(settings).letter(3))))["value"] == shown
+    assert command.opened(settings, command.Dead(settings).letter(3), 100).value == (
+        value if len(shown) > 100 else shown.encode()
+    )
     command.redriven(settings, LetterChoice(offsets=frozenset({3})), execute=True, report=pytest.fail)
     [again] = read_records(settings, names.pages, 3, 2, 3)
     assert (again.value(), again.headers()) == (value, headers)
@@ -415,12 +418,12 @@ def test_a_page_in_a_coding_is_shown_plain_and_goes_back_as_it_came(
 def test_a_letter_is_shown_with_all_it_has(log: tuple[Settings, Producer, Topics]) -> None:
     """For people and for programs; bytes that are no text too."""
     settings, _, _ = log
-    lines = show_lines(command.opened(settings, 0))
+    lines = show_lines(command.opened(settings, command.Dead(settings).letter(0)))
     assert "Traceback …" in lines
     assert "small" in lines[-1]
-    assert json.loads(show_json(command.opened(settings, 2)))["value"] == "\ufffd{"
+    assert json.loads(show_json(command.opened(settings, command.Dead(settings).letter(2))))["value"] == "\ufffd{"
     with pytest.raises(Misconfigured, match="no dead letter 9"):
-        command.opened(settings, 9)
+        command.opened(settings, command.Dead(settings).letter(9))
     with pytest.raises(Misconfigured, match="no dead letter at 9"):
         command.redriven(settings, LetterChoice(offsets=frozenset({9})), execute=False, report=pytest.fail)
 

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from crawlog.commands.dead import Opened
+from crawlog.commands.dead import Dropping, Opened
 from crawlog.service import api_control
+from crawlog.service.answers import AnswerError
 from crawlog.service.endpoint import ApiCall
 from crawlog.service.routing import ROLES
-from crawlog.streams.dead_letters import Letter
+from crawlog.streams.dead_letters import Letter, LetterChoice
 from crawlog.streams.settings import Settings
+from tests.support.serving import told_fleet
 
 
 def test_a_letter_is_opened_by_role_and_not_unpacked_beyond_what_a_record_holds(
@@ -24,9 +26,37 @@ def test_a_letter_is_opened_by_role_and_not_unpacked_beyond_what_a_record_holds(
         asked.append((*given, to_reader))
         return Opened(letter, b"k", b"v", {}, "")
 
-    monkeypatch.setattr(api_control, "dead", SimpleNamespace(Dead=lambda _: SimpleNamespace(all={7}), opened=opened))
-    settings = Settings()
-    fleet: Any = None
+    monkeypatch.setattr(api_control, "dead", SimpleNamespace(opened=opened))
+    settings, fleet = Settings(), told_fleet(letters=[letter])
     for role in ROLES:
         api_control._letter(ApiCall(settings, fleet, {"offset": "7"}, None, None, "", role))
-    assert asked == [(settings, 7, settings.body_room, role == "read") for role in ROLES]
+    assert asked == [(settings, letter, settings.body_room, role == "read") for role in ROLES]
+    for name in ("8", "x", "9" * 30):
+        with pytest.raises(AnswerError):
+            api_control._letter(ApiCall(settings, fleet, {"offset": name}, None, None, "", "read"))
+
+
+def test_letters_are_chosen_by_all_that_is_given_and_never_without_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind of error names its letters, but for those that came after the page was made."""
+    asked: list[LetterChoice] = []
+
+    def dropped(_: Settings, choice: LetterChoice, *, execute: bool) -> Dropping:
+        asked.append(choice)
+        return Dropping([], execute)
+
+    letters = [Letter(number, 1.0, "parse", "j", ("crawl.pages", 0, 1), f"no price in {number}") for number in range(3)]
+    letters += [Letter(3, 1.0, "sink", "j", ("crawl.items", 0, 1), "no price in 3", handled="dropped")]
+    monkeypatch.setattr(api_control, "dead", SimpleNamespace(dropped=dropped))
+    fleet = told_fleet(letters=letters)
+
+    def call(body: object = None, query: object = None) -> ApiCall:
+        return ApiCall(Settings(), fleet, {}, query, body, "")
+
+    (kind,) = api_control._kinds(call())
+    assert (kind.count, kind.jobs, kind.newest.offset) == (3, ["j"], 2)
+    assert api_control._drop(call(api_control.LettersBody(kind=kind.kind, upto=1, execute=True))).done
+    assert [one.offset for one in letters if asked[0].takes(one)] == [0, 1]
+    page = api_control._letters(call(query=api_control.DeadQuery(kind=kind.kind, before=2, limit=1)))
+    assert ([one.offset for one in page.letters], page.total, page.closed) == ([1], 3, 1)
+    with pytest.raises(AnswerError, match="chosen"):
+        api_control._drop(call(api_control.LettersBody(execute=True)))
