@@ -45,6 +45,7 @@ ELSEWHERE = {
     "restore.checkpointed": "tests/e2e/test_crash_points.py",
     "restore.dones.": "tests/e2e/test_sessions.py",
     "fetch.began.": "tests/e2e/test_sessions.py",
+    "parse.again.": "tests/e2e/test_parse_again.py",
     "parse.dead.": "tests/agents/parse/test_outputs.py",
     "pipelines.": "tests/e2e/test_item_pipelines.py",
     "output.": "tests/agents/outputs/test_outputs_worker.py",

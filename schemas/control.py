@@ -2,7 +2,7 @@
 
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (a note that a job ended, and how),
 `start/NAME` (the spider's `start` has given all its requests), `output/JOB/NAME` (what became of an output),
-`hook/JOB/HASH` (what became of a call at its end),
+`hook/JOB/HASH` (what became of a call at its end), `again/JOB/PARTITION` (its pages that were parsed again),
 `worker/NAME` (a planned stop, or a pause, of one process), `code/PROJECT/VERSION` (a version was hidden),
 `join/NAME/HOST` (a host that a seed redirected to and that joined the job's scope; `HOST+HASH` if the record names more
 hosts),
@@ -102,6 +102,31 @@ class StartEnded(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True,
     def is_of(self, copy: JobCopy) -> bool:
         """Whether it is about the present `start` of a job."""
         return (self.epoch, self.args) == (copy.epoch, copy.spec.args)
+
+
+class ParsedAgain(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """How far the stored pages of a job are parsed again in one partition: noted by its owner.
+
+    Attributes:
+        partition: Of crawl.pages.
+        epoch: The job's.
+        number: As in `ParseAgain`.
+        next: All outputs of the job's pages before this offset are in the log.
+        end: Where it ends: later pages were not parsed yet when the owner knew the job's new record.
+        pages: Pages of the job that were parsed again so far; a kill repeats some, which count again.
+    """
+
+    job: str
+    partition: Annotated[int, msgspec.Meta(ge=0)]
+    epoch: int
+    number: int
+    next: int
+    end: int
+    pages: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.next >= self.end
 
 
 class OutputNote(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -373,7 +398,7 @@ class Skipped(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     end: Annotated[int, msgspec.Meta(ge=0)]
 
 
-_OfJob = JobCopy | Finished | StartEnded | OutputNote | HookNote | Join
+_OfJob = JobCopy | Finished | StartEnded | ParsedAgain | OutputNote | HookNote | Join
 Control = _OfJob | WorkerCommand | CodeNote | Command | Rewound | Skipped | Layout | JobSchedule | Planned
 
 LAYOUT = b"layout"  # Key of the one record of this kind
@@ -387,6 +412,7 @@ _decoders: dict[bytes, msgspec.json.Decoder[Any]] = {
     b"job": msgspec.json.Decoder(JobCopy),
     b"finished": msgspec.json.Decoder(Finished),
     b"start": msgspec.json.Decoder(StartEnded),
+    b"again": msgspec.json.Decoder(ParsedAgain),
     b"join": msgspec.json.Decoder(Join),
     b"rewind": msgspec.json.Decoder(Rewound),
     b"skipped": msgspec.json.Decoder(Skipped),
@@ -400,7 +426,7 @@ _encoder = msgspec.json.Encoder()
 JOINS = b"join/"  # Prefix of the keys of joins
 
 
-_Kind = Literal["job", "finished", "start", "output", "worker", "command", "schedule", "planned"]
+_Kind = Literal["job", "finished", "start", "again", "output", "worker", "command", "schedule", "planned"]
 
 
 def key_of(kind: _Kind, *names: str) -> bytes:
@@ -422,6 +448,7 @@ _KEYS: dict[type[Control], Callable[[Any], bytes]] = {
     JobCopy: lambda record: key_of("job", record.job),
     Finished: lambda record: key_of("finished", record.job),
     StartEnded: lambda record: key_of("start", record.job),
+    ParsedAgain: lambda record: key_of("again", record.job, str(record.partition)),
     OutputNote: lambda record: key_of("output", record.job, record.output),
     HookNote: lambda record: hook_key(record.job, record.target),
     WorkerCommand: lambda record: key_of("worker", record.worker),

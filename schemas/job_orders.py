@@ -51,6 +51,21 @@ class JobFlow(msgspec.Struct, omit_defaults=True, frozen=True):
         return found
 
 
+class ParseAgain(msgspec.Struct, omit_defaults=True, frozen=True):
+    """The order to parse the stored pages of a job again.
+
+    Attributes:
+        number: Of the orders of the job, from 1: notes about an earlier one do not count.
+        start: By partition of crawl.pages, an offset before which the job has no page.
+        end: The ends of the partitions at the order, for those who are shown how far it is: where it really ends is
+            noted by the owner of the partition (`ParsedAgain.end`).
+    """
+
+    number: int
+    start: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+    end: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+
+
 FEED = "feed:"  # Begins the name of a feed among the outputs of the job that feeds; no output's name has a colon
 
 

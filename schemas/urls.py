@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from .codec import decoded, version_1
-from .job_orders import CodeRef, JobFlow, JobStateName, OutputSpec
+from .job_orders import CodeRef, JobFlow, JobStateName, OutputSpec, ParseAgain
 from .requests import RequestRecord, check_identity
 
 VERSION = 1  # A record of another version goes to crawl.dead
@@ -426,6 +426,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         priority: Its share of a worker's requests beside those of other jobs: each step doubles it.
         code: The deployed project whose spider `spider` names; None for a file or an installed module.
         flow: How it is connected with other jobs; None if it is not.
+        parse_again: The last order to parse its stored pages again; None if there was none.
         links: Sources of links; see the setting `links.sources`.
         nofollow: Whether links with rel=nofollow are taken.
         meta_robots: Whether `meta` robots and X-Robots-Tag are obeyed.
@@ -473,6 +474,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = USUAL_PRIORITY
     code: CodeRef | None = None
     flow: JobFlow | None = None
+    parse_again: ParseAgain | None = None
     links: Annotated[tuple[str, ...], Setting("links.sources")] = ("a", "area")
     nofollow: Annotated[bool, Setting("links.nofollow", true_if="follow")] = True
     meta_robots: Annotated[bool, Setting("robots.meta", true_if="obey")] = False

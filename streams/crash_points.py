@@ -86,6 +86,8 @@ POINTS = {
     "parse.changes.sending": "a page's items are in the log, before the state learns of their change",
     "parse.changes.acknowledged": "it is in the log, the page is not done",
     "parse.page.done": "all outputs of a page are in the log, its offset is not committed",
+    "parse.again.noting": "stored pages are parsed again and their outputs in the log, crawl.control does not say so",
+    "parse.again.noted": "crawl.control says so, the worker has not gone on",
     "parse.dead.sending": "before a page goes to crawl.dead",
     "sink.rows.writing": "before rows are appended to the file",
     "sink.rows.written": "they are in the file, the state does not say so",

@@ -28,8 +28,8 @@ from crawlog.agents import progress
 from crawlog.agents.control import StageCommands, beating, follow
 from crawlog.agents.downloads import Downloads
 from crawlog.agents.sandbox import BackgroundChild, ChildRules
-from crawlog.schemas import dead
-from crawlog.schemas.control import Control
+from crawlog.schemas import control, dead
+from crawlog.schemas.control import Control, ParsedAgain
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
 from crawlog.streams.errors import RetryLater
 from crawlog.streams.fleet import BadRecord
@@ -46,6 +46,7 @@ from .lending import Lender, helper_count, starter
 from .remarks import MissingKeys
 from .spider_pages import SpiderPages
 from .stage import ParseStage
+from .stored_pages import StoredPages
 from .turns import GATHER_S, PageTurns
 
 log = structlog.get_logger()
@@ -68,6 +69,7 @@ class ParseWorker:
         self._app = app
         self._orders = StageCommands("parse")
         self._stage: ParseStage | None = None
+        self._stored: StoredPages | None = None
         self._waits: PageTurns | None = None
         self._founds: Producer | None = None
         self._items: Producer | None = None
@@ -151,12 +153,16 @@ class ParseWorker:
         positions.written = stage.written
         for producer in (self._founds, self._items):
             self._app.add_future(producer.run(asyncio.Event(), HEARD_S))
-        for task in (*self.serve(stage).tasks(guard.trial), self._keys.run(), downloads.run()):
+        waits = self.serve(stage)
+        stored = StoredPages(self._app, stage, self._orders, waits.is_behind, self._note_again, self._flush_soon)
+        self._stored = stored
+        for task in (*waits.tasks(guard.trial), self._keys.run(), downloads.run(), stored.run()):
             self._app.add_future(task)
 
         def heard(record: Control) -> None:
             downloads.heard(record)
             stage.learn(record)
+            stored.learn(record)
 
         follow(self._app, self._orders, heard, self._found_garbage)
 
@@ -164,6 +170,11 @@ class ParseWorker:
         assert self._stage is not None
         self._stage.came_back(job, lent, parsed)
         self._flush_soon()
+
+    def _note_again(self, note: ParsedAgain) -> None:
+        assert self._founds is not None
+        topic = Topics(self._app.crawl.kafka.prefix).control
+        self._founds.send(topic, control.encode(note), key=control.key(note), partition=0)
 
     def _found_garbage(self, garbage: BadRecord) -> None:
         """Send a bad record of a side topic to crawl.dead. Every worker sees it; the owner of partition 0 sends it."""
@@ -215,6 +226,8 @@ class ParseWorker:
     def rebalance_started(self) -> None:
         """End all waits for a pause or for room."""
         self._orders.rebalance_started()
+        if self._stored is not None:
+            self._stored.moved()
 
     async def revoking(self, _partitions: set[int]) -> None:
         """Send the gathered founds, wait until the log has all outputs, then forget the remaining pages."""

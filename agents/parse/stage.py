@@ -68,6 +68,7 @@ class ParseStage:
         spiders: Pages that wait for users' spiders; None parses no pages of jobs with spiders.
         lender: Pages that helper processes parse; None lends none.
         taken: By partition, the offset behind the last page taken.
+        again: Stored pages that are parsed again and not done.
         written: See `Outputs.written`.
         aside: Large pages that let smaller ones go first.
         untried: Pages that wait for their trial; each new one calls `lacks_trial`.
@@ -102,6 +103,7 @@ class ParseStage:
         self._held = Held()
         self._taken = Taken(done, partial(crash_points.point, "parse.page.done"))
         self.taken = self._taken.ends
+        self.again = Taken(lambda *_: None, partial(crash_points.point, "parse.page.done"))
         self.aside = PageLine()
         self.untried = PageLine()
         self.lacks_trial: Callable[[], None] = lambda: None
@@ -118,7 +120,7 @@ class ParseStage:
     @property
     def is_full(self) -> bool:
         """Whether no more pages shall be taken for now."""
-        is_crowded = self._taken.undone >= MAX_UNDONE or len(self.untried) >= MAX_UNTRIED
+        is_crowded = self._taken.undone + self.again.undone >= MAX_UNDONE or len(self.untried) >= MAX_UNTRIED
         is_crowded |= self.spiders is not None and self.spiders.is_full
         return is_crowded or self.is_far or self._held.size_bytes >= MAX_HELD_BYTES
 
@@ -131,7 +133,9 @@ class ParseStage:
     def undone(self) -> int:
         """Parsed pages whose outputs are not all in the log."""
         waiting = self._held.count + len(self.aside) + len(self.untried) + len(self.bodiless)
-        return self._taken.undone - waiting - (self.spiders.count if self.spiders is not None else 0)
+        return (
+            self._taken.undone + self.again.undone - waiting - (self.spiders.count if self.spiders is not None else 0)
+        )
 
     def learn(self, record: control.Control) -> None:
         """Apply a record of crawl.control: a job's revision, a name that joined a scope, a host's answer to a probe."""
@@ -190,6 +194,10 @@ class ParseStage:
         is_aside = aside and meta.kept and len(self.aside) < MAX_ASIDE
         self._parse(message, meta, page, aside=is_aside, lends=lends and not is_aside)
 
+    def take_again(self, message: Message, meta: PageMeta) -> None:
+        """Take a stored page, to parse it again."""
+        self._parse(message, meta, self.again.take(message.partition, message.offset))
+
     def is_suspect(self, message: Message) -> bool:
         """Whether a page must be parsed alone, with nothing else in flight: workers died while parsing it."""
         return self.guard.notes.verdict(_key(message)) == "alone"
@@ -238,11 +246,14 @@ class ParseStage:
         notes, key = self.guard.notes, _key(message)
         body = body or plain_body(message)
         if meta.same_as is not None and not body:
-            self.bodiless[message.partition, message.offset] = TakenPage(message, meta, page)
+            waits = TakenPage(message, meta, page)
+            if self.bodiless.setdefault((message.partition, message.offset), waits) is not waits:
+                page.one_done()  # a stored page that waits as a new one, too: that one is not committed yet
             self.lacks_bodies()
             return
         if job.spec.spider and meta.kind == "page":
-            self._give_to_spider(SpiderPage(job, message, meta, page, body))
+            assert self.spiders is not None, "a job with a spider came before the first assignment"
+            self.spiders.add(SpiderPage(job, message, meta, page, body))
             return
         if (
             not tried
@@ -303,12 +314,6 @@ class ParseStage:
         except BaseException as error:  # noqa: BLE001  # no exception of a page may end the worker
             self._failed(message, meta, page, error)
         self._gather()
-
-    # Pages for users' spiders, which run in processes of their own.
-
-    def _give_to_spider(self, waiting: SpiderPage) -> None:
-        assert self.spiders is not None, "a job with a spider came before the first assignment"
-        self.spiders.add(waiting)
 
     def spider_gave(self, waited: SpiderPage, parsed: Parsed, error: str = "", trace: str = "") -> None:
         """Send the outputs of a page, and the page as a dead letter if there is an error."""
@@ -422,6 +427,7 @@ class ParseStage:
     def give_up(self) -> None:
         """Forget all pages: the partitions are revoked, and their next owner reads again those that are not done."""
         self._taken.give_up()
+        self.again.give_up()
         self._held.clear()
         self.bodiless.clear()
         self.aside.clear()

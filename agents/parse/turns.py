@@ -97,20 +97,21 @@ class PageTurns:
         held, taken = self._app.positions, self._stage.taken
         return self._app.reader.behind({p: taken.get(p) or held.next(p) or 0 for p in held.owned})
 
-    def _is_behind(self) -> bool:
+    def is_behind(self) -> bool:
+        """Whether pages wait in the log."""
         return self._behind() > 0
 
     def _lets_others_go(self, message: Message) -> bool:
         """Whether a page is large and others wait behind it: each of these may be a host's only source of URLs."""
         is_large = likely_bytes(message.value, message.headers) >= LARGE_BYTES
-        return is_large and (bool(self._stage.aside) or self._is_behind())
+        return is_large and (bool(self._stage.aside) or self.is_behind())
 
     async def parse_asides(self) -> None:
         """Parse pages that were put aside while one is due; a large page that waits for a trial goes first."""
         stage = self._stage
-        while stage.aside and (self._owed_s <= 0 or stage.is_far or not self._is_behind()):
+        while stage.aside and (self._owed_s <= 0 or stage.is_far or not self.is_behind()):
             if stage.untried.size_bytes >= LARGE_BYTES:
-                if self._is_behind() or self._orders.is_rebalancing:
+                if self.is_behind() or self._orders.is_rebalancing:
                     return
                 await asyncio.sleep(GATHER_S)
                 continue

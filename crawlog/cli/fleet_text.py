@@ -115,6 +115,7 @@ def job_details(view: "JobView") -> list[str]:
             ("waits for", f"worker {one}, which is paused: `crawlog workers resume {one}`")
             for one in view.paused_workers
         ),
+        ("parsed again", _again_text(view)),
         ("dropped", by_rule(counts.dropped)),
         ("answers", "; ".join(without_page(counts))),
         ("needs", needed(counts.needs)),
@@ -123,6 +124,16 @@ def job_details(view: "JobView") -> list[str]:
     ]
     settings = [("setting", f"{key} = {value}") for key, value in sorted(view.settings.items())]
     return table([(name, text) for name, text in (*told, *settings) if text and text != "-"])
+
+
+def _again_text(view: "JobView") -> str:
+    """How far stored pages are parsed again; empty without an order."""
+    again = view.parsed_again
+    if again is None:
+        return ""
+    return f"{counted(again.pages, 'stored page')}" + (
+        "" if again.is_done else f", {again.read:.0%} of crawl.pages read"
+    )
 
 
 def _submitted(view: "JobView") -> str:

@@ -300,7 +300,8 @@ class JobFollower:  # long: one reader of the log follows the job, shows it and 
 
     def _is_finished(self, state: "FleetState", job: "JobView") -> bool:
         """Whether nothing is left to do of an open job."""
-        self._finish.is_starting = job.is_starting and job.state != "stopped"
+        is_parsing = job.parsed_again is not None and not job.parsed_again.is_done
+        self._finish.gives_more = (job.is_starting and job.state != "stopped") or is_parsing
         try:
             return self._finish.step(state.picture, self._ends)
         except EngineError:  # the broker may be restarting

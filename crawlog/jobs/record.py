@@ -54,7 +54,7 @@ _NOT_PLAIN = re.compile(r"^[^A-Za-z0-9_]|[^A-Za-z0-9_.-]")  # Characters of a fe
 Step = Literal["create", "begin_again", "change", "keep"]
 
 # Fields of a job's record in which two requests of one job may differ; its scope's names are those of its seeds.
-_OWN = ("rev", "state", "reason", "by", "at", "changed_at", "items")
+_OWN = ("rev", "state", "reason", "by", "at", "changed_at", "items", "parse_again")
 
 # Options that fields of a job's record are made of; most others are made of settings.
 _OPTIONS = {

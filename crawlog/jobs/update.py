@@ -3,14 +3,19 @@
 JobUpdate ─► the job's record with them ─► order (`changes.change_spec`) ─► holds for pages not yet parsed
 """
 
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from crawlog.schemas.control import JobCopy
-from crawlog.schemas.job_orders import PIPELINES_ALONE
+from crawlog.schemas.job_orders import PIPELINES_ALONE, ParseAgain
+from crawlog.streams.cluster import Admin, log_bounds
 from crawlog.streams.errors import InvalidState, Misconfigured
+from crawlog.streams.groups import offsets_at
 from crawlog.streams.job_spec import kept_for_life, with_settings
+from crawlog.streams.jobs import traits
+from crawlog.streams.log import Topics, partition_count
 from crawlog.streams.settings import NO_FILE, Sources, resolve
 
 from .changes import change_spec
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     from crawlog.schemas.urls import JobSpec
     from crawlog.streams.fleet import JobView
     from crawlog.streams.settings import Settings
+
+CLOCKS_S = 600.0  # How far a submitter's clock may be ahead of a fetch worker's, seconds
 
 UPDATED = "it was updated"  # Reason of a finished job that runs again
 
@@ -68,9 +75,32 @@ def update_job(
         raise Misconfigured(
             f"nothing to change: `crawlog jobs update {name} --version V`, -s, --priority, --parse-again"
         )
-    if update.parse_again:
-        raise Misconfigured("--parse-again: not there yet")
-    return change_spec(settings, name, lambda spec: _updated(settings, JobCopy(name, spec), update, say), UPDATED, by)
+    ranges = cache(partial(_stored, settings))  # by the job's time: asked for once in all tries
+
+    def updated(spec: "JobSpec") -> "JobSpec":
+        spec = _updated(settings, JobCopy(name, spec), update, say)
+        if not update.parse_again:
+            return spec
+        if not traits(spec.state).outputs:
+            raise InvalidState(
+                f"--parse-again: job {name} is {spec.state}, and has no outputs; {way_on(JobCopy(name, spec))}"
+            )
+        number = 1 + (spec.parse_again.number if spec.parse_again is not None else 0)
+        return msgspec.structs.replace(spec, parse_again=ParseAgain(number, *ranges(spec.at)))
+
+    return change_spec(settings, name, updated, UPDATED, by)
+
+
+def _stored(settings: "Settings", at: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ranges of crawl.pages, by partition, that may have pages of a job that was submitted at a time."""
+    admin, topic = Admin(settings), Topics(settings.kafka.prefix).pages
+    bounds = log_bounds(settings, topic, list(range(partition_count(settings))))
+    first = offsets_at(admin, topic, bounds, int((at - CLOCKS_S) * 1000))
+    ranges = [
+        (min(max(start, first[number]), end) if first[number] >= 0 else end, end)
+        for number, (start, end) in sorted(bounds.items())
+    ]
+    return tuple(start for start, _ in ranges), tuple(end for _, end in ranges)
 
 
 def _updated(settings: "Settings", copy: JobCopy, update: JobUpdate, say: "Callable[[str], None]") -> "JobSpec":

@@ -34,6 +34,7 @@ from crawlog.schemas.control import (
     JobCopy,
     Join,
     OutputNote,
+    ParsedAgain,
     Rewound,
     StartEnded,
     key_of,
@@ -330,7 +331,7 @@ def _is_note_of(entry: Control, job: str) -> bool:
         return entry.job == job and entry.complete
     if isinstance(entry, Command):
         return entry.job == job
-    return isinstance(entry, Finished | StartEnded | OutputNote | HookNote | Join) and entry.job == job
+    return isinstance(entry, Finished | StartEnded | ParsedAgain | OutputNote | HookNote | Join) and entry.job == job
 
 
 def create_job(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from crawlog.schemas.control import CodeNote, Control, Finished, JobCopy
+from crawlog.schemas.control import CodeNote, Control, Finished, JobCopy, ParsedAgain
 from crawlog.schemas.job_orders import NO_FLOW, OutputSpec, feed_name
 from crawlog.schemas.progress import FLEET, IDLE, JobCounts, Progress, stage_of
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, JobSpec
@@ -18,7 +18,7 @@ from crawlog.streams.jobs import ControlState, FleetReports, Flow, ended, is_off
 from .job_views import JobViews, is_other
 from .lost_workers import GONE_S, LostWorkers
 from .paces import Paces
-from .views import ExitView, HookView, HostView, JobView, OutputView, WorkerView
+from .views import AgainView, ExitView, HookView, HostView, JobView, OutputView, WorkerView
 
 RATE_S = 5.0  # Time over which rates are taken, seconds
 
@@ -255,6 +255,7 @@ class FleetState:  # long: every view of jobs and workers is made of one state
             hooks=tuple(_hook_of(self, copy, one) for one in (spec.flow or NO_FLOW).on_finish),
             args=dict(spec.args),
             flow=spec.flow or NO_FLOW,
+            parsed_again=_again_of(copy, self.control.parsed_again(copy)),
         )
 
     def _rows(self, copy: JobCopy) -> int | None:
@@ -415,6 +416,16 @@ def spider_name(spec: JobSpec) -> str:
     Deployed code names its spiders itself; else the record has `FILE.py:Class`.
     """
     return spec.spider if spec.code is not None else spec.spider.rpartition(":")[2].rpartition("/")[2]
+
+
+def _again_of(copy: JobCopy, notes: list[ParsedAgain]) -> AgainView | None:
+    order = copy.spec.parse_again
+    if order is None:
+        return None
+    left = sum(max(0, one.end - one.next) for one in notes)
+    every = sum(max(0, end - start) for start, end in zip(order.start, order.end, strict=False))
+    read = max(0.0, 1 - left / max(every, 1))
+    return AgainView(sum(one.pages for one in notes), read, is_done=not left)
 
 
 def _hook_of(state: FleetState, copy: JobCopy, target: str) -> HookView:

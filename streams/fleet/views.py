@@ -51,6 +51,19 @@ class HookView(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class AgainView(msgspec.Struct, frozen=True):
+    """How far the stored pages of a job are parsed again.
+
+    Attributes:
+        pages: Pages of the job that were parsed again so far.
+        read: Share of the stored pages, of all jobs, that were looked through, from 0 to 1.
+    """
+
+    pages: int
+    read: float
+    is_done: bool
+
+
 class JobView(msgspec.Struct, frozen=True):
     """A job.
 
@@ -74,6 +87,7 @@ class JobView(msgspec.Struct, frozen=True):
         flow: How it is connected with other jobs.
         feeds: What became of the feeds from other jobs; their rows are those of the other job.
         hooks: What became of the calls at its end.
+        parsed_again: How far the last order to parse its stored pages again is; None without one.
         settings: Those of the job's record, by key, secrets hidden; only where one job is shown.
         paused_workers: Those that an operator paused, so that the job may wait for them; only where one job is shown.
     """
@@ -104,6 +118,7 @@ class JobView(msgspec.Struct, frozen=True):
     flow: JobFlow = NO_FLOW
     feeds: tuple[OutputView, ...] = ()
     hooks: tuple[HookView, ...] = ()
+    parsed_again: AgainView | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     paused_workers: tuple[str, ...] = ()
 

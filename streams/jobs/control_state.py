@@ -16,6 +16,7 @@ from crawlog.schemas.control import (
     HookNote,
     JobCopy,
     OutputNote,
+    ParsedAgain,
     Rewound,
     StartEnded,
     WorkerCommand,
@@ -23,7 +24,7 @@ from crawlog.schemas.control import (
     key,
     key_of,
 )
-from crawlog.schemas.job_orders import JobStateName
+from crawlog.schemas.job_orders import JobStateName, ParseAgain
 
 from .commands import Commands
 from .states import traits
@@ -102,6 +103,24 @@ class ControlState:
     def order_to(self, worker: str) -> WorkerCommand | None:
         """The last order to a process of a worker."""
         return self._get(key_of("worker", worker), WorkerCommand)
+
+    def parsed_again(self, copy: JobCopy) -> list[ParsedAgain]:
+        """How far the last order to parse a job's pages again is, by partition; empty without such an order."""
+        order = copy.spec.parse_again
+        return [self._parsed_again(copy, order, one) for one in range(len(order.start))] if order is not None else []
+
+    def _parsed_again(self, copy: JobCopy, order: ParseAgain, partition: int) -> ParsedAgain:
+        """The note of a partition. One without a note is as at the order, and never done: its owner has to look."""
+        note = self._get(key_of("again", copy.job, str(partition)), ParsedAgain)
+        if note is not None and (note.epoch, note.number) == (copy.epoch, order.number):
+            return note
+        start = order.start[partition]
+        end = max(start + 1, *order.end[partition : partition + 1])
+        return ParsedAgain(copy.job, partition, copy.epoch, order.number, start, end)
+
+    def is_parsing_again(self, copy: JobCopy) -> bool:
+        """Whether stored pages of a job are still to be parsed again."""
+        return traits(copy.spec.state).outputs and not all(one.is_done for one in self.parsed_again(copy))
 
     def command(self, job: str) -> Command | None:
         """The last command for a job, `resume` too."""
@@ -187,6 +206,7 @@ class Followed(msgspec.Struct, frozen=True):
 
     Attributes:
         is_starting: Whether the spider's `start` may give more requests.
+        is_parsing_again: Whether stored pages of it are still to be parsed again.
         has_started: Whether it had a `start`, and it has ended: it may have given nothing.
         has_feeds: Whether rows of other jobs are its seeds.
         closes: Reason with which its spider closed it; empty if it did not.
@@ -201,6 +221,7 @@ class Followed(msgspec.Struct, frozen=True):
     reason: str = ""
     max_pages: int | None = None
     is_starting: bool = False
+    is_parsing_again: bool = False
     has_started: bool = False
     has_feeds: bool = False
     closes: str = ""
@@ -229,7 +250,7 @@ class FollowedJobs:
         """Takes the next record of crawl.control."""
         if isinstance(record, Command) and not record.job:
             return
-        if isinstance(record, JobCopy | Finished | StartEnded | OutputNote | HookNote | Command):
+        if isinstance(record, JobCopy | Finished | StartEnded | ParsedAgain | OutputNote | HookNote | Command):
             self.control.take(key(record), record)
             self.taken += 1
             self._look(record.job)
@@ -277,6 +298,7 @@ class FollowedJobs:
             reason=spec.reason,
             max_pages=spec.max_pages,
             is_starting=spec.starts and not has_started,
+            is_parsing_again=self.control.is_parsing_again(copy),
             has_started=has_started,
             has_feeds=spec.flow is not None and bool(spec.flow.feeds),
             closes=self._closes(copy.job),

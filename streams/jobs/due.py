@@ -131,7 +131,8 @@ class Dues:
             required = job.required if traits(job.state).outputs else ()
             known = job.mark, EndSteps(job.job, ends("fetch"), outputs=required)
             self._finishes[job.job] = known
-        known[1].is_starting = job.is_starting and job.state == "running" and not job.closes
+        may_start = job.is_starting and job.state == "running" and not job.closes
+        known[1].gives_more = may_start or job.is_parsing_again
         return known[1]
 
     def _finished(self, job: Followed, reason: str) -> Finished:

@@ -2,8 +2,8 @@
 
 Five steps; each uses data read after the step before.
 
-    1  the spider's `start` has ended; every partition has folded the seeds and reports nothing queued or in flight;
-       their counts are noted
+    1  the spider's `start` has ended, and no stored page is left to be parsed again; every partition has folded the
+       seeds and reports nothing queued or in flight; their counts are noted
     2  parse has passed the end of crawl.pages as read after that
     3  all folds have passed the end of crawl.urls as read after that
     4  the folds report the same counts, and still nothing queued or in flight; otherwise back to 1
@@ -47,13 +47,13 @@ class EndSteps:
     Attributes:
         seeded: End offsets of crawl.urls when the last seed was acknowledged.
         outputs: Numbers of the job's outputs that sink workers of a fleet must have complete.
-        is_starting: Whether the spider's `start` may give more requests.
+        gives_more: Whether the spider's `start` may give more requests, or stored pages are still to be parsed again.
         counts: The job's counts of step 4. Later reports may be of a former owner, or of a fold that begins again.
     """
 
     job: str
     seeded: tuple[int, ...]
-    is_starting: bool = False
+    gives_more: bool = False
     outputs: tuple[int, ...] = ()
     passed: dict[str, tuple[int, ...]] = field(default_factory=dict)
     counts: JobCounts = field(default_factory=JobCounts)
@@ -72,7 +72,7 @@ class EndSteps:
     def _go(self, reports: FleetReports, ends: Ends) -> None:
         if self._step == 1:
             now = self._look(reports)
-            if not self.is_starting and reports.has_passed("fetch", self.seeded) and now.is_idle:
+            if not self.gives_more and reports.has_passed("fetch", self.seeded) and now.is_idle:
                 self._folded = now.folded
                 self._wait_for("parse", ends, 2)
         elif self._step == 2 and reports.has_passed("parse", self.passed["parse"]):

@@ -16,7 +16,7 @@ from .founds import Batch, Founds
 from .job import Job, Jobs
 from .outputs import Encoded, PageOutputs, again_of, outputs_of, remarked
 from .requested import are_known, parsed_of, redirected, wants_spider
-from .waiting import Held, Message, PageLine, TakenPage, Waiting, plain
+from .waiting import Held, KeptRecord, Message, PageLine, TakenPage, Waiting, plain
 
 __all__ = [
     "Batch",
@@ -25,6 +25,7 @@ __all__ = [
     "Held",
     "Job",
     "Jobs",
+    "KeptRecord",
     "Message",
     "Page",
     "PageLine",

@@ -25,8 +25,9 @@ IN_WORKERS = [
     if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink", "store", "warc")
 ]
 LOST_DONES = ("restore.dones.sending", "restore.dones.acknowledged")
-NOT_HERE = {"parse.dead.sending", "fetch.began.sending", "fetch.began.acknowledged"}
-"""Only garbage leads there, or a request that is never sent twice (`test_sessions.py`)."""
+PARSE_AGAIN = {"parse.again.noting", "parse.again.noted"}
+NOT_HERE = {"parse.dead.sending", "fetch.began.sending", "fetch.began.acknowledged", *PARSE_AGAIN}
+"""Only garbage leads there, a request that is never sent twice (`test_sessions.py`), or `test_parse_again.py`."""
 
 
 def test_the_table_names_exactly_the_points_in_the_code() -> None:

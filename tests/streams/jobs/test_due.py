@@ -8,8 +8,8 @@ import pytest
 
 from crawlog.agents.coordinator.coordinator import Coordinator
 from crawlog.agents.coordinator.following import Following
-from crawlog.schemas.control import Command, Control, Finished, JobCopy, StartEnded
-from crawlog.schemas.job_orders import OutputSpec
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, ParsedAgain, StartEnded
+from crawlog.schemas.job_orders import OutputSpec, ParseAgain
 from crawlog.schemas.progress import FLEET, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.jobs import DueOrder, Dues, FleetReports, FollowedJobs
@@ -71,6 +71,10 @@ def _rev(due: DueOrder | Finished) -> int:
 STARTED = StartEnded("j", 1.0)
 CLOSED = Command("stop", job="j", reason="closespider_itemcount")
 NOTED = Finished("j", 1.0, rev=REV)
+AGAIN = ParseAgain(2, (3, 0), (5, 0))  # the second partition is empty, and has a note all the same
+AGAIN_0 = ParsedAgain("j", 0, 0, 2, 5, 5)
+AGAIN_1 = ParsedAgain("j", 1, 0, 2, 5, 5)
+replace = msgspec.structs.replace
 
 
 @pytest.mark.parametrize(
@@ -88,6 +92,14 @@ NOTED = Finished("j", 1.0, rev=REV)
         (JobSpec(starts=True, every=9.0), (STARTED,), {"folded": 1}, {"folded": 1}, ("watching", "")),
         (JobSpec(starts=True, every=9.0), (), {"folded": 1}, {"folded": 1}, None),
         (JobSpec(starts=True, every=9.0), (STARTED, CLOSED), IDLE, IDLE, ("stopped", "closespider_itemcount")),
+        (JobSpec(parse_again=AGAIN), (), IDLE, IDLE, None),
+        (JobSpec(parse_again=AGAIN), (AGAIN_0,), IDLE, IDLE, None),
+        (JobSpec(parse_again=AGAIN), (AGAIN_0, AGAIN_1), IDLE, IDLE, ("finished", "")),
+        (JobSpec(parse_again=AGAIN), (AGAIN_0, replace(AGAIN_1, next=4)), IDLE, IDLE, None),
+        (JobSpec(parse_again=AGAIN), (AGAIN_0, replace(AGAIN_1, number=1)), IDLE, IDLE, None),
+        (JobSpec(parse_again=AGAIN), (AGAIN_0, replace(AGAIN_1, epoch=1)), IDLE, IDLE, None),
+        (JobSpec(state="finished", parse_again=AGAIN), (), IDLE, IDLE, None),
+        (JobSpec(state="cancelled", parse_again=AGAIN), (), IDLE, IDLE, ("end", "cancelled")),
         (JobSpec(max_pages=2), (), IDLE | {"queued": 9}, IDLE, ("stopped", "max_pages")),
         (JobSpec(max_pages=3), (), IDLE | {"queued": 9}, IDLE, None),
         (JobSpec(), (CLOSED,), IDLE | {"held": 5}, IDLE, ("stopped", "closespider_itemcount")),

@@ -151,9 +151,9 @@ def test_a_quiet_log_is_finished(log: Log) -> None:
 
 def test_a_job_is_open_while_its_start_may_give_more(log: Log) -> None:
     """However quiet the log is."""
-    finish = EndSteps("j", (2, 2), outputs=(0,), is_starting=True)
+    finish = EndSteps("j", (2, 2), outputs=(0,), gives_more=True)
     assert not finish.step(picture(*all_idle()), log)
-    finish.is_starting = False
+    finish.gives_more = False
     assert finish.step(picture(*all_idle()), log)
 
 
