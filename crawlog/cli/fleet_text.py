@@ -1,7 +1,6 @@
 """Jobs and workers of a fleet, and the status of a data folder: as text, and as JSON."""
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,7 +8,7 @@ from msgspec import to_builtins
 
 from crawlog import outcome
 from crawlog.commands.up import COUNTS, Status
-from crawlog.outcome import by_rule, by_status_class, counted, needed, without_page
+from crawlog.outcome import by_rule, by_status_class, counted, needed, partitions, without_page
 from crawlog.schemas.log_lines import GOES_ON
 from crawlog.schemas.urls import USUAL_PRIORITY
 from crawlog.streams.fleet import STILL
@@ -20,6 +19,8 @@ from crawlog.terminal import table
 from .operate_text import described
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from crawlog.schemas.control import WorkerAction
     from crawlog.schemas.log_lines import LogLine
     from crawlog.streams.fleet import ExitView, HookView, JobView, LostWorker, OutputView, WorkerView
@@ -266,17 +267,6 @@ def ordered_line(worker: "WorkerView", action: "WorkerAction") -> str:
     if action == "drain" and not worker.supervisor:
         told += ". It is none of `crawlog up`: what started it (Docker, systemd) may start another one; stop it there"
     return told
-
-
-def partitions(numbers: Sequence[int]) -> str:
-    """Numbers of partitions, ranges drawn together: `0-3,7`."""
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ",".join(f"{first}-{last}" if first < last else str(first) for first, last in ranges) or "-"
 
 
 RARE = ("paused", "held")  # Counts that are left out if they are 0

@@ -13,6 +13,8 @@ from crawlog.streams.stages import STAGES
 from .control import whoever
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from crawlog.streams.fleet import FleetView, LostWorker, WorkerView
     from crawlog.streams.settings import Settings
 
@@ -53,18 +55,25 @@ def all_workers(settings: "Settings") -> FleetWorkers:
     return FleetWorkers(view.workers(), view.lost(), is_whole)
 
 
-def order_worker(settings: "Settings", name: str, action: WorkerAction, by: str = "") -> "WorkerView":
+def order_worker(
+    settings: "Settings",
+    name: str,
+    action: WorkerAction,
+    by: str = "",
+    listed: "Callable[[Settings], Sequence[WorkerView]]" = list_workers,
+) -> "WorkerView":
     """Orders a worker's process to pause, to go on, or to hand over its partitions and end; returns it as it was.
 
     Args:
         action: After `stop` its supervisor starts another process, after `drain` that of `up` does not.
+        listed: Returns the workers that report.
 
     Raises: UnknownName, InvalidState: it cannot be ordered so.
     """
     from crawlog.streams.control import write_control
     from crawlog.streams.log import CommandProducer, Topics
 
-    found = list_workers(settings)
+    found = listed(settings)
     worker = next((one for one in found if one.id == name), None)
     if worker is None:
         known = ", ".join(one.id for one in found)

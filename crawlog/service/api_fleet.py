@@ -19,11 +19,12 @@ from crawlog.commands.projects import (
 from crawlog.jobs.schedules import follow_project
 from crawlog.schemas.control import WorkerAction
 from crawlog.streams.cluster import log_bounds
-from crawlog.streams.fleet import ExitView, HostView, LostWorker, StageView, WorkerView, letters_of
+from crawlog.streams.fleet import ExitView, FleetState, HostView, LostWorker, StageView, WorkerView, letters_of
 from crawlog.streams.log import Topics
 from crawlog.streams.settings import masked, values
 
 from .answers import AnswerError
+from .api_jobs import SEEN_S
 from .endpoint import ApiCall, ApiEndpoint
 
 log = structlog.get_logger()
@@ -168,9 +169,16 @@ def _delete_project(call: ApiCall) -> Removed:
     return delete_project(call.settings, _known(call, revoke=revoke), call.user, revoke=revoke)
 
 
+def _is_ordered(state: FleetState, worker: WorkerView, action: WorkerAction) -> bool:
+    order = state.control.order_to(worker.id)
+    return order is not None and order.action == action and order.is_to(worker.id, worker.pid, worker.started_at)
+
+
 def _order(action: WorkerAction, summary: str) -> ApiEndpoint:
     def order(call: ApiCall) -> WorkerView:
-        return order_worker(call.settings, call.path["worker"], action, call.user)
+        worker = order_worker(call.settings, call.path["worker"], action, call.user, lambda _: call.fleet.workers())
+        call.fleet.wait_until(lambda state: _is_ordered(state, worker, action), SEEN_S)
+        return worker
 
     return ApiEndpoint("POST", f"/workers/{{worker}}/{action}", "operate", summary, WorkerView, order, errors=(409,))
 
